@@ -1,0 +1,415 @@
+"""The grid's compiled part: build an index over rows for a slice of time, and query it.
+
+Centres are sorted into square cells, so a query looks at the few cells around it. Cells are as wide
+as the largest half-extent of their level; levels (a factor of four in size, and the axes in which
+a box is unbounded) keep tiny and huge regions out of each other's way. Cells are hashed, so neither
+outliers nor crowds nor far coordinates cost memory, and hashed such that neighbours in x lie next
+to each other in memory: a query reads one contiguous run per row of cells.
+
+An index made for one instant holds exact shapes. Made for a slice of time it holds the boxes that
+regions sweep meanwhile, and candidates are verified exactly at the publication's own moment.
+Nothing here decides a border: that is `space.shapes.overlap`, compiled from the same source.
+"""
+
+from math import frexp, inf, isinf
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, FORMULA, MOVES
+from nearcast.space import motion, shapes
+from nearcast.space.shapes import BOX, DISC
+
+overlap = njit(inline="always")(shapes.overlap)
+elapsed = njit(inline="always")(motion.elapsed)
+grown = njit(inline="always")(motion.grown)
+
+ENTRY = np.dtype(
+    [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
+    + [("id", np.int64), ("node", np.int64), ("place", np.int32), ("channel", np.int32)]
+    + [(name, np.int32) for name in ("kind", "flags", "iy", "iz")]
+)
+SWEPT = 64  # of an entry: a box around all that the region touches in the slice; ask the row
+
+LEVEL = np.dtype(
+    [(name, np.float64) for name in ("per_x", "per_y", "per_z", "rx", "ry", "rz")]
+    + [(name, np.int64) for name in ("used", "mask", "starts")]
+)
+FEW = 4  # a level with no more entries is looked through one by one
+LEVELS = 24
+NO, YES, ASK = 0, 1, 2
+ANY_ROW = 2**40  # no row of cells: cells are numbered within ±2**31
+
+
+@njit(inline="always")
+def cell(value: float, per_unit: float) -> int:
+    """The cell's number along one axis; far coordinates pile up in the last cell, in order."""
+    if per_unit == 0.0:
+        return 0
+    return int(min(max(np.floor(value * per_unit), -2147483647.0), 2147483647.0))
+
+
+@njit(inline="always")
+def bucket(ix: int, iy: int, iz: int, mask: int) -> int:
+    """Rows of cells are scattered, cells within a row stay side by side."""
+    return (iy * 0x2545F4914F6CDD1D + iz * 0x369DEA0F31A53F85 + ix) & mask
+
+
+@njit(inline="always")
+def room(middle: float, half: float) -> float:
+    """A half-extent that certainly covers every overlap that rounds to yes.
+
+    Two units in the last place of the coordinate for the subtraction, one part in 1e12 for the sum
+    of squares, and 1e-160 because the squares of smaller distances underflow to nothing.
+    """
+    return half * 1.000000000001 + abs(middle) * 4.5e-16 + 1e-160
+
+
+@njit(inline="always")
+def sweep(low_end: float, high_end: float, r0: float, r1: float) -> Any:
+    """Centre and half-extent of the interval that covers a moving interval at both its ends.
+
+    Floating-point addition is monotone, so the ends bound all that lies between.
+    """
+    low = min(low_end - r0, high_end - r1)
+    high = max(low_end + r0, high_end + r1)
+    if isinf(low) or isinf(high):
+        return low_end, inf
+    middle = low + (high - low) * 0.5
+    half = max(high - middle, middle - low)
+    return middle, room(low, room(high, half))
+
+
+@njit(cache=True)
+def gather(rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loose: Any) -> Any:
+    """Fill an entry per row that counts between lo and hi; return how many, and how many loose."""
+    count = 0
+    odd = 0
+    for place in range(used):
+        row = rows[place]
+        if not row.flags & ALIVE or row.valid_from > hi or row.valid_to <= lo:
+            continue
+        if row.flags & FORMULA:
+            loose[odd] = place
+            odd += 1
+            continue
+        begin = elapsed(max(lo, row.valid_from), row.since, row.until)
+        end = elapsed(min(hi, row.valid_to), row.since, row.until)
+        disc = row.kind == DISC
+        entry = entries[count]
+        fixed = not row.flags & MOVES
+        always = row.valid_from <= lo and hi < row.valid_to
+        exact = always and (fixed or begin == end)
+        rx0, rx1 = grown(row.rx, row.gx, begin), grown(row.rx, row.gx, end)
+        if disc:
+            ry0, ry1, rz0, rz1 = rx0, rx1, rx0, rx1
+        else:
+            ry0, ry1 = grown(row.ry, row.gy, begin), grown(row.ry, row.gy, end)
+            rz0, rz1 = grown(row.rz, row.gz, begin), grown(row.rz, row.gz, end)
+        x0, y0, z0 = row.x + row.vx * begin, row.y + row.vy * begin, row.z + row.vz * begin
+        if exact:
+            entry.x, entry.y, entry.z = x0, y0, z0
+            entry.rx, entry.ry, entry.rz = rx0, ry0, rz0
+        else:
+            entry.x, entry.rx = sweep(x0, row.x + row.vx * end, rx0, rx1)
+            entry.y, entry.ry = sweep(y0, row.y + row.vy * end, ry0, ry1)
+            entry.z, entry.rz = sweep(z0, row.z + row.vz * end, rz0, rz1)
+        if isinf(entry.x) or isinf(entry.y) or isinf(entry.z):
+            loose[odd] = place
+            odd += 1
+            continue
+        entry.id, entry.node, entry.channel = row.id, row.node, row.channel
+        entry.place, entry.kind = place, row.kind if exact else BOX
+        entry.flags = (row.flags & (ECHO | DOUBTFUL)) | (0 if exact else SWEPT)
+        sizes[count] = size_class(entry.rx, entry.ry, entry.rz)
+        count += 1
+    return count, odd
+
+
+@njit(inline="always")
+def size_class(rx: float, ry: float, rz: float) -> int:
+    """The unbounded axes, then the power of two of the largest bounded half-extent."""
+    unbounded = isinf(rx) * 1 + isinf(ry) * 2 + isinf(rz) * 4
+    largest = 0.0
+    if not isinf(rx):
+        largest = max(largest, rx)
+    if not isinf(ry):
+        largest = max(largest, ry)
+    if not isinf(rz):
+        largest = max(largest, rz)
+    if largest < 1e-290:  # cells cannot be finer than this
+        return unbounded * 4096
+    return unbounded * 4096 + frexp(largest)[1] + 2048
+
+
+@njit(cache=True)
+def group(histogram: Any, level_of: Any) -> int:
+    """Give each size class its level: neighbouring classes share one, rare ones have none (-1)."""
+    span = 2
+    while True:
+        levels = 0
+        top = -1
+        for key in range(len(histogram) - 1, -1, -1):
+            level_of[key] = -1
+            if histogram[key] == 0:
+                continue
+            same = top >= 0 and top // 4096 == key // 4096 and top - key < span
+            if not same:
+                top = key
+                levels += 1
+            level_of[key] = levels - 1
+        if levels <= LEVELS:
+            return levels
+        span *= 2
+
+
+@njit(inline="always")
+def pitch(largest: float, reach: float, low: float, high: float, count: int) -> float:
+    """Cells per unit along an axis: 0 (one cell) if it is unbounded or all centres agree."""
+    if isinf(largest) or high <= low:
+        return 0.0
+    width = max(largest, reach)
+    if width <= 0.0:
+        width = (high - low) / count
+    return 1.0 / max(width, 1e-290)
+
+
+@njit(cache=True)
+def build(rows: Any, used: int, lo: int, hi: int, reach: float) -> Any:
+    """An index of all rows for the slice [lo, hi], for publications that reach about so far."""
+    entries = np.empty(used, ENTRY)
+    sizes = np.empty(used, np.int64)
+    loose = np.empty(used, np.int64)
+    count, odd = gather(rows, used, lo, hi, entries, sizes, loose)
+
+    histogram = np.zeros(8 * 4096, np.int64)
+    for i in range(count):
+        histogram[sizes[i]] += 1
+    level_of = np.empty(len(histogram), np.int64)
+    levels = np.zeros(group(histogram, level_of), LEVEL)
+    sizes_of_levels = np.zeros(len(levels), np.int64)
+    bounds = np.empty((len(levels), 6))
+    bounds[:, :3], bounds[:, 3:] = inf, -inf
+    for i in range(count):
+        entry, level = entries[i], level_of[sizes[i]]
+        sizes_of_levels[level] += 1
+        here = levels[level]
+        here.rx, here.ry, here.rz = (
+            max(here.rx, entry.rx), max(here.ry, entry.ry), max(here.rz, entry.rz))  # fmt: skip
+        bound = bounds[level]
+        bound[0], bound[3] = min(bound[0], entry.x), max(bound[3], entry.x)
+        bound[1], bound[4] = min(bound[1], entry.y), max(bound[4], entry.y)
+        bound[2], bound[5] = min(bound[2], entry.z), max(bound[5], entry.z)
+
+    starts_total = plan(levels, sizes_of_levels, bounds, reach)
+    starts = np.zeros(starts_total, np.int32)
+    where = np.empty(count, np.int64)
+    for i in range(count):
+        entry, level = entries[i], level_of[sizes[i]]
+        if sizes_of_levels[level] <= FEW:
+            where[i] = -1
+            loose[odd] = entry.place
+            odd += 1
+            continue
+        here = levels[level]
+        entry.iy, entry.iz = cell(entry.y, here.per_y), cell(entry.z, here.per_z)
+        ix = cell(entry.x, here.per_x)
+        where[i] = here.starts + bucket(ix, entry.iy, entry.iz, here.mask)
+        starts[where[i] + 1] += 1
+    ordered = np.empty(count, ENTRY)
+    place_in_order(entries, where, starts, ordered)
+    return levels, starts, ordered, loose[:odd]
+
+
+@njit(cache=True)
+def plan(levels: Any, sizes: Any, bounds: Any, reach: float) -> int:
+    """Cell widths and tables of the levels; return the length of all tables together."""
+    total = 1
+    for i in range(len(levels)):
+        here, bound = levels[i], bounds[i]
+        if sizes[i] <= FEW:
+            continue
+        per_row = int(np.sqrt(sizes[i])) + 1
+        here.per_x = pitch(here.rx, reach, bound[0], bound[3], per_row)
+        here.per_y = pitch(here.ry, reach, bound[1], bound[4], per_row)
+        here.per_z = pitch(here.rz, reach, bound[2], bound[5], per_row)
+        table = 16
+        while table < 2 * sizes[i]:
+            table *= 2
+        here.mask, here.starts, here.used = table - 1, total - 1, 1
+        total += table
+    return total
+
+
+@njit(cache=True)
+def place_in_order(entries: Any, where: Any, starts: Any, ordered: Any) -> None:
+    """Counting sort by bucket: starts[b] .. starts[b + 1] become the entries of bucket b."""
+    for b in range(1, len(starts)):
+        starts[b] += starts[b - 1]
+    taken = starts.copy()
+    for i in range(len(where)):
+        if where[i] >= 0:
+            ordered[taken[where[i]]] = entries[i]
+            taken[where[i]] += 1
+
+
+@njit(inline="always")
+def row_verdict(row: Any, p: Any) -> int:
+    """Does this row want the publication? NO, YES, or ASK: filter or formula must still agree."""
+    at, node, channel, kind, x, y, z, rx, ry, rz = p
+    if not row.flags & ALIVE or row.channel != channel or at < row.valid_from or at >= row.valid_to:
+        return NO
+    if row.node == node and not row.flags & ECHO:
+        return NO
+    if row.flags & FORMULA:
+        return ASK
+    dt = elapsed(at, row.since, row.until)
+    if not overlap(
+        row.kind, row.x + row.vx * dt, row.y + row.vy * dt, row.z + row.vz * dt,
+        grown(row.rx, row.gx, dt), grown(row.ry, row.gy, dt), grown(row.rz, row.gz, dt),
+        kind, x, y, z, rx, ry, rz,
+    ):  # fmt: skip
+        return NO
+    return ASK if row.flags & DOUBTFUL else YES
+
+
+@njit(inline="always")
+def note_run(runs: Any, count: int, first: int, last: int, iy: int, iz: int) -> int:
+    run = runs[count]
+    run[0], run[1], run[2], run[3] = first, last, iy, iz
+    return count + 1
+
+
+@njit(cache=True)
+def runs_around(p: Any, level: Any, starts: Any, runs: Any) -> int:
+    """The runs of entries whose cells the publication can reach: first, last, row of cells.
+
+    One run of the whole level, marked by a row beyond all cells, where that is cheaper.
+    """
+    _, _, _, kind, x, y, z, rx, ry, rz = p
+    wide = rx if kind == DISC else 0.0  # a disc reaches rx on every axis
+    hx = room(x, level.rx + rx)
+    hy, hz = room(y, level.ry + max(ry, wide)), room(z, level.rz + max(rz, wide))
+    ix0, ix1 = cell(x - hx, level.per_x), cell(x + hx, level.per_x)
+    iy0, iy1 = cell(y - hy, level.per_y), cell(y + hy, level.per_y)
+    iz0, iz1 = cell(z - hz, level.per_z), cell(z + hz, level.per_z)
+    table, base = level.mask + 1, level.starts
+    rows_of_cells = (iy1 - iy0 + 1.0) * (iz1 - iz0 + 1.0)  # in floats: it may not fit an integer
+    if (ix1 - ix0 + 4.0) * rows_of_cells > table or 2.0 * rows_of_cells > len(runs):
+        return note_run(runs, 0, starts[base], starts[base + table], ANY_ROW, 0)
+    count = 0
+    for iz in range(iz0, iz1 + 1):
+        for iy in range(iy0, iy1 + 1):
+            first = bucket(ix0, iy, iz, level.mask)
+            last = first + ix1 - ix0 + 1
+            end = min(last, table)
+            count = note_run(runs, count, starts[base + first], starts[base + end], iy, iz)
+            if last > table:  # the run goes on at the table's beginning
+                count = note_run(runs, count, starts[base], starts[base + last - table], iy, iz)
+    return count
+
+
+@njit(cache=True)
+def arrange(centre: Any, levels: Any) -> Any:
+    """The order in which to answer: by bucket, so that neighbours find the same cells in cache."""
+    count = len(centre)
+    order = np.arange(count)
+    if count < 64 or len(levels) == 0:
+        return order
+    widest = levels[0]
+    for level in levels:
+        if level.mask > widest.mask:
+            widest = level
+    starts = np.zeros(widest.mask + 2, np.int32)
+    where = np.empty(count, np.int32)
+    for i in range(count):
+        where[i] = bucket(
+            cell(centre[i, 0], widest.per_x), cell(centre[i, 1], widest.per_y),
+            cell(centre[i, 2], widest.per_z), widest.mask)  # fmt: skip
+        starts[where[i] + 1] += 1
+    for b in range(1, len(starts)):
+        starts[b] += starts[b - 1]
+    for i in range(count):
+        order[starts[where[i]]] = i
+        starts[where[i]] += 1
+    return order
+
+
+@njit(cache=True)
+def query(
+    publications: Any, order: Any, begin: int, rows: Any, index: Any, apart: Any, skip: Any,
+    found_publication: Any, found_id: Any, ask_publication: Any, ask_place: Any,
+) -> Any:  # fmt: skip
+    """Answer publications from `begin` on, until all are done or there may be no room for more.
+
+    `apart` are rows to ask one by one, `skip` marks rows whose entries are void (empty: none is).
+    Returns how many publications are done, the pairs found and the pairs to ask Python about.
+    """
+    t, node, channel, kind, centre, extent = publications
+    levels, starts, entries, _ = index
+    runs = np.empty((4096, 4), np.int64)
+    capacity = len(found_id) - len(rows)
+    skipping = len(skip) > 0
+    n = m = 0
+    for turn in range(begin, len(t)):
+        if n > capacity or m > capacity:
+            return turn, n, m
+        i = order[turn]
+        at, who, where, what = t[i], node[i], channel[i], kind[i]
+        x, y, z = centre[i, 0], centre[i, 1], centre[i, 2]
+        rx, ry, rz = extent[i, 0], extent[i, 1], extent[i, 2]
+        p = (at, who, where, what, x, y, z, rx, ry, rz)
+        for place in apart:
+            verdict = row_verdict(rows[place], p)
+            if verdict == YES:
+                found_publication[n], found_id[n] = i, rows[place].id
+                n += 1
+            elif verdict == ASK:
+                ask_publication[m], ask_place[m] = i, place
+                m += 1
+        for level in levels:
+            if not level.used:
+                continue
+            for run in range(runs_around(p, level, starts, runs)):
+                iy, iz = runs[run, 2], runs[run, 3]
+                for k in range(runs[run, 0], runs[run, 1]):
+                    entry = entries[k]
+                    # Free of jumps: whether a neighbour hears is a coin toss for the processor.
+                    hit = (
+                        overlap(
+                            entry.kind, entry.x, entry.y, entry.z, entry.rx, entry.ry, entry.rz,
+                            what, x, y, z, rx, ry, rz)
+                        & (entry.channel == where)
+                        & ((entry.node != who) | (entry.flags & ECHO != 0))
+                        & ((iy == ANY_ROW) | ((entry.iy == iy) & (entry.iz == iz)))
+                    )  # fmt: skip
+                    if skipping:
+                        hit &= skip[entry.place] == 0
+                    if not entry.flags & (SWEPT | DOUBTFUL):
+                        found_publication[n], found_id[n] = i, entry.id
+                        n += hit
+                    elif hit:
+                        verdict = row_verdict(rows[entry.place], p)
+                        if verdict == YES:
+                            found_publication[n], found_id[n] = i, entry.id
+                            n += 1
+                        elif verdict == ASK:
+                            ask_publication[m], ask_place[m] = i, entry.place
+                            m += 1
+    return len(t), n, m
+
+
+@njit(cache=True)
+def calm(rows: Any, used: int) -> float:
+    """Seconds in which a typical moving region travels a quarter of its own half-extent.
+
+    Indexing slices of about this length keeps swept boxes tight and rebuilding rare.
+    """
+    size = speed = 0.0
+    for place in range(used):
+        row = rows[place]
+        if row.flags & ALIVE and row.flags & MOVES and not isinf(row.rx):
+            size += max(row.rx, 0.0 if isinf(row.ry) else row.ry)
+            speed += abs(row.vx) + abs(row.vy) + abs(row.vz) + abs(row.gx)
+    return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0

@@ -1,0 +1,82 @@
+"""Subscriptions as packed rows that compiled kernels can read.
+
+A row is one stretch of one subscription's motion: a path has a row per leg, each valid from the
+moment its leg begins until the next one does, so a kernel never follows Python objects. Packing a
+row through `struct` into the array's own memory costs a third of assigning to a numpy record.
+"""
+
+from struct import Struct as Packing
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast.model.subscription import Formula, Subscription
+from nearcast.space.motion import FOREVER, Moving, Path
+from nearcast.space.shapes import EVERYWHERE
+
+ROW = np.dtype(
+    [(name, np.int64) for name in (
+        "flags", "kind", "id", "node", "channel", "since", "until", "valid_from", "valid_to")]
+    + [(name, np.float64) for name in (
+        "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
+)  # fmt: skip
+PACK = Packing("=9q12d").pack_into
+
+# Flags of a row.
+ALIVE = 1
+ECHO = 2
+MOVES = 4
+DOUBTFUL = 8  # a filter or a formula has the last word: Python must look at the pair
+FORMULA = 16  # the region has no bounds that a kernel could know
+
+
+class Rows:
+    """A growing array of rows with reuse of freed places."""
+
+    def __init__(self) -> None:
+        self.array: NDArray[np.void] = np.zeros(64, ROW)
+        self.used = 0  # places 0 .. used-1 have been taken at some time
+        self.free: list[int] = []
+        self.channels: dict[str, int] = {}
+
+    def remove(self, places: list[int]) -> None:
+        for place in places:
+            self.array[place]["flags"] = 0
+        self.free.extend(places)
+
+    def _place(self) -> int:
+        if self.free:
+            return self.free.pop()
+        if self.used == len(self.array):
+            self.array = np.concatenate([self.array, np.zeros(self.used, ROW)])
+        self.used += 1
+        return self.used - 1
+
+    def channel(self, name: str) -> int:
+        return self.channels.setdefault(name, len(self.channels))
+
+    def add(self, subscription: Subscription) -> list[int]:
+        """Pack the subscription and return the places it took."""
+        region = subscription.region
+        flags = ALIVE | (ECHO if subscription.echo else 0)
+        flags |= DOUBTFUL if subscription.filter or isinstance(region, Formula) else 0
+        if isinstance(region, Formula):
+            legs, flags = (Moving(EVERYWHERE, since=region.since),), flags | FORMULA
+        else:
+            legs = region.legs if isinstance(region, Path) else (region,)
+        ends = [leg.since for leg in legs[1:]] + [FOREVER]
+        begins = [-FOREVER, *ends[:-1]]
+        return [
+            self._pack(subscription, leg, flags, begin, end)
+            for leg, begin, end in zip(legs, begins, ends, strict=True)
+        ]
+
+    def _pack(self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int) -> int:
+        place, s = self._place(), leg.shape
+        PACK(
+            self.array, place * ROW.itemsize,
+            flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
+            self.channel(wanted.channel), leg.since, leg.until, begin, end,
+            s.x, s.y, s.z, s.rx, s.ry, s.rz, *leg.velocity, *leg.growth,
+        )  # fmt: skip
+        return place

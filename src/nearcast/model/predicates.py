@@ -1,0 +1,295 @@
+"""Subscriptions as predicates: `x >= -3 + t, x <= 3 + t, kind == "apple", ripe == true`.
+
+A predicate compares an attribute with an expression, which may change with the seconds `t` since
+submission: seed 001's evolving subscriptions (section 2). Predicates over x, y and z describe a
+region, the `Zone`; all others filter a publication's attributes. Predicates travel as text, so
+`parse` remembers what it has read.
+
+    predicates = list | "{" list "}"
+    list       = item { "," item }
+    item       = predicate | "(" predicate ")"
+    predicate  = attribute ("<" | "<=" | ">" | ">=" | "==" | "!=") expression
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
+from math import inf, sqrt
+from operator import eq, ge, gt, le, lt, ne
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from nearcast.model.expressions import (
+    RESERVED,
+    TIME,
+    Evaluator,
+    Expression,
+    Parser,
+    Text,
+    Truth,
+    Value,
+    Variable,
+    evaluator,
+    nodes,
+)
+from nearcast.space.shapes import BOX, DISC
+
+MAX_PREDICATES = 32
+AXES = ("x", "y", "z")
+# A matcher asks for the same few thousand texts again and again.
+REMEMBERED_TEXTS = 8_192
+
+COMPARISONS: Mapping[str, Callable[..., bool]] = {
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
+    "==": eq,
+    "!=": ne,
+}
+NO_VALUES: Mapping[str, float] = MappingProxyType({})
+
+
+class Predicate(Struct, frozen=True, dict=True):
+    """Seed 001, section 2: (a_i op_i fun_i(t))."""
+
+    attribute: str
+    operator: str
+    expression: Expression
+
+    @cached_property
+    def evolves(self) -> bool:
+        return Variable(TIME) in nodes(self.expression)
+
+
+# One end of an interval as a function of time, and whether it is strict.
+_Side: TypeAlias = tuple[Evaluator, bool]
+
+
+class Predicates(Struct, frozen=True, dict=True):
+    """A subscription's predicates, in the order they were written; all must hold."""
+
+    items: tuple[Predicate, ...]
+
+    @cached_property
+    def evolves(self) -> bool:
+        """Does any bound change by itself as time goes by?"""
+        return any(predicate.evolves for predicate in self.items)
+
+    # The rest is what matching asks for again and again, laid out once.
+
+    @cached_property
+    def _spatial(self) -> tuple[Predicate, ...]:
+        return tuple(item for item in self.items if item.attribute in AXES)
+
+    @cached_property
+    def _others(self) -> tuple[Predicate, ...]:
+        return tuple(item for item in self.items if item.attribute not in AXES)
+
+    @cached_property
+    def _tests(self) -> tuple[tuple[str, Callable[..., bool], Evaluator], ...]:
+        return tuple(
+            (item.attribute, COMPARISONS[item.operator], evaluator(item.expression))
+            for item in self._others
+        )
+
+    @cached_property
+    def _sides(self) -> tuple[tuple[tuple[_Side, ...], tuple[_Side, ...]], ...]:
+        """For each axis, what bounds it from below and what bounds it from above."""
+        return tuple((self._bounds(axis, ">"), self._bounds(axis, "<")) for axis in AXES)
+
+    def _bounds(self, axis: str, strict: str) -> tuple[_Side, ...]:
+        return tuple(
+            (evaluator(item.expression), item.operator == strict)
+            for item in self._spatial
+            if item.attribute == axis and item.operator in (strict, f"{strict}=", "==")
+        )
+
+
+@lru_cache(REMEMBERED_TEXTS)
+def parse(text: str, variables: frozenset[str] = frozenset()) -> Predicates:
+    """Read predicates in whose expressions `t` and `variables` may occur; or FormulaError."""
+    parser = Parser(text, variables)
+    braced = parser.accept("{")
+    items = [_predicate(parser)]
+    while parser.accept(","):
+        if len(items) == MAX_PREDICATES:
+            raise parser.error(f"more than {MAX_PREDICATES} predicates", parser.token.position)
+        items.append(_predicate(parser))
+    if braced:
+        parser.expect("}")
+    parser.take_kind("end", "',' or the end")
+    return Predicates(tuple(items))
+
+
+def _predicate(parser: Parser) -> Predicate:
+    wrapped = parser.accept("(")
+    if parser.token.text in RESERVED:
+        raise parser.expected("an attribute")
+    attribute = parser.take_kind("name", "an attribute").text
+    comparison = parser.take_kind("comparison", "one of < <= > >= == !=")
+    position = parser.token.position
+    expression = parser.expression()
+    if isinstance(expression, Truth) and comparison.text not in ("==", "!="):
+        raise parser.error("true and false know only == and !=", comparison.position)
+    if attribute in AXES and comparison.text == "!=":
+        raise parser.error(f"{attribute} cannot be compared with !=", comparison.position)
+    if attribute in AXES and isinstance(expression, Text | Truth):
+        raise parser.error(f"{attribute} can only be compared with numbers", position)
+    if wrapped:
+        parser.expect(")")
+    return Predicate(attribute, comparison.text, expression)
+
+
+def spatial(predicates: Predicates) -> tuple[Predicate, ...]:
+    """The predicates over x, y and z: together, the region."""
+    return predicates._spatial
+
+
+def others(predicates: Predicates) -> tuple[Predicate, ...]:
+    """The predicates over a publication's attributes: together, the filter."""
+    return predicates._others
+
+
+def cost(predicates: Predicates) -> int:
+    """How many nodes all expressions have: what one evaluation takes, for a server's limits."""
+    return sum(1 for item in predicates.items for _ in nodes(item.expression))
+
+
+class Names(NamedTuple):
+    """Each name once, in the order of first use; `t` is no variable here, see `evolves`."""
+
+    attributes: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+def names(predicates: Predicates) -> Names:
+    attributes = dict.fromkeys(item.attribute for item in predicates.items)
+    variables = dict.fromkeys(
+        node.name
+        for item in predicates.items
+        for node in nodes(item.expression)
+        if isinstance(node, Variable) and node.name != TIME
+    )
+    return Names(tuple(attributes), tuple(variables))
+
+
+def accepts(
+    predicates: Predicates,
+    attributes: Mapping[str, Value],
+    t: float,
+    values: Mapping[str, float] = NO_VALUES,
+) -> bool:
+    """Do these attributes satisfy every predicate that is not over x, y or z?"""
+    for attribute, compare, evaluate in predicates._tests:
+        value, bound = attributes.get(attribute), evaluate(t, values)
+        if not (_comparable(value, bound) and compare(value, bound)):
+            return False
+    return True
+
+
+def _comparable(value: Value | None, bound: Value | None) -> bool:
+    """Two strings, two booleans or two numbers; a boolean is no number, and NaN is none either.
+
+    Python compares an integer with a float exactly, however large it is, so nothing is rounded.
+    """
+    if isinstance(bound, str):
+        return isinstance(value, str)
+    if isinstance(bound, bool) or isinstance(value, bool):
+        return isinstance(bound, bool) and isinstance(value, bool)
+    return bound is not None and isinstance(value, (int, float)) and value == value
+
+
+class Interval(Struct, frozen=True):
+    """The numbers from `low` to `high`; a strict side does not contain its end."""
+
+    low: float = -inf
+    high: float = inf
+    strict_low: bool = False
+    strict_high: bool = False
+
+    def meets(self, low: float, high: float) -> bool:
+        """Does it share a number with the closed interval from `low` to `high`?"""
+        return (high > self.low if self.strict_low else high >= self.low) and (
+            low < self.high if self.strict_high else low <= self.high
+        )
+
+    def nearest(self, number: float) -> float:
+        """The nearest number to this one, counting the ends as inside."""
+        return self.low if number < self.low else self.high if number > self.high else number
+
+    def excludes(self, end: float) -> bool:
+        """Is this end one that a strict side leaves out?"""
+        return (self.strict_low and end == self.low) or (self.strict_high and end == self.high)
+
+
+EVERY_NUMBER = Interval()
+
+
+class Zone(Struct, frozen=True):
+    """Where all the spatial predicates hold at one moment: an interval for each axis."""
+
+    x: Interval = EVERY_NUMBER
+    y: Interval = EVERY_NUMBER
+    z: Interval = EVERY_NUMBER
+
+    def touches(
+        self, kind: int, x: float, y: float, z: float, rx: float, ry: float, rz: float
+    ) -> bool:
+        """Does the closed shape (see `space.shapes`) share a point with the zone?"""
+        if kind == BOX:
+            return (
+                self.x.meets(x - rx, x + rx)
+                and self.y.meets(y - ry, y + ry)
+                and self.z.meets(z - rz, z + rz)
+            )
+        if kind == DISC and rx > 0:
+            return self._touches_ball(x, y, z, rx)
+        return self.x.meets(x, x) and self.y.meets(y, y) and self.z.meets(z, z)
+
+    def _touches_ball(self, x: float, y: float, z: float, r: float) -> bool:
+        near_x, near_y, near_z = self.x.nearest(x), self.y.nearest(y), self.z.nearest(z)
+        dx, dy, dz = x - near_x, y - near_y, z - near_z
+        distance = sqrt(dx * dx + dy * dy + dz * dz)
+        if distance != r:
+            return distance < r
+        # Just touching, they share the nearest point alone, if no strict side leaves it out.
+        return not (self.x.excludes(near_x) or self.y.excludes(near_y) or self.z.excludes(near_z))
+
+
+def zone(predicates: Predicates, t: float, values: Mapping[str, float] = NO_VALUES) -> Zone | None:
+    """The region at `t` seconds after submission; None if it is empty or has no value then."""
+    intervals = []
+    for lows, highs in predicates._sides:
+        interval = _interval(lows, highs, t, values) if lows or highs else EVERY_NUMBER
+        if interval is None:
+            return None
+        intervals.append(interval)
+    return Zone(*intervals)
+
+
+def _interval(
+    lows: tuple[_Side, ...], highs: tuple[_Side, ...], t: float, values: Mapping[str, float]
+) -> Interval | None:
+    """What all the sides leave; at equal bounds, the strict one leaves less."""
+    low, high, strict_low, strict_high = -inf, inf, False, False
+    for evaluate, strict in lows:
+        bound = evaluate(t, values)
+        if not isinstance(bound, float):
+            return None
+        if bound > low:
+            low, strict_low = bound, strict
+        elif bound == low:
+            strict_low = strict_low or strict
+    for evaluate, strict in highs:
+        bound = evaluate(t, values)
+        if not isinstance(bound, float):
+            return None
+        if bound < high:
+            high, strict_high = bound, strict
+        elif bound == high:
+            strict_high = strict_high or strict
+    if low > high or (low == high and (strict_low or strict_high)):
+        return None
+    return Interval(low, high, strict_low, strict_high)

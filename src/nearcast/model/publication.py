@@ -1,0 +1,49 @@
+"""What an entity says: a message to a point or an area, with attributes and a payload."""
+
+from math import isfinite
+
+from msgspec import Struct
+
+from nearcast.model.subscription import NodeId, PublicationId, Subscription, Value
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Shape
+
+RESERVED = frozenset({"x", "y", "z", "t"})  # the place and the time are not attributes
+
+
+def check_attributes(attributes: dict[str, Value]) -> None:
+    for name, value in attributes.items():
+        if name in RESERVED:
+            raise ValueError(f"{name!r} cannot be an attribute: it is the place or the time")
+        if isinstance(value, float) and not isfinite(value):
+            raise ValueError(f"attribute {name!r} must be finite, not {value}")
+
+
+class Publication(Struct, frozen=True, array_like=True):
+    """Made by `node` at `t`, for everyone whose region at `t` touches `shape`."""
+
+    id: PublicationId
+    node: NodeId
+    t: Time
+    shape: Shape
+    channel: str = ""
+    attributes: dict[str, Value] = {}
+    payload: bytes = b""
+
+    def __post_init__(self) -> None:
+        if self.attributes:
+            check_attributes(self.attributes)
+
+
+def wants(subscription: Subscription, publication: Publication, at: Time) -> bool:
+    """Should this be heard there? The one sentence that all engines and overlays answer to.
+
+    `at` is the moment at which the region is looked at: the publication's own `t`, unless a broker
+    deliberately uses its own clock (seed 001).
+    """
+    return (
+        subscription.channel == publication.channel
+        and (subscription.echo or subscription.node != publication.node)
+        and subscription.region.touches(publication.shape, at)
+        and (subscription.filter is None or subscription.filter.accepts(publication.attributes, at))
+    )

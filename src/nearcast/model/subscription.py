@@ -1,0 +1,89 @@
+"""What an entity wants to hear: a region, still or evolving, and conditions on attributes."""
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from nearcast.model import predicates
+from nearcast.space.motion import Moving, Path, Time
+from nearcast.space.shapes import Shape
+
+# Identifiers fit a double exactly, so that JSON and JavaScript keep them whole.
+NodeId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+SubscriptionId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+PublicationId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+Value: TypeAlias = bool | int | float | str
+
+
+def seconds_since(since: Time, t: Time) -> float:
+    """The `t` of a formula: seconds since it was submitted, never below 0."""
+    return (t - since) / 1e6 if t > since else 0.0
+
+
+class Formula(Struct, frozen=True, array_like=True, tag=3):
+    """A region by predicates over x, y and z, with bounds that are functions of `t` (seed 001)."""
+
+    text: str
+    since: Time = 0
+
+    def __post_init__(self) -> None:
+        parsed = predicates.parse(self.text)
+        if predicates.others(parsed):
+            raise ValueError(f"a region's formula speaks of x, y and z alone: {self.text[:80]!r}")
+
+    def stamped(self, now: Time) -> "Formula":
+        return replace(self, since=now)
+
+    def touches(self, other: Shape, t: Time) -> bool:
+        zone = predicates.zone(predicates.parse(self.text), seconds_since(self.since, t))
+        return zone is not None and zone.touches(
+            other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz
+        )
+
+
+class Filter(Struct, frozen=True, array_like=True):
+    """Conditions on a publication's attributes; they may evolve with `t` too."""
+
+    text: str
+    since: Time = 0
+
+    def __post_init__(self) -> None:
+        parsed = predicates.parse(self.text)
+        if predicates.spatial(parsed):
+            raise ValueError(f"a filter cannot speak of x, y or z: {self.text[:80]!r}")
+
+    def stamped(self, now: Time) -> "Filter":
+        return replace(self, since=now)
+
+    def accepts(self, attributes: Mapping[str, Value], t: Time) -> bool:
+        return predicates.accepts(
+            predicates.parse(self.text), attributes, seconds_since(self.since, t)
+        )
+
+
+Region: TypeAlias = Moving | Path | Formula
+
+
+class Subscription(Struct, frozen=True, array_like=True):
+    """One interest of one entity. Its region and filter carry the moment they were submitted."""
+
+    id: SubscriptionId
+    node: NodeId
+    region: Region
+    filter: Filter | None = None
+    channel: str = ""
+    echo: bool = False  # True: hear one's own publications too
+
+    def moved(self, region: Region, now: Time) -> "Subscription":
+        """The same interest somewhere else from `now` on.
+
+        A filter's clock goes on, unless the new region has a formula: the two share one `t`.
+        """
+        restarted = isinstance(region, Formula) and self.filter is not None
+        return replace(
+            self,
+            region=region.stamped(now),
+            filter=self.filter.stamped(now) if restarted and self.filter else self.filter,
+        )

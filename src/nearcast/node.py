@@ -1,0 +1,177 @@
+"""A node decides; a host does.
+
+A Node is one participant of an overlay, written as a state machine without clock, socket or global
+chance. A host (`nearcast.sim`, later `nearcast.live`) feeds it inputs, and each input returns all
+the effects it caused, in order. Inside, a protocol speaks in verbs: `self.out.send(...)`. Outside,
+a node is a function from input to effects, so a test is one `assert node.receive(...) == [...]`.
+
+Start reading here, then `protocols/client_server.py`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import ClassVar, TypeAlias
+
+from msgspec import Struct
+
+from nearcast.model.commands import Command
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Vector
+
+
+class Message(Struct, frozen=True, array_like=True):
+    """What one node says to another. Each kind has a number of its own within its protocol."""
+
+    lossy: ClassVar[bool] = False  # True: may travel as a datagram and be lost
+
+    def carries(self) -> PublicationId | None:
+        """The publication inside, if there is one; the trace links messages to it."""
+        return None
+
+
+class Timer(Struct, frozen=True):
+    """A wish to be woken. Timers are values: setting an equal one again moves it."""
+
+
+class Send(Struct, frozen=True):
+    to: NodeId
+    message: Message
+
+
+class SendMany(Struct, frozen=True):
+    """One message to many: encoded once, recorded as one block. Means a Send to each, in order."""
+
+    to: Sequence[NodeId]
+    message: Message
+
+
+class SetTimer(Struct, frozen=True):
+    timer: Timer
+    delay: Time
+
+
+class ClearTimer(Struct, frozen=True):
+    timer: Timer
+
+
+class Deliver(Struct, frozen=True):
+    """To the application, for these of its subscriptions, after so many messages."""
+
+    publication: Publication
+    subscriptions: Sequence[SubscriptionId]
+    hops: int
+
+
+class Note(Struct, frozen=True):
+    """To the trace: joined, linked, split, ignored, …"""
+
+    fact: str
+    about: int | None = None
+    value: float | None = None
+
+
+class Stop(Struct, frozen=True):
+    """I have left; forget me."""
+
+
+Effect: TypeAlias = Send | SendMany | SetTimer | ClearTimer | Deliver | Note | Stop
+
+
+class Outbox:
+    """The verbs that a protocol may use; effects come out in the order they were spoken."""
+
+    __slots__ = ("_effects",)
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+
+    def send(self, to: NodeId, message: Message) -> None:
+        self._effects.append(Send(to, message))
+
+    def send_many(self, to: Sequence[NodeId], message: Message) -> None:
+        self._effects.append(SendMany(to, message))
+
+    def set_timer(self, timer: Timer, delay: Time) -> None:
+        self._effects.append(SetTimer(timer, delay))
+
+    def clear_timer(self, timer: Timer) -> None:
+        self._effects.append(ClearTimer(timer))
+
+    def deliver(
+        self, publication: Publication, subscriptions: Sequence[SubscriptionId], hops: int
+    ) -> None:
+        self._effects.append(Deliver(publication, subscriptions, hops))
+
+    def note(self, fact: str, about: int | None = None, value: float | None = None) -> None:
+        self._effects.append(Note(fact, about, value))
+
+    def stop(self) -> None:
+        self._effects.append(Stop())
+
+    def drain(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+
+class Node(ABC):
+    """One participant. A protocol fills in the four hooks; a host calls the four doors."""
+
+    def __init__(self, node_id: NodeId, rng: Random) -> None:
+        self.id = node_id
+        self.rng = rng
+        self.now: Time = 0
+        self.out = Outbox()
+
+    # Doors: all that a host may call. Each returns all that it caused.
+
+    def start(self, now: Time) -> list[Effect]:
+        self._advance(now)
+        self.on_start()
+        return self.out.drain()
+
+    def receive(self, now: Time, sender: NodeId, message: Message) -> list[Effect]:
+        self._advance(now)
+        self.on_message(sender, message)
+        return self.out.drain()
+
+    def wake(self, now: Time, timer: Timer) -> list[Effect]:
+        self._advance(now)
+        self.on_timer(timer)
+        return self.out.drain()
+
+    def obey(self, now: Time, command: Command) -> list[Effect]:
+        self._advance(now)
+        self.on_command(command)
+        return self.out.drain()
+
+    def _advance(self, now: Time) -> None:
+        assert now >= self.now, f"node {self.id}: time ran back from {self.now} to {now}"
+        self.now = now
+
+    # Windows: what a host may look at, changing nothing.
+
+    @property
+    def ready(self) -> bool:
+        """Is this node a full member of its overlay? A workload begins when all are."""
+        return True
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:  # noqa: ARG002
+        """Whom this node knows at this moment, and where it believes them to be."""
+        return ()
+
+    # Hooks: what a protocol fills in.
+
+    def on_start(self) -> None:  # noqa: B027  most nodes need none
+        """The node comes to life."""
+
+    @abstractmethod
+    def on_message(self, sender: NodeId, message: Message) -> None: ...
+
+    def on_timer(self, timer: Timer) -> None:  # noqa: B027
+        """A timer that this node has set is due."""
+
+    def on_command(self, command: Command) -> None:  # noqa: B027
+        """The application asks for something."""

@@ -1,0 +1,54 @@
+"""Everything that determines a run, as one value. Its hash names the run."""
+
+from hashlib import sha256
+from random import Random
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+Setting: TypeAlias = bool | int | float | str
+SCHEMA = 1
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """What to run. `settings` holds every parameter of protocol, workload, network and faults.
+
+    Settings are complete once a world has been built from them (defaults filled in), so that the
+    value says what ran and not what was typed.
+    """
+
+    protocol: str
+    workload: str
+    nodes: int
+    seconds: float
+    seed: int = 1
+    record: str = "all"
+    settings: dict[str, Setting] = {}
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= 2_000_000:
+            raise ValueError(f"nodes must be between 1 and 2,000,000, not {self.nodes}")
+        if not 0 < self.seconds <= 1e7:
+            raise ValueError(f"seconds must be above 0 and at most 10,000,000, not {self.seconds}")
+        if self.schema != SCHEMA:
+            raise ValueError(f"this scenario has schema {self.schema}; we read {SCHEMA}")
+
+    @property
+    def run(self) -> str:
+        """The run's name: sixteen hexadecimal digits of the value's hash."""
+        return sha256(to_json(self)).hexdigest()[:16]
+
+
+def to_json(scenario: Scenario) -> bytes:
+    return msgspec.json.encode(scenario, order="sorted")
+
+
+def from_json(text: bytes) -> Scenario:
+    return msgspec.json.decode(text, type=Scenario)
+
+
+def stream(seed: int, *purpose: object) -> Random:
+    """A random stream of its own for each purpose: a new draw in one never shifts another."""
+    return Random("/".join(map(str, (seed, *purpose))))

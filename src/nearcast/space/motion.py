@@ -1,0 +1,149 @@
+"""A shape as a function of time: it stands still, moves, grows, or follows a path of legs.
+
+Regions are written relative to the moment they are submitted (`since` = 0); the process that
+accepts one stamps it with its own clock, and from then on everybody computes the same place for
+the same microsecond. A region never runs backwards: before `since` it stands where it begins.
+"""
+
+from math import sqrt
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nearcast.space.shapes import BOX, DISC, Shape, Vector, overlap
+
+Time: TypeAlias = int  # microseconds, everywhere
+SECOND: Time = 1_000_000
+STILL: Vector = (0.0, 0.0, 0.0)
+
+
+def elapsed(t: Time, since: Time, until: Time) -> float:
+    """Seconds of motion behind us at `t`: the design's (min(p, until) − t) / 1e6, never below 0."""
+    end = t if t < until else until
+    return (end - since) / 1e6 if end > since else 0.0
+
+
+def grown(extent: float, growth: float, seconds: float) -> float:
+    """A half-extent after so many seconds; it shrinks to nothing, never below."""
+    now = extent + growth * seconds
+    return now if now > 0.0 else 0.0
+
+
+FOREVER: Time = 2**62  # later than any time of a run; keeps `elapsed` free of None
+
+
+class Moving(Struct, frozen=True, array_like=True, tag=1):
+    """A shape that moves at `velocity` and grows by `growth` per axis, both in units per second.
+
+    The motion ends `duration` after `since` (None: never); the region then stays where it is.
+    A fixed region is one with neither velocity nor growth. A disc grows by growth[0] alone.
+    """
+
+    shape: Shape
+    velocity: Vector = STILL
+    growth: Vector = STILL
+    duration: Time | None = None
+    since: Time = 0
+
+    def __post_init__(self) -> None:
+        for number in (*self.velocity, *self.growth):
+            if not -1e300 < number < 1e300:
+                raise ValueError(f"velocity and growth must be finite, not {number}")
+        if self.duration is not None and self.duration < 0:
+            raise ValueError(f"a motion cannot last {self.duration} microseconds")
+        if self.shape.kind != BOX and any(
+            self.growth[1:] if self.shape.kind == DISC else self.growth
+        ):
+            raise ValueError("a point does not grow, and a disc grows by its first number alone")
+
+    @property
+    def until(self) -> Time:
+        return FOREVER if self.duration is None else self.since + self.duration
+
+    @property
+    def moves(self) -> bool:
+        return any(self.velocity) or any(self.growth)
+
+    def stamped(self, now: Time) -> "Moving":
+        return replace(self, since=now)
+
+    def at(self, t: Time) -> Shape:
+        """The shape at that moment."""
+        s, (vx, vy, vz), (gx, gy, gz) = self.shape, self.velocity, self.growth
+        dt = elapsed(t, self.since, self.until)
+        return Shape(
+            s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
+            grown(s.rx, gx, dt), grown(s.ry, gy, dt), grown(s.rz, gz, dt),
+        )  # fmt: skip
+
+    def touches(self, other: Shape, t: Time) -> bool:
+        """Does the region, as it is at `t`, share a point with that shape?"""
+        s, (vx, vy, vz), (gx, gy, gz) = self.shape, self.velocity, self.growth
+        dt = elapsed(t, self.since, self.until)
+        return overlap(
+            s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
+            grown(s.rx, gx, dt), grown(s.ry, gy, dt), grown(s.rz, gz, dt),
+            other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz,
+        )  # fmt: skip
+
+
+class Path(Struct, frozen=True, array_like=True, tag=2):
+    """Legs one after the other; it stops where the last one arrives. See `path`."""
+
+    legs: tuple[Moving, ...]
+
+    def __post_init__(self) -> None:
+        if not self.legs:
+            raise ValueError("a path needs at least one leg")
+        if any(
+            later.since < leg.until for leg, later in zip(self.legs, self.legs[1:], strict=False)
+        ):
+            raise ValueError("a leg of a path begins before the leg before it has arrived")
+
+    @property
+    def since(self) -> Time:
+        return self.legs[0].since
+
+    def stamped(self, now: Time) -> "Path":
+        shift = now - self.since
+        return Path(tuple(leg.stamped(leg.since + shift) for leg in self.legs))
+
+    def leg(self, t: Time) -> Moving:
+        """The leg under way at `t`: the last one that has begun."""
+        under_way = self.legs[0]
+        for leg in self.legs[1:]:
+            if leg.since > t:
+                break
+            under_way = leg
+        return under_way
+
+    def at(self, t: Time) -> Shape:
+        return self.leg(t).at(t)
+
+    def touches(self, other: Shape, t: Time) -> bool:
+        return self.leg(t).touches(other, t)
+
+
+def line(shape: Shape, to: Vector, speed: float) -> Moving:
+    """From where the shape stands straight to `to`, at `speed` units per second, and stop."""
+    if not speed > 0:
+        raise ValueError(f"a speed must be above 0, not {speed}")
+    dx, dy, dz = to[0] - shape.x, to[1] - shape.y, to[2] - shape.z
+    duration = round(sqrt(dx * dx + dy * dy + dz * dz) / speed * SECOND)
+    if duration == 0:
+        return Moving(shape, duration=0)
+    per_second = SECOND / duration
+    return Moving(shape, (dx * per_second, dy * per_second, dz * per_second), STILL, duration)
+
+
+def path(shape: Shape, waypoints: list[Vector], speed: float) -> Path:
+    """Through the waypoints in order, at one speed, stopping at the last."""
+    legs: list[Moving] = []
+    since = 0
+    for x, y, z in waypoints:
+        leg = line(shape, (x, y, z), speed).stamped(since)
+        legs.append(leg)
+        since += leg.duration or 0
+        shape = replace(shape, x=x, y=y, z=z)
+    return Path(tuple(legs))

@@ -1,0 +1,335 @@
+"""The decisions of an R-tree, as pure functions in any number of dimensions.
+
+Which child takes a new box (`choose`), and how an overfull node falls in two (`SPLITS`). A tree in
+main memory and a tree spread over peers (the DR-tree) differ in everything but these decisions, so
+both call them here. After A. Guttman, "R-trees", SIGMOD 1984 (linear and quadratic split), and
+N. Beckmann et al., "The R*-tree", SIGMOD 1990 (R* split).
+
+Both papers tell how much room a box takes by its volume. That fails for points and flat boxes,
+whose volume is always zero, and for boxes without end, whose volume is infinite. We therefore
+measure by `Size`, which has an answer for each, and all decisions compare sizes.
+
+Ties fall to the smaller index. A caller that sorts its boxes by id gets the same tree everywhere.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import nlargest, nsmallest
+from itertools import accumulate, combinations, compress
+from math import inf, isfinite, isnan, prod
+from operator import le, sub
+from typing import NamedTuple
+
+
+class Bounds(NamedTuple):
+    """A box between two corners, closed at its border; a point has `low == high`.
+
+    Both corners have one coordinate per dimension, `low` nowhere above `high`. A side may be
+    unbounded: `-inf` in `low`, `+inf` in `high`, never the other way round, and never NaN.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+class Size(NamedTuple):
+    """How much room a box takes; sizes compare as tuples.
+
+    Unbounded sides come first, since no finite extent outweighs one. Then comes the volume spanned
+    by the bounded dimensions, and last their margin, which decides where volume is blind: when it
+    is zero, or beyond the floats and thus infinite.
+    """
+
+    unbounded: int
+    volume: float
+    margin: float
+
+
+Split = Callable[[Sequence[Bounds], int], tuple[list[int], list[int]]]
+"""From boxes and the least length of a group to two groups of indices, each in rising order."""
+
+NOTHING = Size(0, 0.0, 0.0)
+
+
+# Boxes
+
+
+def union(boxes: Sequence[Bounds]) -> Bounds:
+    """The smallest box that contains all `boxes`."""
+    if not boxes:
+        raise ValueError("the union of no boxes is undefined")
+    _require_one_dimension(boxes)
+    lows, highs = zip(*boxes, strict=True)
+    return Bounds(
+        tuple(map(min, zip(*lows, strict=True))), tuple(map(max, zip(*highs, strict=True)))
+    )
+
+
+def overlaps(a: Bounds, b: Bounds) -> bool:
+    """Whether the boxes share a point; touching is overlapping."""
+    _require_one_dimension((a, b))
+    return all(map(le, a.low, b.high)) and all(map(le, b.low, a.high))
+
+
+def contains(a: Bounds, b: Bounds) -> bool:
+    """Whether all of `b` lies in `a`, its border included."""
+    _require_one_dimension((a, b))
+    return all(map(le, a.low, b.low)) and all(map(le, b.high, a.high))
+
+
+def volume(box: Bounds) -> Size:
+    """The size of a box, to be compared with other sizes of the same dimension."""
+    unbounded, extents = _extents(box)
+    product = prod(extents, start=1.0)
+    if isnan(product):
+        product = 0.0  # Only zero times an overflow is NaN, and a flat box has no volume.
+    return Size(unbounded, product, sum(extents))
+
+
+def margin(box: Bounds) -> tuple[int, float]:
+    """The unbounded sides of a box, and the sum of its bounded extents; margins compare too."""
+    unbounded, extents = _extents(box)
+    return unbounded, sum(extents)
+
+
+def enlargement(box: Bounds, added: Bounds) -> Size:
+    """The room that `box` gains when it grows to contain `added`; none exactly if it already does.
+
+    Its margin is the way that the bounded sides move.
+    """
+    _require_one_dimension((box, added))
+    return _growth(box, volume(box), added)
+
+
+def _growth(box: Bounds, before: Size, added: Bounds) -> Size:
+    joined = _join(box, added)
+    if joined == box:
+        return NOTHING
+    after = volume(joined)
+    # With more sides unbounded the two volumes span different dimensions (an area and a width,
+    # say) and have no difference. Beside what is now unbounded, what was before is as nothing.
+    comparable = after.unbounded == before.unbounded
+    gained = _less(after.volume, before.volume) if comparable else after.volume
+    # Not the difference of the margins, which misses the end of a half-line, and the small step
+    # of a huge box: a box that grows must never look like one that contains what is added.
+    sides = zip(box.low + joined.high, joined.low + box.high, strict=True)
+    moved = sum([above - below for above, below in sides if below > -inf and above < inf])
+    return Size(after.unbounded, gained, moved)
+
+
+def _join(a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(tuple(map(min, a.low, b.low)), tuple(map(max, a.high, b.high)))
+
+
+def _shared_size(a: Bounds, b: Bounds) -> Size:
+    if not overlaps(a, b):
+        return NOTHING
+    return volume(Bounds(tuple(map(max, a.low, b.low)), tuple(map(min, a.high, b.high))))
+
+
+def _extents(box: Bounds) -> tuple[int, list[float]]:
+    """The number of unbounded sides, and the extents of the dimensions that have none."""
+    low, high = box
+    extents = list(map(sub, high, low))
+    if inf not in extents:
+        return 0, extents
+    bounded = [start > -inf and end < inf for start, end in zip(low, high, strict=True)]
+    return low.count(-inf) + high.count(inf), list(compress(extents, bounded))
+
+
+def _plus(a: Size, b: Size) -> Size:
+    return Size(a.unbounded + b.unbounded, a.volume + b.volume, a.margin + b.margin)
+
+
+def _minus(a: Size, b: Size) -> Size:
+    return Size(a.unbounded - b.unbounded, _less(a.volume, b.volume), _less(a.margin, b.margin))
+
+
+def _less(amount: float, taken: float) -> float:
+    # An overflow stays one, whatever is taken away: infinity less infinity would be NaN, and zero
+    # would make the growth of the hugest boxes look free.
+    return amount - taken if amount < inf else inf
+
+
+# Choice
+
+
+def choose(boxes: Sequence[Bounds], added: Bounds) -> int:
+    """The index of the box that should take `added` (Guttman, ChooseLeaf CL3).
+
+    It is the one that needs least enlargement, and of several such the smallest.
+    """
+    if not boxes:
+        raise ValueError("there is no box to choose from")
+    _require_one_dimension([*boxes, added])
+    sizes = [volume(box) for box in boxes]
+    costs = [(_growth(box, size, added), size) for box, size in zip(boxes, sizes, strict=True)]
+    return costs.index(min(costs))
+
+
+# Guttman's splits: two seeds, each of which gathers a group
+
+
+def split_linear(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[int]]:
+    """Seeds lie farthest apart along some dimension; the rest join in index order."""
+    _require_splittable(boxes, least)
+    dimensions = range(len(boxes[0].low))
+    # Points are separated by the full width in every dimension, so the ratio alone always ties
+    # and the separation itself must tell the dimensions apart.
+    _, _, seeds = max(
+        (_farthest_pair(boxes, dimension) for dimension in dimensions), key=lambda found: found[:2]
+    )
+    return _gather(boxes, seeds, least, _pick_first)
+
+
+def split_quadratic(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[int]]:
+    """Seeds waste most room when put together; then the most decided box joins next."""
+    _require_splittable(boxes, least)
+    sizes = [volume(box) for box in boxes]
+
+    def waste(pair: tuple[int, int]) -> Size:
+        one, other = pair
+        together = volume(_join(boxes[one], boxes[other]))
+        return _minus(together, _plus(sizes[one], sizes[other]))
+
+    seeds = max(combinations(range(len(boxes)), 2), key=waste)  # PickSeeds PS1, PS2
+    return _gather(boxes, seeds, least, _pick_most_decided)
+
+
+def _farthest_pair(boxes: Sequence[Bounds], dimension: int) -> tuple[float, float, tuple[int, int]]:
+    """Separation over width, separation, and indices of the two boxes farthest apart.
+
+    Guttman, LinearPickSeeds LPS1 and LPS2: the pair of highest low side and lowest high side. One
+    box may have both, when it lies inside all others; hence the best two of each.
+    """
+    # Halves, because the distance between two floats may overflow where half of it does not.
+    lows = [box.low[dimension] / 2 for box in boxes]
+    highs = [box.high[dimension] / 2 for box in boxes]
+    latest = nlargest(2, range(len(boxes)), key=lows.__getitem__)
+    earliest = nsmallest(2, range(len(boxes)), key=highs.__getitem__)
+    separation, one, other = max(
+        ((lows[i] - highs[j], i, j) for i in latest for j in earliest if i != j),
+        key=lambda found: found[0],
+    )
+    # Unbounded sides are left out of the width: over an infinite one, all separations are zero.
+    sides = [side for side in (*lows, *highs) if isfinite(side)]
+    width = max(sides, default=0.0) - min(sides, default=0.0)
+    # A dimension in which all boxes are alike says nothing, so any other goes before it.
+    ratio = separation / width if width > 0 else -inf
+    return ratio, separation, (min(one, other), max(one, other))
+
+
+class _Group(NamedTuple):
+    members: list[int]
+    cover: Bounds
+    size: Size
+
+
+def _gather(
+    boxes: Sequence[Bounds],
+    seeds: tuple[int, int],
+    least: int,
+    pick_next: Callable[[Sequence[Bounds], list[int], list[_Group]], int],
+) -> tuple[list[int], list[int]]:
+    """Let the boxes join, one by one, the seed whose group grows least (Guttman, QS1 to QS3)."""
+    groups = [_Group([seed], boxes[seed], volume(boxes[seed])) for seed in seeds]
+    rest = [index for index in range(len(boxes)) if index not in seeds]
+    while rest:
+        needy = [members for members, _, _ in groups if len(members) + len(rest) == least]
+        if needy:
+            needy[0].extend(rest)  # QS2: only all of the rest brings this group to `least`.
+            break
+        index = pick_next(boxes, rest, groups)
+        rest.remove(index)
+        # QS3: least enlargement, then the smaller group by size, then by number of entries.
+        preferences = [
+            (_growth(cover, size, boxes[index]), size, len(members))
+            for members, cover, size in groups
+        ]
+        home = preferences.index(min(preferences))
+        members, cover, _ = groups[home]
+        cover = _join(cover, boxes[index])
+        groups[home] = _Group([*members, index], cover, volume(cover))
+    first, second = groups
+    return sorted(first.members), sorted(second.members)
+
+
+def _pick_first(_boxes: Sequence[Bounds], rest: list[int], _groups: list[_Group]) -> int:
+    return rest[0]
+
+
+def _pick_most_decided(boxes: Sequence[Bounds], rest: list[int], groups: list[_Group]) -> int:
+    """The box for which it matters most which group it joins (Guttman, PickNext PN1 and PN2)."""
+
+    def difference(index: int) -> Size:
+        smaller, larger = sorted(_growth(cover, size, boxes[index]) for _, cover, size in groups)
+        return _minus(larger, smaller)
+
+    return max(rest, key=difference)
+
+
+# The R* split: a cut through the boxes in their order along one axis
+
+
+class _Cut(NamedTuple):
+    groups: tuple[list[int], list[int]]
+    covers: tuple[Bounds, Bounds]
+
+
+def split_rstar(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[int]]:
+    """The axis whose cuts have least margin, and on it the cut with least overlap."""
+    _require_splittable(boxes, least)
+    dimensions = range(len(boxes[0].low))
+    cuts_by_axis = [_cuts(boxes, axis, least) for axis in dimensions]
+    cuts = min(cuts_by_axis, key=_margin_sum)  # ChooseSplitAxis CSA1, CSA2
+    best = min(cuts, key=_overlap_then_volume)  # ChooseSplitIndex CSI1
+    return sorted(best.groups[0]), sorted(best.groups[1])
+
+
+def _cuts(boxes: Sequence[Bounds], axis: int, least: int) -> list[_Cut]:
+    """The ways to cut the boxes in order of low side and of high side, `least` on each hand."""
+    count = len(boxes)
+    by_low = sorted(range(count), key=lambda i: (boxes[i].low[axis], boxes[i].high[axis]))
+    by_high = sorted(range(count), key=lambda i: (boxes[i].high[axis], boxes[i].low[axis]))
+    cuts = []
+    for order in (by_low, by_high):
+        ahead = list(accumulate((boxes[i] for i in order), _join))
+        behind = list(accumulate((boxes[i] for i in reversed(order)), _join))
+        for at in range(least, count - least + 1):
+            covers = (ahead[at - 1], behind[count - at - 1])
+            cuts.append(_Cut((order[:at], order[at:]), covers))
+    return cuts
+
+
+def _margin_sum(cuts: list[_Cut]) -> tuple[int, float]:
+    margins = [margin(cover) for cut in cuts for cover in cut.covers]
+    return sum(unbounded for unbounded, _ in margins), sum(length for _, length in margins)
+
+
+def _overlap_then_volume(cut: _Cut) -> tuple[Size, Size]:
+    first, second = cut.covers
+    return _shared_size(first, second), _plus(volume(first), volume(second))
+
+
+SPLITS: dict[str, Split] = {
+    "linear": split_linear,
+    "quadratic": split_quadratic,
+    "rstar": split_rstar,
+}
+
+
+# Wrong use
+
+
+def _require_one_dimension(boxes: Sequence[Bounds]) -> None:
+    expected = len(boxes[0].low)
+    for box in boxes:
+        if len(box.low) != expected:
+            raise ValueError(f"boxes of {expected} and {len(box.low)} dimensions cannot be mixed")
+
+
+def _require_splittable(boxes: Sequence[Bounds], least: int) -> None:
+    if least < 1:
+        raise ValueError(f"each group needs at least one box, not {least}")
+    if len(boxes) < 2 * least:
+        raise ValueError(f"{len(boxes)} boxes cannot fill two groups of at least {least}")
+    _require_one_dimension(boxes)

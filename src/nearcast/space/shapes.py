@@ -1,0 +1,102 @@
+"""Where something is: a point, a disc (a ball in 3-D) or a box.
+
+Every shape is a centre and half-extents in three dimensions; a 2-D world leaves z and rz at 0.
+All shapes are closed: touching is overlapping. `overlap` is the one definition of "touches" in
+Nearcast. It takes plain numbers, so that the very same function serves Python objects here, numba
+kernels in `matching`, and the truth that the pipeline computes; nothing else may decide a border.
+"""
+
+from enum import IntEnum
+from math import inf, isfinite, sqrt
+from typing import TypeAlias
+
+from msgspec import Struct
+
+Vector: TypeAlias = tuple[float, float, float]
+
+
+class Kind(IntEnum):
+    POINT = 0
+    DISC = 1
+    BOX = 2
+
+
+# Plain integers beside the enum: numba and tight loops compare these.
+POINT, DISC, BOX = 0, 1, 2
+
+
+class Shape(Struct, frozen=True, array_like=True):
+    """A closed region. A disc's radius is `rx` alone; only a box may be unbounded (+inf)."""
+
+    kind: Kind
+    x: float
+    y: float
+    z: float = 0.0
+    rx: float = 0.0
+    ry: float = 0.0
+    rz: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.x) and isfinite(self.y) and isfinite(self.z)):
+            raise ValueError(f"a centre must be finite, not ({self.x}, {self.y}, {self.z})")
+        if not (self.rx >= 0 and self.ry >= 0 and self.rz >= 0):
+            raise ValueError(f"extents must be 0 or more, not ({self.rx}, {self.ry}, {self.rz})")
+        if self.kind == POINT and (self.rx or self.ry or self.rz):
+            raise ValueError("a point has no extents")
+        if self.kind == DISC and (self.ry or self.rz or self.rx == inf):
+            raise ValueError("a disc has one finite radius, rx")
+
+    def touches(self, other: "Shape") -> bool:
+        return overlap(
+            self.kind, self.x, self.y, self.z, self.rx, self.ry, self.rz,
+            other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz,
+        )  # fmt: skip
+
+
+def point(x: float, y: float, z: float = 0.0) -> Shape:
+    return Shape(Kind.POINT, x, y, z)
+
+
+def disc(x: float, y: float, r: float) -> Shape:
+    return Shape(Kind.DISC, x, y, 0.0, r)
+
+
+def ball(x: float, y: float, z: float, r: float) -> Shape:
+    return Shape(Kind.DISC, x, y, z, r)
+
+
+def box(x: float, y: float, rx: float, ry: float) -> Shape:
+    """A rectangle, by its centre and half-extents."""
+    return Shape(Kind.BOX, x, y, 0.0, rx, ry)
+
+
+def cuboid(x: float, y: float, z: float, rx: float, ry: float, rz: float) -> Shape:
+    return Shape(Kind.BOX, x, y, z, rx, ry, rz)
+
+
+EVERYWHERE = Shape(Kind.BOX, 0.0, 0.0, 0.0, inf, inf, inf)
+
+
+def overlap(
+    a: int, ax: float, ay: float, az: float, arx: float, ary: float, arz: float,
+    b: int, bx: float, by: float, bz: float, brx: float, bry: float, brz: float,
+) -> bool:  # fmt: skip
+    """Do two closed shapes share a point? Kind, centre and half-extents of each.
+
+    Boxes and points compare |d| <= ra + rb on each axis, discs and points sqrt(Σd²) <= ra + rb,
+    a disc and a box the distance from the disc's centre to the box. An infinite half-extent needs
+    no case of its own: no comparison below can meet inf - inf.
+    """
+    dx, dy, dz = abs(ax - bx), abs(ay - by), abs(az - bz)
+    if a != DISC and b != DISC:
+        return dx <= arx + brx and dy <= ary + bry and dz <= arz + brz
+    if a != BOX and b != BOX:
+        return sqrt(dx * dx + dy * dy + dz * dz) <= arx + brx
+    if a == BOX:
+        r, hx, hy, hz = brx, arx, ary, arz
+    else:
+        r, hx, hy, hz = arx, brx, bry, brz
+    dx = dx - hx if dx > hx else 0.0
+    dy = dy - hy if dy > hy else 0.0
+    dz = dz - hz if dz > hz else 0.0
+    return sqrt(dx * dx + dy * dy + dz * dz) <= r

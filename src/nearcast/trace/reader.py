@@ -1,0 +1,126 @@
+"""Reading a trace back: its tables, its scenario, and a digest that tells two traces apart."""
+
+import os
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES, TraceError
+from nearcast.trace.sinks import SCENARIO, Memory, in_a_line
+
+
+def folder(path: str | os.PathLike[str]) -> Path:
+    """The trace's folder, if there is one."""
+    root = Path(path)
+    if not root.exists():
+        raise TraceError(f"there is no trace at {root}: no such folder")
+    if not root.is_dir():
+        raise TraceError(f"{root} is a file; a trace is a folder")
+    if not any((root / name).exists() for name in (SCENARIO, *TABLES)):
+        raise TraceError(f"{root} holds no trace: neither {SCENARIO} nor a table")
+    return root
+
+
+def files(root: Path, table: str) -> list[Path]:
+    """A table's finished parts, in the order in which they were written."""
+    if not (root / table).is_dir():
+        return []
+    parts = [part for part in (root / table).glob("*.parquet") if part.name[0] not in "._"]
+    return sorted(parts, key=lambda part: (len(part.name), part.name))
+
+
+def read(path: str | os.PathLike[str], table: str) -> pa.Table:
+    """A whole table in order of time, with exactly the columns of its schema."""
+    schema = TABLES[table]
+    parts = [_read_part(part, schema) for part in files(folder(path), table)]
+    rows = pa.concat_tables([schema.empty_table(), *parts])
+    t = rows.column("t").to_numpy()
+    return rows.take(np.argsort(t, kind="stable")) if np.any(t[1:] < t[:-1]) else rows
+
+
+def _read_part(part: Path, schema: pa.Schema) -> pa.Table:
+    try:
+        with pq.ParquetFile(part, page_checksum_verification=True) as file:
+            faults = missing_or_mistyped(file.schema_arrow, schema)
+            if faults:
+                raise TraceError(f"cannot read {part}: {faults[0]}")
+            return file.read(schema.names).select(schema.names).cast(schema)
+    # A null where none may be is a ValueError of the cast.
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise TraceError(f"cannot read {part}: {in_a_line(error)}") from error
+
+
+def missing_or_mistyped(found: pa.Schema, schema: pa.Schema) -> list[str]:
+    """Why rows with these columns cannot be rows of that schema; texts come in several types."""
+    faults = []
+    for field in schema:
+        places = found.get_all_field_indices(field.name)
+        if len(places) != 1:
+            faults.append(f"column {field.name} is {'given twice' if places else 'missing'}")
+        elif not _same(found.field(places[0]).type, field.type):
+            kind = found.field(places[0]).type
+            faults.append(f"column {field.name} is {kind}, not {field.type}")
+    return faults
+
+
+def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if wanted == pa.string() and pa.types.is_dictionary(found):
+        return _same(found.value_type, wanted)
+    return bool(found == wanted or (wanted == pa.string() and found == pa.large_string()))
+
+
+def scenario(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What was run, as it was written; an imported trace may say no more than its schema."""
+    file = folder(path) / SCENARIO
+    try:
+        value = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise TraceError(f"cannot read {file}: {in_a_line(error)}") from error
+    if value.get("schema") != SCHEMA_VERSION:
+        raise TraceError(
+            f"{file} says schema {value.get('schema')}; this version reads {SCHEMA_VERSION}"
+        )
+    return value
+
+
+def digest(trace: str | os.PathLike[str] | Memory) -> str:
+    """A hash of all rows of all tables, whatever their order and wherever they were cut."""
+    table = trace.table if isinstance(trace, Memory) else partial(read, trace)
+    total = sha256()
+    for name in TABLES:
+        rows = _in_canonical_order(table(name))
+        total.update(f"{name} {rows.num_rows}\n".encode())
+        for column in rows.columns:
+            for block in _blocks(column.combine_chunks()):
+                total.update(block)
+    return total.hexdigest()
+
+
+def _in_canonical_order(rows: pa.Table) -> pa.Table:
+    """By all columns. Doubles are told apart by their bits: 0 and -0 would have no order."""
+    columns = [
+        column.combine_chunks().view(pa.int64()) if column.type == pa.float64() else column
+        for column in rows.columns
+    ]
+    plain = pa.table(columns, names=rows.schema.names)
+    order = pc.sort_indices(plain, sort_keys=[(name, "ascending") for name in plain.schema.names])
+    return plain.take(order)
+
+
+def _blocks(column: pa.Array) -> list[bytes]:
+    """A column as bytes: the values and which are there; texts by the order of first use."""
+    if column.type == pa.string():
+        texts = column.dictionary_encode()
+        numbers = texts.indices.fill_null(-1).to_numpy()
+        return [numbers.tobytes(), msgspec.json.encode(texts.dictionary.to_pylist())]
+    zero = False if column.type == pa.bool_() else 0
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    values = column.fill_null(zero).to_numpy(zero_copy_only=False)
+    return [there.tobytes(), values.tobytes()]

@@ -1,0 +1,397 @@
+"""What a host calls to leave a trace.
+
+A run of a minute may leave a hundred million rows, so no row is ever a Python object: each table is
+one growing block of packed rows, which numpy reads back as columns when they are handed to the
+sink. Texts are numbers until then. Whatever the recording level leaves out or sums up, it does at
+that moment too, for all rows at once; while the run goes on, a row is a row.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Literal, TypeAlias, get_args, overload
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nearcast.model import predicates
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import (
+    Formula,
+    NodeId,
+    PublicationId,
+    Subscription,
+    SubscriptionId,
+)
+from nearcast.space.motion import SECOND, STILL, Path, Time
+from nearcast.space.shapes import EVERYWHERE
+from nearcast.trace.schema import SHAPES, TABLES
+from nearcast.trace.sinks import Sink
+
+Level: TypeAlias = Literal["all", "sampled", "sums", "none"]
+
+NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
+NO_NUMBER = float("nan")  # a null among doubles
+NO_TEXT = -1
+
+# Below this a loop is faster than a numpy block.
+_MANY = 6
+
+_PACKED = {
+    pa.int64(): ("q", "<i8"),
+    pa.float64(): ("d", "<f8"),
+    pa.bool_(): ("?", "?"),
+    pa.string(): ("i", "<i4"),
+}
+
+
+@overload
+def sampled(publication: int, one_in: int) -> bool: ...
+@overload
+def sampled(publication: NDArray[np.int64], one_in: int) -> NDArray[np.bool_]: ...
+def sampled(publication: int | NDArray[np.int64], one_in: int) -> bool | NDArray[np.bool_]:
+    """Does the level "sampled" keep this publication?
+
+    Fibonacci hashing: id * 0x9E3779B97F4A7C15 mod 2**64 < 2**64 / one_in, compared without a
+    fraction. Works on one identifier or on a column of them.
+    """
+    factor, bound = 0x9E3779B97F4A7C15, (2**64 - 1) // one_in
+    if isinstance(publication, np.ndarray):
+        hashed: NDArray[np.uint64] = publication.astype(np.uint64) * np.uint64(factor)
+        return hashed <= np.uint64(bound)
+    return publication * factor % 2**64 <= bound
+
+
+class _Texts(dict[str | None, int]):
+    """A number for each text, in the order of their first use."""
+
+    def __missing__(self, text: str | None) -> int:
+        if text is None:
+            return NO_TEXT
+        number = self[text] = len(self)
+        return number
+
+
+class _Rows:
+    """One table's packed rows since the last flush, and the texts that they refer to."""
+
+    __slots__ = ("dtype", "pack", "packed", "schema", "texts")
+
+    def __init__(self, name: str) -> None:
+        self.schema = TABLES[name]
+        self.pack = Struct("<" + "".join(_PACKED[field.type][0] for field in self.schema)).pack
+        self.dtype = np.dtype([(field.name, _PACKED[field.type][1]) for field in self.schema])
+        self.packed = bytearray()
+        self.texts = {field.name: _Texts() for field in self.schema if field.type == pa.string()}
+
+    def __len__(self) -> int:
+        return len(self.packed) // self.dtype.itemsize
+
+    def take(self) -> NDArray[np.void]:
+        packed, self.packed = self.packed, bytearray()
+        return np.frombuffer(packed, self.dtype)
+
+    def table(self, rows: NDArray[np.void]) -> pa.Table:
+        columns = [
+            self._column(field, np.ascontiguousarray(rows[field.name])) for field in self.schema
+        ]
+        return pa.Table.from_arrays(columns, schema=self.schema)
+
+    def _column(self, field: pa.Field, values: NDArray[np.generic]) -> pa.Array:
+        if field.type == pa.string():
+            texts = pa.array(list(self.texts[field.name]), pa.string())
+            numbers = pa.array(values, mask=values == NO_TEXT)
+            return pa.DictionaryArray.from_arrays(numbers, texts).dictionary_decode()
+        if not field.nullable:
+            return pa.array(values)
+        return pa.array(
+            values, mask=np.isnan(values) if field.type == pa.float64() else values == NOTHING
+        )
+
+
+class Recorder:
+    """Keeps what a host sees, and hands it to a sink in large pieces.
+
+    Levels: "all"; "sampled" keeps the publications that `sampled` names, with their deliveries and
+    the messages that carry them, and every row that belongs to no publication; "sums" adds messages
+    up per second, sender, receiver, kind and fate; "none" keeps nothing.
+    """
+
+    def __init__(
+        self, sink: Sink, level: Level = "all", *, one_in: int = 16, limit: int = 400_000
+    ) -> None:
+        if level not in get_args(Level):
+            raise ValueError(
+                f"a recording level is one of {', '.join(get_args(Level))}, not {level!r}"
+            )
+        if one_in < 1:
+            raise ValueError(f"one in {one_in} publications cannot be kept")
+        self.counts = dict.fromkeys(TABLES, 0)  # rows that the sink has taken
+        self._sink = sink
+        self._level = level
+        self._silent = level == "none"
+        self._one_in = one_in
+        self._limit = limit
+        self._room = limit
+        self._interest_at: Time = -1
+        self._rows = {name: _Rows(name) for name in TABLES}
+        # The hot path's own ways to its table.
+        self._messages = self._rows["messages"]
+        self._kinds = self._messages.texts["kind"]
+
+    # What a host sees.
+
+    def interest(self, t: Time, subscription: Subscription) -> None:
+        """From `t` on, this subscription is in force as it is at `t`.
+
+        Of a path, the row is the leg under way: call again when a further leg begins. A second row
+        of one subscription at the same instant replaces the first.
+        """
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        self._interest_at = t
+        region, condition = subscription.region, subscription.filter
+        until, formula, since = NOTHING, None, NOTHING
+        velocity = growth = STILL
+        if condition is not None and predicates.parse(condition.text).evolves:
+            since = condition.since
+        if isinstance(region, Formula):
+            assert since in (NOTHING, region.since), "a formula and its filter share one clock"
+            shape, formula, since = EVERYWHERE, region.text, region.since
+        else:
+            leg = region.leg(t) if isinstance(region, Path) else region
+            assert leg.since <= t, f"a region of {leg.since} is recorded at {t}"
+            shape = leg.shape if leg.since == t else leg.at(t)
+            if leg.moves and t < leg.until:
+                velocity, growth = leg.velocity, leg.growth
+                until = NOTHING if leg.duration is None else leg.until
+        rows = self._rows["interests"]
+        texts = rows.texts
+        rows.packed += rows.pack(
+            t, subscription.node, subscription.id, texts["shape"][SHAPES[shape.kind]],
+            shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz, *velocity, *growth,
+            until, texts["formula"][formula], since, texts["channel"][subscription.channel],
+            texts["filter"][condition.text if condition else None], subscription.echo, False,
+        )  # fmt: skip
+
+    def ended(self, t: Time, node: NodeId, subscription: SubscriptionId) -> None:
+        """From `t` on, nobody listens here. The row repeats nothing of what was."""
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        self._interest_at = t
+        rows = self._rows["interests"]
+        texts = rows.texts
+        rows.packed += rows.pack(
+            t, node, subscription, texts["shape"][SHAPES[0]], *(0.0,) * 12,
+            NOTHING, NO_TEXT, NOTHING, texts["channel"][""], NO_TEXT, False, True,
+        )  # fmt: skip
+
+    def published(self, publication: Publication) -> None:
+        if self._silent:
+            return
+        self._make_room(publication.t, 1)
+        rows = self._rows["publications"]
+        texts, shape, attributes = rows.texts, publication.shape, None
+        if publication.attributes:
+            attributes = msgspec.json.encode(publication.attributes, order="sorted").decode()
+        rows.packed += rows.pack(
+            publication.t, publication.node, publication.id, texts["shape"][SHAPES[shape.kind]],
+            shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz,
+            texts["channel"][publication.channel], texts["attributes"][attributes],
+            len(publication.payload),
+        )  # fmt: skip
+
+    def delivered(
+        self,
+        t: Time,
+        node: NodeId,
+        publication: PublicationId,
+        subscriptions: Sequence[SubscriptionId],
+        hops: int,
+    ) -> None:
+        """The application was handed this, once for each of these subscriptions."""
+        if self._silent:
+            return
+        self._make_room(t, len(subscriptions))
+        rows = self._rows["deliveries"]
+        for subscription in subscriptions:
+            rows.packed += rows.pack(t, node, publication, subscription, hops)
+
+    def sent(
+        self,
+        t: Time,
+        node: NodeId,
+        to: NodeId,
+        kind: str,
+        size: int,
+        publication: PublicationId | None,
+        arrived: Time | None,
+        lost: bool,
+    ) -> None:
+        if self._silent:
+            return
+        if self._room < 1:  # `_make_room` written out: a simulator calls this a million times
+            self._flush_unless_at(t)
+        self._room -= 1
+        rows = self._messages
+        rows.packed += rows.pack(
+            t, node, to, self._kinds[kind], size,
+            NOTHING if publication is None else publication,
+            NOTHING if arrived is None else arrived, lost, 1,
+        )  # fmt: skip
+
+    def sent_many(
+        self,
+        t: Time,
+        node: NodeId,
+        to: Sequence[NodeId] | NDArray[np.int64],
+        kind: str,
+        size: int,
+        publication: PublicationId | None,
+        arrived: Time | Sequence[Time] | NDArray[np.int64] | None,
+    ) -> None:
+        """The rows of a `sent` to each, none lost, as one block: one row repeated, then varied."""
+        if self._silent:
+            return
+        if len(to) < _MANY:
+            if arrived is None or isinstance(arrived, int):
+                for target in to:
+                    self.sent(t, node, target, kind, size, publication, arrived, False)
+            else:
+                for target, arrival in zip(to, arrived, strict=True):
+                    self.sent(t, node, target, kind, size, publication, arrival, False)
+            return
+        self._make_room(t, len(to))
+        rows = self._messages
+        row = rows.pack(
+            t, node, 0, self._kinds[kind], size,
+            NOTHING if publication is None else publication, NOTHING, False, 1,
+        )  # fmt: skip
+        packed = bytearray(row * len(to))
+        block = np.frombuffer(packed, rows.dtype)
+        block["to"] = to
+        if arrived is not None:
+            block["arrived"] = arrived
+        rows.packed += packed
+
+    def position(self, t: Time, node: NodeId, x: float, y: float, z: float) -> None:
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["positions"]
+        rows.packed += rows.pack(t, node, x, y, z)
+
+    def view(self, t: Time, node: NodeId, other: NodeId, x: float, y: float, z: float) -> None:
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["views"]
+        rows.packed += rows.pack(t, node, other, x, y, z)
+
+    def note(
+        self,
+        t: Time,
+        node: NodeId,
+        fact: str,
+        about: int | None = None,
+        value: float | None = None,
+    ) -> None:
+        if self._silent:
+            return
+        self._make_room(t, 1)
+        rows = self._rows["notes"]
+        rows.packed += rows.pack(
+            t, node, rows.texts["fact"][fact],
+            NOTHING if about is None else about, NO_NUMBER if value is None else value,
+        )  # fmt: skip
+
+    # What becomes of it.
+
+    @property
+    def rows_held(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def flush(self) -> None:
+        """Hand all gathered rows to the sink, but for the sums of a second that may go on.
+
+        A host that calls this itself does so between instants; see `_flush_unless_at`.
+        """
+        self._hand_over(closing=False)
+
+    def close(self) -> None:
+        """Hand over the last rows. The sink stays open: its owner says how the run ended."""
+        self._hand_over(closing=True)
+
+    def _make_room(self, t: Time, rows: int) -> None:
+        if self._room < rows:
+            self._flush_unless_at(t)
+        self._room -= rows
+
+    def _flush_unless_at(self, t: Time) -> None:
+        # A flush in the middle of an instant could part two rows of one subscription, of which
+        # only the last must be written. So it waits until time has gone on from an interest.
+        if t != self._interest_at:
+            self.flush()
+
+    def _hand_over(self, closing: bool) -> None:
+        tables = {}
+        for name, rows in self._rows.items():
+            taken = rows.take()
+            if name == "interests":
+                taken = _last_of_each_instant(taken)
+            if name == "messages" and self._level == "sums":
+                taken = self._summed(taken, closing)
+            if self._level == "sampled" and "publication" in rows.schema.names:
+                column = taken["publication"]
+                taken = taken[(column == NOTHING) | sampled(column, self._one_in)]
+            if len(taken):
+                tables[name] = rows.table(taken)
+            # Kinds are few, and sums that are held back refer to them; attributes may be many.
+            if name != "messages":
+                for texts in rows.texts.values():
+                    texts.clear()
+        self._room = self._limit
+        if tables:
+            self._sink.write(tables)
+        for name, table in tables.items():
+            self.counts[name] += table.num_rows
+
+    def _summed(self, messages: NDArray[np.void], closing: bool) -> NDArray[np.void]:
+        """One row for all alike in a second; those of the last second wait for the next flush."""
+        sums = _sums(messages)
+        if closing or not len(sums):
+            return sums
+        last: NDArray[np.bool_] = sums["t"] == sums["t"].max()
+        self._messages.packed += sums[last].tobytes()
+        return sums[~last]
+
+
+def _last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
+    """An interest holds until the subscription's next row: one replaced at once never held."""
+    order = np.lexsort((interests["t"], interests["subscription"]))
+    t, subscription = interests["t"][order], interests["subscription"][order]
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = (t[1:] != t[:-1]) | (subscription[1:] != subscription[:-1])
+    return interests[np.sort(order[last])]
+
+
+def _sums(messages: NDArray[np.void]) -> NDArray[np.void]:
+    """The level "sums": copies and bytes per second, sender, receiver, kind and fate."""
+    columns = {name: np.ascontiguousarray(messages[name]) for name in messages.dtype.names or ()}
+    columns["t"] = columns["t"] - columns["t"] % SECOND
+    alike = ["t", "node", "to", "kind", "lost"]
+    grouped = (
+        pa.table({name: columns[name] for name in (*alike, "bytes", "copies")})
+        .group_by(alike, use_threads=False)
+        .aggregate([("bytes", "sum"), ("copies", "sum")])
+    )
+    sums = np.empty(grouped.num_rows, messages.dtype)
+    for name in alike:
+        sums[name] = grouped.column(name).to_numpy()
+    for name in ("bytes", "copies"):
+        sums[name] = grouped.column(f"{name}_sum").to_numpy()
+    sums["publication"] = sums["arrived"] = NOTHING
+    return sums

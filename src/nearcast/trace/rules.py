@@ -1,0 +1,216 @@
+"""What a row must be to mean something, as rules over many rows at once.
+
+A rule gives a reason and marks the rows that break it. The rules need nothing but Arrow columns
+that have the types of their schema, so a validator asks them of files and a counting job of
+batches, and both set the same rows aside for the same reasons. A null breaks only the rule that
+forbids it.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache, reduce
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from nearcast.model.subscription import Filter, Formula
+from nearcast.trace.schema import IDS_END, SHAPES, TABLES
+
+Rows: TypeAlias = pa.RecordBatch | pa.Table
+Mask: TypeAlias = pa.BooleanArray  # or, of a pa.Table, the same in chunks
+
+
+class Rule(NamedTuple):
+    """Why a row is set aside, which rows are, and, for a text, what its parser says."""
+
+    reason: str
+    broken: Callable[[Rows], Mask]
+    text: str = ""
+    fault: Callable[[str], str | None] = lambda _: None
+
+
+def _any(*masks: Mask) -> Mask:
+    return reduce(pc.or_kleene, masks)
+
+
+# Rules about one column.
+
+
+def _never_null(column: str) -> Rule:
+    return Rule(f"{column} is null", lambda rows: pc.is_null(rows.column(column)))
+
+
+def _identifier(column: str) -> Rule:
+    def broken(rows: Rows) -> Mask:
+        ids = rows.column(column)
+        return _any(pc.less(ids, 0), pc.greater_equal(ids, IDS_END))
+
+    return Rule(f"{column} is not in [0, 2**53)", broken)
+
+
+def _at_least(column: str, least: int) -> Rule:
+    return Rule(f"{column} is below {least}", lambda rows: pc.less(rows.column(column), least))
+
+
+def _finite(column: str) -> Rule:
+    return Rule(
+        f"{column} is not finite", lambda rows: pc.invert(pc.is_finite(rows.column(column)))
+    )
+
+
+def _extent(column: str) -> Rule:
+    # Asked this way round, NaN breaks the rule too.
+    return Rule(
+        f"{column} is negative or NaN",
+        lambda rows: pc.invert(pc.greater_equal(rows.column(column), 0.0)),
+    )
+
+
+def _parsed(column: str, fault: Callable[[str], str | None], reason: str) -> Rule:
+    def broken(rows: Rows) -> Mask:
+        texts = rows.column(column)
+        distinct = pc.unique(texts).to_pylist()
+        bad = [text for text in distinct if text is not None and fault(text) is not None]
+        return pc.is_in(texts, value_set=pa.array(bad, pa.string()))
+
+    return Rule(reason, broken, column, fault)
+
+
+@lru_cache(65_536)
+def _formula_fault(text: str) -> str | None:
+    try:
+        Formula(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+@lru_cache(65_536)
+def _filter_fault(text: str) -> str | None:
+    try:
+        Filter(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _attributes_fault(text: str) -> str | None:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, RecursionError) as error:
+        return str(error)
+    return None
+
+
+# Rules about columns together.
+
+
+def _is(rows: Rows, shape: str) -> Mask:
+    return pc.equal(rows.column("shape"), shape)
+
+
+def _not_zero(rows: Rows, *columns: str) -> Mask:
+    return _any(*(pc.not_equal(rows.column(column), 0.0) for column in columns))
+
+
+def _unbounded(rows: Rows) -> Mask:
+    return pc.and_kleene(
+        pc.invert(_is(rows, "box")),
+        _any(*(pc.equal(rows.column(column), float("inf")) for column in ("rx", "ry", "rz"))),
+    )
+
+
+def _earlier(column: str) -> Rule:
+    return Rule(
+        f"{column} is before t", lambda rows: pc.less(rows.column(column), rows.column("t"))
+    )
+
+
+_PLACE = tuple(map(_finite, ("x", "y", "z")))
+
+_SHAPE = (
+    Rule(
+        "unknown shape",
+        lambda rows: pc.invert(pc.is_in(rows.column("shape"), value_set=pa.array(SHAPES))),
+    ),
+    *_PLACE,
+    *map(_extent, ("rx", "ry", "rz")),
+    Rule("infinite extent of what is no box", _unbounded),
+    Rule(
+        "a point with extents",
+        lambda rows: pc.and_kleene(_is(rows, "point"), _not_zero(rows, "rx", "ry", "rz")),
+    ),
+    Rule(
+        "a disc with ry or rz",
+        lambda rows: pc.and_kleene(_is(rows, "disc"), _not_zero(rows, "ry", "rz")),
+    ),
+)
+
+_MOTION = (
+    *map(_finite, ("vx", "vy", "vz", "gx", "gy", "gz")),
+    Rule(
+        "a point that grows",
+        lambda rows: pc.and_kleene(_is(rows, "point"), _not_zero(rows, "gx", "gy", "gz")),
+    ),
+    Rule(
+        "a disc that grows by gy or gz",
+        lambda rows: pc.and_kleene(_is(rows, "disc"), _not_zero(rows, "gy", "gz")),
+    ),
+    _earlier("until"),
+)
+
+_MEANING: dict[str, tuple[Rule, ...]] = {
+    "interests": (
+        _identifier("subscription"),
+        *_SHAPE,
+        *_MOTION,
+        _parsed("formula", _formula_fault, "formula does not parse"),
+        _parsed("filter", _filter_fault, "filter does not parse"),
+    ),
+    "publications": (
+        _identifier("publication"),
+        *_SHAPE,
+        _parsed("attributes", _attributes_fault, "attributes are no JSON object"),
+        _at_least("bytes", 0),
+    ),
+    "deliveries": (_identifier("publication"), _identifier("subscription"), _at_least("hops", 0)),
+    "messages": (
+        _identifier("to"),
+        _identifier("publication"),
+        _at_least("bytes", 0),
+        _earlier("arrived"),
+        Rule(
+            "both lost and arrived",
+            lambda rows: pc.and_(rows.column("lost"), pc.is_valid(rows.column("arrived"))),
+        ),
+        _at_least("copies", 1),
+    ),
+    "positions": _PLACE,
+    "views": (_identifier("other"), *_PLACE),
+    "notes": (Rule("value is NaN", lambda rows: pc.is_nan(rows.column("value"))),),
+}
+
+RULES: dict[str, tuple[Rule, ...]] = {
+    name: (
+        *(_never_null(field.name) for field in schema if not field.nullable),
+        _at_least("t", 0),
+        _identifier("node"),
+        *_MEANING[name],
+    )
+    for name, schema in TABLES.items()
+}
+
+
+def rejected(table: str, rows: Rows) -> pa.StringArray:
+    """For each row the first reason to set it aside, or null if it is sound."""
+    nobody = pa.nulls(rows.num_rows, pa.string())
+    return reduce(
+        lambda reasons, rule: pc.if_else(
+            pc.and_(pc.is_null(reasons), pc.fill_null(rule.broken(rows), False)),
+            rule.reason,
+            reasons,
+        ),
+        RULES[table],
+        nobody,
+    )

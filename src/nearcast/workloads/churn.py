@@ -1,0 +1,149 @@
+"""Who comes and goes: a slow arrival, steady churn, a crowd at once, a crash of many at once.
+
+Only the comings and goings are made here; what a newcomer does is a life of the movement workload,
+as for any other number. Whatever would happen at or after the end of the run does not happen.
+"""
+
+from collections.abc import Iterator
+from enum import Enum, IntEnum
+from heapq import merge
+from itertools import count, islice, takewhile
+from math import ceil
+
+from msgspec import Struct
+
+from nearcast.model.subscription import NodeId
+from nearcast.scenario import stream
+from nearcast.space.motion import SECOND, Time
+from nearcast.workloads.limits import between, one_of
+from nearcast.workloads.workload import first_id
+
+
+class Act(Enum):
+    JOIN = "join"
+    LEAVE = "leave"
+    CRASH = "crash"
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    # Entities per second that join at the beginning, 0 to 1e6; 0: all at once at the beginning.
+    join_rate: float = 0.0
+    # Exchanges per second, 0 to 100,000: one entity goes and a new one joins; repair grows with it.
+    churn_rate: float = 0.0
+    # Seconds from the beginning between which churn happens, 0 to 1e7; until = 0: to the end.
+    churn_from: float = 0.0
+    churn_until: float = 0.0
+    # leave or crash: does he who goes say goodbye?
+    churn_by: str = "leave"
+    # Seconds until the crowd comes, 0 to 1e7, and how many new entities it is, 0 to 1,000,000.
+    flash_at: float = 0.0
+    flash_nodes: int = 0
+    # Seconds until many crash at once, 0 to 1e7, and the share of those present, 0 to 1; one always
+    # survives.
+    crash_at: float = 0.0
+    crash_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        between("join_rate", self.join_rate, 0, 1e6)
+        between("churn_rate", self.churn_rate, 0, 1e5)
+        between("churn_from", self.churn_from, 0, 1e7)
+        between("churn_until", self.churn_until, 0, 1e7)
+        if 0 < self.churn_until < self.churn_from:
+            raise ValueError(
+                f"churn_until ({self.churn_until}) is before churn_from ({self.churn_from})"
+            )
+        one_of("churn_by", self.churn_by, ("leave", "crash"))
+        between("flash_at", self.flash_at, 0, 1e7)
+        between("flash_nodes", self.flash_nodes, 0, 1_000_000)
+        between("crash_at", self.crash_at, 0, 1e7)
+        between("crash_share", self.crash_share, 0, 1)
+
+
+class Cause(IntEnum):
+    """Why somebody comes or goes; at the same moment, in this order."""
+
+    ARRIVAL = 0
+    FLASH = 1
+    EXCHANGE = 2
+    CRASH = 3
+
+
+MOST = 2**53 // first_id(1, 0)  # entities whose identifiers stay below 2^53
+
+
+def population(
+    parameters: Parameters, entities: int, seconds: float, seed: int
+) -> Iterator[tuple[Time, NodeId, Act]]:
+    """All joins, leaves and crashes of a run, in order of time.
+
+    Newcomers have the numbers `entities`, `entities` + 1, … An exchange lets the newcomer in before
+    the other goes, so from the first moment on somebody is always there.
+    """
+    between("entities", entities, 1, MOST)
+    chosen = parameters
+    moments = {
+        "churn_from": (chosen.churn_rate, chosen.churn_from),
+        "flash_at": (chosen.flash_nodes, chosen.flash_at),
+        "crash_at": (chosen.crash_share, chosen.crash_at),
+    }
+    for name, (wanted, moment) in moments.items():
+        if wanted and moment >= seconds:
+            raise ValueError(f"{name} ({moment} s) is not within the run of {seconds} s")
+    last = min(chosen.churn_until or seconds, seconds)
+    exchanges = ceil(chosen.churn_rate * (last - chosen.churn_from)) if chosen.churn_rate else 0
+    if entities + chosen.flash_nodes + exchanges > MOST:
+        raise ValueError(f"with its newcomers the run would have more than {MOST:,} entities")
+    return acts(chosen, entities, seconds, seed)
+
+
+def acts(
+    chosen: Parameters, entities: int, seconds: float, seed: int
+) -> Iterator[tuple[Time, NodeId, Act]]:
+    present: list[NodeId] = []
+    arrivals, newcomers = count(), count(entities)
+    goodbye = Act.LEAVE if chosen.churn_by == "leave" else Act.CRASH
+    victims, crashed = stream(seed, "churn", "victims"), stream(seed, "churn", "crash")
+    for t, cause in causes(chosen, entities, seconds, seed):
+        match cause:
+            case Cause.ARRIVAL:
+                present.append(next(arrivals))
+                yield t, present[-1], Act.JOIN
+            case Cause.EXCHANGE:
+                place = victims.randrange(len(present))
+                gone, present[place] = present[place], next(newcomers)
+                yield t, present[place], Act.JOIN
+                yield t, gone, goodbye
+            case Cause.FLASH:
+                crowd = list(islice(newcomers, chosen.flash_nodes))
+                present += crowd
+                yield from ((t, entity, Act.JOIN) for entity in crowd)
+            case Cause.CRASH:
+                many = min(round(chosen.crash_share * len(present)), len(present) - 1)
+                crashed.shuffle(present)
+                yield from ((t, entity, Act.CRASH) for entity in present[:many])
+                del present[:many]
+
+
+def causes(
+    chosen: Parameters, entities: int, seconds: float, seed: int
+) -> Iterator[tuple[Time, Cause]]:
+    end = int(seconds * SECOND)
+    spacing = SECOND / chosen.join_rate if chosen.join_rate else 0.0
+    arrivals = ((int(number * spacing), Cause.ARRIVAL) for number in range(entities))
+    flash = [(int(chosen.flash_at * SECOND), Cause.FLASH)] if chosen.flash_nodes else []
+    crash = [(int(chosen.crash_at * SECOND), Cause.CRASH)] if chosen.crash_share else []
+    everything = merge(arrivals, flash, exchanges(chosen, end, seed), crash)
+    return takewhile(lambda happening: happening[0] < end, everything)
+
+
+def exchanges(chosen: Parameters, end: Time, seed: int) -> Iterator[tuple[Time, Cause]]:
+    """One exchange in each period 1/churn_rate, at a moment drawn uniformly within it."""
+    if not chosen.churn_rate:
+        return
+    rng = stream(seed, "churn", "moments")
+    last = min(int(chosen.churn_until * SECOND) or end, end)
+    for number in count():
+        t = int((chosen.churn_from + (number + rng.random()) / chosen.churn_rate) * SECOND)
+        if t >= last:
+            return
+        yield t, Cause.EXCHANGE

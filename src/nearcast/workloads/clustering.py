@@ -1,0 +1,83 @@
+"""Walkers that crowd around a few attractors, as in seed 003, V.
+
+The seed gives the world, the speed and 1.5 ln(n) attractors, to the nearest of which a node goes
+"with high probability"; the rest are the constants of the authors' VAST (protocols.md 4.3).
+"""
+
+from math import dist, floor, log
+from random import Random
+
+from nearcast.scenario import stream
+from nearcast.space.shapes import Vector
+from nearcast.workloads.cube import Cube
+from nearcast.workloads.limits import fits_identifiers
+from nearcast.workloads.walker import Gait, Onward, Walking
+from nearcast.workloads.workload import Workload
+
+LOYALTY = 0.8  # how often a walker chooses the nearest attractor rather than any
+TRIES = 200  # places tried for one attractor before all are placed anew, a little closer
+CLOSER = 0.95  # by how much
+
+
+class Parameters(Gait, frozen=True, kw_only=True):
+    """See `Gait` for the unit and range of each. The defaults are the seed's, except `rate`."""
+
+    dims: int = 2
+    size: float = 768.0
+    radius: float = 192.0
+    speed: float = 30.0  # 3 units per step of 100 ms
+    rate: float = 2.0  # the seed publishes in every step: 10
+    motion: str = "line"
+    legs: int = 4
+    payload: int = 64
+
+
+def attractor_count(entities: int) -> int:
+    """100 nodes have 6 (seed 003, V)."""
+    return max(1, floor(1.5 * log(entities)))
+
+
+def reach(cube: Cube, attractors: int) -> float:
+    """VAST's r = sqrt(W·H / attractors) / 3; in 3-D the cube root of the volume likewise."""
+    return cube.size / float(attractors ** (1 / cube.dims)) / 3
+
+
+def attractors_of(cube: Cube, entities: int, seed: int) -> list[Vector]:
+    """Uniform places, mutually at least 3r apart.
+
+    At 3r the places would nearly fill the world, so chance may leave no room for the last ones;
+    then we begin again with a distance a little shorter, until they fit.
+    """
+    wanted = attractor_count(entities)
+    apart = 3 * reach(cube, wanted)
+    rng = stream(seed, "clustering", "attractors")
+    while True:
+        placed: list[Vector] = []
+        for _ in range(TRIES * wanted):
+            place = cube.anywhere(rng)
+            if all(dist(place, other) >= apart for other in placed):
+                placed.append(place)
+                if len(placed) == wanted:
+                    return placed
+        apart *= CLOSER
+
+
+def drawn_to(cube: Cube, attractors: list[Vector]) -> Onward:
+    """On arrival: to the square of half-side r around the nearest attractor, or around any."""
+    r = reach(cube, len(attractors))
+
+    def onward(rng: Random, here: Vector) -> Vector:
+        if rng.random() < LOYALTY:
+            x, y, z = min(attractors, key=lambda attractor: dist(here, attractor))
+        else:
+            x, y, z = rng.choice(attractors)
+        return cube.inside((x + rng.uniform(-r, r), y + rng.uniform(-r, r), z + rng.uniform(-r, r)))
+
+    return onward
+
+
+def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
+    fits_identifiers(parameters.rate * seconds)
+    cube = Cube(parameters.size, parameters.dims)
+    onward = drawn_to(cube, attractors_of(cube, entities, seed))
+    return Walking("clustering", entities, seed, parameters, 0.0, onward)

@@ -1,0 +1,157 @@
+"""Entities that walk straight legs, listen to a disc around themselves and say where they are.
+
+A workload of walkers only chooses destinations (`onward`); everything else is here, once. How the
+disc follows its owner is the `motion`:
+
+line   one evolving subscription per leg, sent when the leg begins; it stays where it arrives
+steps  the classic: the disc stands still and is moved each time the entity publishes
+path   one evolving subscription for several legs, without pauses; a new one where it has arrived
+
+A walk is a stream of regions, each stamped with the moment it begins. What is published and what
+is subscribed are read from the same region, so they never disagree.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from itertools import count, islice
+from math import ceil
+from random import Random
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from nearcast.model.commands import Move, Publish, Subscribe
+from nearcast.model.subscription import NodeId
+from nearcast.scenario import stream
+from nearcast.space.motion import SECOND, Moving, Path, Time, line
+from nearcast.space.shapes import Vector, ball, point
+from nearcast.workloads.cube import Cube
+from nearcast.workloads.limits import between, one_of
+from nearcast.workloads.workload import Scheduled, first_id
+
+Onward: TypeAlias = Callable[[Random, Vector], Vector]  # from here, where next?
+
+
+class Gait(Struct, frozen=True, kw_only=True):
+    """What all workloads of walkers let the user choose; each gives its own defaults."""
+
+    # Dimensions of the world, 2 or 3; with 3, discs become balls and hold far fewer neighbours.
+    dims: int
+    # Side of the world in units, 1 to 1e9; a larger world holds the entities farther apart.
+    size: float
+    # Radius of the area of interest in units, 0 to size; neighbours grow with its square (cube).
+    radius: float
+    # Walking speed in units per second, above 0 to 1,000 × size; neighbours change faster with it.
+    speed: float
+    # Publications per second and entity, above 0 to 1,000; all traffic grows with it.
+    rate: float
+    # line, steps or path (see above): a Move per leg, per publication, or per `legs` legs.
+    motion: str
+    # Legs of one path, 1 to 100: Moves become rarer and larger as it grows; for motion=path alone.
+    legs: int
+    # Bytes that a publication carries, 0 to 1,000,000; message sizes grow with it.
+    payload: int
+
+    def __post_init__(self) -> None:
+        one_of("dims", self.dims, (2, 3))
+        between("size", self.size, 1, 1e9)
+        between("radius", self.radius, 0, self.size)
+        # Above this a leg would last so few microseconds that rounding would show in its speed.
+        between("speed", self.speed, 1e-6, 1000 * self.size)
+        between("rate", self.rate, 1e-6, 1000)
+        one_of("motion", self.motion, ("line", "steps", "path"))
+        between("legs", self.legs, 1, 100)
+        between("payload", self.payload, 0, 1_000_000)
+
+
+class Walking(Struct, frozen=True):
+    """A workload of walkers; `name` keeps its random streams apart from other workloads'."""
+
+    name: str
+    entities: int
+    seed: int
+    gait: Gait
+    pause: float  # mean seconds at the end of a leg: uniform between 0 and twice that
+    onward: Onward
+
+    @property
+    def world(self) -> tuple[Vector, Vector]:
+        return Cube(self.gait.size, self.gait.dims).corners
+
+    def life(self, entity: NodeId, stay: int, begins: Time) -> "Walker":
+        return Walker(self, entity, stay, begins)
+
+    def legs(self, rng: Random, begins: Time) -> Iterator[Moving]:
+        """From a uniform start on, leg after leg without end."""
+        gait = self.gait
+        longest_pause = 0.0 if gait.motion == "path" else 2 * self.pause
+        here, since = Cube(gait.size, gait.dims).anywhere(rng), begins
+        while True:
+            there = self.onward(rng, here)
+            leg = line(ball(*here, gait.radius), there, gait.speed).stamped(since)
+            if leg.until == since:
+                continue  # shorter than a microsecond: no leg at all
+            yield leg
+            here, since = there, leg.until + round(rng.uniform(0, longest_pause) * SECOND)
+
+
+class Trail:
+    """A walk, followed in order of time."""
+
+    def __init__(self, regions: Iterator[Moving | Path]) -> None:
+        self._regions = regions
+        self.region, self._upcoming = next(regions), next(regions)
+
+    def until(self, t: Time) -> Iterator[Moving | Path]:
+        """The regions that begin from where we were up to `t`; the last one becomes `region`."""
+        while self._upcoming.since <= t:
+            self.region, self._upcoming = self._upcoming, next(self._regions)
+            yield self.region
+
+
+class Walker:
+    """One stay of one entity. Commands and positions follow the same walk, each on its own."""
+
+    def __init__(self, world: Walking, entity: NodeId, stay: int, begins: Time) -> None:
+        self.world, self.entity, self.stay, self.begins = world, entity, stay, begins
+
+    def regions(self) -> Iterator[Moving | Path]:
+        gait = self.world.gait
+        rng = stream(self.world.seed, self.world.name, "walk", self.entity, self.stay)
+        legs = self.world.legs(rng, self.begins)
+        if gait.motion != "path":
+            return legs
+        return (Path(tuple(islice(legs, gait.legs))) for _ in count())
+
+    def moments(self) -> Iterator[Time]:
+        """When it publishes: regularly, with a phase of its own, always after it has begun."""
+        period = SECOND / self.world.gait.rate
+        rng = stream(self.world.seed, self.world.name, "phase", self.entity, self.stay)
+        phase = 1 - rng.random()  # above 0 and at most 1
+        return (self.begins + ceil((number + phase) * period) for number in count())
+
+    def commands(self) -> Iterator[Scheduled]:
+        trail = Trail(self.regions())
+        first = first_id(self.entity, self.stay)
+        payload = bytes(self.world.gait.payload)
+        steps = self.world.gait.motion == "steps"
+        begun = Moving(trail.region.at(self.begins)) if steps else trail.region.stamped(0)
+        yield self.begins, Subscribe(first, begun)
+        for publication, t in enumerate(self.moments(), first + 1):
+            for region in trail.until(t):
+                if not steps:
+                    yield region.since, Move(first, region.stamped(0))
+            here = trail.region.at(t)
+            if steps:
+                yield t, Move(first, Moving(here))
+            yield t, Publish(publication, point(here.x, here.y, here.z), payload=payload)
+
+    def position(self, t: Time) -> Vector:
+        for _ in self._trail.until(t):
+            pass
+        here = self._trail.region.at(t)
+        return here.x, here.y, here.z
+
+    @cached_property
+    def _trail(self) -> Trail:
+        return Trail(self.regions())

@@ -1,0 +1,44 @@
+"""The random waypoint: walk to a uniform place, pause, and walk on.
+
+The field's plainest movement, and so the one to compare others with. Its known fault is kept: the
+middle of the world is fuller than its edges.
+"""
+
+from random import Random
+
+from nearcast.space.shapes import Vector
+from nearcast.workloads.cube import Cube
+from nearcast.workloads.limits import between, fits_identifiers
+from nearcast.workloads.walker import Gait, Walking
+from nearcast.workloads.workload import Workload
+
+
+class Parameters(Gait, frozen=True, kw_only=True):
+    """See `Gait` for the unit and range of what all walkers share."""
+
+    dims: int = 2
+    size: float = 1000.0
+    radius: float = 50.0
+    speed: float = 10.0
+    rate: float = 2.0
+    motion: str = "line"
+    legs: int = 4
+    payload: int = 64
+    # Mean pause in seconds at the end of a leg, 0 to 1e6 (uniform between 0 and twice that; a path
+    # has none); movement becomes rarer as it grows.
+    pause: float = 2.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("pause", self.pause, 0, 1e6)
+
+
+def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
+    fits_identifiers(parameters.rate * seconds)
+    cube = Cube(parameters.size, parameters.dims)
+
+    def onward(rng: Random, here: Vector) -> Vector:
+        del here  # the next place does not depend on this one
+        return cube.anywhere(rng)
+
+    return Walking("waypoint", entities, seed, parameters, parameters.pause, onward)

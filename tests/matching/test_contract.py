@@ -1,0 +1,140 @@
+"""One contract for every engine: for every history, it answers as the scan does."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Matcher, batch
+from nearcast.matching.scan import Scan
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription
+from nearcast.space.motion import SECOND, Moving, line
+from nearcast.space.shapes import ball, box, cuboid, disc, point
+from strategies import TIMES, publications, subscriptions
+
+ENGINES = [pytest.param(make, id=name) for name, make in MATCHERS.items() if name != "scan"]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, object]]:
+    """Any sequence of puts (new or replacing), drops, single matches and batches."""
+    dims = draw(st.sampled_from([2, 3]))
+    act = st.one_of(
+        st.tuples(st.just("put"), subscriptions(dims)),
+        st.tuples(st.just("put"), subscriptions(dims)),
+        st.tuples(st.just("drop"), st.integers(0, 12)),
+        st.tuples(st.just("match"), st.tuples(publications(dims), TIMES)),
+        st.tuples(st.just("many"), st.lists(publications(dims), max_size=6)),
+    )
+    return draw(st.lists(act, min_size=1, max_size=40))
+
+
+def answers(matcher: Matcher, several: list[Publication]) -> list[tuple[int, int]]:
+    matches = matcher.match_many(batch(several))
+    return sorted(zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("make", ENGINES)
+@settings(max_examples=400)
+@given(history=histories())
+def test_for_every_history_it_answers_as_the_scan_does(
+    make: Callable[[], Matcher], history: list[tuple[str, object]]
+) -> None:
+    engine, oracle = make(), Scan()
+    for act, argument in history:
+        match act, argument:
+            case "put", Subscription() as subscription:
+                engine.put(subscription)
+                oracle.put(subscription)
+            case "drop", int(subscription_id):
+                engine.drop(subscription_id)
+                oracle.drop(subscription_id)
+            case "match", (Publication() as publication, int(at)):
+                assert engine.match(publication, at) == oracle.match(publication, at)
+            case "many", list(several):
+                assert answers(engine, several) == answers(oracle, several)
+
+
+def crowd(rng: Random, n: int, dims: int, spread: str) -> list[Subscription]:
+    """Subscriptions as worlds have them: uniform, crowded, of all sizes, near and far."""
+    result = []
+    for i in range(n):
+        if spread == "uniform":
+            x, y, r = rng.uniform(0, 1000), rng.uniform(0, 1000), 20.0
+        elif spread == "burning":
+            hotspot = rng.randrange(3)
+            x, y, r = rng.gauss(hotspot * 400, 5), rng.gauss(500, 5), rng.uniform(1, 4)
+        elif spread == "sizes":
+            x, y, r = rng.uniform(-500, 500), rng.uniform(-500, 500), 10 ** rng.uniform(-3, 4)
+        else:  # "far": coordinates at which a float's steps are wider than some regions
+            far = rng.choice([0.0, -1e7, 1e12, 1e15])
+            x, y, r = far + rng.uniform(-50, 50), -far + rng.uniform(-50, 50), rng.choice([1, 30.0])
+        z = rng.uniform(0, 100) if dims == 3 else 0.0
+        round_one = rng.random() < 0.6
+        if dims == 2:
+            shape = disc(x, y, r) if round_one else box(x, y, r, r / 2)
+        else:
+            shape = ball(x, y, z, r) if round_one else cuboid(x, y, z, r, r / 2, r)
+        region = Moving(shape)
+        if rng.random() < 0.5:
+            region = line(shape, (x + rng.gauss(0, 50), y + rng.gauss(0, 50), z), 10.0)
+        result.append(Subscription(i, i, region.stamped(rng.randrange(SECOND))))
+    return result
+
+
+@pytest.mark.parametrize("make", ENGINES)
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("spread", ["uniform", "burning", "sizes", "far"])
+def test_a_moving_crowd_of_hundreds_hears_exactly_what_the_scan_says(
+    make: Callable[[], Matcher], dims: int, spread: str
+) -> None:
+    rng = Random(f"{dims}/{spread}")
+    engine, oracle = make(), Scan()
+    inhabitants = crowd(rng, 400, dims, spread)
+    heard = 0
+    for tick in range(4):
+        for subscription in inhabitants if tick == 0 else rng.sample(inhabitants, 100):
+            moved = crowd(rng, 1, dims, spread)[0].region.stamped(tick * SECOND)
+            put = subscription if tick == 0 else subscription.moved(moved, tick * SECOND)
+            engine.put(put)
+            oracle.put(put)
+        for gone in rng.sample(range(400), 10):
+            engine.drop(gone)
+            oracle.drop(gone)
+        several = []
+        for k in range(40):
+            at = inhabitants[rng.randrange(400)].region.at(tick * SECOND)
+            where = point(at.x, at.y, at.z) if k % 3 else disc(at.x, at.y, 30.0)
+            several.append(Publication(k, 10_000, tick * SECOND + k * 10_000 * (tick % 2), where))
+        expected = answers(oracle, several)
+        assert answers(engine, several) == expected
+        heard += len(expected)
+        for publication in several[:10]:
+            assert engine.match(publication, publication.t) == oracle.match(
+                publication, publication.t
+            )
+    assert heard > 50, "a world in which nobody hears anything proves nothing"
+
+
+@pytest.mark.parametrize("make", ENGINES)
+def test_dropping_what_is_not_there_is_no_mistake(make: Callable[[], Matcher]) -> None:
+    engine = make()
+    engine.drop(7)
+    assert engine.match(Publication(1, 1, 0, point(0, 0)), 0) == []
+
+
+@pytest.mark.parametrize("make", ENGINES)
+def test_one_publication_over_a_whole_crowd_is_answered_in_full(
+    make: Callable[[], Matcher],
+) -> None:
+    engine = make()
+    for i in range(3000):
+        engine.put(Subscription(i, i, Moving(disc(i % 50, i // 50, 1.0))))
+    everywhere = Publication(1, 9999, 0, disc(25, 30, 500.0))
+    assert engine.match(everywhere, 0) == list(range(3000))
+    matches = engine.match_many(batch([everywhere] * 200))
+    assert len(matches.subscription) == 600_000
