@@ -112,7 +112,10 @@ class Outbox:
         self._effects.append(Stop())
 
     def drain(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
+        """All since the last time. Whoever receives an empty list may not keep it."""
+        effects = self._effects
+        if effects:
+            self._effects = []
         return effects
 
 
@@ -135,6 +138,12 @@ class Node(ABC):
     def receive(self, now: Time, sender: NodeId, message: Message) -> list[Effect]:
         self._advance(now)
         self.on_message(sender, message)
+        return self.out.drain()
+
+    def receive_many(self, now: Time, arrivals: Sequence[tuple[NodeId, Message]]) -> list[Effect]:
+        """The batched door: messages that arrive at one moment. Means a receive of each in turn."""
+        self._advance(now)
+        self.on_messages(arrivals)
         return self.out.drain()
 
     def wake(self, now: Time, timer: Timer) -> list[Effect]:
@@ -169,6 +178,11 @@ class Node(ABC):
 
     @abstractmethod
     def on_message(self, sender: NodeId, message: Message) -> None: ...
+
+    def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
+        """For nodes that answer many at once faster; the effects must be the same."""
+        for sender, message in arrivals:
+            self.on_message(sender, message)
 
     def on_timer(self, timer: Timer) -> None:  # noqa: B027
         """A timer that this node has set is due."""

@@ -105,6 +105,11 @@ def test_a_crowd_comes_at_its_moment_with_fresh_numbers() -> None:
     assert found[2:] == [(15 * SECOND // 2, number, Act.JOIN) for number in (2, 3, 4)]
 
 
+def test_the_crowd_may_crash_like_anybody() -> None:
+    found = acts(2, flash_at=7.5, flash_nodes=30, crash_at=8.0, crash_share=1.0)
+    assert len([act for _, _, act in found if act is Act.CRASH]) == 31
+
+
 def test_a_share_of_those_present_crashes_at_its_moment() -> None:
     found = acts(40, crash_at=3.0, crash_share=0.25)[40:]
     assert {(t, act) for t, _, act in found} == {(3 * SECOND, Act.CRASH)}

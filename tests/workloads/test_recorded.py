@@ -128,7 +128,10 @@ def test_who_joins_at_a_fix_publishes_it_and_who_joins_after_the_last_only_liste
     tmp_path: Path,
 ) -> None:
     workload = opened(parquet(tmp_path, WALK))
-    assert published(lived(workload, 0, begins=1 * S))[0] == (1 * S, 10, 0)
+    (t, subscribe), *rest = lived(workload, 0, begins=1 * S)
+    assert t == 1 * S
+    assert isinstance(subscribe, Subscribe)
+    assert rest[0] == (1 * S, Publish(1, point(10, 0), payload=bytes(64)))
     ((t, subscribe),) = lived(workload, 0, begins=5 * S)
     assert t == 5 * S
     assert isinstance(subscribe, Subscribe)
@@ -247,6 +250,7 @@ BAD_TEXTS = [
     ("a,b\n0,1\n", "lacks t, entity, x, y among its columns"),
     ("t,entity,x,y,x\n0,a,1,2,3\n", "more than one column x"),
     (GOOD + "2,a,north,3\n", "has x = 'north' in row 3, not a number"),
+    (GOOD + "\n2,a,north,3\n", "has x = 'north' in row 3, not a number"),
     (GOOD + "2,a,,3\n3,a,north,3\n", "has x = '' in row 3, not a number"),
     (GOOD + "2,a,,3\n", "has x = nan in row 3, not a usable number"),
     (GOOD + "\n2,a,1,inf\n3,a,nan,1\n", "has y = inf in row 3, not a usable number"),

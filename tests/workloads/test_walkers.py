@@ -2,6 +2,7 @@
 
 from itertools import combinations, islice, pairwise
 from math import dist
+from random import Random
 from statistics import mean
 
 import pytest
@@ -11,11 +12,11 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Path
-from nearcast.space.shapes import Vector
+from nearcast.space.shapes import Vector, disc
 from nearcast.workloads import clustering, waypoint
 from nearcast.workloads.clustering import attractor_count, attractors_of, drawn_to, reach
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.walker import Walker
+from nearcast.workloads.walker import Trail, Walker, Walking
 
 
 def walker(kind: str = "waypoint", entity: int = 3, **chosen: object) -> Walker:
@@ -76,6 +77,26 @@ def test_waypoints_are_uniform() -> None:
     ends = [centre(leg, leg.until) for leg in legs(walker(), 800)]
     quarters = [(int(x // 500), int(y // 500)) for x, y, _ in ends]
     assert all(150 < quarters.count((i, j)) < 250 for i in (0, 1) for j in (0, 1))
+
+
+def test_legs_too_short_to_last_a_microsecond_are_left_out() -> None:
+    def dawdling(rng: Random, here: Vector) -> Vector:
+        return here if rng.random() < 0.5 else (rng.random() * 100, 0.0, 0.0)
+
+    world = Walking("dawdling", 1, 1, waypoint.Parameters(), 0.0, dawdling, b"")
+    found = legs(world.life(0, 0, 0), 50)
+    assert all(leg.moves and leg.since < leg.until for leg in found)
+    assert all(leg.until == later.since for leg, later in pairwise(found))
+
+
+def test_a_region_is_on_its_way_from_the_very_moment_it_begins() -> None:
+    """So a Move at the moment of a publication comes before it."""
+    first, second, third = (
+        Moving(disc(x, 0, 1), since=since) for x, since in ((1, 0), (2, 5), (3, 9))
+    )
+    trail = Trail(iter((first, second, third)))
+    assert (list(trail.until(4)), trail.region) == ([], first)
+    assert (list(trail.until(5)), trail.region) == ([second], second)
 
 
 def test_a_line_is_sent_once_for_each_leg_when_it_begins() -> None:

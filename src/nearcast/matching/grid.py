@@ -14,8 +14,8 @@ from nearcast.matching import kernels
 from nearcast.matching.matcher import Batch, Integers, Matches
 from nearcast.matching.rows import Rows
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Formula, Moving, Subscription, SubscriptionId
-from nearcast.space.motion import FOREVER, SECOND, Time
+from nearcast.model.subscription import Formula, Subscription, SubscriptionId
+from nearcast.space.motion import FOREVER, SECOND, Moving, Time
 
 VALID, FRESH, GONE = 0, 1, 2  # of a place: what the index says is true, asked apart, or void
 

@@ -6,9 +6,9 @@ row through `struct` into the array's own memory costs a third of assigning to a
 """
 
 from struct import Struct as Packing
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nearcast.model.subscription import Formula, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
@@ -34,7 +34,7 @@ class Rows:
     """A growing array of rows with reuse of freed places."""
 
     def __init__(self) -> None:
-        self.array: NDArray[np.void] = np.zeros(64, ROW)
+        self.array: Any = np.zeros(64, ROW)
         self.used = 0  # places 0 .. used-1 have been taken at some time
         self.free: list[int] = []
         self.channels: dict[str, int] = {}
@@ -61,7 +61,8 @@ class Rows:
         flags = ALIVE | (ECHO if subscription.echo else 0)
         flags |= DOUBTFUL if subscription.filter or isinstance(region, Formula) else 0
         if isinstance(region, Formula):
-            legs, flags = (Moving(EVERYWHERE, since=region.since),), flags | FORMULA
+            legs: tuple[Moving, ...] = (Moving(EVERYWHERE, since=region.since),)
+            flags |= FORMULA
         else:
             legs = region.legs if isinstance(region, Path) else (region,)
         ends = [leg.since for leg in legs[1:]] + [FOREVER]

@@ -37,7 +37,8 @@ from nearcast.space.shapes import BOX, DISC
 
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
-# A matcher asks for the same few thousand texts again and again.
+# Matchers ask for the same texts again and again. One takes some 5 kB once it has been evaluated;
+# the worst that a stranger can send takes 75 kB, and 300 kB evaluated, which `cost` can prevent.
 REMEMBERED_TEXTS = 8_192
 
 COMPARISONS: Mapping[str, Callable[..., bool]] = {
@@ -244,7 +245,7 @@ class Zone(Struct, frozen=True):
                 and self.y.meets(y - ry, y + ry)
                 and self.z.meets(z - rz, z + rz)
             )
-        if kind == DISC and rx > 0:
+        if kind == DISC:
             return self._touches_ball(x, y, z, rx)
         return self.x.meets(x, x) and self.y.meets(y, y) and self.z.meets(z, z)
 

@@ -31,6 +31,7 @@ import math
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 Point = tuple[float, float]
@@ -147,15 +148,13 @@ def nearest(sites: Sites, x: float, y: float) -> int:
 def region(sites: Sites, site: int) -> Region:
     """The region of one site among all."""
     here = sites[site]
-    twins = [other for other, place in sites.items() if place == here]
-    if min(twins) < site:
-        others = tuple(sorted(other for other in twins if other != site))
-        return Region(site, {site: here}, (), others, empty=True)
+    twins = [other for other, place in sites.items() if place == here and other != site]
+    if any(other < site for other in twins):
+        return Region(site, {site: here}, (), tuple(sorted(twins)), empty=True)
     edges = _edges(sites, site)
     neighbours = [edge.spoke[3] for edge in edges]
     places = {other: sites[other] for other in (site, *neighbours)}
-    others = tuple(sorted([*neighbours, *(other for other in twins if other != site)]))
-    return Region(site, places, tuple(edges), others, empty=False)
+    return Region(site, places, tuple(edges), tuple(sorted(neighbours + twins)), empty=False)
 
 
 def enclosing(sites: Sites, site: int) -> list[int]:
@@ -196,8 +195,8 @@ def boundary(sites: Sites, site: int, radius: float) -> list[int]:
 def _edges(sites: Sites, site: int) -> list[Edge]:
     """The borders of the region, counter-clockwise.
 
-    Seen from the site, a border that starts between two others in direction can only be hidden
-    by these two, so a new site is compared with a single corner: the one in its own direction.
+    A new site lies in a direction between two neighbours so far, and if anything hides it, these
+    two do. So one test tells whether it has a border: does it reach the corner of the two?
     """
     origin_x, origin_y = sites[site]
     spokes = [
@@ -235,7 +234,7 @@ def _place(
     The ring is in exact order, and so are its angles up to rounding. So bisection finds the place
     unless the direction is close to one of its two neighbours.
     """
-    at = bisect(ring, angle, key=_angle)
+    at = bisect(ring, angle, key=itemgetter(0))
     if not ring:
         return at, False
     before = abs(angle - ring[at - 1].angle)
@@ -252,14 +251,10 @@ def _place(
     return len(ring), False
 
 
-def _angle(edge: Edge) -> float:
-    return edge.angle
-
-
 def _third(spoke: Spoke) -> int:
-    """Which part of all directions this one is in: below, right to left, or left alone.
+    """Which part of the angles from -pi to pi: below 0, from 0 to below pi, or pi itself.
 
-    In this order they are those from -pi to pi, and within a part the turns tell the order.
+    Within each part the angles increase with the turns, and no turn is 0 but between equals.
     """
     _, dx, dy, _ = spoke
     return 0 if dy < 0 else 2 if dy == 0 and dx < 0 else 1
@@ -278,7 +273,7 @@ def _insert(
         return [edge]
     spoke = edge.spoke
     before, after = at - 1, at + aligned
-    # Beyond an opening of half a turn and more, the far corners belong to the other side.
+    # Across an opening of half a turn or more a corner beyond it is none of this edge's business.
     if _turn(sites, site, spoke, ring[after % count].spoke) > 0:
         while (corner := ring[after % count].corner) and _side(sites, site, corner, spoke) > 0:
             after += 1
@@ -342,7 +337,7 @@ def _side(sites: Sites, site: int, corner: Corner, spoke: Spoke) -> int:
     square, dx, dy, other = spoke
     x, y, cross, corner_doubt, cross_doubt, _, right, left = corner
     value = dx * x + dy * y - square * cross
-    doubt = math.sqrt(square) * corner_doubt + square * cross_doubt + FLOOR
+    doubt = (abs(dx) + abs(dy)) * corner_doubt + square * cross_doubt + FLOOR
     if value > doubt:
         return 1
     if value < -doubt:

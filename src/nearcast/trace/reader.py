@@ -97,7 +97,7 @@ def digest(trace: str | os.PathLike[str] | Memory) -> str:
     for name in TABLES:
         rows = _in_canonical_order(table(name))
         total.update(f"{name} {rows.num_rows}\n".encode())
-        for column in rows.columns:
+        for column in rows.columns if rows.num_rows else ():
             for block in _blocks(column.combine_chunks()):
                 total.update(block)
     return total.hexdigest()

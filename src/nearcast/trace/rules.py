@@ -116,7 +116,7 @@ def _not_zero(rows: Rows, *columns: str) -> Mask:
 
 def _unbounded(rows: Rows) -> Mask:
     return pc.and_kleene(
-        pc.invert(_is(rows, "box")),
+        _any(_is(rows, "point"), _is(rows, "disc")),
         _any(*(pc.equal(rows.column(column), float("inf")) for column in ("rx", "ry", "rz"))),
     )
 
@@ -130,13 +130,10 @@ def _earlier(column: str) -> Rule:
 _PLACE = tuple(map(_finite, ("x", "y", "z")))
 
 _SHAPE = (
-    Rule(
-        "unknown shape",
-        lambda rows: pc.invert(pc.is_in(rows.column("shape"), value_set=pa.array(SHAPES))),
-    ),
+    Rule("unknown shape", lambda rows: pc.invert(_any(*(_is(rows, shape) for shape in SHAPES)))),
     *_PLACE,
     *map(_extent, ("rx", "ry", "rz")),
-    Rule("infinite extent of what is no box", _unbounded),
+    Rule("infinite extent of a point or disc", _unbounded),
     Rule(
         "a point with extents",
         lambda rows: pc.and_kleene(_is(rows, "point"), _not_zero(rows, "rx", "ry", "rz")),

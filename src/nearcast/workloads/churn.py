@@ -1,7 +1,8 @@
 """Who comes and goes: a slow arrival, steady churn, a crowd at once, a crash of many at once.
 
 Only the comings and goings are made here; what a newcomer does is a life of the movement workload,
-as for any other number. Whatever would happen at or after the end of the run does not happen.
+as for any other number. Who would arrive after the end of the run never does; a crowd, a crash or
+churn set to begin after the end is refused, as it must be a mistake.
 """
 
 from collections.abc import Iterator
@@ -90,8 +91,8 @@ def population(
         if wanted and moment >= seconds:
             raise ValueError(f"{name} ({moment} s) is not within the run of {seconds} s")
     last = min(chosen.churn_until or seconds, seconds)
-    exchanges = ceil(chosen.churn_rate * (last - chosen.churn_from)) if chosen.churn_rate else 0
-    if entities + chosen.flash_nodes + exchanges > MOST:
+    exchanged = ceil(chosen.churn_rate * max(last - chosen.churn_from, 0))
+    if entities + chosen.flash_nodes + exchanged > MOST:
         raise ValueError(f"with its newcomers the run would have more than {MOST:,} entities")
     return acts(chosen, entities, seconds, seed)
 

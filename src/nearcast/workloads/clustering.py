@@ -80,4 +80,5 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     fits_identifiers(parameters.rate * seconds)
     cube = Cube(parameters.size, parameters.dims)
     onward = drawn_to(cube, attractors_of(cube, entities, seed))
-    return Walking("clustering", entities, seed, parameters, 0.0, onward)
+    payload = bytes(parameters.payload)
+    return Walking("clustering", entities, seed, parameters, 0.0, onward, payload)

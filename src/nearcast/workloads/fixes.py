@@ -83,8 +83,9 @@ def read(file: str, faster: float) -> Fixes:
         raise ValueError(f"{file} holds no fixes")
     entity, entities = entity_numbers(file, table)
     columns = {name: numbers(file, table, name) for name in NUMERIC if name in table.column_names}
+    del table  # all is in the columns now, and sorting needs the memory
     check_values(file, columns)
-    t = microseconds(file, columns["t"], faster)
+    t = microseconds(file, columns.pop("t"), faster)
     # Sorted by entity, then time, then place in the file; of equal moments the last one counts.
     order = np.lexsort((t, entity))
     t, entity = t[order], entity[order]
@@ -96,8 +97,8 @@ def read(file: str, faster: float) -> Fixes:
             f"{file}: one entity has more than the {NUMBERS - 2:,} fixes we can number"
         )
     flat = np.broadcast_to(np.float64(0), len(t))  # takes no memory
-    z = columns["z"][order] if "z" in columns else flat
-    return Fixes(starts, t, columns["x"][order], columns["y"][order], z)
+    x, y = columns.pop("x")[order], columns.pop("y")[order]
+    return Fixes(starts, t, x, y, columns["z"][order] if "z" in columns else flat)
 
 
 def from_parquet(file: str) -> Any:

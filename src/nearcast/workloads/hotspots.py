@@ -74,10 +74,10 @@ class Resident:
         yield self.begins, Subscribe(first, Moving(self.area), echo=True)
         rng = stream(self.world.seed, "hotspots", "speech", self.entity, self.stay)
         period = SECOND / self.world.parameters.rate
-        payload = bytes(self.world.parameters.payload)
         for number in count():
             t = self.begins + int((number + rng.random()) * period)
-            yield t, Publish(first + 1 + number, drawn_from(self.area, rng), payload=payload)
+            place = drawn_from(self.area, rng)
+            yield t, Publish(first + 1 + number, place, payload=self.world.payload)
 
     def position(self, t: Time) -> Vector:
         del t  # it never moves
@@ -97,6 +97,7 @@ class Hotspots(Struct, frozen=True):
     seed: int
     cube: Cube
     hotspots: tuple[Vector, ...]  # none: cold
+    payload: bytes  # one for all publications
 
     @property
     def world(self) -> tuple[Vector, Vector]:
@@ -123,4 +124,4 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     rng = stream(seed, "hotspots", "places")
     wanted = hotspot_count(parameters.hotspots, entities)
     places = tuple(cube.anywhere(rng) for _ in range(wanted))
-    return Hotspots(parameters, entities, seed, cube, places)
+    return Hotspots(parameters, entities, seed, cube, places, bytes(parameters.payload))

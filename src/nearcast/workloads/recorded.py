@@ -70,14 +70,14 @@ class Replay:
         if late:
             stops = chain([(self.begins, *self.position(self.begins))], stops)
         steps = self.recording.parameters.motion == "steps"
-        payload = bytes(self.recording.parameters.payload)
         for number, ((t, x, y, z), region) in enumerate(self.regions(stops)):
             if number == 0:
                 yield t, Subscribe(self.first, region)
             elif steps or region.moves:  # otherwise it stays where it has arrived
                 yield t, Move(self.first, region)
             if number > 0 or not late:
-                yield t, Publish(self.first + 1 + number, point(x, y, z), payload=payload)
+                said = self.recording.payload
+                yield t, Publish(self.first + 1 + number, point(x, y, z), payload=said)
 
     def regions(self, stops: "Iterator[Fix]") -> "Iterator[tuple[Fix, Moving]]":
         """Each stop, with the region that begins there."""
@@ -109,6 +109,7 @@ class Recorded(Struct, frozen=True):
     order: list[int]  # the entities' numbers among the file's sorted names
     world: tuple[Vector, Vector]
     radius: float
+    payload: bytes  # one for all publications
 
     def life(self, entity: NodeId, stay: int, begins: Time) -> Replay:
         if entity >= len(self.order):
@@ -138,4 +139,5 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     low, high = fixes.corners
     longest = max(end - begin for begin, end in zip(low, high, strict=True))
     radius = parameters.radius or longest / 100
-    return Recorded(parameters, taken, fixes, order, (low, high), radius)
+    payload = bytes(parameters.payload)
+    return Recorded(parameters, taken, fixes, order, (low, high), radius, payload)

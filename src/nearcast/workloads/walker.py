@@ -39,9 +39,9 @@ class Gait(Struct, frozen=True, kw_only=True):
     dims: int
     # Side of the world in units, 1 to 1e9; a larger world holds the entities farther apart.
     size: float
-    # Radius of the area of interest in units, 0 to size; neighbours grow with its square (cube).
+    # Radius of the area of interest in units, 0 to 1e9; neighbours grow with its square (cube).
     radius: float
-    # Walking speed in units per second, above 0 to 1,000 × size; neighbours change faster with it.
+    # Walking speed in units per second, size / 1e9 to 1,000 × size; neighbours change faster.
     speed: float
     # Publications per second and entity, above 0 to 1,000; all traffic grows with it.
     rate: float
@@ -55,9 +55,10 @@ class Gait(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         one_of("dims", self.dims, (2, 3))
         between("size", self.size, 1, 1e9)
-        between("radius", self.radius, 0, self.size)
-        # Above this a leg would last so few microseconds that rounding would show in its speed.
-        between("speed", self.speed, 1e-6, 1000 * self.size)
+        between("radius", self.radius, 0, 1e9)
+        # Moments are whole microseconds in 64 bits: a faster leg would show the rounding in its
+        # speed, and a slower one might never end.
+        between("speed", self.speed, self.size / 1e9, 1000 * self.size)
         between("rate", self.rate, 1e-6, 1000)
         one_of("motion", self.motion, ("line", "steps", "path"))
         between("legs", self.legs, 1, 100)
@@ -73,6 +74,7 @@ class Walking(Struct, frozen=True):
     gait: Gait
     pause: float  # mean seconds at the end of a leg: uniform between 0 and twice that
     onward: Onward
+    payload: bytes  # one for all publications
 
     @property
     def world(self) -> tuple[Vector, Vector]:
@@ -133,7 +135,6 @@ class Walker:
     def commands(self) -> Iterator[Scheduled]:
         trail = Trail(self.regions())
         first = first_id(self.entity, self.stay)
-        payload = bytes(self.world.gait.payload)
         steps = self.world.gait.motion == "steps"
         begun = Moving(trail.region.at(self.begins)) if steps else trail.region.stamped(0)
         yield self.begins, Subscribe(first, begun)
@@ -144,7 +145,7 @@ class Walker:
             here = trail.region.at(t)
             if steps:
                 yield t, Move(first, Moving(here))
-            yield t, Publish(publication, point(here.x, here.y, here.z), payload=payload)
+            yield t, Publish(publication, point(here.x, here.y, here.z), payload=self.world.payload)
 
     def position(self, t: Time) -> Vector:
         for _ in self._trail.until(t):

@@ -41,4 +41,5 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
         del here  # the next place does not depend on this one
         return cube.anywhere(rng)
 
-    return Walking("waypoint", entities, seed, parameters, parameters.pause, onward)
+    payload = bytes(parameters.payload)
+    return Walking("waypoint", entities, seed, parameters, parameters.pause, onward, payload)

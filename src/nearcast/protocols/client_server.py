@@ -1,0 +1,221 @@
+"""The baseline of every comparison: one server knows every interest.
+
+client                      server                         client
+  │── Interest, Moved, Cancel ─▶│
+  │                             │◀───────────────── Post ──│
+  │◀──────────────── Notify ────│ for whoever wants it
+  │── Bye ─────────────────────▶│ forgets all of its interests
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+import numpy as np
+from msgspec import Struct
+
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Matcher, batch
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import (
+    NodeId,
+    PublicationId,
+    Region,
+    Subscription,
+    SubscriptionId,
+)
+from nearcast.node import Message, Node
+from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import Vector
+from nearcast.wire import Codec
+
+
+class Interest(Message, frozen=True, tag=1):
+    subscription: Subscription
+
+
+class Moved(Message, frozen=True, tag=2):
+    """The region alone; the server has the rest."""
+
+    subscription: SubscriptionId
+    region: Region
+
+
+class Cancel(Message, frozen=True, tag=3):
+    subscription: SubscriptionId
+
+
+class Post(Message, frozen=True, tag=4):
+    publication: Publication
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Notify(Message, frozen=True, tag=5):
+    """It touches these of your subscriptions."""
+
+    publication: Publication
+    subscriptions: tuple[SubscriptionId, ...]
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Bye(Message, frozen=True, tag=6):
+    pass
+
+
+class Ask(Message, frozen=True, tag=7):
+    """Who are you speaking of? Tell me the whole interest."""
+
+    subscription: SubscriptionId
+
+
+CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask)
+
+
+class Server(Node):
+    def __init__(self, node_id: NodeId, rng: Random, matcher: Matcher) -> None:
+        super().__init__(node_id, rng)
+        self.matcher = matcher
+        self.subscriptions: dict[NodeId, dict[SubscriptionId, Subscription]] = {}
+        self.owner: dict[SubscriptionId, NodeId] = {}
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        match message:
+            case Post(publication):
+                self._notify(publication, self.matcher.match(publication, publication.t))
+            case Moved(subscription, region):
+                known = self.subscriptions.get(sender, {}).get(subscription)
+                if known is None:
+                    self.out.send(sender, Ask(subscription))
+                elif region.since < known.region.since:
+                    self.out.note("ignored", subscription)  # overtaken by a newer one
+                else:
+                    self._put(sender, known.moved(region, region.since))
+            case Interest(subscription):
+                if self.owner.get(subscription.id, sender) != sender or subscription.node != sender:
+                    self.out.note("refused", subscription.id)  # nobody speaks for another
+                else:
+                    self._put(sender, subscription)
+            case Cancel(subscription):
+                if self.owner.get(subscription) == sender:
+                    self._drop(sender, subscription)
+            case Bye():
+                for subscription in list(self.subscriptions.get(sender, ())):
+                    self._drop(sender, subscription)
+
+    def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
+        """Posts that arrive together are matched together."""
+        posts: list[Publication] = []
+        for sender, message in arrivals:
+            if isinstance(message, Post):
+                posts.append(message.publication)
+                continue
+            self._notify_all(posts)
+            posts = []
+            self.on_message(sender, message)
+        self._notify_all(posts)
+
+    def _notify_all(self, posts: list[Publication]) -> None:
+        if not posts:
+            return
+        matches = self.matcher.match_many(batch(posts))
+        order = np.lexsort((matches.subscription, matches.publication))
+        wanted = matches.subscription[order].tolist()
+        ends = np.searchsorted(matches.publication[order], np.arange(len(posts)), "right").tolist()
+        begin = 0
+        for publication, end in zip(posts, ends, strict=True):
+            self._notify(publication, wanted[begin:end])
+            begin = end
+
+    def _notify(self, publication: Publication, wanted: Iterable[SubscriptionId]) -> None:
+        by_node: dict[NodeId, list[SubscriptionId]] = {}
+        for subscription in wanted:
+            by_node.setdefault(self.owner[subscription], []).append(subscription)
+        for node, subscriptions in by_node.items():
+            self.out.send(node, Notify(publication, tuple(subscriptions)))
+
+    def _put(self, sender: NodeId, subscription: Subscription) -> None:
+        self.subscriptions.setdefault(sender, {})[subscription.id] = subscription
+        self.owner[subscription.id] = sender
+        self.matcher.put(subscription)
+
+    def _drop(self, sender: NodeId, subscription: SubscriptionId) -> None:
+        del self.subscriptions[sender][subscription]
+        del self.owner[subscription]
+        self.matcher.drop(subscription)
+
+
+class Client(Node):
+    def __init__(self, node_id: NodeId, rng: Random, server: NodeId, memory: Time) -> None:
+        super().__init__(node_id, rng)
+        self.server = server
+        self.memory = memory
+        self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+
+    def on_command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self.out.send(self.server, Post(command.stamped(self.id, self.now)))
+            case Move(subscription, region):
+                moved = self.subscriptions[subscription].moved(region, self.now)
+                self.subscriptions[subscription] = moved
+                self.out.send(self.server, Moved(subscription, moved.region))
+            case Subscribe(subscription):
+                wanted = self.subscriptions[subscription] = command.stamped(self.id, self.now)
+                self.out.send(self.server, Interest(wanted))
+            case Unsubscribe(subscription):
+                del self.subscriptions[subscription]
+                self.out.send(self.server, Cancel(subscription))
+            case Leave():
+                self.out.send(self.server, Bye())
+                self.out.stop()
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        match message:
+            case Notify(publication, subscriptions) if sender == self.server:
+                # Two messages lie between publisher and subscriber: Post and Notify.
+                self.out.deliver(publication, subscriptions, 2)
+                s = publication.shape
+                self.heard[publication.node] = (self.now, (s.x, s.y, s.z))
+            case Ask(subscription) if sender == self.server:
+                if subscription in self.subscriptions:
+                    self.out.send(self.server, Interest(self.subscriptions[subscription]))
+            case _:
+                self.out.note("ignored", sender)
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        """Who was heard lately, and where they said they were."""
+        self.heard = {n: h for n, h in self.heard.items() if now - h[0] <= self.memory}
+        return [(n, where) for n, (_, where) in self.heard.items() if n != self.id]
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    matcher: str = "grid"  # scan | grid | rtree: who wants a publication; all give one answer
+    memory_s: float = 2.0  # seconds for which a client knows whom it heard; views grow with it
+
+    def __post_init__(self) -> None:
+        if self.matcher not in MATCHERS:
+            raise ValueError(f"matcher must be one of {', '.join(MATCHERS)}, not {self.matcher!r}")
+        if not self.memory_s > 0:
+            raise ValueError(f"memory_s must be above 0, not {self.memory_s}")
+
+
+class ClientServer:
+    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
+        self.parameters = parameters
+        self.stream = stream
+
+    def servers(self) -> list[Node]:
+        matcher = MATCHERS[self.parameters.matcher]()
+        return [Server(FIRST_SERVER, self.stream(FIRST_SERVER), matcher)]
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        return Client(node_id, rng, FIRST_SERVER, round(self.parameters.memory_s * SECOND))
+
+
+KIND = Kind(Parameters, CODEC, ClientServer)

@@ -1,0 +1,235 @@
+"""Network models that wrap each other.
+
+`route` answers with the delays of the copies that arrive: none is loss, two is duplication. So
+loss, delay, jitter, duplication, reordering, queues and partitions are each a few lines, and
+`Loss(0.02, rng, Jitter(5_000, rng, Constant(50_000)))` says what it does.
+"""
+
+from collections.abc import Callable
+from math import hypot
+from random import Random
+from typing import Protocol
+
+from msgspec import Struct
+
+from nearcast.model.subscription import NodeId
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.scenario import stream
+from nearcast.space.motion import SECOND, Time
+
+MILLISECOND: Time = 1_000
+
+
+class Network(Protocol):
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]: ...
+
+
+class Constant:
+    """The same delay for everybody. Hosts may take it as a promise."""
+
+    def __init__(self, delay: Time) -> None:
+        self.delay = delay
+        self._answer = [delay]
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:  # noqa: ARG002
+        return self._answer
+
+
+# Weight, mean and standard deviation (ms): six Gaussians that match the pair distances of a
+# measured 2-D embedding of 15,000 hosts within 10 % from the 25th percentile up (mean 79 ms).
+CONTINENTS = (
+    (0.438, (-20.3, -3.0), (14.8, 14.8)),
+    (0.276, (-14.5, -70.1), (19.6, 15.4)),
+    (0.104, (-57.9, -79.7), (27.5, 24.2)),
+    (0.091, (36.8, 91.7), (21.7, 32.0)),
+    (0.070, (78.8, 34.8), (24.3, 32.4)),
+    (0.022, (-77.1, 53.9), (42.0, 49.1)),
+)
+
+
+class Embedding:
+    """Hosts have coordinates in a plane of milliseconds; a delay is a distance, at least 1 ms."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._places: dict[NodeId, tuple[float, float]] = {}
+
+    def place(self, node: NodeId) -> tuple[float, float]:
+        if node not in self._places:
+            rng = stream(self._seed, "place", node)
+            weights = [continent[0] for continent in CONTINENTS]
+            _, (x, y), (sx, sy) = rng.choices(CONTINENTS, weights)[0]
+            self._places[node] = (rng.gauss(x, sx), rng.gauss(y, sy))
+        return self._places[node]
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:  # noqa: ARG002
+        (ax, ay), (bx, by) = self.place(source), self.place(target)
+        return [round(max(1.0, hypot(ax - bx, ay - by)) * MILLISECOND)]
+
+
+class Jitter:
+    """Up to `most` earlier or later, uniformly (the seeds' "± 0.1 cycle"), never before now."""
+
+    def __init__(self, most: Time, rng: Random, inner: Network) -> None:
+        self._most, self._rng, self._inner = most, rng, inner
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        delays = self._inner.route(now, source, target, size)
+        return [max(0, d + self._rng.randint(-self._most, self._most)) for d in delays]
+
+
+class InOrder:
+    """A stream between each pair: nothing arrives before what was sent earlier."""
+
+    def __init__(self, inner: Network) -> None:
+        self._inner = inner
+        self._latest: dict[tuple[NodeId, NodeId], Time] = {}
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        pair, delays = (source, target), []
+        for delay in self._inner.route(now, source, target, size):
+            arrival = max(now + delay, self._latest.get(pair, 0))
+            self._latest[pair] = arrival
+            delays.append(arrival - now)
+        return delays
+
+
+class Loss:
+    def __init__(self, probability: float, rng: Random, inner: Network) -> None:
+        self._probability, self._rng, self._inner = probability, rng, inner
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        delays = self._inner.route(now, source, target, size)
+        return [d for d in delays if self._rng.random() >= self._probability]
+
+
+class Duplication:
+    """Sometimes a second copy arrives, up to as late again as the first."""
+
+    def __init__(self, probability: float, rng: Random, inner: Network) -> None:
+        self._probability, self._rng, self._inner = probability, rng, inner
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        delays = self._inner.route(now, source, target, size)
+        if delays and self._rng.random() < self._probability:
+            return [*delays, delays[0] + self._rng.randint(0, delays[0] + 1)]
+        return delays
+
+
+class Reordering:
+    """Sometimes a message is held back for up to `most`, and later ones overtake it."""
+
+    def __init__(self, probability: float, most: Time, rng: Random, inner: Network) -> None:
+        self._probability, self._most, self._rng, self._inner = probability, most, rng, inner
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        delays = self._inner.route(now, source, target, size)
+        if self._rng.random() < self._probability:
+            return [d + self._rng.randint(1, self._most) for d in delays]
+        return delays
+
+
+class Rates(Struct, frozen=True):
+    """An access link: bits per second up and down, and the delay of the last hop."""
+
+    up: float
+    down: float
+    last_hop: Time
+
+
+class AccessLinks:
+    """Every node hangs on a line with a queue each way; what does not fit the queue is lost.
+
+    A message waits for the sender's uplink, crosses the inner network and both last hops, then
+    waits for the receiver's downlink. The downlink serves in the order of sending, not of arrival:
+    where paths differ in length that simplifies, by at most the difference of their delays.
+    """
+
+    def __init__(self, rates: Callable[[NodeId], Rates], queue: Time, inner: Network) -> None:
+        self._rates, self._queue, self._inner = rates, queue, inner
+        self._up_free: dict[NodeId, Time] = {}
+        self._down_free: dict[NodeId, Time] = {}
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        here, there = self._rates(source), self._rates(target)
+        begin = max(now, self._up_free.get(source, 0))
+        if begin - now > self._queue:
+            return []
+        sent = begin + round(size * 8 / here.up * SECOND)
+        self._up_free[source] = sent
+        delays = []
+        for delay in self._inner.route(sent, source, target, size):
+            at_line = sent + here.last_hop + delay + there.last_hop
+            begin = max(at_line, self._down_free.get(target, 0))
+            if begin - at_line <= self._queue:
+                self._down_free[target] = begin + round(size * 8 / there.down * SECOND)
+                delays.append(self._down_free[target] - now)
+        return delays
+
+
+class Interrupted:
+    """The network that faults act on: nodes cut off into groups, nodes that are slow."""
+
+    def __init__(self, inner: Network) -> None:
+        self._inner = inner
+        self.group: dict[NodeId, int] = {}  # absent: group 0
+        self.slow: dict[NodeId, Time] = {}  # what each end adds to every message
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        if self.group.get(source, 0) != self.group.get(target, 0):
+            return []
+        delays = self._inner.route(now, source, target, size)
+        added = self.slow.get(source, 0) + self.slow.get(target, 0)
+        return [d + added for d in delays] if added else delays
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    network: str = "constant"  # constant | embedding (distances) | adsl (lines on the embedding)
+    latency_ms: float = 50.0  # one way, of the constant network
+    jitter_ms: float = 0.0  # ± uniform; below latency_ms if order is to stay as sent between pairs
+    loss: float = 0.0  # probability that a message vanishes
+    duplicate: float = 0.0  # probability that a message arrives twice
+    reorder: float = 0.0  # probability that a message is held back for up to reorder_ms
+    reorder_ms: float = 100.0
+    up_mbit: float = 1.0  # adsl: a home line as the BubbleStorm thesis has it (16/1 Mbit/s, 5 ms)
+    down_mbit: float = 16.0
+    last_hop_ms: float = 5.0
+    queue_ms: float = 2000.0  # adsl: longest wait for a line; what would wait longer is lost
+    server_mbit: float = 100.0  # adsl: lines of servers, both ways, without a last hop
+
+    def __post_init__(self) -> None:
+        if self.network not in ("constant", "embedding", "adsl"):
+            raise ValueError(f"network must be constant, embedding or adsl, not {self.network!r}")
+        for name in ("loss", "duplicate", "reorder"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is a probability, not {getattr(self, name)}")
+        for name in ("latency_ms", "jitter_ms", "last_hop_ms", "queue_ms"):
+            if not 0 <= getattr(self, name) <= 1e7:
+                raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        for name in ("reorder_ms", "up_mbit", "down_mbit", "server_mbit"):
+            if not 0 < getattr(self, name) <= 1e7:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+
+def make(parameters: Parameters, seed: int) -> Network:
+    """The wrapped network that the parameters describe, each chance with a stream of its own."""
+    p = parameters
+    network: Network = Constant(round(p.latency_ms * MILLISECOND))
+    if p.network != "constant":
+        network = Embedding(seed)
+    if p.jitter_ms:
+        most = round(p.jitter_ms * MILLISECOND)
+        network = InOrder(Jitter(most, stream(seed, "jitter"), network))
+    if p.network == "adsl":
+        home = Rates(p.up_mbit * 1e6, p.down_mbit * 1e6, round(p.last_hop_ms * MILLISECOND))
+        server = Rates(p.server_mbit * 1e6, p.server_mbit * 1e6, 0)
+        queue = round(p.queue_ms * MILLISECOND)
+        network = AccessLinks(lambda n: server if n >= FIRST_SERVER else home, queue, network)
+    if p.reorder:
+        most = round(p.reorder_ms * MILLISECOND)
+        network = Reordering(p.reorder, most, stream(seed, "reorder"), network)
+    if p.duplicate:
+        network = Duplication(p.duplicate, stream(seed, "duplicate"), network)
+    if p.loss:
+        network = Loss(p.loss, stream(seed, "loss"), network)
+    return network

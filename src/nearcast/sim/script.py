@@ -1,0 +1,75 @@
+"""Playing the workload: each entity's next command, at its time and in the right order.
+
+At one moment, interests of all entities come before publications of any: so says the truth, and so
+do the hosts.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+
+from msgspec import Struct
+
+from nearcast.model.commands import Command, Publish
+from nearcast.model.subscription import NodeId
+from nearcast.sim.simulation import Simulation
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Vector
+from nearcast.workloads.workload import Life, Scheduled
+
+
+class Stay(Struct):
+    """A life under way, and what it does next."""
+
+    life: Life
+    commands: Iterator[Scheduled]
+    command: Command | None = None
+
+
+class Script:
+    def __init__(self, simulation: Simulation, begins: Time, ends: Time) -> None:
+        self._simulation = simulation
+        self._begins, self._ends = begins, ends
+        self._stays: dict[NodeId, Stay] = {}
+        self._due: list[tuple[Time, bool, NodeId, Stay]] = []
+        self._woken: dict[Time, None] = {}
+
+    def enter(self, entity: NodeId, life: Life) -> None:
+        stay = self._stays[entity] = Stay(life, life.commands())
+        self._line_up(entity, stay)
+
+    def leave(self, entity: NodeId) -> None:
+        self._stays.pop(entity, None)
+
+    def close(self) -> None:
+        self._stays.clear()
+
+    def positions(self, now: Time) -> Iterator[tuple[NodeId, Vector]]:
+        for entity, stay in sorted(self._stays.items(), key=lambda item: item[0]):
+            yield entity, stay.life.position(now - self._begins)
+
+    def _line_up(self, entity: NodeId, stay: Stay) -> None:
+        scheduled = next(stay.commands, None)
+        if scheduled is None:
+            return
+        t, stay.command = scheduled[0] + self._begins, scheduled[1]
+        if t >= self._ends:
+            return
+        # An entity has one command in line per stay, so the first three always settle the order.
+        heappush(self._due, (t, isinstance(stay.command, Publish), entity, stay))
+        self._wake_at(self._due[0][0])
+
+    def _wake_at(self, t: Time) -> None:
+        if t not in self._woken:
+            self._woken[t] = None
+            self._simulation.at(t, self._play)
+
+    def _play(self) -> None:
+        now = self._simulation.now
+        while self._due and self._due[0][0] <= now:
+            _, _, entity, stay = heappop(self._due)
+            if self._stays.get(entity) is stay and stay.command is not None:
+                self._simulation.obey(entity, stay.command)
+                self._line_up(entity, stay)
+        del self._woken[now]
+        if self._due:
+            self._wake_at(self._due[0][0])

@@ -1,0 +1,238 @@
+"""From a scenario to a run: nodes, network, workload, faults, sampling, and a trace.
+
+The workload begins when the overlay is ready; its times count from then. It stops after the
+scenario's seconds, and what is under way then may still arrive.
+"""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, fields, replace
+
+from nearcast.model.commands import Leave
+from nearcast.model.subscription import NodeId
+from nearcast.protocols import PROTOCOLS
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.scenario import Scenario, Setting, stream
+from nearcast.sim import faults as faults_
+from nearcast.sim import network as network_
+from nearcast.sim.checkers import Checker
+from nearcast.sim.script import Script
+from nearcast.sim.simulation import Simulation
+from nearcast.space.motion import SECOND, Time
+from nearcast.trace.recorder import Recorder
+from nearcast.workloads import WORKLOADS, churn
+
+Part = TypeVar("Part", bound=Struct)
+LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will be
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    sample_ms: float = 1000.0  # how often positions and views are recorded; 0: never
+    drain_s: float = 5.0  # after the workload stops, how long messages may still travel
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.sample_ms <= 1e9:
+            raise ValueError(f"sample_ms must be 0 or more, not {self.sample_ms}")
+        if not 0 <= self.drain_s <= 1e6:
+            raise ValueError(f"drain_s must be 0 or more, not {self.drain_s}")
+
+
+class Parts(Struct, frozen=True):
+    """The parameters of all that a scenario is made of."""
+
+    protocol: Struct
+    workload: Struct
+    churn: churn.Parameters
+    network: network_.Parameters
+    faults: faults_.Parameters
+    sampling: Sampling
+
+
+def _choose(what: str, name: str, choices: dict[str, Any]) -> Any:
+    if name not in choices:
+        raise ValueError(f"no {what} {name!r}; there are {', '.join(choices)}")
+    return choices[name]
+
+
+def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
+    """Hand each setting to the part that knows it; return the scenario with all of them filled in.
+
+    A setting that nobody knows, or of the wrong type or range, is a ValueError with one sentence.
+    """
+    kinds: tuple[type[Struct], ...] = (
+        _choose("protocol", scenario.protocol, PROTOCOLS).parameters,
+        _choose("workload", scenario.workload, WORKLOADS).parameters,
+        churn.Parameters, network_.Parameters, faults_.Parameters, Sampling,
+    )  # fmt: skip
+    known = [field.name for kind in kinds for field in fields(kind)]
+    for name in scenario.settings:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(
+                f"no setting {name!r} for {scenario.protocol} with {scenario.workload}{hint}"
+            )
+    parts = Parts(
+        _part(kinds[0], scenario.settings),
+        _part(kinds[1], scenario.settings),
+        _part(churn.Parameters, scenario.settings),
+        _part(network_.Parameters, scenario.settings),
+        _part(faults_.Parameters, scenario.settings),
+        _part(Sampling, scenario.settings),
+    )
+    settings = {
+        name: value
+        for field in fields(Parts)
+        for name, value in asdict(getattr(parts, field.name)).items()
+    }
+    return replace(scenario, settings=settings), parts
+
+
+def _part(kind: type[Part], settings: dict[str, Setting]) -> Part:
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name in settings:
+            try:
+                values[field.name] = msgspec.convert(settings[field.name], field.type, strict=False)
+            except msgspec.ValidationError:
+                wanted = getattr(field.type, "__name__", field.type)
+                raise ValueError(
+                    f"{field.name} must be {wanted}, not {settings[field.name]!r}"
+                ) from None
+    return kind(**values)
+
+
+class World:
+    def __init__(
+        self,
+        scenario: Scenario,
+        recorder: Callable[[Scenario], Recorder],
+        checkers: tuple[Checker, ...] = (),
+    ) -> None:
+        self.scenario, self._parts = resolve(scenario)
+        seed, parts = scenario.seed, self._parts
+        make_workload = WORKLOADS[scenario.workload].make
+        self.workload = make_workload(parts.workload, scenario.nodes, scenario.seconds, seed)
+        self._population = churn.population(
+            parts.churn, self.workload.entities, scenario.seconds, seed
+        )
+        kind = PROTOCOLS[scenario.protocol]
+        self._overlay = kind.make(parts.protocol, partial(self._stream, 0))
+        network = network_.make(parts.network, seed)
+        if parts.faults.any:
+            network = network_.Interrupted(network)
+        self.recorder = recorder(self.scenario)
+        self.simulation = Simulation(network, kind.codec, self.recorder, checkers)
+        self.begins: Time = 0  # when the workload begins
+        self._returns: dict[NodeId, int] = {}
+
+    @property
+    def ends(self) -> Time:
+        return self.begins + round(self.scenario.seconds * SECOND)
+
+    def _stream(self, stay: int, node: NodeId) -> Random:
+        return stream(self.scenario.seed, "node", node, stay)
+
+    def run(self, progress: Callable[[Time, Time], None] | None = None) -> None:
+        """From nothing to the last message under way; `progress` hears of time passing."""
+        self._set_up()
+        sampling, simulation = self._parts.sampling, self.simulation
+        if sampling.sample_ms:
+            simulation.at(self.begins, self._sample)
+        if isinstance(simulation.network, network_.Interrupted):
+            rng = stream(self.scenario.seed, "faults")
+            faults_.Faults(self._parts.faults, rng, self, simulation.network).begin()
+        slices = 200
+        for k in range(1, slices + 1):
+            simulation.run(self.begins + (self.ends - self.begins) * k // slices)
+            if progress is not None:
+                progress(simulation.now - self.begins, self.ends - self.begins)
+        self._script.close()
+        last = self.ends + round(sampling.drain_s * SECOND)
+        while simulation.in_flight and simulation.now < last:
+            simulation.run(min(simulation.now + SECOND // 10, last))
+
+    def _set_up(self) -> None:
+        """Those who are there from the beginning join; the workload waits for their overlay."""
+        simulation = self.simulation
+        for server in self._overlay.servers():
+            simulation.start(server)
+        later = []
+        for t, entity, act in self._population:
+            if t == 0 and act is churn.Act.JOIN:
+                self._start(entity)
+            else:
+                later.append((t, entity, act))
+                break
+        while not all(node.ready for node in simulation.nodes.values()):
+            if simulation.now >= LONGEST_SET_UP:
+                raise RuntimeError(
+                    f"the overlay was not ready after {LONGEST_SET_UP // SECOND} simulated seconds"
+                )
+            simulation.run(simulation.now + SECOND // 10)
+        self.begins = simulation.now
+        self._script = Script(simulation, self.begins, self.ends)
+        for entity in self.present():
+            self._live(entity, 0)
+        if later:
+            self._plan_next(later[0])
+
+    # Comings and goings.
+
+    def _plan_next(self, act: tuple[Time, NodeId, churn.Act] | None) -> None:
+        if act is not None:
+            self.simulation.at(self.begins + act[0], partial(self._come_or_go, act))
+
+    def _come_or_go(self, act: tuple[Time, NodeId, churn.Act]) -> None:
+        _, entity, what = act
+        if what is churn.Act.JOIN:
+            self.join(entity)
+        elif entity in self.simulation.nodes:  # a fault may have been faster
+            if what is churn.Act.LEAVE:
+                self._script.leave(entity)
+                self.simulation.obey(entity, Leave())
+            else:
+                self.crash(entity)
+        self._plan_next(next(self._population, None))
+
+    def plan(self, after: Time, act: Callable[[], None]) -> None:
+        if self.simulation.now + after < self.ends:
+            self.simulation.at(self.simulation.now + after, act)
+
+    def present(self) -> list[NodeId]:
+        return [node for node in self.simulation.nodes if node < FIRST_SERVER]
+
+    def join(self, entity: NodeId) -> None:
+        if entity not in self.simulation.nodes:
+            self._start(entity)
+            # A microsecond later: this moment's publications may have been made already.
+            self._live(entity, self.simulation.now - self.begins + 1)
+
+    def crash(self, entity: NodeId) -> None:
+        self._script.leave(entity)
+        self.simulation.crash(entity)
+
+    def note(self, fact: str, about: int | None) -> None:
+        self.recorder.note(self.simulation.now, FIRST_SERVER, fact, about)
+
+    def _start(self, entity: NodeId) -> None:
+        stay = self._returns[entity] = self._returns.get(entity, -1) + 1
+        self.simulation.start(self._overlay.entity(entity, self._stream(stay, entity)))
+        self.recorder.note(self.simulation.now, entity, "joined")
+
+    def _live(self, entity: NodeId, begins: Time) -> None:
+        self._script.enter(entity, self.workload.life(entity, self._returns[entity], begins))
+
+    def _sample(self) -> None:
+        now, recorder = self.simulation.now, self.recorder
+        for entity, place in self._script.positions(now):
+            recorder.position(now, entity, *place)
+            for other, (x, y, z) in self.simulation.nodes[entity].known(now):
+                recorder.view(now, entity, other, x, y, z)
+        self.plan(round(self._parts.sampling.sample_ms * 1000), self._sample)

@@ -1,0 +1,35 @@
+"""Messages to bytes and back. The simulator asks the same codec for a message's true size."""
+
+from typing import Any, Union
+
+import msgspec
+
+from nearcast.node import Message
+
+LONGEST = 1 << 20  # bytes of one message; nobody may ask a node to decode more
+
+
+class WireError(ValueError):
+    """Bytes that are no message of this protocol. The receiver drops them, unchanged in state."""
+
+
+class Codec:
+    """The messages of one protocol, each with a number of its own (its struct's tag)."""
+
+    def __init__(self, *messages: type[Message]) -> None:
+        self.messages = messages
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Union[messages])  # noqa: UP007
+        self.encode = self._encoder.encode
+
+    def size(self, message: Message) -> int:
+        return len(self.encode(message))
+
+    def decode(self, data: bytes) -> Message:
+        if len(data) > LONGEST:
+            raise WireError(f"a message of {len(data)} bytes is longer than {LONGEST}")
+        try:
+            message: Message = self._decoder.decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as why:
+            raise WireError(str(why)) from None
+        return message
