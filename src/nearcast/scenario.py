@@ -9,6 +9,7 @@ from msgspec import Struct
 
 Setting: TypeAlias = bool | int | float | str
 SCHEMA = 1
+RECORDS = ("all", "sampled", "sums", "none")  # what of a run its trace keeps
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
             raise ValueError(f"nodes must be between 1 and 2,000,000, not {self.nodes}")
         if not 0 < self.seconds <= 1e7:
             raise ValueError(f"seconds must be above 0 and at most 10,000,000, not {self.seconds}")
+        if self.record not in RECORDS:
+            raise ValueError(f"record must be one of {', '.join(RECORDS)}, not {self.record!r}")
         if self.schema != SCHEMA:
             raise ValueError(f"this scenario has schema {self.schema}; we read {SCHEMA}")
 

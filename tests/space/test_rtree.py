@@ -38,6 +38,7 @@ WILD = HUGE | st.floats(allow_nan=False, allow_infinity=False)
 
 all_splits = pytest.mark.parametrize("split", SPLITS.values(), ids=SPLITS.keys())
 some = settings(deadline=None, max_examples=50)
+many = settings(some, max_examples=150)
 
 
 @st.composite
@@ -225,9 +226,7 @@ def test_boxes_overlap_if_intervals_share_an_end_and_contain_if_joining_adds_not
 @some
 @given(wild_worlds)
 def test_the_union_is_the_least_box_that_contains_all(boxes: list[Bounds]) -> None:
-    whole = union(boxes)
-    assert whole == naive_union(boxes)
-    assert all(contains(whole, b) for b in boxes)
+    assert union(boxes) == naive_union(boxes)
 
 
 # Sizes
@@ -350,7 +349,7 @@ def test_a_split_is_a_partition_and_the_same_each_time(split: Split, case: Case)
     assert split(tuple(boxes), least) == (first, second)
 
 
-@some
+@many
 @given(cases(small_worlds))
 def test_the_quadratic_split_is_that_of_guttman(case: Case) -> None:
     boxes, least = case
@@ -367,7 +366,7 @@ def test_the_quadratic_split_parts_the_pair_that_wastes_most(boxes: list[Bounds]
     assert max(parted) == max(naive_waste(a, b) for a, b in combinations(boxes, 2))
 
 
-@some
+@many
 @given(cases(small_worlds))
 def test_the_linear_split_is_that_of_guttman_for_some_farthest_pair(case: Case) -> None:
     boxes, least = case
@@ -377,7 +376,7 @@ def test_the_linear_split_is_that_of_guttman_for_some_farthest_pair(case: Case) 
     ]
 
 
-@some
+@many
 @given(cases(endless_worlds))
 def test_the_rstar_split_is_the_best_of_all_cuts(case: Case) -> None:
     boxes, least = case
@@ -411,8 +410,9 @@ def test_identical_boxes_are_split_fairly(split: Split, same: Bounds) -> None:
 
 
 def test_the_linear_split_parts_points_along_their_widest_dimension() -> None:
-    points = [box((0, 0), (0, 0)), box((1, 1), (0, 0)), box((0, 0), (9, 9)), box((1, 1), (9, 9))]
-    assert split_linear(points, 2) == ([0, 1], [2, 3])
+    for far in (9, 1.7e308):
+        points = [box((x, x), (y, y)) for y in (-far, far) for x in (0, 1)]
+        assert split_linear(points, 2) == ([0, 1], [2, 3])
 
 
 def test_the_linear_split_finds_seeds_though_one_box_lies_inside_all_others() -> None:

@@ -18,11 +18,11 @@ from nearcast.trace.sinks import Memory
 def test_rows_come_in_order_of_time_and_within_it_as_they_were_written(tmp_path: Path) -> None:
     root = write_trace(tmp_path / "trace", {})
     for number, (first, second) in ((2, (7, 5)), (100_000, (7, 1)), (99_999, (5, 7))):
-        rows = [message(first, bytes=number), message(second, bytes=number + 1)]
+        rows = [message(first, bytes=10 * number), message(second, bytes=10 * number + 1)]
         write_part(root, "messages", columns("messages", rows), number)
     found = read(root, "messages")
     assert list(zip(found["t"].to_pylist(), found["bytes"].to_pylist(), strict=True)) == [
-        (1, 100_001), (5, 3), (5, 99_999), (7, 2), (7, 100_000), (7, 100_000),
+        (1, 1_000_001), (5, 21), (5, 999_990), (7, 20), (7, 999_991), (7, 1_000_000),
     ]  # fmt: skip
 
 
@@ -105,17 +105,17 @@ def in_memory(rows: dict[str, list[Row]]) -> Memory:
     return memory
 
 
-texts = st.sampled_from(["", "a", "b", "ab"])
-doubles = st.sampled_from([0.0, -0.0, 1.5, float("inf")])
+# Few values, so that rows often differ in one column alone or not at all.
 notes = st.lists(
-    st.fixed_dictionaries(
-        {
-            "t": st.integers(0, 2), "node": st.integers(0, 1), "fact": texts,
-            "about": st.none() | st.integers(-1, 1), "value": st.none() | doubles,
-        }
-    ),
+    st.tuples(
+        st.just(3),
+        st.integers(0, 1),
+        st.sampled_from(["", "a"]),
+        st.none() | st.integers(-1, 0),
+        st.none() | st.sampled_from([0.0, -0.0, float("inf")]),
+    ).map(lambda values: dict(zip(TABLES["notes"].names, values, strict=True))),
     max_size=12,
-)  # fmt: skip
+)
 
 
 @given(notes, st.randoms(use_true_random=False), st.lists(st.integers(0, 12), max_size=3))
@@ -132,13 +132,40 @@ def test_the_digest_does_not_see_cuts_and_order(
     assert digest(memory) == digest(in_memory({"notes": rows}))
 
 
-@given(notes, notes)
+@given(notes, notes, notes)
 @settings(deadline=None, max_examples=80)
 def test_two_traces_have_one_digest_only_if_they_have_the_same_rows(
-    some: list[Row], others: list[Row]
+    shared: list[Row], some: list[Row], others: list[Row]
 ) -> None:
+    some, others = shared + some[:1], others[:1] + shared
     alike = sorted(map(repr, some)) == sorted(map(repr, others))
     assert (digest(in_memory({"notes": some})) == digest(in_memory({"notes": others}))) == alike
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "some", "others"),
+    [
+        ("notes", "value", [0.0], [-0.0]),
+        ("notes", "value", [None], [0.0]),
+        ("notes", "about", [None], [0]),
+        ("publications", "attributes", [None], [""]),
+        ("publications", "attributes", [None, "{}"], ["{}", "{}"]),
+        ("publications", "channel", ["a", "bc"], ["ab", "c"]),
+    ],
+)
+def test_the_digest_tells_near_alikes_apart(
+    table: str, column: str, some: list[object], others: list[object]
+) -> None:
+    first, second = (
+        digest(in_memory({table: [{**sound()[table][0], column: value} for value in values]}))
+        for values in (some, others)
+    )
+    assert first != second
+
+
+def test_zeros_of_both_signs_have_an_order() -> None:
+    rows = [{**sound()["positions"][0], "x": x} for x in (0.0, -0.0)]
+    assert digest(in_memory({"positions": rows})) == digest(in_memory({"positions": rows[::-1]}))
 
 
 def test_the_digest_is_the_same_on_disk_in_any_encoding(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What a host records is what the tables say."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path as FilePath
@@ -316,14 +317,23 @@ def test_sent_many_is_a_loop_of_sent(
 def test_rows_are_handed_over_before_more_than_the_limit_are_held() -> None:
     sink = Memory()
     recorder = Recorder(sink, limit=50)
-    held = []
-    for t in range(120):
-        recorder.position(t, 1, 0.0, 0.0, 0.0)
-        recorder.sent(t, 1, 2, "k", 1, None, None, False)
-        recorder.delivered(t, 1, 2, [3, 4, 5], 1)
-        held.append(recorder.rows_held)
-    assert max(held) == 50
-    assert recorder.counts["messages"] == sink.table("messages").num_rows > 100
+    acts: list[tuple[str, Callable[[int], None]]] = [
+        ("positions", lambda t: recorder.position(t, 1, 0.0, 0.0, 0.0)),
+        ("views", lambda t: recorder.view(t, 1, 2, 0.0, 0.0, 0.0)),
+        ("notes", lambda t: recorder.note(t, 1, "fact")),
+        ("messages", lambda t: recorder.sent(t, 1, 2, "k", 1, None, None, False)),
+        ("messages", lambda t: recorder.sent_many(t, 1, range(7), "k", 1, None, None)),
+        ("deliveries", lambda t: recorder.delivered(t, 1, 2, [3, 4, 5], 1)),
+        ("publications", lambda t: recorder.published(Publication(t, 1, t, point(0, 0)))),
+        ("interests", lambda t: recorder.interest(t, Subscription(t, 1, Moving(point(0, 0))))),
+        ("interests", lambda t: recorder.ended(t, 1, t)),
+    ]
+    for number, (table, act) in enumerate(acts):
+        before = recorder.counts[table]
+        for t in range(1000 * number, 1000 * number + 120):
+            act(t)
+            assert recorder.rows_held <= 50
+        assert recorder.counts[table] == sink.table(table).num_rows >= before + 100 - 50
 
 
 def test_what_is_recorded_does_not_depend_on_the_limit() -> None:

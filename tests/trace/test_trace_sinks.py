@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from random import Random
 from textwrap import dedent
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -211,9 +211,8 @@ def test_a_run_killed_at_any_moment_leaves_a_sound_trace(tmp_path: Path, seed: i
     root = tmp_path / "trace"
     child = subprocess.Popen([sys.executable, "-c", dedent(RECORDS_FOR_EVER), root])
     try:
-        give_up = monotonic() + 60
         while not (root / "deliveries" / "part-00002.parquet").exists():
-            assert child.poll() is None and monotonic() < give_up
+            assert child.poll() is None
             sleep(0.01)
         sleep(Random(seed).random() / 10)
     finally:

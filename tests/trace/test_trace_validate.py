@@ -153,10 +153,19 @@ def test_a_text_that_does_not_parse_is_shown_with_the_parsers_words(tmp_path: Pa
 def test_breaches_are_counted_across_row_groups(tmp_path: Path) -> None:
     rows = sound()
     rows["positions"] = rows["positions"] * 40_000
-    for number in (70_001, 79_999):
-        rows["positions"][number] = {**rows["positions"][0], "x": nan}
-    [problem] = validate(write_trace(tmp_path / "trace", rows)).problems
-    assert (problem.reason, problem.row, problem.count) == ("x is not finite", 70_001, 2)
+    for number, axis in ((70_001, "x"), (5, "y"), (79_999, "y")):
+        rows["positions"][number] = {**rows["positions"][0], axis: nan}
+    found = validate(write_trace(tmp_path / "trace", rows)).problems
+    assert {(problem.reason, problem.row, problem.count) for problem in found} == {
+        ("x is not finite", 70_001, 1),
+        ("y is not finite", 5, 2),
+    }
+
+
+def test_a_row_is_set_aside_for_the_first_reason() -> None:
+    row = {**sound()["views"][0], "other": -1, "x": nan, "z": inf}
+    assert rejected("views", columns("views", [row])).to_pylist() == ["other is not in [0, 2**53)"]
+    assert rejected("views", TABLES["views"].empty_table()).to_pylist() == []
 
 
 def test_rows_that_contradict_each_other_are_found_across_files(tmp_path: Path) -> None:

@@ -46,8 +46,8 @@ def sound() -> Rows:
             interest(3, 6, formula="x < 3 + t", since=3, filter="price > 2 * t", rx=float("inf")),
         ],
         "publications": [
-            publication(4, 1, attributes='{"price":3,"kind":"é"}'),
-            publication(4, 2, shape="box", rx=1.0),
+            publication(4, 2, attributes='{"price":3,"kind":"é"}'),
+            publication(3, 1, shape="box", rx=1.0),
         ],
         "deliveries": [
             {"t": 54, "node": 7, "publication": 1, "subscription": 5, "hops": 1},

@@ -6,6 +6,8 @@ by themselves are indexed for a slice of time (see `kernels`); when a publicatio
 outside it, the index is built for a new slice.
 """
 
+from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -70,10 +72,14 @@ class Grid:
         t[0], node[0], kind[0] = at, publication.node, s.kind
         channel[0] = self._rows.channels.get(publication.channel, -1)
         centre[0], extent[0] = (s.x, s.y, s.z), (s.rx, s.ry, s.rz)
-        matches = self._match((t, node, channel, kind, centre, extent), [publication])
+        reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
+        columns = (t, node, channel, kind, centre, extent)
+        matches = self._match(columns, [publication], at, at, reach)
         return sorted(matches.subscription.tolist())
 
     def match_many(self, publications: Batch) -> Matches:
+        if not len(publications):
+            return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
         codes = self._rows.channels
         if publications.channel is None:
             channel = np.full(len(publications), codes.get("", -1), np.int64)
@@ -83,7 +89,10 @@ class Grid:
             publications.t, publications.node, channel, publications.kind,
             publications.centre, publications.extent,
         )  # fmt: skip
-        return self._match(columns, publications.publications)
+        lo, hi = int(publications.t.min()), int(publications.t.max())
+        bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
+        reach = float(bounded.max(axis=1).mean())
+        return self._match(columns, publications.publications, lo, hi, reach)
 
     def due(self) -> Time | None:
         return None
@@ -91,10 +100,10 @@ class Grid:
     def refresh(self, now: Time) -> None:
         """The index renews itself when it is asked."""
 
-    def _match(self, columns: Any, publications: Any) -> Matches:
-        if not len(columns[0]) or not self._places:
-            return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
-        self._prepare(columns)
+    def _match(
+        self, columns: Any, publications: Sequence[Publication], lo: Time, hi: Time, reach: float
+    ) -> Matches:
+        self._prepare(len(publications), lo, hi, reach)
         rows, used, index = self._rows.array, self._rows.used, self._index
         apart = index[3]
         skip = self._state[:0]
@@ -117,7 +126,7 @@ class Grid:
         return Matches(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]))
 
     def _ask(
-        self, at: Integers, publications: Any, which: Integers, places: Integers
+        self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
     ) -> tuple[Integers, Integers]:
         """Let filters and formulas have the last word on pairs that the kernel could not settle."""
         pairs: list[tuple[int, int]] = []
@@ -135,11 +144,9 @@ class Grid:
         columns = np.array(pairs, np.int64).reshape(-1, 2)
         return columns[:, 0], columns[:, 1]
 
-    def _prepare(self, columns: Any) -> None:
+    def _prepare(self, count: int, lo: Time, hi: Time, reach: float) -> None:
         """Build the index anew if it does not cover these moments or too much has changed."""
-        lo, hi = int(columns[0].min()), int(columns[0].max())
-        finite = np.where(np.isfinite(columns[5]), columns[5], 0.0)
-        self._reach += (float(finite.max(axis=1).mean()) - self._reach) * 0.1
+        self._reach += (reach - self._reach) * 0.1
         changed = len(self._fresh) + self._void
         tolerable = 32 + 3 * len(self._places) ** 0.5
         covered = self._slice[0] <= lo and hi <= self._slice[1]
@@ -147,7 +154,7 @@ class Grid:
         if self._index is not None and covered and changed <= tolerable and not drifted:
             return
         used = self._rows.used
-        if self._timed and 4 * len(columns[0]) < len(self._places):
+        if self._timed and 4 * count < len(self._places):
             # Few publications at a time: a slice that serves many of them.
             ahead = int(min(max(kernels.calm(self._rows.array, used), 1e-3), 60.0) * SECOND)
             lo, hi = lo - ahead // 4, hi + ahead

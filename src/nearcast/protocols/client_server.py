@@ -73,6 +73,9 @@ class Ask(Message, frozen=True, tag=7):
     subscription: SubscriptionId
 
 
+REMEMBERED = 4096  # deliveries that a client remembers before it looks which it may forget
+COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
+
 CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask)
 
 
@@ -156,6 +159,7 @@ class Client(Node):
         self.memory = memory
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+        self.delivered: dict[PublicationId, Time] = {}  # lately, against copies of the network
 
     def on_command(self, command: Command) -> None:
         match command:
@@ -178,15 +182,25 @@ class Client(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
             case Notify(publication, subscriptions) if sender == self.server:
-                # Two messages lie between publisher and subscriber: Post and Notify.
-                self.out.deliver(publication, subscriptions, 2)
-                s = publication.shape
-                self.heard[publication.node] = (self.now, (s.x, s.y, s.z))
+                if self._is_new(publication.id):
+                    # Two messages lie between publisher and subscriber: Post and Notify.
+                    self.out.deliver(publication, subscriptions, 2)
+                    s = publication.shape
+                    self.heard[publication.node] = (self.now, (s.x, s.y, s.z))
             case Ask(subscription) if sender == self.server:
                 if subscription in self.subscriptions:
                     self.out.send(self.server, Interest(self.subscriptions[subscription]))
             case _:
                 self.out.note("ignored", sender)
+
+    def _is_new(self, publication: PublicationId) -> bool:
+        if publication in self.delivered:
+            return False
+        self.delivered[publication] = self.now
+        if len(self.delivered) > REMEMBERED:
+            horizon = self.now - COPIES_COME_WITHIN
+            self.delivered = {p: t for p, t in self.delivered.items() if t >= horizon}
+        return True
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""

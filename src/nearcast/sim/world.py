@@ -35,12 +35,15 @@ LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will
 class Sampling(Struct, frozen=True, kw_only=True):
     sample_ms: float = 1000.0  # how often positions and views are recorded; 0: never
     drain_s: float = 5.0  # after the workload stops, how long messages may still travel
+    one_in: int = 16  # record=sampled keeps one publication in so many, with all that belongs to it
 
     def __post_init__(self) -> None:
         if not 0 <= self.sample_ms <= 1e9:
             raise ValueError(f"sample_ms must be 0 or more, not {self.sample_ms}")
         if not 0 <= self.drain_s <= 1e6:
             raise ValueError(f"drain_s must be 0 or more, not {self.drain_s}")
+        if not 1 <= self.one_in <= 1_000_000:
+            raise ValueError(f"one_in must be between 1 and 1,000,000, not {self.one_in}")
 
 
 class Parts(Struct, frozen=True):
@@ -60,17 +63,25 @@ def _choose(what: str, name: str, choices: dict[str, Any]) -> Any:
     return choices[name]
 
 
+def parameters_of(protocol: str, workload: str) -> dict[str, type[Struct]]:
+    """What can be set for this protocol and workload, part by part."""
+    return {
+        "protocol": _choose("protocol", protocol, PROTOCOLS).parameters,
+        "workload": _choose("workload", workload, WORKLOADS).parameters,
+        "churn": churn.Parameters,
+        "network": network_.Parameters,
+        "faults": faults_.Parameters,
+        "sampling": Sampling,
+    }
+
+
 def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
     """Hand each setting to the part that knows it; return the scenario with all of them filled in.
 
     A setting that nobody knows, or of the wrong type or range, is a ValueError with one sentence.
     """
-    kinds: tuple[type[Struct], ...] = (
-        _choose("protocol", scenario.protocol, PROTOCOLS).parameters,
-        _choose("workload", scenario.workload, WORKLOADS).parameters,
-        churn.Parameters, network_.Parameters, faults_.Parameters, Sampling,
-    )  # fmt: skip
-    known = [field.name for kind in kinds for field in fields(kind)]
+    kinds = parameters_of(scenario.protocol, scenario.workload)
+    known = [field.name for kind in kinds.values() for field in fields(kind)]
     for name in scenario.settings:
         if name not in known:
             close = get_close_matches(name, known, 1)
@@ -79,8 +90,8 @@ def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
                 f"no setting {name!r} for {scenario.protocol} with {scenario.workload}{hint}"
             )
     parts = Parts(
-        _part(kinds[0], scenario.settings),
-        _part(kinds[1], scenario.settings),
+        _part(kinds["protocol"], scenario.settings),
+        _part(kinds["workload"], scenario.settings),
         _part(churn.Parameters, scenario.settings),
         _part(network_.Parameters, scenario.settings),
         _part(faults_.Parameters, scenario.settings),

@@ -330,10 +330,7 @@ def _meet(a: Spoke, b: Spoke, noise: float) -> Corner:
 
 
 def _side(sites: Sites, site: int, corner: Corner, spoke: Spoke) -> int:
-    """1 if the corner is nearer to the spoke's site than to this site, 0 if as near, or -1.
-
-    The in-circle test of the four sites.
-    """
+    """The in-circle test: 1 if the corner is nearer to the spoke's site, 0 if as near, or -1."""
     square, dx, dy, other = spoke
     x, y, cross, corner_doubt, cross_doubt, _, right, left = corner
     value = dx * x + dy * y - square * cross

@@ -1,0 +1,67 @@
+"""One scenario, one trace, one summary: what `nearcast simulate` does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from nearcast.scenario import Scenario, to_json
+from nearcast.sim.world import World
+from nearcast.space.motion import Time
+from nearcast.trace.recorder import Level, Recorder
+from nearcast.trace.sinks import Folder
+
+FLUSH_EVERY_S = 5.0  # of wall time: so much of a slow run may be lost when it is killed
+
+
+class Summary(Struct, frozen=True):
+    run: str
+    scenario: Scenario
+    trace: str
+    simulated_s: float  # of the workload
+    wall_s: float
+    messages: int
+    rows: dict[str, int]
+
+
+class Progress(Struct, frozen=True):
+    done: Time
+    whole: Time
+    messages: int
+
+
+def simulate(
+    scenario: Scenario, trace: Path, show: Callable[[Progress], None] | None = None
+) -> Summary:
+    """Run it and leave its trace. Interrupted or failing, it leaves what there was until then."""
+    folder: list[Folder] = []
+
+    def recorder(resolved: Scenario) -> Recorder:
+        folder.append(Folder(trace, to_json(resolved)))
+        level, one_in = cast(Level, resolved.record), cast(int, resolved.settings["one_in"])
+        return Recorder(folder[0], level, one_in=one_in)
+
+    began = flushed = monotonic()
+    world = World(scenario, recorder)
+
+    def progress(done: Time, whole: Time) -> None:
+        nonlocal flushed
+        if monotonic() - flushed > FLUSH_EVERY_S:
+            world.recorder.flush()
+            flushed = monotonic()
+        if show is not None:
+            show(Progress(done, whole, world.simulation.messages))
+
+    try:
+        world.run(progress)
+    finally:
+        world.recorder.close()
+    summary = Summary(
+        world.scenario.run, world.scenario, str(trace), scenario.seconds,
+        monotonic() - began, world.simulation.messages, world.recorder.counts,
+    )  # fmt: skip
+    folder[0].finish(asdict(summary))
+    return summary
