@@ -279,6 +279,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except ValueError as why:
         return fail(2, why)
+    except FileNotFoundError as why:
+        return fail(2, f"there is no {why.filename}")
     except MemoryError:
         return fail(1, "not enough memory for this world; try fewer --nodes or --record sums")
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from nearcast.matching.matcher import Matcher
+from nearcast.matching.rtree import RTree
 from nearcast.matching.scan import Scan
 
 
@@ -12,4 +13,4 @@ def _grid() -> Matcher:
     return Grid()
 
 
-MATCHERS: dict[str, Callable[[], Matcher]] = {"scan": Scan, "grid": _grid}
+MATCHERS: dict[str, Callable[[], Matcher]] = {"scan": Scan, "grid": _grid, "rtree": RTree}

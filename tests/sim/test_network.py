@@ -1,0 +1,381 @@
+"""Every network model, alone and wrapped: what arrives, when, and how often it does not."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from math import sqrt
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.sim.network import (
+    AccessLinks,
+    Constant,
+    Duplication,
+    Embedding,
+    InOrder,
+    Interrupted,
+    Jitter,
+    Loss,
+    Network,
+    Parameters,
+    Rates,
+    Reordering,
+    make,
+)
+
+MANY = 20_000
+DELAY = 50_000
+
+
+class Told:
+    """Answers with prepared delays, whoever asks, and remembers when it was asked."""
+
+    def __init__(self, answers: list[list[int]]) -> None:
+        self._answers = iter(answers)
+        self.asked: list[int] = []
+
+    def route(self, now: int, source: int, target: int, size: int) -> list[int]:  # noqa: ARG002
+        self.asked.append(now)
+        return next(self._answers)
+
+
+def answers(network: Network, many: int = MANY) -> list[list[int]]:
+    return [network.route(0, 1, 2, 100) for _ in range(many)]
+
+
+def likely(hits: int, many: int, probability: float) -> bool:
+    """Within five standard deviations of a binomial's mean; exact for 0 and 1."""
+    deviation = sqrt(many * probability * (1 - probability))
+    return abs(hits - many * probability) <= 5 * deviation
+
+
+def test_a_constant_network_treats_all_alike() -> None:
+    network = Constant(7)
+    assert {tuple(network.route(t, a, b, s)) for t, a, b, s in [(0, 1, 2, 3), (9, 8, 7, 6)]} == {
+        (7,)
+    }
+
+
+# Loss, duplication, reordering: how often, and by how much.
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.02, 0.5, 0.97, 1.0])
+def test_messages_are_lost_as_often_as_the_probability_says(probability: float) -> None:
+    got = answers(Loss(probability, Random(1), Constant(DELAY)))
+    assert likely(got.count([]), MANY, probability)
+    assert got.count([]) + got.count([DELAY]) == MANY
+
+
+def test_each_copy_is_lost_on_its_own() -> None:
+    got = Counter(map(len, answers(Loss(0.5, Random(2), Duplication(1.0, Random(3), Constant(5))))))
+    assert likely(got[0], MANY, 0.25)
+    assert likely(got[1], MANY, 0.5)
+    assert likely(got[2], MANY, 0.25)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.05, 0.5, 1.0])
+def test_messages_are_doubled_as_often_as_the_probability_says(probability: float) -> None:
+    got = answers(Duplication(probability, Random(4), Constant(DELAY)))
+    assert likely(sum(len(copies) == 2 for copies in got), MANY, probability)
+    assert all(copies[0] == DELAY and len(copies) <= 2 for copies in got)
+
+
+def test_the_second_copy_is_up_to_as_late_again_as_the_first() -> None:
+    seconds = [copies[1] for copies in answers(Duplication(1.0, Random(5), Constant(DELAY)))]
+    assert min(seconds) >= DELAY
+    assert max(seconds) <= 2 * DELAY + 1
+    assert max(seconds) - min(seconds) > 0.99 * DELAY
+
+
+def test_what_is_lost_is_not_doubled() -> None:
+    assert answers(Duplication(1.0, Random(6), Told([[]])), 1) == [[]]
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 1.0])
+def test_messages_are_held_back_as_often_as_the_probability_says(probability: float) -> None:
+    most = 30_000
+    got = answers(Reordering(probability, most, Random(7), Constant(DELAY)))
+    held = [delay for [delay] in got if delay != DELAY]
+    assert likely(len(held), MANY, probability)
+    if held:
+        assert DELAY < min(held) < DELAY + 0.01 * most
+        assert DELAY + 0.99 * most < max(held) <= DELAY + most
+
+
+def test_a_message_that_is_held_back_is_overtaken() -> None:
+    network = Reordering(0.5, 10_000, Random(8), Constant(DELAY))
+    arrivals = [t + network.route(t, 1, 2, 100)[0] for t in range(0, 100_000, 100)]
+    assert arrivals != sorted(arrivals)
+
+
+# Jitter, and the order that it would break.
+
+
+@given(
+    delay=st.integers(0, 10**6),
+    most=st.integers(0, 10**6),
+    seed=st.integers(0, 99),
+    copies=st.integers(0, 3),
+)
+def test_jitter_stays_within_its_bounds_and_never_before_now(
+    delay: int, most: int, seed: int, copies: int
+) -> None:
+    got = Jitter(most, Random(seed), Told([[delay] * copies])).route(5, 1, 2, 3)
+    assert len(got) == copies
+    assert all(max(0, delay - most) <= late <= delay + most for late in got)
+
+
+def test_jitter_is_uniform_and_each_copy_has_its_own() -> None:
+    network = Jitter(5_000, Random(9), Duplication(0.0, Random(1), Constant(DELAY)))
+    got = np.array([delay for [delay] in answers(network)])
+    quarters = np.quantile(got, [0.0, 0.25, 0.5, 0.75, 1.0])
+    assert np.abs(quarters - [45_000, 47_500, 50_000, 52_500, 55_000]).max() < 200
+    apart = Jitter(5_000, Random(9), Told([[DELAY, DELAY]] * 100))
+    assert sum(first != second for first, second in answers(apart, 100)) > 90
+
+
+@given(
+    sends=st.lists(
+        st.tuples(
+            st.integers(0, 50),  # until the next message is sent
+            st.sampled_from([(1, 2), (2, 1), (1, 3)]),
+            st.lists(st.integers(0, 200), max_size=3),
+        ),
+        max_size=40,
+    )
+)
+def test_in_order_nothing_of_a_pair_overtakes_and_nothing_waits_without_need(
+    sends: list[tuple[int, tuple[int, int], list[int]]],
+) -> None:
+    network = InOrder(Told([delays for _, _, delays in sends]))
+    latest: Counter[tuple[int, int]] = Counter()
+    now = 0
+    for gap, (source, target), delays in sends:
+        now += gap
+        for delay, got in zip(delays, network.route(now, source, target, 9), strict=True):
+            latest[source, target] = max(latest[source, target], now + delay)
+            assert now + got == latest[source, target]
+
+
+# Hosts in a plane of milliseconds.
+
+
+@given(seed=st.integers(0, 9), nodes=st.permutations(range(6)))
+@settings(max_examples=30)
+def test_a_place_depends_on_seed_and_node_alone(seed: int, nodes: list[int]) -> None:
+    asked, reference = Embedding(seed), Embedding(seed)
+    places = {node: asked.place(node) for node in nodes}
+    assert places == {node: reference.place(node) for node in range(6)}
+    assert Embedding(seed + 1).place(0) != places[0]
+
+
+def test_distances_are_symmetric_and_at_least_a_millisecond() -> None:
+    network = Embedding(1)
+    for a in range(0, 200, 7):
+        for b in range(0, 200, 3):
+            there = network.route(0, a, b, 10)
+            assert there == network.route(99, b, a, 5_000)
+            assert there[0] >= 1_000
+    assert network.route(0, 4, 4, 10) == [1_000]
+
+
+def test_a_distance_is_the_straight_line_between_two_places() -> None:
+    network = Embedding(3)
+    (ax, ay), (bx, by) = network.place(10), network.place(11)
+    assert network.route(0, 10, 11, 1) == [round(sqrt((ax - bx) ** 2 + (ay - by) ** 2) * 1_000)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pair_distances_have_the_percentiles_of_the_measured_hosts(seed: int) -> None:
+    """protocols.md 5.1: OverSim's 15,000 hosts."""
+    network, rng = Embedding(seed), Random(seed)
+    pairs = (rng.sample(range(2_000), 2) for _ in range(MANY))
+    got = np.quantile(
+        [network.route(0, a, b, 1)[0] / 1_000 for a, b in pairs], [0.25, 0.5, 0.75, 0.9]
+    )
+    assert np.abs(got / [35, 70, 107, 157] - 1).max() < 0.15
+
+
+# Lines with rates and queues. A message of 1,250 bytes takes 10 ms at 1 Mbit/s.
+
+HOME = Rates(1e6, 16e6, 5_000)
+ENDLESS = 10**12
+
+
+def homes(node: int) -> Rates:  # noqa: ARG001
+    return HOME
+
+
+def test_a_burst_leaves_the_uplink_at_the_spacing_of_its_rate() -> None:
+    network = AccessLinks(homes, ENDLESS, Constant(DELAY))
+    got = [network.route(0, 1, 2 + k, 1_250) for k in range(5)]
+    # The uplink, the last hop, the network, the other last hop, and 10,000 bits at 16 Mbit/s.
+    assert got == [[(k + 1) * 10_000 + 5_000 + DELAY + 5_000 + 625] for k in range(5)]
+
+
+def test_an_uplink_that_has_fallen_idle_makes_nobody_wait() -> None:
+    network = AccessLinks(homes, ENDLESS, Constant(DELAY))
+    alone = network.route(0, 1, 2, 1_250)
+    assert network.route(4_000, 1, 3, 1_250) == [alone[0] + 6_000]
+    assert network.route(20_000, 1, 4, 1_250) == alone
+
+
+def test_the_inner_network_is_asked_when_the_message_has_left_the_uplink() -> None:
+    inner = Told([[0]] * 3)
+    network = AccessLinks(homes, ENDLESS, inner)
+    for _ in range(3):
+        network.route(1_000, 1, 2, 1_250)
+    assert inner.asked == [11_000, 21_000, 31_000]
+
+
+@pytest.mark.parametrize(("queue", "sent"), [(0, 1), (29_999, 3), (30_000, 4), (35_000, 4)])
+def test_what_would_wait_longer_than_the_queue_is_lost(queue: int, sent: int) -> None:
+    network = AccessLinks(homes, queue, Constant(DELAY))
+    got = [network.route(0, 1, 2 + k, 1_250) for k in range(20)]
+    assert [bool(delays) for delays in got] == [True] * sent + [False] * (20 - sent)
+    # What was lost takes no room: once all others have left, the line is free at once.
+    assert network.route(10_000 * sent, 1, 99, 1_250) == got[0]
+
+
+def test_two_senders_share_the_downlink_of_their_receiver() -> None:
+    fast = Rates(1e9, 1e6, 0)
+    network = AccessLinks(lambda _: fast, ENDLESS, Constant(DELAY))
+    up = 10  # 10,000 bits at 1 Gbit/s
+    got = [network.route(0, sender, 9, 1_250) for sender in (1, 2, 3)]
+    assert got == [[up + DELAY + (k + 1) * 10_000] for k in range(3)]
+    assert network.route(0, 4, 8, 1_250) == got[0], "another receiver has a line of its own"
+
+
+def test_what_finds_the_downlink_too_busy_is_lost() -> None:
+    fast = Rates(1e9, 1e6, 0)
+    network = AccessLinks(lambda _: fast, 25_000, Constant(DELAY))
+    got = [network.route(0, sender, 9, 1_250) for sender in range(6)]
+    assert [len(delays) for delays in got] == [1, 1, 1, 0, 0, 0]
+
+
+def test_every_copy_crosses_the_downlink() -> None:
+    network = AccessLinks(homes, ENDLESS, Told([[1_000, 1_000], []]))
+    first = 10_000 + 5_000 + 1_000 + 5_000 + 625
+    assert network.route(0, 1, 2, 1_250) == [first, first + 625]
+    assert network.route(0, 1, 2, 1_250) == []
+
+
+def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
+    network, distance = make(Parameters(network="adsl"), 5), Embedding(5)
+    a, b, home = FIRST_SERVER, FIRST_SERVER + 1, 3
+    for source, target, up, down in [
+        (a, b, 100, 100),  # 10,000 bits at 100 Mbit/s
+        (a, home, 100, 5_000 + 625),
+        (home, a, 10_000 + 5_000, 100),
+        (home, 4, 10_000 + 5_000, 5_000 + 625),
+    ]:
+        fresh = make(Parameters(network="adsl"), 5)
+        between = distance.route(0, source, target, 1)[0]
+        assert fresh.route(0, source, target, 1_250) == [up + between + down]
+    assert network.route(0, home, a, 125 * 2_010) != []
+    assert network.route(0, home, a, 1) == [], "two seconds of queue are full"
+
+
+# Cut off, and slow.
+
+
+def test_groups_that_are_cut_off_are_silent_both_ways_until_healed() -> None:
+    network = Interrupted(Constant(DELAY))
+    network.group.update({1: 1, 2: 1, 3: 2})
+    heard = {(a, b): network.route(0, a, b, 1) for a in range(5) for b in range(5)}
+    together = [{0, 4}, {1, 2}, {3}]
+    for (a, b), delays in heard.items():
+        assert delays == ([DELAY] if any({a, b} <= group for group in together) else [])
+    network.group.clear()
+    assert all(network.route(0, a, b, 1) == [DELAY] for a, b in heard)
+
+
+def test_what_is_cut_off_never_reaches_the_inner_network() -> None:
+    inner = Told([])
+    network = Interrupted(inner)
+    network.group[1] = 1
+    network.route(0, 1, 2, 100)
+    assert inner.asked == []
+
+
+def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> None:
+    network = Interrupted(Told([[10, 20]] * 4))
+    network.slow.update({1: 500, 2: 70})
+    assert network.route(0, 3, 4, 1) == [10, 20]
+    assert network.route(0, 1, 4, 1) == [510, 520]
+    assert network.route(0, 4, 2, 1) == [80, 90]
+    assert network.route(0, 1, 2, 1) == [580, 590]
+
+
+# All of them together, as settings describe them.
+
+
+def test_without_settings_the_network_is_a_promise_of_50_ms() -> None:
+    network = make(Parameters(), 1)
+    assert isinstance(network, Constant)
+    assert network.delay == 50_000
+
+
+@pytest.mark.parametrize("network", ["constant", "embedding", "adsl"])
+def test_equal_seeds_make_equal_networks(network: str) -> None:
+    chosen = Parameters(network=network, jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1)
+
+    def told(seed: int) -> list[list[int]]:
+        made = make(chosen, seed)
+        return [made.route(t * 100, t % 7, t % 11, 200) for t in range(500)]
+
+    assert told(1) == told(1)
+    assert told(1) != told(2)
+
+
+@pytest.mark.parametrize("more", [{"loss": 0.3}, {"duplicate": 0.3}, {"reorder": 0.3}])
+def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
+    plain = answers(make(Parameters(jitter_ms=5), 1), 500)
+    richer = answers(make(Parameters(jitter_ms=5, **more), 1), 500)
+    same = sum(a[0] == b[0] for a, b in zip(plain, richer, strict=True) if b)
+    assert same >= 300, "those whom the new chance has spared are as they were"
+    assert plain != richer
+
+
+@pytest.mark.parametrize("network", ["constant", "embedding"])
+def test_jitter_as_settings_have_it_never_lets_a_pair_overtake(network: str) -> None:
+    made = make(Parameters(network=network, jitter_ms=40), 3)
+    arrivals = [t + made.route(t, 1, 2, 100)[0] for t in range(0, 2_000_000, 1_000)]
+    assert all(earlier <= later for earlier, later in pairwise(arrivals))
+    gaps = {later - earlier for earlier, later in pairwise(arrivals)}
+    assert len(gaps) > 100, "there is jitter"
+
+
+def test_rates_hold_when_all_is_wrapped() -> None:
+    chosen = Parameters(jitter_ms=5, loss=0.1, duplicate=0.2, reorder=0.3, reorder_ms=10)
+    got = Counter(map(len, answers(make(chosen, 1))))
+    assert likely(got[0], MANY, 0.8 * 0.1 + 0.2 * 0.01)
+    assert likely(got[2], MANY, 0.2 * 0.81)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"network": "carrier pigeon"},
+        {"loss": 1.01},
+        {"duplicate": -0.1},
+        {"reorder": float("nan")},
+        {"latency_ms": -1.0},
+        {"jitter_ms": float("inf")},
+        {"last_hop_ms": -1.0},
+        {"queue_ms": float("nan")},
+        {"reorder_ms": 0.0},
+        {"up_mbit": 0.0},
+        {"down_mbit": -1.0},
+        {"server_mbit": float("nan")},
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> None:
+    refuse: Callable[..., Parameters] = Parameters
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        refuse(**wrong)

@@ -1,0 +1,338 @@
+"""Shapes: who touches whom, exactly at the border, against a rational oracle; and what is refused.
+
+The oracle measures the gap between two shapes in fractions, in one formula for all kinds: per axis
+what the boxes leave between them, and then the Euclidean length of that against the radii.
+"""
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from itertools import product
+from math import inf, isfinite, nan, nextafter, sqrt
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+from strategies import COORDINATES, EXTENTS, shapes
+
+from nearcast.matching import kernels
+from nearcast.space.shapes import (
+    EVERYWHERE,
+    Kind,
+    Shape,
+    ball,
+    box,
+    cuboid,
+    disc,
+    overlap,
+    point,
+)
+
+PAIRS = list(product(Kind, Kind))
+# Quarters are exact in binary, so the oracle and the floats speak of the very same numbers.
+SMALL = st.integers(-16, 16).map(lambda quarters: quarters / 4)
+SMALL_EXTENTS = st.integers(0, 12).map(lambda quarters: quarters / 4)
+WILD = st.floats(allow_nan=False, allow_infinity=False) | COORDINATES
+WILD_EXTENTS = st.floats(0, allow_nan=False, allow_infinity=False) | EXTENTS
+
+
+def of_kind(
+    kind: Kind,
+    coordinates: st.SearchStrategy[float] = SMALL,
+    extents: st.SearchStrategy[float] = SMALL_EXTENTS,
+    sides: st.SearchStrategy[float] | None = None,
+    dims: int = 3,
+) -> st.SearchStrategy[Shape]:
+    """Any shape of this kind; `sides` are a box's half-extents where they differ from a radius."""
+    flat = st.just(0.0)
+    radii = {Kind.POINT: (flat, flat, flat), Kind.DISC: (extents, flat, flat)}
+    rx, ry, rz = radii.get(kind, (extents if sides is None else sides,) * 3)
+    z = coordinates if dims == 3 else flat
+    return st.builds(
+        Shape, st.just(kind), coordinates, coordinates, z, rx, ry, rz if dims == 3 else flat
+    )
+
+
+def gap(a: Shape, b: Shape, axis: str) -> Fraction:
+    """What the two leave free between them on one axis, discs counted by their centres alone."""
+    sides = [getattr(s, f"r{axis}") for s in (a, b) if s.kind == Kind.BOX]
+    if inf in sides:
+        return Fraction(0)
+    apart = abs(Fraction(getattr(a, axis)) - Fraction(getattr(b, axis)))
+    return max(Fraction(0), apart - sum(map(Fraction, sides)))
+
+
+def really_touch(a: Shape, b: Shape, axes: str = "xyz") -> bool:
+    radius = sum((Fraction(s.rx) for s in (a, b) if s.kind == Kind.DISC), Fraction(0))
+    return sum(gap(a, b, axis) ** 2 for axis in axes) <= radius**2
+
+
+# Who touches whom.
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@settings(deadline=None, max_examples=40)
+@given(drawn=st.data())
+def test_shapes_touch_exactly_when_the_rational_oracle_says_so(
+    one: Kind, other: Kind, drawn: st.DataObject
+) -> None:
+    sides = SMALL_EXTENTS | st.just(inf)
+    a = drawn.draw(of_kind(one, sides=sides))
+    b = drawn.draw(of_kind(other, sides=sides))
+    assert a.touches(b) == really_touch(a, b)
+
+
+def all_small(kind: Kind, centres: Iterable[tuple[int, int, int]]) -> list[Shape]:
+    sizes = {
+        Kind.POINT: [(0, 0, 0)],
+        Kind.DISC: [(r, 0, 0) for r in range(5)],
+        Kind.BOX: [(0, 0, 0), (1, 0, 0), (2, 1, 0), (0, 1, 2), (1, 1, 1), (inf, 0, 1), (1, 2, inf)],
+    }
+    return [Shape(kind, *centre, *size) for centre in centres for size in sizes[kind]]
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_every_small_pair_touches_exactly_when_the_oracle_says_so(one: Kind, other: Kind) -> None:
+    around = list(product(range(-1, 5), range(-1, 4), range(3)))
+    answers = [
+        (a.touches(b), really_touch(a, b))
+        for a in all_small(one, [(0, 0, 0)])
+        for b in all_small(other, around)
+    ]
+    assert all(said == true for said, true in answers)
+    assert {True, False} == {true for _, true in answers}, "a sweep without both proves nothing"
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@settings(deadline=None, max_examples=25)
+@given(drawn=st.data())
+def test_touching_is_mutual_however_extreme_the_shapes(
+    one: Kind, other: Kind, drawn: st.DataObject
+) -> None:
+    sides = WILD_EXTENTS | st.just(inf)
+    a = drawn.draw(of_kind(one, WILD, WILD_EXTENTS, sides))
+    b = drawn.draw(of_kind(other, WILD, WILD_EXTENTS, sides))
+    assert a.touches(b) == b.touches(a)
+    assert a.touches(a), "a shape shares all its points with itself"
+
+
+@settings(deadline=None, max_examples=80)
+@given(drawn=st.data(), kinds=st.sampled_from(PAIRS))
+def test_in_two_dimensions_z_plays_no_part(drawn: st.DataObject, kinds: tuple[Kind, Kind]) -> None:
+    a, b = (drawn.draw(of_kind(kind, dims=2)) for kind in kinds)
+    assert a.touches(b) == really_touch(a, b, axes="xy")
+
+
+def test_the_short_names_of_two_dimensions_mean_shapes_at_height_0() -> None:
+    assert point(1, 2) == point(1, 2, 0) == Shape(Kind.POINT, 1, 2, 0, 0, 0, 0)
+    assert disc(1, 2, 3) == ball(1, 2, 0, 3) == Shape(Kind.DISC, 1, 2, 0, 3, 0, 0)
+    assert box(1, 2, 3, 4) == cuboid(1, 2, 0, 3, 4, 0) == Shape(Kind.BOX, 1, 2, 0, 3, 4, 0)
+    assert ball(1, 2, 3, 4) == Shape(Kind.DISC, 1, 2, 3, 4, 0, 0)
+    assert cuboid(1, 2, 3, 4, 5, 6) == Shape(Kind.BOX, 1, 2, 3, 4, 5, 6)
+
+
+# The border.
+
+SIZED: dict[Kind, Callable[[float], Shape]] = {
+    Kind.POINT: lambda _: point(0, 0, 0),
+    Kind.DISC: lambda r: ball(0, 0, 0, r),
+    Kind.BOX: lambda r: cuboid(0, 0, 0, r, r, r),
+}
+
+
+def beside(shape: Shape, axis: str, distance: float) -> Shape:
+    return msgspec.structs.replace(shape, **{axis: distance})
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize("axis", ["x", "y", "z"])
+@pytest.mark.parametrize("way", [1, -1])
+def test_the_border_belongs_to_the_shape_and_nothing_beyond_it_does(
+    one: Kind, other: Kind, axis: str, way: int
+) -> None:
+    for ra, rb in product(range(4), range(4)):
+        a, b = SIZED[one](float(ra)), SIZED[other](float(rb))
+        reach = a.rx + b.rx
+        assert a.touches(beside(b, axis, way * reach))
+        assert not a.touches(beside(b, axis, way * (reach + 1)))
+        if reach:  # where a distance's square does not vanish, a border is sharp to the last bit
+            assert not a.touches(beside(b, axis, way * nextafter(reach, inf)))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "z", "distance"),
+    [(3, 4, 0, 5), (5, 12, 0, 13), (1, 2, 2, 3), (2, 3, 6, 7), (-8, 9, -12, 17), (0, -20, 21, 29)],
+)
+def test_round_shapes_touch_askew_exactly_where_pythagoras_says(
+    x: int, y: int, z: int, distance: int
+) -> None:
+    for radius in range(distance + 1):
+        rest = distance - radius
+        a, touching = ball(0, 0, 0, radius), ball(x, y, z, rest)
+        assert a.touches(touching)
+        if rest:
+            assert not a.touches(ball(x, y, z, rest - 1))
+    assert not point(0, 0, 0).touches(ball(x, y, z, nextafter(distance, 0)))
+    corner = cuboid(x + (3 if x >= 0 else -3), y + (2 if y >= 0 else -2), z, 3, 2, 0)
+    assert corner.touches(ball(0, 0, 0, distance))
+    assert not corner.touches(ball(0, 0, 0, nextafter(distance, 0)))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data(), st.sampled_from(list(Kind)), SMALL, SMALL, SMALL)
+def test_without_size_a_disc_and_a_box_are_points(
+    drawn: st.DataObject, kind: Kind, x: float, y: float, z: float
+) -> None:
+    other = drawn.draw(of_kind(kind))
+    expected = really_touch(point(x, y, z), other)
+    for nothing in (point(x, y, z), ball(x, y, z, 0), cuboid(x, y, z, 0, 0, 0)):
+        assert nothing.touches(other) == other.touches(nothing) == expected
+
+
+# Boxes without bounds.
+
+
+@settings(deadline=None, max_examples=150)
+@given(shapes())
+def test_what_is_everywhere_touches_all(shape: Shape) -> None:
+    assert EVERYWHERE.touches(shape)
+    assert shape.touches(EVERYWHERE)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data(), st.sampled_from(list(Kind)), st.sampled_from("xyz"))
+def test_an_unbounded_axis_is_no_condition(drawn: st.DataObject, kind: Kind, axis: str) -> None:
+    other = drawn.draw(of_kind(kind, WILD, WILD_EXTENTS))
+    bounded = drawn.draw(of_kind(Kind.BOX, WILD, WILD_EXTENTS))
+    unbounded = msgspec.structs.replace(bounded, **{f"r{axis}": inf})
+    level = beside(bounded, axis, getattr(other, axis))  # no distance at all on this axis
+    assert unbounded.touches(other) == level.touches(other)
+
+
+def test_a_slab_holds_all_between_its_faces_and_nothing_else() -> None:
+    slab = cuboid(0, 0, 10, inf, inf, 2)
+    assert slab.touches(point(1e308, -1e308, 12))
+    assert not slab.touches(point(0, 0, nextafter(12, inf)))
+    assert slab.touches(ball(-1e200, 1e200, 15, 3))
+    assert not slab.touches(ball(0, 0, 15, nextafter(3, 0)))
+    assert slab.touches(cuboid(0, 0, -1e300, 0, 0, inf))
+
+
+# The compiled twin.
+
+
+def _call_the_kernel(
+    a: int, ax: float, ay: float, az: float, arx: float, ary: float, arz: float,
+    b: int, bx: float, by: float, bz: float, brx: float, bry: float, brz: float,
+) -> Any:  # fmt: skip
+    return kernels.overlap(a, ax, ay, az, arx, ary, arz, b, bx, by, bz, brx, bry, brz)
+
+
+compiled_overlap = njit(_call_the_kernel)
+
+
+def numbers(shape: Shape) -> tuple[int, float, float, float, float, float, float]:
+    kind, *rest = msgspec.structs.astuple(shape)
+    x, y, z, rx, ry, rz = map(float, rest)
+    return int(kind), x, y, z, rx, ry, rz
+
+
+def both_say(a: Shape, b: Shape) -> bool:
+    answer = overlap(*numbers(a), *numbers(b))
+    assert bool(compiled_overlap(*numbers(a), *numbers(b))) == answer == a.touches(b)
+    return answer
+
+
+@settings(deadline=None, max_examples=250)
+@given(st.data(), st.sampled_from(PAIRS), st.booleans())
+def test_the_compiled_overlap_gives_the_same_answer(
+    drawn: st.DataObject, kinds: tuple[Kind, Kind], wild: bool
+) -> None:
+    coordinates, extents = (WILD, WILD_EXTENTS) if wild else (COORDINATES, EXTENTS)
+    a, b = (drawn.draw(of_kind(k, coordinates, extents, extents | st.just(inf))) for k in kinds)
+    both_say(a, b)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.tuples(*[st.floats(-1e6, 1e6)] * 6))
+def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
+    centres: tuple[float, float, float, float, float, float],
+) -> None:
+    """A fused multiply-add would round once where Python rounds twice, and show just here."""
+    ax, ay, az, bx, by, bz = centres
+    dx, dy, dz = ax - bx, ay - by, az - bz
+    r = sqrt(dx * dx + dy * dy + dz * dz)
+    for other in (point(bx, by, bz), cuboid(bx, by, bz, 0.0, 0.0, 0.0)):
+        assert both_say(ball(ax, ay, az, r), other)
+        if r > 0:
+            assert not both_say(ball(ax, ay, az, nextafter(r, 0)), other)
+
+
+# What is no shape.
+
+REFUSED = [
+    ((Kind.POINT, nan, 0.0, 0.0), "a centre must be finite, not (nan, 0.0, 0.0)"),
+    ((Kind.POINT, 0.0, inf, 0.0), "a centre must be finite, not (0.0, inf, 0.0)"),
+    ((Kind.DISC, 0.0, 0.0, -inf, 1.0), "a centre must be finite, not (0.0, 0.0, -inf)"),
+    ((Kind.BOX, 0.0, nan, 0.0, inf, inf, inf), "a centre must be finite, not (0.0, nan, 0.0)"),
+    ((Kind.DISC, 0.0, 0.0, 0.0, -1.0), "extents must be 0 or more, not (-1.0, 0.0, 0.0)"),
+    ((Kind.DISC, 0.0, 0.0, 0.0, nan), "extents must be 0 or more, not (nan, 0.0, 0.0)"),
+    ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, -inf), "extents must be 0 or more, not (1.0, -inf, 0.0)"),
+    ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, nan), "extents must be 0 or more, not (1.0, 1.0, nan)"),
+    ((Kind.POINT, 0.0, 0.0, 0.0, 1.0), "a point has no extents"),
+    ((Kind.POINT, 0.0, 0.0, 0.0, 0.0, 5e-324), "a point has no extents"),
+    ((Kind.POINT, 0.0, 0.0, 0.0, 0.0, 0.0, inf), "a point has no extents"),
+    ((Kind.DISC, 0.0, 0.0, 0.0, inf), "a disc has one finite radius, rx"),
+    ((Kind.DISC, 0.0, 0.0, 0.0, 1.0, 1.0), "a disc has one finite radius, rx"),
+    ((Kind.DISC, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0), "a disc has one finite radius, rx"),
+]
+
+
+def received(fields: tuple[Any, ...]) -> Shape:
+    """The shape that a stranger's bytes make."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Shape)
+
+
+@pytest.mark.parametrize(("fields", "sentence"), REFUSED)
+def test_nonsense_is_refused_with_one_sentence_at_home_and_from_the_wire(
+    fields: tuple[Any, ...], sentence: str
+) -> None:
+    with pytest.raises(ValueError) as at_home:
+        Shape(*fields)
+    assert str(at_home.value) == sentence
+    with pytest.raises(msgspec.ValidationError) as from_afar:
+        received(fields)
+    assert str(from_afar.value) == sentence
+
+
+@pytest.mark.parametrize("kind", [-1, 3, 255, 2**40, "disc", None, 1.5])
+def test_an_unknown_kind_is_refused_from_the_wire(kind: object) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"^[^\n]+$"):
+        received((kind, 0.0, 0.0))
+
+
+def makes_sense(kind: Kind, x: float, y: float, z: float, *extents: float) -> bool:
+    if not all(map(isfinite, (x, y, z))) or not all(r >= 0 for r in extents):
+        return False
+    if kind == Kind.POINT:
+        return extents == (0, 0, 0)
+    return kind == Kind.BOX or (extents[0] < inf and extents[1:] == (0, 0))
+
+
+ANYTHING = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e308, 5e-324, inf, -inf, nan])
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.sampled_from(list(Kind)), st.tuples(*[ANYTHING] * 6))
+def test_any_numbers_make_a_sensible_shape_or_none(kind: Kind, rest: tuple[float, ...]) -> None:
+    for make in (lambda fields: Shape(*fields), received):
+        try:
+            shape = make((kind, *rest))
+        except ValueError as why:
+            assert not makes_sense(kind, *rest)
+            assert "\n" not in str(why)
+        else:
+            assert makes_sense(kind, *rest)
+            assert shape == Shape(kind, *rest)

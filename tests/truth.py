@@ -1,0 +1,68 @@
+"""What should have been heard, by brute force from a trace's own rows: the oracle of every overlay.
+
+It reads interests and publications as the design defines them and shares no code with the engines
+but the definition of overlap; even motion is written out again.
+"""
+
+from collections import defaultdict
+
+import pyarrow as pa
+from msgspec import json
+
+from nearcast.model.subscription import Filter, Formula
+from nearcast.space.shapes import Kind, Shape
+
+Heard = set[tuple[int, int]]  # publication, subscription
+PLACE = ("x", "y", "z", "rx", "ry", "rz")
+KINDS = {"point": Kind.POINT, "disc": Kind.DISC, "box": Kind.BOX}
+
+
+def expected(interests: pa.Table, publications: pa.Table) -> Heard:
+    rows_of = defaultdict(list)
+    for row in sorted(interests.to_pylist(), key=lambda row: row["t"]):
+        rows_of[row["subscription"]].append(row)
+    spans = []
+    for rows in rows_of.values():
+        ends = [row["t"] for row in rows[1:]] + [float("inf")]
+        spans += [(row, end) for row, end in zip(rows, ends, strict=True) if not row["ended"]]
+    heard: Heard = set()
+    for publication in publications.to_pylist():
+        for row, end in spans:
+            if row["t"] <= publication["t"] < end and wants(row, publication):
+                heard.add((publication["publication"], row["subscription"]))
+    return heard
+
+
+def wants(row: dict, publication: dict) -> bool:
+    if row["channel"] != publication["channel"]:
+        return False
+    if row["node"] == publication["node"] and not row["echo"]:
+        return False
+    p = publication["t"]
+    said = Shape(
+        KINDS[publication["shape"]], *(publication[c] for c in ["x", "y", "z", "rx", "ry", "rz"])
+    )
+    if row["formula"] is not None:
+        if not Formula(row["formula"], row["since"]).touches(said, p):
+            return False
+    else:
+        until = p if row["until"] is None else min(p, row["until"])
+        dt = (until - row["t"]) / 1e6
+        x, y, z = (row[c] + row["v" + c] * dt for c in "xyz")
+        rx, ry, rz = (max(row["r" + c] + row["g" + c] * dt, 0.0) for c in "xyz")
+        if not Shape(KINDS[row["shape"]], x, y, z, rx, ry, rz).touches(said):
+            return False
+    if row["filter"] is None:
+        return True
+    attributes = json.decode(publication["attributes"] or "{}")
+    return Filter(row["filter"], row["since"] or 0).accepts(attributes, p)
+
+
+def delivered(deliveries: pa.Table) -> list[tuple[int, int]]:
+    return list(
+        zip(
+            deliveries.column("publication").to_pylist(),
+            deliveries.column("subscription").to_pylist(),
+            strict=True,
+        )
+    )
