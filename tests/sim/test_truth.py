@@ -5,7 +5,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from truth import delivered, expected
 
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Scenario
@@ -16,6 +15,7 @@ from nearcast.trace import reader
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from nearcast.trace.validate import validate
+from truth import delivered, expected
 
 WORLDS: list[tuple[str, dict[str, object]]] = [
     *(("hotspots", {"hotspots": heat, "rate": 2.0}) for heat in ("cold", "warm", "hot", "burning")),

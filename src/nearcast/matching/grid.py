@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from nearcast.matching import kernels
-from nearcast.matching.matcher import Batch, Integers, Matches
-from nearcast.matching.rows import Rows
+from nearcast.matching.matcher import Batch, Floats, Integers, Matches
+from nearcast.matching.rows import FORMULA, Rows
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Moving, Time
@@ -28,6 +28,7 @@ class Grid:
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._places: dict[SubscriptionId, list[int]] = {}
         self._timed: dict[SubscriptionId, None] = {}  # regions whose place depends on the moment
+        self._by_id: Integers | None = None  # places of the living in the order of their ids
         self._state = np.zeros(64, np.uint8)
         self._fresh: list[int] = []
         self._void = 0  # places whose entry in the index is no longer true
@@ -42,6 +43,7 @@ class Grid:
         self.drop(subscription.id)
         self._subscriptions[subscription.id] = subscription
         places = self._places[subscription.id] = self._rows.add(subscription)
+        self._by_id = None
         region = subscription.region
         if not isinstance(region, Moving) or region.moves:
             self._timed[subscription.id] = None
@@ -61,10 +63,33 @@ class Grid:
         del self._subscriptions[subscription]
         self._timed.pop(subscription, None)
         self._rows.remove(places)
+        self._by_id = None
         for place in places:
             if self._state[place] == VALID:
                 self._state[place] = GONE
         self._void += len(places)
+
+    def move_many(self, subscriptions: Integers, centre: Floats, now: Time) -> None:
+        """The batched door for a tick: each of these regions stands still here from `now` on.
+
+        Means a put of each with its shape at the new centre. For regions that are a shape: a path
+        or a formula has no single centre to move.
+        """
+        if self._by_id is None:
+            alive = np.flatnonzero(self._rows.array["flags"][: self._rows.used])
+            self._by_id = alive[np.argsort(self._rows.array["id"][alive], kind="stable")]
+        ids = self._rows.array["id"][self._by_id]
+        first = np.searchsorted(ids, subscriptions)
+        single = np.searchsorted(ids, subscriptions, "right") - first == 1
+        places = self._by_id[first[single]]
+        if len(places) < len(subscriptions) or np.any(self._rows.array["flags"][places] & FORMULA):
+            raise ValueError("only known subscriptions whose region is one shape can be moved so")
+        kernels.move(self._rows.array, places, centre, now)
+        for subscription in subscriptions.tolist() if self._timed else ():
+            self._timed.pop(subscription, None)
+        fresh = places[self._state[places] != FRESH]
+        self._state[fresh] = FRESH
+        self._fresh += fresh.tolist()
 
     def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         t, node, channel, kind, (centre, extent) = self._one

@@ -19,6 +19,7 @@ from numba import njit
 
 from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, FORMULA, MOVES
 from nearcast.space import motion, shapes
+from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import BOX, DISC
 
 overlap = njit(inline="always")(shapes.overlap)
@@ -231,7 +232,8 @@ def plan(levels: Any, sizes: Any, bounds: Any, reach: float) -> int:
         if sizes[i] <= FEW:
             continue
         per_row = int(np.sqrt(sizes[i])) + 1
-        here.per_x = pitch(here.rx, reach, bound[0], bound[3], per_row)
+        # Cells in x can be narrow for nothing: a run of them is read as one.
+        here.per_x = 4.0 * pitch(here.rx, reach, bound[0], bound[3], per_row)
         here.per_y = pitch(here.ry, reach, bound[1], bound[4], per_row)
         here.per_z = pitch(here.rz, reach, bound[2], bound[5], per_row)
         table = 16
@@ -413,3 +415,17 @@ def calm(rows: Any, used: int) -> float:
             size += max(row.rx, 0.0 if isinf(row.ry) else row.ry)
             speed += abs(row.vx) + abs(row.vy) + abs(row.vz) + abs(row.gx)
     return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0
+
+
+@njit(cache=True)
+def move(rows: Any, places: Any, centre: Any, now: int) -> None:
+    """Each row stands still at its new centre from `now` on, as large as it is by then."""
+    for k in range(len(places)):
+        row = rows[places[k]]
+        dt = elapsed(now, row.since, row.until)
+        row.rx = grown(row.rx, row.gx, dt)
+        row.ry, row.rz = grown(row.ry, row.gy, dt), grown(row.rz, row.gz, dt)
+        row.x, row.y, row.z = centre[k, 0], centre[k, 1], centre[k, 2]
+        row.vx = row.vy = row.vz = row.gx = row.gy = row.gz = 0.0
+        row.since, row.until = now, FOREVER
+        row.flags &= ~MOVES

@@ -89,7 +89,8 @@ def _swept_by_leg(leg: Moving, lo: Time, hi: Time) -> Bounds:
 def calm(regions: Iterable[Moving | Path], at: Time) -> float:
     """Seconds in which a typical region that still moves travels its own width.
 
-    A box swept for so long is about twice as wide as the region, so most candidates are answers.
+    In boxes swept for so long, a third of the candidates are answers; with shorter slices more are,
+    but unless each region hears of several publications a second, insertion costs more than that.
     """
     times = []
     for region in regions:

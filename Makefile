@@ -1,0 +1,38 @@
+# `make up` and `make test` are all a person types; each prepares .venv by itself.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: up test check soak bench setup clean
+
+up: .venv/ready
+	rm -rf world
+	$(BIN)/nearcast simulate client-server --workload clustering --nodes 2000 --seconds 10 \
+		--set size=4000 --set radius=150 --trace world
+	$(BIN)/nearcast validate world
+
+test: .venv/ready check
+	$(BIN)/pytest
+
+check: .venv/ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+soak: .venv/ready
+	$(BIN)/pytest -m soak -s
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/matching.py
+	$(BIN)/python benchmarks/simulator.py
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Nearcast needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	touch .venv/ready
+
+clean:
+	rm -rf .venv build dist world .hypothesis .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,234 @@
+"""What the contract of engines cannot see of the R-tree: its shape, its boxes and its thrift."""
+
+from math import inf, nextafter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.matching import rtree
+from nearcast.matching.rtree import NOWHERE, Node, RTree, calm, enclosing, swept
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Region, Subscription
+from nearcast.space.motion import SECOND, Moving, Path, path
+from nearcast.space.rtree import SPLITS, Bounds, contains, overlaps, union
+from nearcast.space.shapes import EVERYWHERE, Shape, box, disc, point
+from strategies import TIMES, movings, regions, shapes
+
+PATHS = regions(3).filter(lambda region: isinstance(region, Path))
+all_splits = pytest.mark.parametrize("split", SPLITS)
+
+
+def bounds(shape: Shape) -> Bounds:
+    centre = (shape.x, shape.y, shape.z)
+    return enclosing(shape.kind, centre, centre, (shape.rx, shape.ry, shape.rz))
+
+
+# The tree is legal
+
+
+def assert_legal(engine: RTree, least: int, most: int, expected: list[int]) -> None:
+    """Guttman, section 2: the properties of an R-tree, which hold at any time."""
+    root = engine.tree.root
+    assert root.parent is None
+    assert root.level == 1 or len(root.children) >= 2
+    entries: list[int] = []
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        assert len(node.children) <= most
+        assert node is root or len(node.children) >= least
+        assert node.box == union([NOWHERE, *(child.box for child in node.children)])
+        for child in node.children:
+            assert child.parent is node
+            assert child.level == node.level - 1  # so all entries lie at one depth
+        if node.level == 1:
+            entries.extend(entry.subscription for entry in node.children)
+        else:
+            nodes.extend(node.children)
+    assert sorted(entries) == expected
+
+
+# What happens to a subscription: it gets a region, or goes; or time passes for all.
+Act = tuple[int, Region | None] | int
+IDS = st.integers(0, 59)
+ACTS: st.SearchStrategy[Act] = st.one_of(
+    st.tuples(IDS, regions(3)),
+    st.tuples(IDS, shapes(3).map(Moving)),
+    st.tuples(IDS, st.none()),
+    st.tuples(IDS, st.none()),
+    TIMES,
+)
+
+
+@all_splits
+@settings(deadline=None, max_examples=100)
+@given(
+    size=st.sampled_from([(2, 4), (2, 5), (3, 7), (4, 8)]),
+    crowd=st.integers(0, 60),
+    acts=st.lists(ACTS, min_size=1, max_size=60),
+)
+def test_the_tree_is_legal_after_any_history(
+    split: str, size: tuple[int, int], crowd: int, acts: list[Act]
+) -> None:
+    engine = RTree(*size, split)
+    # A crowd on a small lattice, to have tall trees with ties and duplicates from the beginning.
+    lattice: list[Act] = [(i, Moving(box(i * 7 % 10, i * 3 % 6, 1, i % 3))) for i in range(crowd)]
+    indexed: dict[int, None] = {}
+    for act in lattice + acts:
+        if isinstance(act, int):
+            engine.match(Publication(0, 0, act, point(0, 0)), act)
+        else:
+            subscription, region = act
+            indexed.pop(subscription, None)
+            if region is None:
+                engine.drop(subscription)
+            else:
+                engine.put(Subscription(subscription, 0, region))
+            if isinstance(region, Moving | Path):
+                indexed[subscription] = None
+        assert_legal(engine, *size, sorted(indexed))
+
+
+@all_splits
+def test_a_tall_tree_is_legal_while_it_grows_and_until_nothing_is_left(split: str) -> None:
+    rng, engine = Random(split), RTree(2, 4, split)
+    ids = list(range(400))
+    for i in ids:
+        engine.put(Subscription(i, i, Moving(disc(rng.gauss(0, 50), rng.gauss(0, 50), 3.0))))
+        if i % 20 == 0:
+            assert_legal(engine, 2, 4, ids[: i + 1])
+    assert engine.tree.root.level >= 5
+    rng.shuffle(ids)
+    while ids:
+        engine.drop(ids.pop())
+        if len(ids) % 20 == 0:
+            assert_legal(engine, 2, 4, sorted(ids))
+    assert engine.tree.root.level == 1
+    assert engine.tree.root.box == NOWHERE
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 8), (0, 8), (5, 8), (3, 5)])
+def test_nodes_that_cannot_be_split_in_two_legal_ones_are_refused(least: int, most: int) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        RTree(least, most)
+
+
+def test_an_unknown_split_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'cubic'"):
+        RTree(split="cubic")
+
+
+# Boxes cover all that may be wanted
+
+
+@settings(deadline=None, max_examples=300)
+@given(one=shapes(3), other=shapes(3))
+def test_shapes_that_touch_have_boxes_that_overlap(one: Shape, other: Shape) -> None:
+    if one.touches(other):
+        assert overlaps(bounds(one), bounds(other))
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    x=st.floats(-1e6, 1e6), r=st.floats(0, 1e6), reach=st.floats(0, 1e6),
+    y=st.floats(-1e6, 1e6), steps=st.integers(-2, 2), west=st.booleans(),
+)  # fmt: skip
+def test_boxes_overlap_even_where_shapes_touch_by_rounding_alone(
+    x: float, r: float, reach: float, y: float, steps: int, west: bool
+) -> None:
+    where = x - (r + reach) if west else x + (r + reach)
+    for _ in range(abs(steps)):
+        where = nextafter(where, inf if steps > 0 else -inf)
+    one, other = disc(x, y, r), disc(where, y, reach)
+    if one.touches(other):
+        assert overlaps(bounds(one), bounds(other))
+
+
+def test_boxes_overlap_where_the_square_of_the_distance_underflows() -> None:
+    one, other = disc(0.0, 0.0, 0.0), point(1e-170, 0.0)
+    assert one.touches(other)
+    assert overlaps(bounds(one), bounds(other))
+
+
+@settings(deadline=None, max_examples=200)
+@given(region=st.one_of(movings(3), PATHS), moments=st.lists(TIMES, min_size=3, max_size=3))
+def test_a_swept_box_contains_the_region_at_every_moment_of_the_slice(
+    region: Moving | Path, moments: list[int]
+) -> None:
+    lo, t, hi = sorted(moments)
+    assert contains(swept(region, lo, hi), bounds(region.at(t)))
+
+
+def test_a_path_sweeps_only_the_legs_of_the_slice() -> None:
+    region = path(disc(0, 0, 1), [(10, 0, 0), (10, 10, 0), (-50, 10, 0)], speed=10.0)
+    low, high = swept(region, SECOND // 2, SECOND * 3 // 2)
+    assert low == pytest.approx((4.0, -1.0, -1.0))
+    assert high == pytest.approx((11.0, 6.0, 1.0))
+
+
+def test_a_region_that_leaves_the_floats_is_still_found_by_what_is_unbounded() -> None:
+    engine = RTree()
+    engine.put(Subscription(1, 1, Moving(EVERYWHERE, velocity=(1e299, 0.0, 0.0))))
+    late = 10**12 * SECOND
+    assert engine.match(Publication(1, 2, late, point(0, 0)), late) == [1]
+
+
+# Slices of time
+
+
+def test_a_typical_region_travels_its_own_width_in_a_slice() -> None:
+    def walker(r: float, speed: float) -> Moving:
+        return Moving(disc(0, 0, r), (speed, 0.0, 0.0))
+
+    assert calm([walker(10.0, 4.0)], 0) == 5.0
+    assert calm([walker(1.0, 4.0), walker(10.0, 4.0), walker(100.0, 4.0)], 0) == 5.0
+    assert calm([walker(1e-9, 4.0)], 0) == rtree.SHORTEST
+    assert calm([walker(1e300, 1e-300)], 0) == rtree.LONGEST
+
+
+def test_only_what_moved_since_the_last_slice_is_inserted_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = RTree()
+    engine.put(Subscription(1, 1, Moving(disc(0, 0, 1))))
+    engine.put(Subscription(2, 2, Moving(disc(0, 0, 1), (1.0, 0.0, 0.0), duration=SECOND)))
+    engine.put(Subscription(3, 3, Moving(disc(0, 0, 1), (1.0, 0.0, 0.0))))
+    inserted: list[int] = []
+    insert = engine.tree.insert
+
+    def note(subscription: int, around: Bounds) -> None:
+        inserted.append(subscription)
+        insert(subscription, around)
+
+    monkeypatch.setattr(engine.tree, "insert", note)
+    for t in (100 * SECOND, 100 * SECOND + 1, 200 * SECOND):
+        engine.match(Publication(1, 9, t, point(0, 0)), t)
+    assert inserted == [2, 3, 3]  # the second arrived before the first slice, which saw it moved
+
+
+# Thrift
+
+
+@all_splits
+def test_a_search_in_a_large_world_looks_at_few_of_its_boxes(
+    split: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng, engine = Random(split), RTree(split=split)
+    for i in range(2000):
+        where = disc(rng.uniform(0, 1000), rng.uniform(0, 1000), 10.0)
+        engine.put(Subscription(i, i, Moving(where)))
+    looked_at = 0
+    touching = rtree.touching
+
+    def count(nodes: list[Node], wanted: Bounds) -> list[Node]:
+        nonlocal looked_at
+        looked_at += len(nodes)
+        return touching(nodes, wanted)
+
+    monkeypatch.setattr(rtree, "touching", count)
+    for k in range(100):
+        where = point(rng.uniform(0, 1000), rng.uniform(0, 1000))
+        engine.match(Publication(k, 9999, 0, where), 0)
+    assert 0 < looked_at < 100 * 2000 / 10

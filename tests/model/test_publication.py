@@ -1,0 +1,202 @@
+"""Publications: the one sentence about who hears what, told again in the design's own words."""
+
+from math import inf, nan
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from strategies import ATTRIBUTES, TIMES, publications, subscriptions
+
+from nearcast.model import predicates
+from nearcast.model.publication import RESERVED, Publication, wants
+from nearcast.model.subscription import Filter, Formula, Subscription, Value
+from nearcast.space.motion import SECOND, Moving, path
+from nearcast.space.shapes import EVERYWHERE, Shape, disc, point
+
+HERE = point(0.0, 0.0)
+
+
+def region_now(subscription: Subscription, p: int) -> Shape:
+    """Where a region without a formula is at `p`: the leg under way, by the design's formula."""
+    region = subscription.region
+    assert not isinstance(region, Formula)
+    legs = (region,) if isinstance(region, Moving) else region.legs
+    leg = [legs[0], *(leg for leg in legs[1:] if leg.since <= p)][-1]
+    until = p if leg.duration is None else leg.since + leg.duration
+    seconds = max(0.0, (min(p, until) - leg.since) / 1e6)
+    s, v, g = leg.shape, leg.velocity, leg.growth
+    x, y, z = (c + w * seconds for c, w in zip((s.x, s.y, s.z), v, strict=True))
+    rx, ry, rz = (max(0.0, r + w * seconds) for r, w in zip((s.rx, s.ry, s.rz), g, strict=True))
+    return Shape(s.kind, x, y, z, rx, ry, rz)
+
+
+def should_hear(subscription: Subscription, publication: Publication, at: int) -> bool:
+    """Design, section 3: what counts as heard. Formulas and filters have oracles of their own."""
+    if subscription.channel != publication.channel:
+        return False
+    if subscription.node == publication.node and not subscription.echo:
+        return False
+    region, wanted, s = subscription.region, subscription.filter, publication.shape
+    if isinstance(region, Formula):
+        seconds = max(0, at - region.since) / 1e6
+        zone = predicates.zone(predicates.parse(region.text), seconds)
+        if zone is None or not zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+            return False
+    elif not region_now(subscription, at).touches(s):
+        return False
+    if wanted is None:
+        return True
+    seconds = max(0, at - wanted.since) / 1e6
+    return predicates.accepts(predicates.parse(wanted.text), publication.attributes, seconds)
+
+
+@settings(deadline=None, max_examples=150)
+@given(subscriptions(), publications(), TIMES, st.booleans(), st.booleans())
+def test_a_publication_is_wanted_exactly_when_the_design_says(
+    subscription: Subscription, publication: Publication, at: int, same: bool, near: bool
+) -> None:
+    if same:  # else hardly any pair would meet
+        publication = replace(publication, channel=subscription.channel)
+    if near and not isinstance(subscription.region, Formula):
+        place = region_now(subscription, at)
+        publication = replace(publication, shape=point(place.x, place.y, place.z))
+    for moment in (at, publication.t):
+        expected = should_hear(subscription, publication, moment)
+        assert wants(subscription, publication, moment) == expected
+
+
+# Each condition by itself: it alone decides.
+
+HEARD = Publication(1, 5, 10 * SECOND, HERE, "chat", {"weight": 4})
+LISTENER = Subscription(9, 6, Moving(disc(0, 0, 1)), Filter("weight > 3"), "chat")
+
+
+def test_who_is_there_on_the_channel_and_interested_hears() -> None:
+    assert wants(LISTENER, HEARD, HEARD.t)
+
+
+def test_only_the_same_channel_hears() -> None:
+    for channel in ("", "Chat", "chat ", "moves"):
+        assert not wants(replace(LISTENER, channel=channel), HEARD, HEARD.t)
+        assert not wants(LISTENER, replace(HEARD, channel=channel), HEARD.t)
+
+
+def test_a_publisher_hears_itself_only_where_its_subscription_says_echo() -> None:
+    own = replace(LISTENER, node=HEARD.node)
+    assert not wants(own, HEARD, HEARD.t)
+    assert wants(replace(own, echo=True), HEARD, HEARD.t)
+    assert wants(replace(LISTENER, echo=True), HEARD, HEARD.t)
+
+
+def test_who_is_elsewhere_does_not_hear() -> None:
+    assert not wants(LISTENER, replace(HEARD, shape=point(1.5, 0)), HEARD.t)
+    assert wants(LISTENER, replace(HEARD, shape=point(1, 0)), HEARD.t)
+    assert wants(LISTENER, replace(HEARD, shape=disc(3, 0, 2)), HEARD.t)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {"weight": 3}, {"weight": "4"}, {"weight": True}, {"Weight": 4}]
+)
+def test_who_is_not_interested_does_not_hear(attributes: dict[str, Value]) -> None:
+    assert not wants(LISTENER, replace(HEARD, attributes=attributes), HEARD.t)
+    assert wants(replace(LISTENER, filter=None), replace(HEARD, attributes=attributes), HEARD.t)
+
+
+def test_region_and_filter_are_looked_at_at_the_given_moment() -> None:
+    """A broker's own clock is an option (seed 001), so `at` counts and not the publication's t."""
+    walker = replace(
+        LISTENER, region=path(disc(0, 0, 1), [(9.0, 0.0, 0.0)], 1.0).stamped(10 * SECOND)
+    )
+    assert wants(walker, HEARD, 11 * SECOND)
+    assert not wants(walker, HEARD, 11 * SECOND + 1)
+    patient = replace(LISTENER, filter=Filter("weight <= t", since=10 * SECOND))
+    assert not wants(patient, HEARD, 14 * SECOND - 1)
+    assert wants(patient, HEARD, 14 * SECOND)
+
+
+def test_the_region_and_the_filter_each_count_from_their_own_submission() -> None:
+    both = Subscription(1, 2, Formula("x >= t", since=0), Filter("weight >= t", since=10 * SECOND))
+    said = Publication(1, 1, 0, point(12, 0), "", {"weight": 2})
+    assert wants(both, said, 12 * SECOND)
+    assert not wants(both, said, 12 * SECOND + 1)
+    assert not wants(both, replace(said, shape=point(13, 0)), 12 * SECOND + 1)
+    assert not wants(both, replace(said, attributes={"weight": 3}), 12 * SECOND + 1)
+    assert wants(both, replace(said, shape=point(13, 0), attributes={"weight": 3}), 12 * SECOND + 1)
+
+
+@settings(deadline=None, max_examples=50)
+@given(publications())
+def test_who_listens_everywhere_to_everything_hears_all_of_its_channel(
+    publication: Publication,
+) -> None:
+    everything = Subscription(
+        1, publication.node, Moving(EVERYWHERE), None, publication.channel, True
+    )
+    assert wants(everything, publication, publication.t)
+    assert not wants(replace(everything, echo=False), publication, publication.t)
+
+
+# Attributes.
+
+
+def received(fields: list[Any]) -> Publication:
+    """The publication that a stranger's bytes make."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(fields), type=Publication)
+
+
+@pytest.mark.parametrize("name", ["x", "y", "z", "t"])
+@settings(deadline=None, max_examples=15)
+@given(rest=ATTRIBUTES, value=st.integers(0, 9) | st.text(max_size=3) | st.booleans())
+def test_place_and_time_are_no_attributes(name: str, rest: dict[str, Value], value: Value) -> None:
+    assert name in RESERVED
+    sentence = f"{name!r} cannot be an attribute: it is the place or the time"
+    attributes = {**rest, name: value}
+    with pytest.raises(ValueError) as at_home:
+        Publication(1, 1, 0, HERE, "", attributes)
+    assert str(at_home.value) == sentence
+    with pytest.raises(msgspec.ValidationError) as from_afar:
+        received([1, 1, 0, [0, 0.0, 0.0], "", attributes])
+    assert str(from_afar.value) == sentence
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_an_attribute_is_finite(value: float) -> None:
+    sentence = f"attribute 'weight' must be finite, not {value}"
+    with pytest.raises(ValueError) as at_home:
+        Publication(1, 1, 0, HERE, "", {"kind": "apple", "weight": value})
+    assert str(at_home.value) == sentence
+    with pytest.raises(msgspec.ValidationError) as from_afar:
+        received([1, 1, 0, [0, 0.0, 0.0], "", {"weight": value}])
+    assert str(from_afar.value) == sentence
+
+
+@pytest.mark.parametrize("name", ["X", "tt", "x ", "time", "", "weight\n"])
+def test_every_other_name_is_an_attribute(name: str) -> None:
+    publication = Publication(1, 1, 0, HERE, "", {name: 1e308})
+    assert received([1, 1, 0, [0, 0.0, 0.0], "", {name: 1e308}]) == publication
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [-1, 1, 0, [0, 0.0, 0.0]],
+        [2**53, 1, 0, [0, 0.0, 0.0]],
+        [1, 2**53, 0, [0, 0.0, 0.0]],
+        [1, 1, 0.5, [0, 0.0, 0.0]],
+        [1, 1, None, [0, 0.0, 0.0]],
+        [1, 1, 0, [0, nan, 0.0]],
+        [1, 1, 0, [1, 0.0, 0.0, 0.0, inf]],
+        [1, 1, 0],
+        [1, 1, 0, [0, 0.0, 0.0], None],
+        [1, 1, 0, [0, 0.0, 0.0], "", {"weight": None}],
+        [1, 1, 0, [0, 0.0, 0.0], "", {"weight": [1]}],
+        [1, 1, 0, [0, 0.0, 0.0], "", {5: 5}],
+        [1, 1, 0, [0, 0.0, 0.0], "", {}, 5],
+    ],
+)
+def test_a_malformed_publication_is_refused_from_the_wire(fields: list[Any]) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"^[^\n]+$"):
+        received(fields)

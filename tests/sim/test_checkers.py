@@ -1,0 +1,171 @@
+"""Each checker finds what it is for, and is silent otherwise."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearcast.model.publication import Publication
+from nearcast.node import Message, Node, Timer
+from nearcast.sim.checkers import (
+    BrokenError,
+    Checker,
+    InOrderOfPublisher,
+    NotBeforeItWasSaid,
+    Once,
+)
+from nearcast.sim.network import Constant
+from nearcast.sim.simulation import Simulation
+from nearcast.space.shapes import point
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+from nearcast.wire import Codec
+
+
+def said(number: int, node: int = 1, t: int = 0) -> Publication:
+    return Publication(number, node, t, point(0, 0))
+
+
+def test_once_finds_what_is_heard_twice_for_one_subscription() -> None:
+    checker = Once()
+    checker.delivered(10, 5, said(1), 100)
+    with pytest.raises(BrokenError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
+        checker.delivered(20, 5, said(1), 100)
+
+
+def test_once_is_silent_about_other_subscriptions_and_other_publications() -> None:
+    checker = Once()
+    for publication in range(20):
+        for subscription in range(20):
+            checker.delivered(10, subscription % 3, said(publication), subscription)
+
+
+@given(deliveries=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=12))
+def test_once_objects_to_exactly_the_histories_with_a_repetition(
+    deliveries: list[tuple[int, int]],
+) -> None:
+    checker, broken = Once(), False
+    try:
+        for publication, subscription in deliveries:
+            checker.delivered(0, 1, said(publication), subscription)
+    except BrokenError:
+        broken = True
+    assert broken == (len(set(deliveries)) < len(deliveries))
+
+
+def test_order_finds_an_earlier_word_of_the_same_publisher_after_a_later_one() -> None:
+    checker = InOrderOfPublisher()
+    checker.delivered(50, 5, said(2, t=20), 100)
+    with pytest.raises(BrokenError, match="at 60 node 5 heard publication 1 of 1 after a later"):
+        checker.delivered(60, 5, said(1, t=10), 100)
+
+
+def test_order_remembers_the_latest_and_not_only_the_last() -> None:
+    checker = InOrderOfPublisher()
+    for number, t in [(1, 10), (2, 20), (3, 20)]:
+        checker.delivered(50, 5, said(number, t=t), 100)
+    with pytest.raises(BrokenError):
+        checker.delivered(60, 5, said(4, t=19), 100)
+
+
+def test_order_is_silent_across_publishers_and_across_subscriptions() -> None:
+    checker = InOrderOfPublisher()
+    checker.delivered(50, 5, said(2, node=1, t=20), 100)
+    checker.delivered(51, 5, said(3, node=2, t=10), 100)
+    checker.delivered(52, 5, said(1, node=1, t=10), 101)
+    checker.delivered(53, 5, said(4, node=1, t=20), 100)
+
+
+def test_not_before_finds_what_is_heard_before_it_was_said() -> None:
+    checker = NotBeforeItWasSaid()
+    checker.delivered(50, 5, said(1, t=50), 100)
+    checker.delivered(51, 5, said(1, t=50), 101)
+    with pytest.raises(BrokenError, match=r"at 49 node 5 .* made at 50"):
+        checker.delivered(49, 5, said(1, t=50), 100)
+
+
+# In a simulation.
+
+
+class Tell(Timer, frozen=True):
+    number: int
+
+
+Told = tuple[int, Publication, tuple[int, ...]]  # when, what, and for which subscriptions
+
+
+class Teller(Node):
+    """Hands its application what it is given, when it is told to."""
+
+    def __init__(self, told: list[Told]) -> None:
+        super().__init__(5, Random(5))
+        self.told = told
+
+    def on_start(self) -> None:
+        for number, (delay, _, _) in enumerate(self.told):
+            self.out.set_timer(Tell(number), delay)
+
+    def on_timer(self, timer: Timer) -> None:
+        assert isinstance(timer, Tell)
+        _, publication, subscriptions = self.told[timer.number]
+        self.out.deliver(publication, subscriptions, 1)
+
+    def on_message(self, sender: int, message: Message) -> None:
+        raise AssertionError(f"nobody sends anything, yet {sender} sent {message}")
+
+
+class Word(Message, frozen=True, tag=1):
+    pass
+
+
+class Diary(Checker):
+    def __init__(self) -> None:
+        self.pages: list[tuple[object, ...]] = []
+
+    def delivered(self, now: int, node: int, publication: Publication, subscription: int) -> None:
+        self.pages.append((now, node, publication.id, subscription))
+
+    def passed(self, now: int) -> None:
+        self.pages.append((now, "passed"))
+
+
+def run(told: list[Told], *checkers: Checker) -> None:
+    simulation = Simulation(Constant(50), Codec(Word), Recorder(Memory()), checkers)
+    simulation.start(Teller(told))
+    simulation.run(100)
+
+
+def test_a_host_shows_its_checkers_every_delivery_and_the_end_of_every_moment() -> None:
+    diary, second = Diary(), Diary()
+    run([(30, said(2), (9,)), (20, said(1), (7, 8)), (30, said(3), ())], diary)
+    assert diary.pages == [
+        (20, 5, 1, 7),
+        (20, 5, 1, 8),
+        (20, "passed"),
+        (30, 5, 2, 9),
+        (30, "passed"),
+    ]
+    run([(20, said(1), (7,))], Checker(), second)
+    assert second.pages == [(20, 5, 1, 7), (20, "passed")]
+
+
+@pytest.mark.parametrize(
+    ("checker", "told"),
+    [
+        (Once, [(20, said(1), (7,)), (30, said(1), (8, 7))]),
+        (Once, [(20, said(1), (7, 7))]),
+        (InOrderOfPublisher, [(20, said(1, t=9), (7,)), (30, said(2, t=8), (7,))]),
+        (NotBeforeItWasSaid, [(20, said(1, t=21), (7,))]),
+    ],
+)
+def test_a_run_that_breaks_an_invariant_ends_there(
+    checker: type[Checker], told: list[Told]
+) -> None:
+    with pytest.raises(BrokenError):
+        run(told, checker())
+
+
+def test_a_sound_run_pleases_all_checkers() -> None:
+    told = [(10 * k, said(k, t=10 * k), (7, 8)) for k in range(1, 10)]
+    run(told, Once(), InOrderOfPublisher(), NotBeforeItWasSaid())

@@ -1,0 +1,399 @@
+"""Motion: the design's formula to the letter, lines that arrive, paths that hang together."""
+
+from math import dist, inf, nan
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from strategies import SPEEDS, TIMES, movings, shapes
+
+from nearcast.space.motion import FOREVER, SECOND, STILL, Moving, Path, line, path
+from nearcast.space.shapes import (
+    EVERYWHERE,
+    Kind,
+    Shape,
+    Vector,
+    ball,
+    box,
+    cuboid,
+    disc,
+    point,
+)
+
+# Moments before, during and after any motion that the strategies draw.
+MOMENTS = TIMES | st.integers(-5 * SECOND, 50 * SECOND)
+PLACES = st.tuples(*[st.floats(-1e6, 1e6) | st.integers(-9, 9).map(float)] * 3)
+WALKS = st.lists(st.tuples(*[st.integers(-4, 4).map(float)] * 3), min_size=1, max_size=5)
+
+
+def centre(shape: Shape) -> Vector:
+    return shape.x, shape.y, shape.z
+
+
+def by_the_design(moving: Moving, p: int) -> Shape:
+    """centre(p) = c + v · ((min(p, until) − t) / 1e6), half-extents likewise, never below 0."""
+    t = moving.since
+    until = p if moving.duration is None else t + moving.duration
+    seconds = max(0.0, (min(p, until) - t) / 1e6)
+    s, v, g = moving.shape, moving.velocity, moving.growth
+    return Shape(
+        s.kind,
+        s.x + v[0] * seconds,
+        s.y + v[1] * seconds,
+        s.z + v[2] * seconds,
+        max(0.0, s.rx + g[0] * seconds),
+        max(0.0, s.ry + g[1] * seconds),
+        max(0.0, s.rz + g[2] * seconds),
+    )
+
+
+def close(one: Vector, other: Vector, scale: float = 0.0) -> bool:
+    """Equal within 1e-9 of the largest number that took part."""
+    largest = max(1e-300, scale, *map(abs, one), *map(abs, other))
+    return all(abs(a - b) <= 1e-9 * largest for a, b in zip(one, other, strict=True))
+
+
+# The formula.
+
+
+@settings(deadline=None, max_examples=250)
+@given(movings(), MOMENTS)
+def test_a_region_is_where_the_design_says(moving: Moving, p: int) -> None:
+    assert moving.at(p) == by_the_design(moving, p)
+
+
+def test_the_formula_by_hand() -> None:
+    moving = Moving(cuboid(1, 2, 3, 10, 1, 2), (2, -4, 0.5), (-4, 3, 0), 3 * SECOND, 7 * SECOND)
+    assert moving.at(7 * SECOND) == cuboid(1, 2, 3, 10, 1, 2)
+    assert moving.at(7 * SECOND + 1) == cuboid(
+        1 + 2 * 1e-6, 2 - 4 * 1e-6, 3 + 0.5 * 1e-6, 10 - 4 * 1e-6, 1 + 3 * 1e-6, 2
+    )
+    assert moving.at(9 * SECOND) == cuboid(5, -6, 4, 2, 7, 2)
+    assert moving.at(10 * SECOND) == cuboid(7, -10, 4.5, 0, 10, 2)
+    assert moving.at(99 * SECOND) == cuboid(7, -10, 4.5, 0, 10, 2)
+    assert moving.until == 10 * SECOND
+
+
+@settings(deadline=None, max_examples=100)
+@given(movings(), st.integers(0, 50 * SECOND))
+def test_a_region_never_runs_backwards(moving: Moving, before: int) -> None:
+    assert moving.at(moving.since - before) == moving.at(moving.since) == moving.shape
+
+
+@settings(deadline=None, max_examples=100)
+@given(movings(), TIMES, TIMES)
+def test_a_motion_ends_and_the_region_stays(moving: Moving, lasts: int, after: int) -> None:
+    ended = msgspec.structs.replace(moving, duration=lasts)
+    assert ended.until == ended.since + lasts
+    assert ended.at(ended.until + after) == ended.at(ended.until)
+    assert ended.at(ended.until) == msgspec.structs.replace(moving, duration=None).at(ended.until)
+
+
+def test_a_motion_without_duration_never_ends() -> None:
+    moving = Moving(point(0, 0), (1.0, 0.0, 0.0))
+    assert moving.until == FOREVER
+    assert moving.at(10**15) == point(1e9, 0)
+
+
+@settings(deadline=None, max_examples=150)
+@given(movings(), shapes(), MOMENTS)
+def test_a_region_touches_what_its_shape_touches_at_that_moment(
+    moving: Moving, other: Shape, t: int
+) -> None:
+    assert moving.touches(other, t) == moving.at(t).touches(other)
+
+
+def test_a_border_is_crossed_at_the_very_microsecond() -> None:
+    approaching = Moving(disc(0, 0, 1), (1.0, 0.0, 0.0), since=SECOND)
+    assert not approaching.touches(point(3, 0), 3 * SECOND - 1)
+    assert approaching.touches(point(3, 0), 3 * SECOND)
+    assert approaching.touches(point(3, 0), 5 * SECOND)
+    assert not approaching.touches(point(3, 0), 5 * SECOND + 1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(movings())
+def test_only_velocity_or_growth_makes_a_region_move(moving: Moving) -> None:
+    assert moving.moves == (moving.velocity != STILL or moving.growth != STILL)
+    assert not Moving(moving.shape, duration=moving.duration, since=moving.since).moves
+
+
+# Growth.
+
+
+@settings(deadline=None, max_examples=100)
+@given(SPEEDS, st.floats(0, 20), TIMES)
+def test_a_disc_grows_by_its_radius_alone(growth: float, radius: float, t: int) -> None:
+    grown = Moving(ball(1, 2, 3, radius), growth=(growth, 0.0, 0.0)).at(t)
+    assert grown == ball(1, 2, 3, max(0.0, radius + growth * (t / 1e6)))
+
+
+def test_what_shrinks_to_nothing_stays_a_closed_point_and_never_turns_inside_out() -> None:
+    shrinking = Moving(cuboid(0, 0, 0, 2, 4, 8), growth=(-1.0, -1.0, -1.0))
+    assert shrinking.at(2 * SECOND) == cuboid(0, 0, 0, 0, 2, 6)
+    assert shrinking.at(4 * SECOND) == cuboid(0, 0, 0, 0, 0, 4)
+    assert shrinking.at(1000 * SECOND) == cuboid(0, 0, 0, 0, 0, 0)
+    assert shrinking.touches(point(0, 0, 0), 1000 * SECOND)
+    assert not shrinking.touches(point(1, 0, 0), 1000 * SECOND)
+    assert not shrinking.touches(point(-1, 0, 0), 1000 * SECOND)
+
+
+def test_growth_follows_each_axis_of_a_box() -> None:
+    growing = Moving(box(0, 0, 1, 1), growth=(1.0, 2.0, 3.0))
+    assert growing.at(2 * SECOND) == cuboid(0, 0, 0, 3, 5, 6)
+
+
+@pytest.mark.parametrize("growth", [-50.0, 0.0, 50.0])
+def test_what_has_no_bounds_has_none_after_any_growth(growth: float) -> None:
+    moving = Moving(EVERYWHERE, (1.0, -2.0, 3.0), (growth, growth, growth))
+    later = moving.at(1000 * SECOND)
+    assert (later.rx, later.ry, later.rz) == (inf, inf, inf)
+    assert moving.touches(point(-1e300, 1e300, 5), 1000 * SECOND)
+
+
+# Stamping.
+
+
+@settings(deadline=None, max_examples=100)
+@given(movings(), TIMES, MOMENTS)
+def test_stamping_shifts_a_motion_in_time_and_nothing_else(
+    moving: Moving, now: int, after: int
+) -> None:
+    stamped = moving.stamped(now)
+    assert stamped == msgspec.structs.replace(moving, since=now)
+    assert stamped.at(now + after) == moving.at(moving.since + after)
+    assert stamped.stamped(moving.since) == moving
+
+
+@settings(deadline=None, max_examples=60)
+@given(WALKS, st.floats(0.5, 20), TIMES, TIMES, MOMENTS)
+def test_stamping_shifts_every_leg_of_a_path_alike(
+    waypoints: list[Vector], speed: float, once: int, now: int, after: int
+) -> None:
+    walk = path(disc(0, 0, 1), waypoints, speed)
+    stamped = walk.stamped(once).stamped(now)
+    assert stamped.since == now
+    assert [leg.since - now for leg in stamped.legs] == [leg.since for leg in walk.legs]
+    assert [leg.stamped(0) for leg in stamped.legs] == [leg.stamped(0) for leg in walk.legs]
+    assert stamped.at(now + after) == walk.at(after)
+
+
+# Lines.
+
+
+@settings(deadline=None, max_examples=150)
+@given(PLACES, PLACES, st.floats(0.01, 1e4), st.integers(0, 1000))
+def test_a_line_runs_straight_at_its_speed_arrives_and_stops(
+    start: Vector, to: Vector, speed: float, thousandths: int
+) -> None:
+    distance = dist(start, to)
+    assume(distance >= speed * 1e-6)  # time is counted in whole microseconds
+    moving = line(Shape(Kind.BOX, *start, 1.0, 2.0, 3.0), to, speed)
+    assert moving.since == 0
+    assert moving.duration is not None
+    assert abs(moving.duration - distance / speed * 1e6) <= 0.5 + 1e-9 * moving.duration
+    scale = max(map(abs, (*start, *to)))
+    assert close(centre(moving.at(moving.duration)), to, scale)
+    assert moving.at(moving.duration + 7 * SECOND) == moving.at(moving.duration)
+    assert centre(moving.at(0)) == start
+    t = moving.duration * thousandths // 1000
+    between = [a + (b - a) * (t / moving.duration) for a, b in zip(start, to, strict=True)]
+    assert close(centre(moving.at(t)), (between[0], between[1], between[2]), scale)
+    assert moving.growth == STILL
+    assert moving.shape == Shape(Kind.BOX, *start, 1.0, 2.0, 3.0)
+
+
+def test_a_line_by_hand() -> None:
+    moving = line(disc(0, 0, 2), (30.0, 40.0, 0.0), 10.0)
+    assert moving.duration == 5 * SECOND
+    assert moving.velocity == (6.0, 8.0, 0.0)
+    assert moving.at(5 * SECOND) == disc(30, 40, 2)
+
+
+@settings(deadline=None, max_examples=50)
+@given(PLACES, st.floats(0.01, 1e4))
+def test_a_line_to_where_one_stands_is_no_motion(place: Vector, speed: float) -> None:
+    still = line(Shape(Kind.DISC, *place, 1.0), place, speed)
+    assert not still.moves
+    assert still.duration == 0
+    assert still.at(99 * SECOND) == Shape(Kind.DISC, *place, 1.0)
+
+
+# Paths.
+
+
+def walked(start: Vector, waypoints: list[Vector], speed: float, t: int) -> Vector:
+    """Where a walker is that counts whole microseconds per leg; the oracle knows no velocities."""
+    for goal in waypoints:
+        takes = round(dist(start, goal) / speed * 1e6)
+        if t < takes:
+            part = max(0, t) / takes
+            x, y, z = (a + (b - a) * part for a, b in zip(start, goal, strict=True))
+            return x, y, z
+        t -= takes
+        start = goal
+    return start
+
+
+@settings(deadline=None, max_examples=150)
+@given(WALKS, st.floats(0.5, 20), MOMENTS)
+def test_a_path_goes_through_its_waypoints_and_stops_at_the_last(
+    waypoints: list[Vector], speed: float, t: int
+) -> None:
+    walk = path(ball(1, 1, 1, 2.0), waypoints, speed)
+    assert close(centre(walk.at(t)), walked((1.0, 1.0, 1.0), waypoints, speed, t), 4)
+    assert walk.at(t).rx == 2.0
+    end = walk.legs[-1].until
+    assert close(centre(walk.at(end)), waypoints[-1], 4)
+    assert walk.at(end + 99 * SECOND) == walk.at(end)
+
+
+@settings(deadline=None, max_examples=100)
+@given(WALKS, st.floats(0.5, 20))
+def test_each_leg_of_a_path_begins_when_and_where_the_one_before_arrives(
+    waypoints: list[Vector], speed: float
+) -> None:
+    walk = path(disc(0, 0, 1), waypoints, speed)
+    assert len(walk.legs) == len(waypoints)
+    assert walk.since == walk.legs[0].since == 0
+    for leg, later, goal in zip(walk.legs, walk.legs[1:], waypoints, strict=False):
+        assert later.since == leg.until
+        assert centre(later.shape) == goal
+        assert close(centre(leg.at(leg.until)), centre(walk.at(later.since)), 4)
+        # Within one microsecond nobody gets further than the speed allows.
+        before = walk.at(later.since - 1)
+        assert dist(centre(before), centre(walk.at(later.since))) <= speed * 2e-6 + 1e-8
+
+
+@settings(deadline=None, max_examples=100)
+@given(WALKS, shapes(), st.floats(0.5, 20), MOMENTS)
+def test_a_path_touches_what_its_shape_touches_at_that_moment(
+    waypoints: list[Vector], other: Shape, speed: float, t: int
+) -> None:
+    walk = path(box(0, 0, 3, 1), waypoints, speed)
+    assert walk.touches(other, t) == walk.at(t).touches(other)
+
+
+def test_a_path_of_one_waypoint_is_a_line() -> None:
+    walk = path(disc(0, 0, 1), [(3.0, 4.0, 0.0)], 5.0)
+    assert walk.legs == (line(disc(0, 0, 1), (3.0, 4.0, 0.0), 5.0),)
+
+
+def test_a_path_may_stand_still_on_its_way() -> None:
+    stops = [(0.0, 0.0, 0.0), (3.0, 0.0, 0.0), (3.0, 0.0, 0.0), (3.0, 0.0, 0.0), (3.0, 4.0, 0.0)]
+    walk = path(point(0, 0), stops, 1.0).stamped(SECOND)
+    assert [leg.duration for leg in walk.legs] == [0, 3 * SECOND, 0, 0, 4 * SECOND]
+    places = [centre(walk.at(t * SECOND)) for t in (0, 1, 2, 4, 5, 8, 9)]
+    assert places == [
+        (0, 0, 0), (0, 0, 0), (1, 0, 0), (3, 0, 0), (3, 1, 0), (3, 4, 0), (3, 4, 0),
+    ]  # fmt: skip
+
+
+def test_between_two_legs_with_a_pause_the_region_waits_where_the_first_arrived() -> None:
+    go = Moving(point(0, 0), (1.0, 0.0, 0.0), duration=2 * SECOND, since=SECOND)
+    back = Moving(point(2, 0), (-1.0, 0.0, 0.0), duration=SECOND, since=10 * SECOND)
+    walk = Path((go, back))
+    assert [centre(walk.at(t * SECOND))[0] for t in (0, 1, 2, 3, 9, 10, 11, 12)] == [
+        0, 0, 1, 2, 2, 2, 1, 1,
+    ]  # fmt: skip
+
+
+# What is no motion.
+
+SPOT = point(0.0, 0.0)
+
+
+def received(region: list[Any]) -> Moving | Path:
+    """The region that a stranger's bytes make."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(region), type=Moving | Path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ((SPOT, (nan, 0.0, 0.0)), "velocity and growth must be finite, not nan"),
+        ((SPOT, (0.0, inf, 0.0)), "velocity and growth must be finite, not inf"),
+        (
+            (box(0, 0, 1, 1), STILL, (0.0, 0.0, -inf)),
+            "velocity and growth must be finite, not -inf",
+        ),
+        ((SPOT, STILL, STILL, -1), "a motion cannot last -1 microseconds"),
+        (
+            (SPOT, STILL, (1.0, 0.0, 0.0)),
+            "a point does not grow, and a disc grows by its first number alone",
+        ),
+        (
+            (disc(0, 0, 1), STILL, (1.0, 1.0, 0.0)),
+            "a point does not grow, and a disc grows by its first number alone",
+        ),
+        (
+            (disc(0, 0, 1), STILL, (0.0, 0.0, -1.0)),
+            "a point does not grow, and a disc grows by its first number alone",
+        ),
+    ],
+)
+def test_a_nonsensical_motion_is_refused_with_one_sentence_at_home_and_from_the_wire(
+    fields: tuple[Any, ...], sentence: str
+) -> None:
+    with pytest.raises(ValueError) as at_home:
+        Moving(*fields)
+    assert str(at_home.value) == sentence
+    for region in ([1, *fields], [2, [[1, *fields]]]):
+        with pytest.raises(msgspec.ValidationError) as from_afar:
+            received(region)
+        assert str(from_afar.value).startswith(sentence)
+        assert "\n" not in str(from_afar.value)
+
+
+@pytest.mark.parametrize(
+    "region",
+    [
+        [1, [0, nan, 0.0]],
+        [1, [1, 0.0, 0.0, 0.0, -1.0]],
+        [1, [0, 0.0, 0.0], [1.0, 2.0]],
+        [1, [0, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0]],
+        [1, [0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], 1.5],
+        [1, [0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], None, None],
+        [1],
+        [2],
+        [4, "x > 3"],
+    ],
+)
+def test_a_malformed_region_is_refused_from_the_wire(region: list[Any]) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"^[^\n]+$"):
+        received(region)
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, -inf, nan])
+def test_nobody_goes_anywhere_without_a_speed(speed: float) -> None:
+    with pytest.raises(ValueError, match=r"^a speed must be above 0, not \S+$"):
+        line(SPOT, (1.0, 0.0, 0.0), speed)
+    with pytest.raises(ValueError, match=r"^a speed must be above 0, not \S+$"):
+        path(SPOT, [(1.0, 0.0, 0.0)], speed)
+
+
+def test_a_path_needs_a_leg() -> None:
+    with pytest.raises(ValueError, match=r"^a path needs at least one leg$"):
+        path(SPOT, [], 1.0)
+    with pytest.raises(msgspec.ValidationError, match=r"^a path needs at least one leg$"):
+        received([2, []])
+
+
+@pytest.mark.parametrize("duration", [None, 11])
+def test_a_leg_that_begins_before_the_one_before_has_arrived_is_refused(
+    duration: int | None,
+) -> None:
+    legs = (Moving(SPOT, duration=duration, since=5), Moving(SPOT, duration=1, since=15))
+    sentence = r"^a leg of a path begins before the leg before it has arrived$"
+    with pytest.raises(ValueError, match=sentence):
+        Path(legs)
+    with pytest.raises(msgspec.ValidationError, match=sentence):
+        received([2, list(legs)])
+
+
+def test_a_leg_may_begin_at_the_microsecond_in_which_the_one_before_arrives() -> None:
+    legs = (Moving(SPOT, duration=10, since=5), Moving(SPOT, duration=1, since=15))
+    assert Path(legs).legs == legs
+    assert received([2, [[1, *msgspec.structs.astuple(leg)] for leg in legs]]) == Path(legs)

@@ -1,0 +1,295 @@
+"""Nodes: what is spoken comes out in order, once; time runs forward; a batch means each in turn."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from strategies import publications, regions, shapes, subscriptions
+
+from nearcast.matching import MATCHERS
+from nearcast.model.commands import Command, Leave, Publish
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription
+from nearcast.node import (
+    ClearTimer,
+    Deliver,
+    Effect,
+    Message,
+    Node,
+    Note,
+    Outbox,
+    Send,
+    SendMany,
+    SetTimer,
+    Stop,
+    Timer,
+)
+from nearcast.protocols.client_server import (
+    Bye,
+    Cancel,
+    Interest,
+    Moved,
+    Notify,
+    Post,
+    Server,
+)
+from nearcast.space.motion import Moving
+from nearcast.space.shapes import disc, point
+
+
+class Word(Message, frozen=True, tag=1):
+    number: int
+
+
+class Tick(Timer, frozen=True):
+    number: int
+
+
+SAID = Publication(1, 2, 3, point(0, 0))
+
+# Each verb beside the effect that it must become.
+SPEECHES: st.SearchStrategy[tuple[str, tuple[Any, ...], Effect]] = st.integers(0, 9).flatmap(
+    lambda n: st.sampled_from(
+        [
+            ("send", (n, Word(n)), Send(n, Word(n))),
+            ("send_many", ([n, n + 1], Word(n)), SendMany([n, n + 1], Word(n))),
+            ("set_timer", (Tick(n), n), SetTimer(Tick(n), n)),
+            ("clear_timer", (Tick(n),), ClearTimer(Tick(n))),
+            ("deliver", (SAID, [n], 2), Deliver(SAID, [n], 2)),
+            ("note", ("joined", n, 0.5), Note("joined", n, 0.5)),
+            ("note", ("joined",), Note("joined", None, None)),
+            ("stop", (), Stop()),
+        ]
+    )
+)
+SPEECH = st.lists(SPEECHES, max_size=6)
+Spoken = list[tuple[str, tuple[Any, ...], Effect]]
+
+
+class Speaker(Node):
+    """Says what it is told to, and remembers who asked."""
+
+    def __init__(self) -> None:
+        super().__init__(5, Random(1))
+        self.speech: Spoken = []
+        self.asked: list[object] = []
+
+    def _speak(self, *asked: object) -> None:
+        self.asked.append((self.now, *asked))
+        for verb, arguments, _ in self.speech:
+            getattr(self.out, verb)(*arguments)
+
+    def on_start(self) -> None:
+        self._speak("start")
+
+    def on_message(self, sender: int, message: Message) -> None:
+        self._speak("message", sender, message)
+
+    def on_timer(self, timer: Timer) -> None:
+        self._speak("timer", timer)
+
+    def on_command(self, command: Command) -> None:
+        self._speak("command", command)
+
+
+DOORS: list[tuple[Callable[[Node, int], list[Effect]], tuple[object, ...]]] = [
+    (lambda node, now: node.start(now), ("start",)),
+    (lambda node, now: node.receive(now, 8, Word(1)), ("message", 8, Word(1))),
+    (lambda node, now: node.receive_many(now, [(8, Word(1))]), ("message", 8, Word(1))),
+    (lambda node, now: node.wake(now, Tick(3)), ("timer", Tick(3))),
+    (lambda node, now: node.obey(now, Leave()), ("command", Leave())),
+]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.sampled_from(DOORS), SPEECH, st.integers(0, 3)), max_size=6))
+def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_else(
+    calls: list[tuple[Any, Spoken, int]],
+) -> None:
+    node, now = Speaker(), 0
+    kept: list[tuple[list[Effect], list[Effect]]] = []
+    for (door, asked), speech, pause in calls:
+        now += pause
+        node.speech = speech
+        effects = door(node, now)
+        spoken = [effect for _, _, effect in speech]
+        assert effects == spoken
+        assert node.asked[-1] == (now, *asked)
+        if effects:
+            kept.append((effects, spoken))
+    assert len(node.asked) == len(calls)
+    for effects, spoken in kept:
+        assert effects == spoken, "what a door has handed over does not change later"
+
+
+@settings(deadline=None, max_examples=50)
+@given(SPEECH, SPEECH)
+def test_draining_empties_the_outbox(first: Spoken, second: Spoken) -> None:
+    out = Outbox()
+    for speech in (first, second):
+        for verb, arguments, _ in speech:
+            getattr(out, verb)(*arguments)
+        assert out.drain() == [effect for _, _, effect in speech]
+        assert out.drain() == []
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.builds(Word, st.integers(0, 9))), max_size=6), SPEECH
+)
+def test_many_messages_at_once_mean_each_in_turn(
+    arrivals: list[tuple[int, Message]], speech: Spoken
+) -> None:
+    together, apart = Speaker(), Speaker()
+    together.speech = apart.speech = speech
+    at_once = list(together.receive_many(7, arrivals))
+    assert at_once == [
+        effect for sender, message in arrivals for effect in apart.receive(7, sender, message)
+    ]
+    assert together.asked == apart.asked
+
+
+# Time.
+
+
+@pytest.mark.parametrize(("door", "asked"), DOORS)
+def test_time_cannot_run_back_through_any_door(
+    door: Callable[[Node, int], list[Effect]], asked: tuple[object, ...]
+) -> None:
+    node = Speaker()
+    node.start(10)
+    with pytest.raises(AssertionError, match=r"^node 5: time ran back from 10 to 9$"):
+        door(node, 9)
+    assert node.now == 10
+    assert node.asked == [(10, "start")], "nobody is asked at a time that cannot be"
+    assert door(node, 10) == []
+    assert node.asked[-1] == (10, *asked), "the same moment may come again"
+
+
+def test_a_node_is_born_at_0_and_knows_its_name_its_chance_and_nobody() -> None:
+    node = Speaker()
+    assert (node.id, node.now) == (5, 0)
+    assert node.rng.random() == Random(1).random()
+    assert node.ready
+    assert list(node.known(0)) == []
+    with pytest.raises(AssertionError):
+        node.start(-1)
+
+
+# Values.
+
+
+def test_a_node_without_an_answer_to_messages_is_none() -> None:
+    deaf: Any = type("Deaf", (Node,), {})
+    with pytest.raises(TypeError, match="on_message"):
+        deaf(1, Random(1))
+
+
+def test_the_other_hooks_may_stay_silent() -> None:
+    class Quiet(Node):
+        def on_message(self, sender: int, message: Message) -> None:
+            """Nothing to say."""
+
+    quiet = Quiet(1, Random(1))
+    assert quiet.start(0) == quiet.wake(1, Tick(1)) == quiet.receive(2, 3, Word(1)) == []
+    assert quiet.obey(3, Publish(1, point(0, 0))) == quiet.receive_many(4, [(3, Word(1))]) == []
+
+
+def test_equal_timers_are_the_same_timer() -> None:
+    class Tock(Timer, frozen=True):
+        number: int
+
+    assert Tick(1) == Tick(1)
+    assert hash(Tick(1)) == hash(Tick(1))
+    assert Tick(1) != Tick(2)
+    assert Tick(1) != Tock(1)
+    assert len({Tick(1), Tick(1), Tick(2), Tock(1)}) == 3
+
+
+def test_a_message_carries_nothing_and_is_not_lost_unless_it_says_so() -> None:
+    assert Word(1).carries() is None
+    assert not Word.lossy
+
+
+# The batched door of a server: the same effects, whatever the batches and whoever matches.
+
+SENDERS = st.integers(0, 3)
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> tuple[int, Message]:
+    """A client's message, mostly about what is its own."""
+    sender = draw(SENDERS)
+    subscription_id = draw(st.integers(0, 4))
+    kind = draw(st.integers(0, 9))
+    if kind < 3:
+        wanted = replace(draw(subscriptions(2)), id=subscription_id, channel="")
+        return sender, Interest(wanted if kind == 0 else replace(wanted, node=sender))
+    if kind == 3:
+        return sender, Moved(subscription_id, draw(regions(2)))
+    if kind == 4:
+        return sender, Cancel(subscription_id)
+    if kind == 5:
+        return sender, draw(st.sampled_from([Bye(), Notify(SAID, (1,))]))
+    wide = shapes(2) | st.builds(disc, st.just(0.0), st.just(0.0), st.floats(5, 50))
+    said = replace(draw(publications(2)), node=sender, channel="", shape=draw(wide))
+    return sender, Post(said)
+
+
+HISTORIES = st.lists(st.lists(arrivals(), max_size=6), max_size=6)
+History = Sequence[Sequence[tuple[int, Message]]]
+
+
+def server(matcher: str) -> Server:
+    return Server(99, Random(1), MATCHERS[matcher]())
+
+
+def one_by_one(node: Node, history: History) -> list[Effect]:
+    return [
+        effect
+        for now, batch in enumerate(history)
+        for sender, message in batch
+        for effect in node.receive(now, sender, message)
+    ]
+
+
+def at_once(node: Node, history: History) -> list[Effect]:
+    return [effect for now, batch in enumerate(history) for effect in node.receive_many(now, batch)]
+
+
+@pytest.mark.parametrize("matcher", MATCHERS)
+@settings(deadline=None, max_examples=40)
+@given(history=HISTORIES)
+def test_a_server_answers_a_batch_as_it_answers_each_in_turn(
+    matcher: str, history: History
+) -> None:
+    expected = one_by_one(server("scan"), history)
+    assert at_once(server(matcher), history) == expected
+    assert one_by_one(server(matcher), history) == expected
+    assert at_once(server(matcher), [[arrival for batch in history for arrival in batch]]) == (
+        expected
+    )
+
+
+@pytest.mark.parametrize("matcher", MATCHERS)
+def test_a_change_between_two_posts_of_a_batch_counts_for_the_second_alone(matcher: str) -> None:
+    wanted = Interest(Subscription(1, 2, Moving(disc(0, 0, 1))))
+    batch: list[tuple[int, Message]] = [
+        (3, Post(replace(SAID, id=10, node=3))),
+        (2, wanted),
+        (3, Post(replace(SAID, id=11, node=3))),
+        (3, Post(replace(SAID, id=12, node=3))),
+        (2, Cancel(1)),
+        (3, Post(replace(SAID, id=13, node=3))),
+        (2, wanted),
+        (3, Post(replace(SAID, id=14, node=3))),
+        (2, Bye()),
+        (3, Post(replace(SAID, id=15, node=3))),
+    ]
+    assert server(matcher).receive_many(0, batch) == [
+        Send(2, Notify(replace(SAID, id=heard, node=3), (1,))) for heard in (11, 12, 14)
+    ]
