@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from strategies import publications, regions, shapes, subscriptions
 
 from nearcast.matching import MATCHERS
 from nearcast.model.commands import Command, Leave, Publish
@@ -39,6 +38,7 @@ from nearcast.protocols.client_server import (
 )
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
+from strategies import publications, regions, shapes, subscriptions
 
 
 class Word(Message, frozen=True, tag=1):
@@ -56,7 +56,7 @@ SPEECHES: st.SearchStrategy[tuple[str, tuple[Any, ...], Effect]] = st.integers(0
     lambda n: st.sampled_from(
         [
             ("send", (n, Word(n)), Send(n, Word(n))),
-            ("send_many", ([n, n + 1], Word(n)), SendMany([n, n + 1], Word(n))),
+            ("send_many", ((n, n + 1), Word(n)), SendMany((n, n + 1), Word(n))),
             ("set_timer", (Tick(n), n), SetTimer(Tick(n), n)),
             ("clear_timer", (Tick(n),), ClearTimer(Tick(n))),
             ("deliver", (SAID, [n], 2), Deliver(SAID, [n], 2)),
@@ -105,28 +105,30 @@ DOORS: list[tuple[Callable[[Node, int], list[Effect]], tuple[object, ...]]] = [
 ]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from(DOORS), SPEECH, st.integers(0, 3)), max_size=6))
 def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_else(
     calls: list[tuple[Any, Spoken, int]],
 ) -> None:
     node, now = Speaker(), 0
     kept: list[tuple[list[Effect], list[Effect]]] = []
-    for (door, asked), speech, pause in calls:
+    for turn, ((door, asked), speech, pause) in enumerate(calls, 1):
         now += pause
         node.speech = speech
         effects = door(node, now)
         spoken = [effect for _, _, effect in speech]
         assert effects == spoken
         assert node.asked[-1] == (now, *asked)
+        assert len(node.asked) == turn
         if effects:
             kept.append((effects, spoken))
-    assert len(node.asked) == len(calls)
+        if Stop() in effects:  # a host knocks no more
+            break
     for effects, spoken in kept:
         assert effects == spoken, "what a door has handed over does not change later"
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=40)
 @given(SPEECH, SPEECH)
 def test_draining_empties_the_outbox(first: Spoken, second: Spoken) -> None:
     out = Outbox()
@@ -137,7 +139,7 @@ def test_draining_empties_the_outbox(first: Spoken, second: Spoken) -> None:
         assert out.drain() == []
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.builds(Word, st.integers(0, 9))), max_size=6), SPEECH
 )
@@ -146,10 +148,11 @@ def test_many_messages_at_once_mean_each_in_turn(
 ) -> None:
     together, apart = Speaker(), Speaker()
     together.speech = apart.speech = speech
-    at_once = list(together.receive_many(7, arrivals))
-    assert at_once == [
-        effect for sender, message in arrivals for effect in apart.receive(7, sender, message)
-    ]
+    one_by_one: list[Effect] = []
+    for sender, message in arrivals:
+        if Stop() not in one_by_one:  # a host forgets a node that has stopped
+            one_by_one.extend(apart.receive(7, sender, message))
+    assert together.receive_many(7, arrivals) == one_by_one
     assert together.asked == apart.asked
 
 
@@ -203,11 +206,10 @@ def test_equal_timers_are_the_same_timer() -> None:
     class Tock(Timer, frozen=True):
         number: int
 
-    assert Tick(1) == Tick(1)
-    assert hash(Tick(1)) == hash(Tick(1))
-    assert Tick(1) != Tick(2)
-    assert Tick(1) != Tock(1)
-    assert len({Tick(1), Tick(1), Tick(2), Tock(1)}) == 3
+    timers: set[Timer] = {Tick(1), Tick(1), Tick(2), Tock(1), Tock(1)}
+    assert len(timers) == 3
+    assert Tick(1) in timers
+    assert Tock(2) not in timers
 
 
 def test_a_message_carries_nothing_and_is_not_lost_unless_it_says_so() -> None:
@@ -217,13 +219,11 @@ def test_a_message_carries_nothing_and_is_not_lost_unless_it_says_so() -> None:
 
 # The batched door of a server: the same effects, whatever the batches and whoever matches.
 
-SENDERS = st.integers(0, 3)
-
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[int, Message]:
     """A client's message, mostly about what is its own."""
-    sender = draw(SENDERS)
+    sender = draw(st.integers(0, 3))
     subscription_id = draw(st.integers(0, 4))
     kind = draw(st.integers(0, 9))
     if kind < 3:
@@ -240,7 +240,7 @@ def arrivals(draw: st.DrawFn) -> tuple[int, Message]:
     return sender, Post(said)
 
 
-HISTORIES = st.lists(st.lists(arrivals(), max_size=6), max_size=6)
+HISTORIES = st.lists(st.lists(arrivals(), min_size=2, max_size=6), min_size=2, max_size=5)
 History = Sequence[Sequence[tuple[int, Message]]]
 
 
@@ -262,7 +262,7 @@ def at_once(node: Node, history: History) -> list[Effect]:
 
 
 @pytest.mark.parametrize("matcher", MATCHERS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=16)
 @given(history=HISTORIES)
 def test_a_server_answers_a_batch_as_it_answers_each_in_turn(
     matcher: str, history: History
@@ -277,19 +277,20 @@ def test_a_server_answers_a_batch_as_it_answers_each_in_turn(
 
 @pytest.mark.parametrize("matcher", MATCHERS)
 def test_a_change_between_two_posts_of_a_batch_counts_for_the_second_alone(matcher: str) -> None:
-    wanted = Interest(Subscription(1, 2, Moving(disc(0, 0, 1))))
+    first, second = (Subscription(k, 2, Moving(disc(0, 0, 1))) for k in (1, 2))
     batch: list[tuple[int, Message]] = [
         (3, Post(replace(SAID, id=10, node=3))),
-        (2, wanted),
+        (2, Interest(first)),
         (3, Post(replace(SAID, id=11, node=3))),
         (3, Post(replace(SAID, id=12, node=3))),
         (2, Cancel(1)),
         (3, Post(replace(SAID, id=13, node=3))),
-        (2, wanted),
+        (2, Interest(second)),
         (3, Post(replace(SAID, id=14, node=3))),
         (2, Bye()),
         (3, Post(replace(SAID, id=15, node=3))),
     ]
     assert server(matcher).receive_many(0, batch) == [
-        Send(2, Notify(replace(SAID, id=heard, node=3), (1,))) for heard in (11, 12, 14)
+        Send(2, Notify(replace(SAID, id=heard, node=3), (by,)))
+        for heard, by in ((11, 1), (12, 1), (14, 2))
     ]

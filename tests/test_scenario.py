@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nearcast.scenario import RECORDS, SCHEMA, Scenario, from_json, stream, to_json
+from nearcast.scenario import RECORDS, SCHEMA, Scenario, Setting, from_json, stream, to_json
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=12)
 SETTINGS = st.dictionaries(
@@ -44,7 +44,7 @@ def test_every_field_is_looked_at() -> None:
 # The value and its name.
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(SCENARIOS)
 def test_a_scenario_survives_json_and_keeps_its_name(scenario: Scenario) -> None:
     text = to_json(scenario)
@@ -57,7 +57,7 @@ def test_a_scenario_survives_json_and_keeps_its_name(scenario: Scenario) -> None
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(scenario=SCENARIOS, drawn=st.data())
 def test_any_other_value_of_any_field_is_another_run(
     field: str, scenario: Scenario, drawn: st.DataObject
@@ -75,7 +75,7 @@ def test_settings_that_look_alike_are_different_runs(one: Any, other: Any) -> No
     assert len(runs) == 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(SCENARIOS, st.randoms(use_true_random=False))
 def test_the_order_of_keys_means_nothing(scenario: Scenario, rng: Any) -> None:
     fields = msgspec.to_builtins(scenario)
@@ -101,8 +101,8 @@ print(stream(7, "node", 12).random(), stream(7, "faults").getrandbits(64))
 
 def test_names_and_streams_are_the_same_in_every_process() -> None:
     """Python salts its own hashes anew for each process; ours must not show it."""
-    settings = {"relays": True, "dims": 3, "matcher": "grid", "loss": 0.02}
-    here = Scenario(protocol="p", workload="wörk", nodes=7, seconds=1.5, settings=settings).run
+    choices: dict[str, Setting] = {"relays": True, "dims": 3, "matcher": "grid", "loss": 0.02}
+    here = Scenario(protocol="p", workload="wörk", nodes=7, seconds=1.5, settings=choices).run
     draws = f"{stream(7, 'node', 12).random()} {stream(7, 'faults').getrandbits(64)}"
     for salt in ("1", "2"):
         said = subprocess.run(
@@ -185,7 +185,7 @@ def test_what_is_no_scenario_is_refused_with_one_line(text: bytes) -> None:
 # Random streams.
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(st.integers(), st.lists(NAMES | st.integers(0, 9), max_size=3), st.integers(0, 50))
 def test_a_stream_is_its_name_and_nothing_else(
     seed: int, purpose: list[str | int], drawn_before: int

@@ -83,16 +83,17 @@ Effect: TypeAlias = Send | SendMany | SetTimer | ClearTimer | Deliver | Note | S
 class Outbox:
     """The verbs that a protocol may use; effects come out in the order they were spoken."""
 
-    __slots__ = ("_effects",)
+    __slots__ = ("_effects", "stopped")
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
+        self.stopped = False  # whoever has said stop hears nothing more
 
     def send(self, to: NodeId, message: Message) -> None:
         self._effects.append(Send(to, message))
 
     def send_many(self, to: Sequence[NodeId], message: Message) -> None:
-        self._effects.append(SendMany(to, message))
+        self._effects.append(SendMany(tuple(to), message))  # the list may go on to change
 
     def set_timer(self, timer: Timer, delay: Time) -> None:
         self._effects.append(SetTimer(timer, delay))
@@ -109,6 +110,7 @@ class Outbox:
         self._effects.append(Note(fact, about, value))
 
     def stop(self) -> None:
+        self.stopped = True
         self._effects.append(Stop())
 
     def drain(self) -> list[Effect]:
@@ -182,7 +184,8 @@ class Node(ABC):
     def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
         """For nodes that answer many at once faster; the effects must be the same."""
         for sender, message in arrivals:
-            self.on_message(sender, message)
+            if not self.out.stopped:
+                self.on_message(sender, message)
 
     def on_timer(self, timer: Timer) -> None:  # noqa: B027
         """A timer that this node has set is due."""

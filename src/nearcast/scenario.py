@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 Setting: TypeAlias = bool | int | float | str
 SCHEMA = 1
@@ -29,6 +30,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
+        force_setattr(self, "seconds", float(self.seconds))  # 2 and 2.0 are one scenario
         if not 1 <= self.nodes <= 2_000_000:
             raise ValueError(f"nodes must be between 1 and 2,000,000, not {self.nodes}")
         if not 0 < self.seconds <= 1e7:

@@ -109,6 +109,20 @@ def test_a_tall_tree_is_legal_while_it_grows_and_until_nothing_is_left(split: st
     assert engine.tree.root.box == NOWHERE
 
 
+def test_an_overfull_root_falls_apart_by_the_split_asked_for() -> None:
+    rng = Random(5)  # a crowd that each split parts in its own way
+    crowd = [box(rng.uniform(0, 9), rng.uniform(0, 9), 1, rng.uniform(0, 5)) for _ in range(9)]
+    groups = {}
+    for split, decide in SPLITS.items():
+        engine = RTree(2, 8, split)
+        for i, shape in enumerate(crowd):
+            engine.put(Subscription(i, i, Moving(shape)))
+        leaves = engine.tree.root.children
+        groups[split] = tuple([entry.subscription for entry in leaf.children] for leaf in leaves)
+        assert groups[split] == decide([bounds(shape) for shape in crowd], 2)
+    assert groups["linear"] != groups["quadratic"] != groups["rstar"] != groups["linear"]
+
+
 @pytest.mark.parametrize(("least", "most"), [(1, 8), (0, 8), (5, 8), (3, 5)])
 def test_nodes_that_cannot_be_split_in_two_legal_ones_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match="at least"):
@@ -152,6 +166,12 @@ def test_boxes_overlap_where_the_square_of_the_distance_underflows() -> None:
     assert overlaps(bounds(one), bounds(other))
 
 
+def test_boxes_overlap_where_distance_and_extents_overflow_together() -> None:
+    one, other = box(1.7e308, 0, 0.9e308, 1), box(-1.7e308, 0, 0.9e308, 1)
+    assert one.touches(other)
+    assert overlaps(bounds(one), bounds(other))
+
+
 @settings(deadline=None, max_examples=200)
 @given(region=st.one_of(movings(3), PATHS), moments=st.lists(TIMES, min_size=3, max_size=3))
 def test_a_swept_box_contains_the_region_at_every_moment_of_the_slice(
@@ -186,6 +206,13 @@ def test_a_typical_region_travels_its_own_width_in_a_slice() -> None:
     assert calm([walker(1.0, 4.0), walker(10.0, 4.0), walker(100.0, 4.0)], 0) == 5.0
     assert calm([walker(1e-9, 4.0)], 0) == rtree.SHORTEST
     assert calm([walker(1e300, 1e-300)], 0) == rtree.LONGEST
+    assert calm([Moving(point(0, 0), (4.0, 0.0, 0.0))], 0) == rtree.USUAL
+
+
+def test_what_has_arrived_does_not_shorten_a_slice() -> None:
+    arrived = Moving(disc(0, 0, 1), (4.0, 0.0, 0.0), duration=SECOND)
+    assert calm([arrived], SECOND - 1) == 0.5
+    assert calm([arrived], SECOND) == rtree.LONGEST
 
 
 def test_only_what_moved_since_the_last_slice_is_inserted_anew(

@@ -4,16 +4,16 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import ATTRIBUTES, CHANNELS, FILTERS, TIMES, regions, shapes
 
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import Shape, box, disc, point
+from strategies import ATTRIBUTES, CHANNELS, FILTERS, TIMES, regions, shapes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     regions(),
     st.none() | st.builds(Filter, st.sampled_from(FILTERS), TIMES),
@@ -31,7 +31,7 @@ def test_a_subscription_begins_when_its_node_accepts_the_command(
     assert stamped.filter == (None if wanted is None else Filter(wanted.text, now))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(shapes(), CHANNELS, ATTRIBUTES, st.binary(max_size=20), TIMES)
 def test_a_publication_is_made_when_its_node_accepts_the_command(
     shape: Shape, channel: str, attributes: dict[str, Value], payload: bytes, now: int
@@ -85,7 +85,7 @@ def hears(subscribe: Subscribe, submitted: int, made: int) -> bool:
     return wants(subscription, pick_up, pick_up.t)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     TIMES,
     st.integers(0, 8 * SECOND)

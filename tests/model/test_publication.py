@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from strategies import ATTRIBUTES, TIMES, publications, subscriptions
 
 from nearcast.model import predicates
 from nearcast.model.publication import RESERVED, Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import EVERYWHERE, Shape, disc, point
+from strategies import ATTRIBUTES, TIMES, publications, subscriptions
 
 HERE = point(0.0, 0.0)
 
@@ -53,7 +53,7 @@ def should_hear(subscription: Subscription, publication: Publication, at: int) -
     return predicates.accepts(predicates.parse(wanted.text), publication.attributes, seconds)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(subscriptions(), publications(), TIMES, st.booleans(), st.booleans())
 def test_a_publication_is_wanted_exactly_when_the_design_says(
     subscription: Subscription, publication: Publication, at: int, same: bool, near: bool
@@ -127,7 +127,7 @@ def test_the_region_and_the_filter_each_count_from_their_own_submission() -> Non
     assert wants(both, replace(said, shape=point(13, 0), attributes={"weight": 3}), 12 * SECOND + 1)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(publications())
 def test_who_listens_everywhere_to_everything_hears_all_of_its_channel(
     publication: Publication,
@@ -148,7 +148,7 @@ def received(fields: list[Any]) -> Publication:
 
 
 @pytest.mark.parametrize("name", ["x", "y", "z", "t"])
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(rest=ATTRIBUTES, value=st.integers(0, 9) | st.text(max_size=3) | st.booleans())
 def test_place_and_time_are_no_attributes(name: str, rest: dict[str, Value], value: Value) -> None:
     assert name in RESERVED

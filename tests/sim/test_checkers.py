@@ -167,5 +167,5 @@ def test_a_run_that_breaks_an_invariant_ends_there(
 
 
 def test_a_sound_run_pleases_all_checkers() -> None:
-    told = [(10 * k, said(k, t=10 * k), (7, 8)) for k in range(1, 10)]
+    told: list[Told] = [(10 * k, said(k, t=10 * k), (7, 8)) for k in range(1, 10)]
     run(told, Once(), InOrderOfPublisher(), NotBeforeItWasSaid())

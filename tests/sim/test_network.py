@@ -333,10 +333,24 @@ def test_equal_seeds_make_equal_networks(network: str) -> None:
     assert told(1) != told(2)
 
 
+def test_each_chance_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def stream(*purpose: object) -> Random:
+        asked.append(purpose)
+        return Random(1)
+
+    monkeypatch.setattr("nearcast.sim.network.stream", stream)
+    make(Parameters(jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1), 7)
+    assert len(asked) == len(set(asked)) == 4
+    assert {seed for seed, *_ in asked} == {7}
+
+
 @pytest.mark.parametrize("more", [{"loss": 0.3}, {"duplicate": 0.3}, {"reorder": 0.3}])
 def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
     plain = answers(make(Parameters(jitter_ms=5), 1), 500)
-    richer = answers(make(Parameters(jitter_ms=5, **more), 1), 500)
+    with_more: Callable[..., Parameters] = Parameters
+    richer = answers(make(with_more(jitter_ms=5, **more), 1), 500)
     same = sum(a[0] == b[0] for a, b in zip(plain, richer, strict=True) if b)
     assert same >= 300, "those whom the new chance has spared are as they were"
     assert plain != richer
@@ -379,3 +393,12 @@ def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> N
     refuse: Callable[..., Parameters] = Parameters
     with pytest.raises(ValueError, match=next(iter(wrong))):
         refuse(**wrong)
+
+
+def test_a_congested_sender_does_not_block_the_idle_line_of_its_receiver() -> None:
+    rates = Rates(1e6, 16e6, 5_000)
+    network = AccessLinks(lambda _: rates, 10_000_000, Constant(50_000))
+    for _ in range(100):
+        network.route(0, 1, 3, 1250)  # a second of uplink
+    (delay,) = network.route(0, 2, 3, 125)
+    assert delay == 1_000 + 5_000 + 50_000 + 5_000 + 62

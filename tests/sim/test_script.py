@@ -179,12 +179,12 @@ def test_who_leaves_does_nothing_more() -> None:
 
 def test_who_enters_while_the_play_is_on_is_merged_with_the_others() -> None:
     stage = Stage(3)
-    stage.enter(0, (10, publish(1)), (40, publish(2)))
+    stage.enter(0, (20, publish(1)), (40, publish(2)))
     stage.simulation.run(BEGINS + 20)
     stage.enter(1, (20, Subscribe(9, HERE)), (30, publish(3)), (40, Subscribe(4, HERE)))
     stage.simulation.run(ENDS)
     assert [(t - BEGINS, entity) for t, entity, _ in stage.log] == [
-        (10, 0),
+        (20, 0),
         (20, 1),
         (30, 1),
         (40, 1),

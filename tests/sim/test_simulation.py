@@ -333,6 +333,7 @@ ACTS = st.one_of(
     st.tuples(st.just("clear"), TIMERS),
     st.tuples(st.just("deliver"), st.integers(0, 5)),
     st.tuples(st.just("note"), st.just(0.5)),
+    st.tuples(st.just("stop")),
 )
 TABLES = st.dictionaries(st.integers(BEGIN, 2), st.lists(ACTS, max_size=3), min_size=1)
 

@@ -139,3 +139,22 @@ def test_a_trace_on_disk_is_found_in_order(tmp_path: Path, record: str) -> None:
     assert report.problems == ()
     assert report.finished
     assert {name: table.rows for name, table in report.tables.items()} == summary.rows
+
+
+def test_a_returned_entity_hears_nothing_of_its_earlier_life() -> None:
+    settings = {"hotspots": "burning", "rate": 2.0, "crash": 0.1, "restart_s": 1.0}
+    trace = run("hotspots", settings)
+    ended = {
+        row["subscription"]: row["t"]
+        for row in trace.table("interests").to_pylist()
+        if row["ended"]
+    }
+    made = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
+    heard = delivered(trace.table("deliveries"))
+    assert len(ended) > 5
+    assert [p for p, s in heard if s in ended and made[p] >= ended[s]] == []
+
+
+def test_a_run_with_a_long_way_lets_everything_arrive() -> None:
+    trace = run("waypoint", {"latency_ms": 10_000.0, "size": 300.0})
+    assert_heard_exactly(trace)

@@ -204,3 +204,15 @@ def test_a_wrong_world_is_refused_before_anything_is_recorded() -> None:
     for wrong in ({"loss": 2.0}, {"flash_at": 50.0, "flash_nodes": 3}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             World(scenario(wrong), recorder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("sample_ms", 0.0004), ("reorder_ms", 0.0001), ("up_mbit", 1e-20), ("down_mbit", 0)],
+)
+def test_settings_too_small_to_mean_anything_are_refused(name: str, value: float) -> None:
+    scenario = Scenario(
+        protocol="client-server", workload="waypoint", nodes=3, seconds=1.0, settings={name: value}
+    )
+    with pytest.raises(ValueError, match=name):
+        resolve(scenario)

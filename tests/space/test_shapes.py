@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
-from strategies import COORDINATES, EXTENTS, shapes
 
 from nearcast.matching import kernels
 from nearcast.space.shapes import (
@@ -29,6 +28,7 @@ from nearcast.space.shapes import (
     overlap,
     point,
 )
+from strategies import COORDINATES, EXTENTS, shapes
 
 PAIRS = list(product(Kind, Kind))
 # Quarters are exact in binary, so the oracle and the floats speak of the very same numbers.
@@ -73,7 +73,7 @@ def really_touch(a: Shape, b: Shape, axes: str = "xyz") -> bool:
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(drawn=st.data())
 def test_shapes_touch_exactly_when_the_rational_oracle_says_so(
     one: Kind, other: Kind, drawn: st.DataObject
@@ -85,7 +85,7 @@ def test_shapes_touch_exactly_when_the_rational_oracle_says_so(
 
 
 def all_small(kind: Kind, centres: Iterable[tuple[int, int, int]]) -> list[Shape]:
-    sizes = {
+    sizes: dict[Kind, list[tuple[float, float, float]]] = {
         Kind.POINT: [(0, 0, 0)],
         Kind.DISC: [(r, 0, 0) for r in range(5)],
         Kind.BOX: [(0, 0, 0), (1, 0, 0), (2, 1, 0), (0, 1, 2), (1, 1, 1), (inf, 0, 1), (1, 2, inf)],
@@ -106,7 +106,7 @@ def test_every_small_pair_touches_exactly_when_the_oracle_says_so(one: Kind, oth
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(drawn=st.data())
 def test_touching_is_mutual_however_extreme_the_shapes(
     one: Kind, other: Kind, drawn: st.DataObject
@@ -118,7 +118,7 @@ def test_touching_is_mutual_however_extreme_the_shapes(
     assert a.touches(a), "a shape shares all its points with itself"
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 @given(drawn=st.data(), kinds=st.sampled_from(PAIRS))
 def test_in_two_dimensions_z_plays_no_part(drawn: st.DataObject, kinds: tuple[Kind, Kind]) -> None:
     a, b = (drawn.draw(of_kind(kind, dims=2)) for kind in kinds)
@@ -180,7 +180,7 @@ def test_round_shapes_touch_askew_exactly_where_pythagoras_says(
     assert not corner.touches(ball(0, 0, 0, nextafter(distance, 0)))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.data(), st.sampled_from(list(Kind)), SMALL, SMALL, SMALL)
 def test_without_size_a_disc_and_a_box_are_points(
     drawn: st.DataObject, kind: Kind, x: float, y: float, z: float
@@ -194,14 +194,14 @@ def test_without_size_a_disc_and_a_box_are_points(
 # Boxes without bounds.
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(shapes())
 def test_what_is_everywhere_touches_all(shape: Shape) -> None:
     assert EVERYWHERE.touches(shape)
     assert shape.touches(EVERYWHERE)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 @given(st.data(), st.sampled_from(list(Kind)), st.sampled_from("xyz"))
 def test_an_unbounded_axis_is_no_condition(drawn: st.DataObject, kind: Kind, axis: str) -> None:
     other = drawn.draw(of_kind(kind, WILD, WILD_EXTENTS))
@@ -245,7 +245,7 @@ def both_say(a: Shape, b: Shape) -> bool:
     return answer
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=120)
 @given(st.data(), st.sampled_from(PAIRS), st.booleans())
 def test_the_compiled_overlap_gives_the_same_answer(
     drawn: st.DataObject, kinds: tuple[Kind, Kind], wild: bool
@@ -255,7 +255,7 @@ def test_the_compiled_overlap_gives_the_same_answer(
     both_say(a, b)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.tuples(*[st.floats(-1e6, 1e6)] * 6))
 def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
     centres: tuple[float, float, float, float, float, float],
@@ -324,7 +324,7 @@ def makes_sense(kind: Kind, x: float, y: float, z: float, *extents: float) -> bo
 ANYTHING = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e308, 5e-324, inf, -inf, nan])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(st.sampled_from(list(Kind)), st.tuples(*[ANYTHING] * 6))
 def test_any_numbers_make_a_sensible_shape_or_none(kind: Kind, rest: tuple[float, ...]) -> None:
     for make in (lambda fields: Shape(*fields), received):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import CHANNELS, FILTERS, regions
 
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Unsubscribe
 from nearcast.model.predicates import parse
@@ -20,6 +19,7 @@ from nearcast.trace.ledger import Ledger
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import SHAPES
 from nearcast.trace.sinks import Memory
+from strategies import CHANNELS, FILTERS, regions
 
 Row = dict[str, Any]
 

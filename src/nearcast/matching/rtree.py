@@ -24,29 +24,33 @@ from nearcast.space.shapes import DISC, Vector
 # dear as several searches; so it is not cut short for the sake of tight boxes alone.
 SHORTEST, USUAL, LONGEST = 0.1, 1.0, 60.0
 
+# Distances between centres farther out than this may overflow, and `overlap` takes that for a touch
+# if the sum of the extents overflows as well. So far out, a side counts as unbounded.
+FAR = 1e307
+
 NOWHERE = Bounds((inf, inf, inf), (-inf, -inf, -inf))  # the union of no boxes
 
 
 # Boxes around regions
 
 
-def room(middle: float, half: float) -> float:
-    """A half-extent that certainly covers every overlap that rounds to yes.
+def room(half: float) -> float:
+    """A half-extent that covers every overlap that rounds to yes.
 
-    `overlap` rounds its differences, squares and sums, and corners are rounded as well. One part in
-    1e12 of the extent and four roundings of the coordinate are more than all that together; 1e-160,
-    because the squares of smaller distances underflow to nothing. Each box of a pair takes its own
-    room, for neither knows the numbers of the other.
+    `overlap` finds a distance at most a few roundings too short, in proportion to the extents that
+    it compares it with: one part in 1e12 is more than enough. 1e-160, because the squares of
+    smaller distances underflow to nothing. Each box of a pair takes its own room, for neither knows
+    the extents of the other. Corners need none: rounding is monotone, so it never parts two boxes.
     """
-    return half * 1.000000000001 + abs(middle) * 4.5e-16 + 1e-160
+    return half * 1.000000000001 + 1e-160
 
 
 def side(begin: float, end: float, half: float) -> tuple[float, float]:
     """Along one axis, what a half-extent covers while its centre goes from begin to end."""
     low, high = min(begin, end), max(begin, end)
-    if low == -inf or high == inf:  # A centre beyond the floats can still touch what is unbounded.
+    if low < -FAR or high > FAR:
         return -inf, inf
-    return low - room(low, half), high + room(high, half)
+    return low - room(half), high + room(half)
 
 
 def enclosing(kind: int, begin: Vector, end: Vector, extents: Vector) -> Bounds:
@@ -89,8 +93,8 @@ def _swept_by_leg(leg: Moving, lo: Time, hi: Time) -> Bounds:
 def calm(regions: Iterable[Moving | Path], at: Time) -> float:
     """Seconds in which a typical region that still moves travels its own width.
 
-    In boxes swept for so long, a third of the candidates are answers; with shorter slices more are,
-    but unless each region hears of several publications a second, insertion costs more than that.
+    In boxes swept for so long, a third of the candidates are answers. With shorter slices more are,
+    but that is worth the insertions only if publications a second outnumber the moving regions.
     """
     times = []
     for region in regions:

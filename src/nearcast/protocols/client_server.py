@@ -73,7 +73,7 @@ class Ask(Message, frozen=True, tag=7):
     subscription: SubscriptionId
 
 
-REMEMBERED = 4096  # deliveries that a client remembers before it looks which it may forget
+REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
 COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
 
 CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask)
@@ -160,6 +160,8 @@ class Client(Node):
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered: dict[PublicationId, Time] = {}  # lately, against copies of the network
+        self.remembered = REMEMBERED
+        self.ever: dict[SubscriptionId, None] = {}  # what this life has wanted at some time
 
     def on_command(self, command: Command) -> None:
         match command:
@@ -171,6 +173,7 @@ class Client(Node):
                 self.out.send(self.server, Moved(subscription, moved.region))
             case Subscribe(subscription):
                 wanted = self.subscriptions[subscription] = command.stamped(self.id, self.now)
+                self.ever[subscription] = None
                 self.out.send(self.server, Interest(wanted))
             case Unsubscribe(subscription):
                 del self.subscriptions[subscription]
@@ -182,9 +185,11 @@ class Client(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
             case Notify(publication, subscriptions) if sender == self.server:
-                if self._is_new(publication.id):
+                # Of an earlier life the server may not know that it is over.
+                mine = tuple(s for s in subscriptions if s in self.ever)
+                if mine and self._is_new(publication.id):
                     # Two messages lie between publisher and subscriber: Post and Notify.
-                    self.out.deliver(publication, subscriptions, 2)
+                    self.out.deliver(publication, mine, 2)
                     s = publication.shape
                     self.heard[publication.node] = (self.now, (s.x, s.y, s.z))
             case Ask(subscription) if sender == self.server:
@@ -197,9 +202,10 @@ class Client(Node):
         if publication in self.delivered:
             return False
         self.delivered[publication] = self.now
-        if len(self.delivered) > REMEMBERED:
+        if len(self.delivered) > self.remembered:
             horizon = self.now - COPIES_COME_WITHIN
             self.delivered = {p: t for p, t in self.delivered.items() if t >= horizon}
+            self.remembered = max(REMEMBERED, 2 * len(self.delivered))
         return True
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:

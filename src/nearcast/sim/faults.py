@@ -53,10 +53,15 @@ class Faults:
 
     def begin(self) -> None:
         for entity in self._world.present():
-            if self._rng.random() < self._p.slow:
-                self._network.slow[entity] = round(self._p.slow_ms * MILLISECOND)
-                self._world.note("slowed", entity)
+            self.meet(entity)
         self._world.plan(SECOND, self._strike)
+
+    def meet(self, entity: NodeId) -> None:
+        """Whoever joins may be one of the slow."""
+        self._network.slow.pop(entity, None)
+        if self._rng.random() < self._p.slow:
+            self._network.slow[entity] = round(self._p.slow_ms * MILLISECOND)
+            self._world.note("slowed", entity)
 
     def _strike(self) -> None:
         for entity in self._world.present():
@@ -70,10 +75,11 @@ class Faults:
         self._world.plan(SECOND, self._strike)
 
     def _cut(self) -> None:
-        present = self._world.present()
-        for entity in present:
+        for entity in self._world.present():
             if self._rng.random() < 0.5:
                 self._network.group[entity] = 1
+        if not self._network.group:
+            return  # chance has cut off nobody
         self._world.note("partitioned", len(self._network.group))
         mean = max(self._p.partition_s, 1e-6)
         self._world.plan(round(self._rng.expovariate(1 / mean) * SECOND) + 1, self._heal)

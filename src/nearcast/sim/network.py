@@ -5,6 +5,7 @@ loss, delay, jitter, duplication, reordering, queues and partitions are each a f
 `Loss(0.02, rng, Jitter(5_000, rng, Constant(50_000)))` says what it does.
 """
 
+from bisect import bisect
 from collections.abc import Callable
 from math import hypot
 from random import Random
@@ -141,14 +142,14 @@ class AccessLinks:
     """Every node hangs on a line with a queue each way; what does not fit the queue is lost.
 
     A message waits for the sender's uplink, crosses the inner network and both last hops, then
-    waits for the receiver's downlink. The downlink serves in the order of sending, not of arrival:
-    where paths differ in length that simplifies, by at most the difference of their delays.
+    takes the first gap on the receiver's downlink in which it fits. What has a place there keeps
+    it, even if something sent later arrives earlier and would have gone first.
     """
 
     def __init__(self, rates: Callable[[NodeId], Rates], queue: Time, inner: Network) -> None:
         self._rates, self._queue, self._inner = rates, queue, inner
         self._up_free: dict[NodeId, Time] = {}
-        self._down_free: dict[NodeId, Time] = {}
+        self._down_taken: dict[NodeId, list[tuple[Time, Time]]] = {}
 
     def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
         here, there = self._rates(source), self._rates(target)
@@ -160,11 +161,27 @@ class AccessLinks:
         delays = []
         for delay in self._inner.route(sent, source, target, size):
             at_line = sent + here.last_hop + delay + there.last_hop
-            begin = max(at_line, self._down_free.get(target, 0))
-            if begin - at_line <= self._queue:
-                self._down_free[target] = begin + round(size * 8 / there.down * SECOND)
-                delays.append(self._down_free[target] - now)
+            length = round(size * 8 / there.down * SECOND)
+            received = self._gap(now, target, at_line, length)
+            if received is not None:
+                delays.append(received + length - now)
         return delays
+
+    def _gap(self, now: Time, target: NodeId, at_line: Time, length: Time) -> Time | None:
+        """Take the first free stretch of the downlink; None if that is too long a wait."""
+        taken = self._down_taken.setdefault(target, [])
+        while taken and taken[0][1] <= now:
+            taken.pop(0)
+        begin, place = at_line, bisect(taken, (at_line,))
+        if place and taken[place - 1][1] > begin:
+            begin = taken[place - 1][1]
+        while place < len(taken) and taken[place][0] < begin + length:
+            begin = taken[place][1]
+            place += 1
+        if begin - at_line > self._queue:
+            return None
+        taken.insert(place, (begin, begin + length))
+        return begin
 
 
 class Interrupted:
@@ -207,8 +224,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
             if not 0 <= getattr(self, name) <= 1e7:
                 raise ValueError(f"{name} must be 0 or more, not {getattr(self, name)}")
         for name in ("reorder_ms", "up_mbit", "down_mbit", "server_mbit"):
-            if not 0 < getattr(self, name) <= 1e7:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+            if not 0.001 <= getattr(self, name) <= 1e7:
+                raise ValueError(f"{name} must be at least 0.001, not {getattr(self, name)}")
 
 
 def make(parameters: Parameters, seed: int) -> Network:

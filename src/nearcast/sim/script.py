@@ -6,6 +6,7 @@ do the hosts.
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from itertools import count
 
 from msgspec import Struct
 
@@ -30,7 +31,8 @@ class Script:
         self._simulation = simulation
         self._begins, self._ends = begins, ends
         self._stays: dict[NodeId, Stay] = {}
-        self._due: list[tuple[Time, bool, NodeId, Stay]] = []
+        self._due: list[tuple[Time, bool, NodeId, int, Stay]] = []
+        self._turn = count()
         self._woken: dict[Time, None] = {}
 
     def enter(self, entity: NodeId, life: Life) -> None:
@@ -54,8 +56,9 @@ class Script:
         t, stay.command = scheduled[0] + self._begins, scheduled[1]
         if t >= self._ends:
             return
-        # An entity has one command in line per stay, so the first three always settle the order.
-        heappush(self._due, (t, isinstance(stay.command, Publish), entity, stay))
+        # The turn settles the order of two stays of one entity, one over and one begun.
+        is_publication = isinstance(stay.command, Publish)
+        heappush(self._due, (t, is_publication, entity, next(self._turn), stay))
         self._wake_at(self._due[0][0])
 
     def _wake_at(self, t: Time) -> None:
@@ -66,10 +69,12 @@ class Script:
     def _play(self) -> None:
         now = self._simulation.now
         while self._due and self._due[0][0] <= now:
-            _, _, entity, stay = heappop(self._due)
-            if self._stays.get(entity) is stay and stay.command is not None:
+            _, _, entity, _, stay = heappop(self._due)
+            if self._stays.get(entity) is not stay or stay.command is None:
+                continue  # of a life that is over
+            if entity in self._simulation.nodes:  # else the node has stopped by itself
                 self._simulation.obey(entity, stay.command)
-                self._line_up(entity, stay)
+            self._line_up(entity, stay)
         del self._woken[now]
         if self._due:
             self._wake_at(self._due[0][0])

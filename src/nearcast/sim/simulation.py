@@ -44,6 +44,7 @@ class Simulation:
         self.network = network
         self.recorder = recorder
         self.messages = 0  # sent so far, for whoever shows progress
+        self.latest_arrival: Time = 0  # of all that was sent so far
         self.in_flight = 0  # steps in which messages arrive that have not come to pass
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
@@ -156,14 +157,12 @@ class Simulation:
         size = len(self._encode(message))
         if self._constant is not None:
             arrived: Time | None = self.now + self._constant
-            self.in_flight += 1
-            self.at(self.now + self._constant, (to, source, message))
+            self._put_on_the_way(self.now + self._constant, (to, source, message))
         else:
             delays = self.network.route(self.now, source, to, size)
             arrived = self.now + min(delays) if delays else None
             for delay in delays:
-                self.in_flight += 1
-                self.at(self.now + delay, (to, source, message))
+                self._put_on_the_way(self.now + delay, (to, source, message))
         self.recorder.sent(
             self.now, source, to, type(message).__name__, size, message.carries(), arrived,
             arrived is None,
@@ -181,8 +180,13 @@ class Simulation:
                 self.now, source, to, type(message).__name__, size, message.carries(), arrived
             )
             self.messages += len(to)
-            self.in_flight += 1
-            self.at(arrived, (to, source, message))
+            self._put_on_the_way(arrived, (to, source, message))
+
+    def _put_on_the_way(self, t: Time, arrival: Arrival) -> None:
+        self.in_flight += 1
+        if t > self.latest_arrival:
+            self.latest_arrival = t
+        self.at(t, arrival)
 
     def _set_timer(self, node: Node, timer: Timer, delay: Time) -> None:
         key, token = (node.id, timer), object()

@@ -21,12 +21,13 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, Setting, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
-from nearcast.sim.checkers import Checker
+from nearcast.sim.checkers import BrokenError, Checker
 from nearcast.sim.script import Script
 from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.workloads import WORKLOADS, churn
+from nearcast.workloads.workload import STAYS
 
 Part = TypeVar("Part", bound=Struct)
 LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will be
@@ -38,8 +39,8 @@ class Sampling(Struct, frozen=True, kw_only=True):
     one_in: int = 16  # record=sampled keeps one publication in so many, with all that belongs to it
 
     def __post_init__(self) -> None:
-        if not 0 <= self.sample_ms <= 1e9:
-            raise ValueError(f"sample_ms must be 0 or more, not {self.sample_ms}")
+        if self.sample_ms and not 1 <= self.sample_ms <= 1e9:
+            raise ValueError(f"sample_ms must be 0 (never) or at least 1, not {self.sample_ms}")
         if not 0 <= self.drain_s <= 1e6:
             raise ValueError(f"drain_s must be 0 or more, not {self.drain_s}")
         if not 1 <= self.one_in <= 1_000_000:
@@ -142,6 +143,8 @@ class World:
         self.simulation = Simulation(network, kind.codec, self.recorder, checkers)
         self.begins: Time = 0  # when the workload begins
         self._returns: dict[NodeId, int] = {}
+        self._gone: dict[NodeId, None] = {}  # said goodbye while they were down
+        self._faults: faults_.Faults | None = None
 
     @property
     def ends(self) -> Time:
@@ -158,14 +161,24 @@ class World:
             simulation.at(self.begins, self._sample)
         if isinstance(simulation.network, network_.Interrupted):
             rng = stream(self.scenario.seed, "faults")
-            faults_.Faults(self._parts.faults, rng, self, simulation.network).begin()
+            self._faults = faults_.Faults(self._parts.faults, rng, self, simulation.network)
+            self._faults.begin()
         slices = 200
-        for k in range(1, slices + 1):
-            simulation.run(self.begins + (self.ends - self.begins) * k // slices)
-            if progress is not None:
-                progress(simulation.now - self.begins, self.ends - self.begins)
+        try:
+            for k in range(1, slices + 1):
+                simulation.run(self.begins + (self.ends - self.begins) * k // slices)
+                if progress is not None:
+                    progress(simulation.now - self.begins, self.ends - self.begins)
+            self._drain()
+        except BrokenError as why:
+            raise BrokenError(f"{why} (seed {self.scenario.seed})") from None
+
+    def _drain(self) -> None:
+        """What is under way arrives, and what it sets off has `drain_s` more."""
+        simulation = self.simulation
         self._script.close()
-        last = self.ends + round(sampling.drain_s * SECOND)
+        last = max(self.ends, simulation.latest_arrival)
+        last += round(self._parts.sampling.drain_s * SECOND)
         while simulation.in_flight and simulation.now < last:
             simulation.run(min(simulation.now + SECOND // 10, last))
 
@@ -204,7 +217,9 @@ class World:
         _, entity, what = act
         if what is churn.Act.JOIN:
             self.join(entity)
-        elif entity in self.simulation.nodes:  # a fault may have been faster
+        elif entity not in self.simulation.nodes:  # a fault was faster
+            self._gone[entity] = None
+        else:
             if what is churn.Act.LEAVE:
                 self._script.leave(entity)
                 self.simulation.obey(entity, Leave())
@@ -220,8 +235,11 @@ class World:
         return [node for node in self.simulation.nodes if node < FIRST_SERVER]
 
     def join(self, entity: NodeId) -> None:
-        if entity not in self.simulation.nodes:
+        may_return = entity not in self._gone and self._returns.get(entity, -1) + 1 < STAYS
+        if entity not in self.simulation.nodes and may_return:
             self._start(entity)
+            if self._faults is not None:
+                self._faults.meet(entity)
             # A microsecond later: this moment's publications may have been made already.
             self._live(entity, self.simulation.now - self.begins + 1)
 
@@ -244,6 +262,7 @@ class World:
         now, recorder = self.simulation.now, self.recorder
         for entity, place in self._script.positions(now):
             recorder.position(now, entity, *place)
-            for other, (x, y, z) in self.simulation.nodes[entity].known(now):
+            node = self.simulation.nodes.get(entity)
+            for other, (x, y, z) in node.known(now) if node else ():
                 recorder.view(now, entity, other, x, y, z)
         self.plan(round(self._parts.sampling.sample_ms * 1000), self._sample)
