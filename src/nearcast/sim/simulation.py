@@ -45,6 +45,7 @@ class Simulation:
         self.recorder = recorder
         self.messages = 0  # sent so far, for whoever shows progress
         self.latest_arrival: Time = 0  # of all that was sent so far
+        self.latest_carrying: Time = 0  # of all that carries a publication
         self.in_flight = 0  # steps in which messages arrive that have not come to pass
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
@@ -163,8 +164,11 @@ class Simulation:
             arrived = self.now + min(delays) if delays else None
             for delay in delays:
                 self._put_on_the_way(self.now + delay, (to, source, message))
+        publication = message.carries()
+        if publication is not None and arrived is not None and arrived > self.latest_carrying:
+            self.latest_carrying = arrived
         self.recorder.sent(
-            self.now, source, to, type(message).__name__, size, message.carries(), arrived,
+            self.now, source, to, type(message).__name__, size, publication, arrived,
             arrived is None,
         )  # fmt: skip
         self.messages += 1
@@ -176,8 +180,11 @@ class Simulation:
                 self._send(source, one, message)
         elif len(to):
             size, arrived = len(self._encode(message)), self.now + self._constant
+            publication = message.carries()
+            if publication is not None and arrived > self.latest_carrying:
+                self.latest_carrying = arrived
             self.recorder.sent_many(
-                self.now, source, to, type(message).__name__, size, message.carries(), arrived
+                self.now, source, to, type(message).__name__, size, publication, arrived
             )
             self.messages += len(to)
             self._put_on_the_way(arrived, (to, source, message))

@@ -35,7 +35,7 @@ LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will
 
 class Sampling(Struct, frozen=True, kw_only=True):
     sample_ms: float = 1000.0  # how often positions and views are recorded; 0: never
-    drain_s: float = 5.0  # after the workload stops, how long messages may still travel
+    drain_s: float = 60.0  # after the workload stops, how long publications may travel at most
     one_in: int = 16  # record=sampled keeps one publication in so many, with all that belongs to it
 
     def __post_init__(self) -> None:
@@ -174,13 +174,14 @@ class World:
             raise BrokenError(f"{why} (seed {self.scenario.seed})") from None
 
     def _drain(self) -> None:
-        """What is under way arrives, and what it sets off has `drain_s` more."""
+        """What is under way arrives, and publications travel on until none is on its way."""
         simulation = self.simulation
         self._script.close()
-        last = max(self.ends, simulation.latest_arrival)
-        last += round(self._parts.sampling.drain_s * SECOND)
-        while simulation.in_flight and simulation.now < last:
-            simulation.run(min(simulation.now + SECOND // 10, last))
+        limit = self.ends + round(self._parts.sampling.drain_s * SECOND)
+        simulation.run(max(self.ends, min(simulation.latest_arrival, limit)))
+        # A node may hold a publication back for a moment before it passes it on: wait a second.
+        while simulation.now < min(simulation.latest_carrying + SECOND, limit):
+            simulation.run(min(simulation.latest_carrying + SECOND, limit))
 
     def _set_up(self) -> None:
         """Those who are there from the beginning join; the workload waits for their overlay."""
