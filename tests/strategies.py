@@ -13,12 +13,12 @@ from nearcast.space.shapes import Kind, Shape
 COORDINATES = st.one_of(
     st.integers(-8, 8).map(float),
     st.floats(-100, 100),
-    st.sampled_from([0.0, -0.0, 1e-200, -3e5, 1e9, -1e9 + 0.125, 1e15, -1e200, 1e300]),
+    st.sampled_from([0.0, -0.0, 1e-200, -3e5, 1e9, -1e9 + 0.125, 1e15, -1e100, 1e150]),
 )
 EXTENTS = st.one_of(
     st.integers(0, 8).map(float),
     st.floats(0, 20),
-    st.sampled_from([0.0, 1e-200, 1e-9, 0.001, 1e6, 1e15, 1e300]),
+    st.sampled_from([0.0, 1e-200, 1e-9, 0.001, 1e6, 1e15, 1e150]),
 )
 TIMES = st.one_of(st.integers(0, 20 * SECOND), st.sampled_from([0, 1, SECOND, 10 * SECOND]))
 SPEEDS = st.one_of(st.just(0.0), st.integers(-3, 3).map(float), st.floats(-50, 50))

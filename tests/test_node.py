@@ -232,9 +232,9 @@ def arrivals(draw: st.DrawFn) -> tuple[int, Message]:
     if kind == 3:
         return sender, Moved(subscription_id, draw(regions(2)))
     if kind == 4:
-        return sender, Cancel(subscription_id)
+        return sender, Cancel(subscription_id, draw(st.integers(0, 9)))
     if kind == 5:
-        return sender, draw(st.sampled_from([Bye(), Notify(SAID, (1,))]))
+        return sender, draw(st.sampled_from([Bye(0), Notify(SAID, (1,))]))
     wide = shapes(2) | st.builds(disc, st.just(0.0), st.just(0.0), st.floats(5, 50))
     said = replace(draw(publications(2)), node=sender, channel="", shape=draw(wide))
     return sender, Post(said)
@@ -283,11 +283,11 @@ def test_a_change_between_two_posts_of_a_batch_counts_for_the_second_alone(match
         (2, Interest(first)),
         (3, Post(replace(SAID, id=11, node=3))),
         (3, Post(replace(SAID, id=12, node=3))),
-        (2, Cancel(1)),
+        (2, Cancel(1, 0)),
         (3, Post(replace(SAID, id=13, node=3))),
         (2, Interest(second)),
         (3, Post(replace(SAID, id=14, node=3))),
-        (2, Bye()),
+        (2, Bye(0)),
         (3, Post(replace(SAID, id=15, node=3))),
     ]
     assert server(matcher).receive_many(0, batch) == [

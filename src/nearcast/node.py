@@ -114,10 +114,7 @@ class Outbox:
         self._effects.append(Stop())
 
     def drain(self) -> list[Effect]:
-        """All since the last time. Whoever receives an empty list may not keep it."""
-        effects = self._effects
-        if effects:
-            self._effects = []
+        effects, self._effects = self._effects, []
         return effects
 
 
@@ -130,7 +127,8 @@ class Node(ABC):
         self.now: Time = 0
         self.out = Outbox()
 
-    # Doors: all that a host may call. Each returns all that it caused.
+    # Doors: all that a host may call. Each returns all that it caused. A node that has said stop
+    # hears and does nothing more, whatever a host still calls.
 
     def start(self, now: Time) -> list[Effect]:
         self._advance(now)
@@ -139,23 +137,27 @@ class Node(ABC):
 
     def receive(self, now: Time, sender: NodeId, message: Message) -> list[Effect]:
         self._advance(now)
-        self.on_message(sender, message)
+        if not self.out.stopped:
+            self.on_message(sender, message)
         return self.out.drain()
 
     def receive_many(self, now: Time, arrivals: Sequence[tuple[NodeId, Message]]) -> list[Effect]:
         """The batched door: messages that arrive at one moment. Means a receive of each in turn."""
         self._advance(now)
-        self.on_messages(arrivals)
+        if not self.out.stopped:
+            self.on_messages(arrivals)
         return self.out.drain()
 
     def wake(self, now: Time, timer: Timer) -> list[Effect]:
         self._advance(now)
-        self.on_timer(timer)
+        if not self.out.stopped:
+            self.on_timer(timer)
         return self.out.drain()
 
     def obey(self, now: Time, command: Command) -> list[Effect]:
         self._advance(now)
-        self.on_command(command)
+        if not self.out.stopped:
+            self.on_command(command)
         return self.out.drain()
 
     def _advance(self, now: Time) -> None:

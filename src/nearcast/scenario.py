@@ -1,6 +1,7 @@
 """Everything that determines a run, as one value. Its hash names the run."""
 
 from hashlib import sha256
+from math import isfinite
 from random import Random
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ SCHEMA = 1
 RECORDS = ("all", "sampled", "sums", "none")  # what of a run its trace keeps
 
 
-class Scenario(Struct, frozen=True, kw_only=True):
+class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run. `settings` holds every parameter of protocol, workload, network and faults.
 
     Settings are complete once a world has been built from them (defaults filled in), so that the
@@ -35,6 +36,9 @@ class Scenario(Struct, frozen=True, kw_only=True):
             raise ValueError(f"nodes must be between 1 and 2,000,000, not {self.nodes}")
         if not 0 < self.seconds <= 1e7:
             raise ValueError(f"seconds must be above 0 and at most 10,000,000, not {self.seconds}")
+        for name, value in self.settings.items():
+            if isinstance(value, float) and not isfinite(value):
+                raise ValueError(f"{name} must be a finite number, not {value}")
         if self.record not in RECORDS:
             raise ValueError(f"record must be one of {', '.join(RECORDS)}, not {self.record!r}")
         if self.schema != SCHEMA:
@@ -56,4 +60,4 @@ def from_json(text: bytes) -> Scenario:
 
 def stream(seed: int, *purpose: object) -> Random:
     """A random stream of its own for each purpose: a new draw in one never shifts another."""
-    return Random("/".join(map(str, (seed, *purpose))))
+    return Random(repr((seed, *purpose)))

@@ -31,5 +31,5 @@ class Codec:
         try:
             message: Message = self._decoder.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as why:
-            raise WireError(str(why)) from None
+            raise WireError(" ".join(str(why)[:200].split())) from None  # names may be long
         return message

@@ -86,7 +86,7 @@ def test_a_move_tells_the_region_alone() -> None:
 
 def test_a_cancelled_subscription_is_forgotten() -> None:
     ann = listener()
-    assert ann.obey(5, Unsubscribe(7)) == [Send(SERVER, Cancel(7))]
+    assert ann.obey(5, Unsubscribe(7)) == [Send(SERVER, Cancel(7, 5))]
     assert ann.subscriptions == {}
 
 
@@ -99,7 +99,7 @@ def test_a_publication_is_stamped_and_posted() -> None:
 
 def test_who_leaves_says_goodbye_and_stops() -> None:
     ann = listener()
-    assert ann.obey(5, Leave()) == [Send(SERVER, Bye()), Stop()]
+    assert ann.obey(5, Leave()) == [Send(SERVER, Bye(5)), Stop()]
 
 
 # The client listens to its server and to nobody else.
@@ -139,9 +139,9 @@ def test_who_is_asked_tells_the_whole_interest_as_it_is_now() -> None:
         Ask(7),
         Interest(Subscription(7, ANN, THERE)),
         Moved(7, THERE),
-        Cancel(7),
+        Cancel(7, 0),
         Post(said(9)),
-        Bye(),
+        Bye(0),
     ],
 )
 def test_a_client_ignores_strangers(message: Message) -> None:
@@ -154,7 +154,7 @@ def test_a_client_ignores_strangers(message: Message) -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [Interest(Subscription(7, ANN, THERE)), Moved(7, THERE), Cancel(7), Bye()]
+    "message", [Interest(Subscription(7, ANN, THERE)), Moved(7, THERE), Cancel(7, 0), Bye(0)]
 )
 def test_a_client_ignores_what_only_a_server_should_hear(message: Message) -> None:
     ann = listener()
@@ -273,9 +273,9 @@ def test_a_move_that_was_overtaken_is_ignored(matcher: str) -> None:
 @MATCHER_NAMES
 def test_a_cancelled_interest_hears_nothing_more(matcher: str) -> None:
     node = server(Subscription(7, ANN, HERE), Subscription(8, ANN, HERE), matcher=matcher)
-    assert node.receive(0, ANN, Cancel(7)) == []
+    assert node.receive(0, ANN, Cancel(7, 0)) == []
     assert node.receive(0, BEN, Post(said(9))) == [Send(ANN, Notify(said(9), (8,)))]
-    assert node.receive(0, ANN, Cancel(7)) == [], "a copy of the message does no harm"
+    assert node.receive(0, ANN, Cancel(7, 0)) == [], "a copy of the message does no harm"
     assert node.receive(0, ANN, Moved(7, THERE)) == [Send(ANN, Ask(7))]
 
 
@@ -286,12 +286,12 @@ def test_bye_forgets_all_of_one_and_none_of_others(matcher: str) -> None:
         Subscription(9, EVE, HERE),
         matcher=matcher,
     )
-    assert node.receive(0, ANN, Bye()) == []
+    assert node.receive(0, ANN, Bye(0)) == []
     assert node.receive(0, BEN, Post(said(9))) == [Send(EVE, Notify(said(9), (9,)))]
     assert not node.subscriptions.get(ANN)
     assert list(node.owner) == [9]
-    assert node.receive(0, ANN, Bye()) == []
-    assert node.receive(0, BEN, Bye()) == [], "nor is it wrong of one who had nothing"
+    assert node.receive(0, ANN, Bye(0)) == []
+    assert node.receive(0, BEN, Bye(0)) == [], "nor is it wrong of one who had nothing"
 
 
 @pytest.mark.parametrize("message", [Notify(said(9), (7,)), Ask(7)])
@@ -317,8 +317,8 @@ def still_hers(node: Server) -> bool:
         (Interest(Subscription(7, EVE, THERE)), [Note("refused", 7)]),
         (Interest(Subscription(8, ANN, HERE)), [Note("refused", 8)]),
         (Moved(7, THERE.stamped(5)), [Send(EVE, Ask(7))]),
-        (Cancel(7), []),
-        (Bye(), []),
+        (Cancel(7, 0), []),
+        (Bye(0), []),
     ],
 )
 def test_nobody_speaks_for_another(matcher: str, forged: Message, answer: list[Effect]) -> None:

@@ -15,7 +15,8 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 memory = Memory()
 settings = {"matcher": "grid", "loss": 0.05, "jitter_ms": 20, "duplicate": 0.05, "reorder": 0.05,
-            "crash": 0.05, "restart_s": 1, "partition": 0.2, "slow": 0.1, "churn_rate": 3, "rate": 8}
+            "crash": 0.05, "restart_s": 1, "partition": 0.2, "slow": 0.1, "churn_rate": 3,
+            "rate": 8}
 scenario = Scenario(protocol="client-server", workload=sys.argv[1], nodes=60, seconds=3,
                     seed=int(sys.argv[2]), settings=settings)
 world = World(scenario, lambda _: Recorder(memory))

@@ -42,13 +42,13 @@ BROKEN_ROWS: list[tuple[str, dict[str, Any], str]] = [
         for number in (-1, 2**53)
     ),
     *(
-        (name, {axis: number}, f"{axis} is not finite")
+        (name, {axis: number}, f"{axis} is not finite, or beyond ±1e+150")
         for name in ("interests", "publications", "positions", "views")
         for axis in "xyz"
         for number in (nan, inf, -inf)
     ),
     *(
-        ("interests", {column: number}, f"{column} is not finite")
+        ("interests", {column: number}, f"{column} is not finite, or beyond ±1e+100")
         for column in ("vx", "vy", "vz", "gx", "gy", "gz")
         for number in (nan, inf)
     ),
@@ -157,8 +157,8 @@ def test_breaches_are_counted_across_row_groups(tmp_path: Path) -> None:
         rows["positions"][number] = {**rows["positions"][0], axis: nan}
     found = validate(write_trace(tmp_path / "trace", rows)).problems
     assert {(problem.reason, problem.row, problem.count) for problem in found} == {
-        ("x is not finite", 70_001, 1),
-        ("y is not finite", 5, 2),
+        ("x is not finite, or beyond ±1e+150", 70_001, 1),
+        ("y is not finite, or beyond ±1e+150", 5, 2),
     }
 
 
@@ -195,7 +195,7 @@ def test_wrong_columns_are_named_and_other_files_still_checked(tmp_path: Path) -
         ("positions/part-00002.parquet", "column node is int32, not int64"),
         ("positions/part-00003.parquet", "column colour is unknown"),
         ("positions/part-00004.parquet", "column x is given twice"),
-        ("positions/part-00005.parquet", "x is not finite"),
+        ("positions/part-00005.parquet", "x is not finite, or beyond ±1e+150"),
     ]
     assert report.tables["positions"] == TableSummary(files=6, rows=11, first=0, last=9)
 

@@ -4,11 +4,22 @@ from math import isfinite
 
 from msgspec import Struct
 
-from nearcast.model.subscription import NodeId, PublicationId, Subscription, Value
+from nearcast.model.subscription import (
+    NodeId,
+    PublicationId,
+    Subscription,
+    Value,
+    check_moment,
+)
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
 RESERVED = frozenset({"x", "y", "z", "t"})  # the place and the time are not attributes
+
+
+def is_text(text: str) -> bool:
+    """Can it be encoded? Half of a surrogate pair cannot."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def check_attributes(attributes: dict[str, Value]) -> None:
@@ -17,6 +28,10 @@ def check_attributes(attributes: dict[str, Value]) -> None:
             raise ValueError(f"{name!r} cannot be an attribute: it is the place or the time")
         if isinstance(value, float) and not isfinite(value):
             raise ValueError(f"attribute {name!r} must be finite, not {value}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"attribute {name!r} must fit 64 bits")
+        if not is_text(name) or (isinstance(value, str) and not is_text(value)):
+            raise ValueError(f"attribute {name!a} is not text that can be sent")
 
 
 class Publication(Struct, frozen=True, array_like=True):
@@ -31,6 +46,7 @@ class Publication(Struct, frozen=True, array_like=True):
     payload: bytes = b""
 
     def __post_init__(self) -> None:
+        check_moment(self.t)
         if self.attributes:
             check_attributes(self.attributes)
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nearcast.model import predicates
-from nearcast.space.motion import Moving, Path, Time
+from nearcast.space.motion import LATEST, Moving, Path, Time
 from nearcast.space.shapes import Shape
 
 # Identifiers fit a double exactly, so that JSON and JavaScript keep them whole.
@@ -15,6 +15,11 @@ NodeId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 SubscriptionId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 PublicationId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Value: TypeAlias = bool | int | float | str
+
+
+def check_moment(t: Time) -> None:
+    if not 0 <= t < LATEST:
+        raise ValueError(f"{t} is no moment: microseconds from 0 to {LATEST}")
 
 
 def seconds_since(since: Time, t: Time) -> float:
@@ -29,6 +34,7 @@ class Formula(Struct, frozen=True, array_like=True, tag=3):
     since: Time = 0
 
     def __post_init__(self) -> None:
+        check_moment(self.since)
         parsed = predicates.parse(self.text)
         if predicates.others(parsed):
             raise ValueError(f"a region's formula speaks of x, y and z alone: {self.text[:80]!r}")
@@ -50,6 +56,7 @@ class Filter(Struct, frozen=True, array_like=True):
     since: Time = 0
 
     def __post_init__(self) -> None:
+        check_moment(self.since)
         parsed = predicates.parse(self.text)
         if predicates.spatial(parsed):
             raise ValueError(f"a filter cannot speak of x, y or z: {self.text[:80]!r}")

@@ -88,7 +88,7 @@ def join(held: pa.Table, publications: pa.Table) -> Iterator[Pairs]:
     """Every pair that should have been heard, in pieces; publications must be in order of time."""
     if not held.num_rows or not publications.num_rows:
         return
-    channels = pc.unique(held.column("channel")).combine_chunks()
+    channels = held.column("channel").unique()
     rows = rows_of(held, channels)
     t = column(publications, "t")
     columns = (

@@ -26,7 +26,7 @@ from nearcast.model.subscription import (
 )
 from nearcast.node import Message, Node
 from nearcast.protocols.overlay import FIRST_SERVER, Kind
-from nearcast.space.motion import SECOND, Time
+from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
@@ -44,6 +44,7 @@ class Moved(Message, frozen=True, tag=2):
 
 class Cancel(Message, frozen=True, tag=3):
     subscription: SubscriptionId
+    t: Time
 
 
 class Post(Message, frozen=True, tag=4):
@@ -64,7 +65,7 @@ class Notify(Message, frozen=True, tag=5):
 
 
 class Bye(Message, frozen=True, tag=6):
-    pass
+    t: Time
 
 
 class Ask(Message, frozen=True, tag=7):
@@ -79,17 +80,32 @@ COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a s
 CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask)
 
 
+MEMORY = 100_000  # goodbyes that a server remembers; messages do not stay under way for longer
+
+
+def remember(moments: dict[int, Time], who: int, t: Time) -> None:
+    moments[who] = max(t, moments.pop(who, t))
+    if len(moments) > MEMORY:
+        del moments[next(iter(moments))]
+
+
 class Server(Node):
     def __init__(self, node_id: NodeId, rng: Random, matcher: Matcher) -> None:
         super().__init__(node_id, rng)
         self.matcher = matcher
         self.subscriptions: dict[NodeId, dict[SubscriptionId, Subscription]] = {}
         self.owner: dict[SubscriptionId, NodeId] = {}
+        # When the latest goodbye was said: an interest that it has overtaken comes too late.
+        self.ended: dict[SubscriptionId, Time] = {}
+        self.left: dict[NodeId, Time] = {}
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
             case Post(publication):
-                self._notify(publication, self.matcher.match(publication, publication.t))
+                if publication.node != sender:
+                    self.out.note("refused", publication.id)  # nobody speaks for another
+                else:
+                    self._notify(publication, self.matcher.match(publication, publication.t))
             case Moved(subscription, region):
                 known = self.subscriptions.get(sender, {}).get(subscription)
                 if known is None:
@@ -100,13 +116,17 @@ class Server(Node):
                     self._put(sender, known.moved(region, region.since))
             case Interest(subscription):
                 if self.owner.get(subscription.id, sender) != sender or subscription.node != sender:
-                    self.out.note("refused", subscription.id)  # nobody speaks for another
+                    self.out.note("refused", subscription.id)
+                elif self._overtaken(sender, subscription):
+                    self.out.note("ignored", subscription.id)
                 else:
                     self._put(sender, subscription)
-            case Cancel(subscription):
-                if self.owner.get(subscription) == sender:
+            case Cancel(subscription, t):
+                if self.owner.get(subscription, sender) == sender:
+                    remember(self.ended, subscription, t)
                     self._drop(sender, subscription)
-            case Bye():
+            case Bye(t):
+                remember(self.left, sender, t)
                 for subscription in list(self.subscriptions.get(sender, ())):
                     self._drop(sender, subscription)
 
@@ -114,7 +134,7 @@ class Server(Node):
         """Posts that arrive together are matched together."""
         posts: list[Publication] = []
         for sender, message in arrivals:
-            if isinstance(message, Post):
+            if isinstance(message, Post) and message.publication.node == sender:
                 posts.append(message.publication)
                 continue
             self._notify_all(posts)
@@ -141,15 +161,24 @@ class Server(Node):
         for node, subscriptions in by_node.items():
             self.out.send(node, Notify(publication, tuple(subscriptions)))
 
+    def _overtaken(self, sender: NodeId, subscription: Subscription) -> bool:
+        known = self.subscriptions.get(sender, {}).get(subscription.id)
+        since = subscription.region.since
+        return (
+            (known is not None and since < known.region.since)
+            or since <= self.left.get(sender, -1)
+            or subscription.id in self.ended
+        )
+
     def _put(self, sender: NodeId, subscription: Subscription) -> None:
         self.subscriptions.setdefault(sender, {})[subscription.id] = subscription
         self.owner[subscription.id] = sender
         self.matcher.put(subscription)
 
     def _drop(self, sender: NodeId, subscription: SubscriptionId) -> None:
-        del self.subscriptions[sender][subscription]
-        del self.owner[subscription]
-        self.matcher.drop(subscription)
+        if self.subscriptions.get(sender, {}).pop(subscription, None) is not None:
+            del self.owner[subscription]
+            self.matcher.drop(subscription)
 
 
 class Client(Node):
@@ -161,32 +190,38 @@ class Client(Node):
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered: dict[PublicationId, Time] = {}  # lately, against copies of the network
         self.remembered = REMEMBERED
-        self.ever: dict[SubscriptionId, None] = {}  # what this life has wanted at some time
+        # From when until when this life has wanted something. What was said before that or after
+        # it was not wanted, whatever a server with late knowledge believes.
+        self.span: dict[SubscriptionId, tuple[Time, Time]] = {}
 
     def on_command(self, command: Command) -> None:
         match command:
             case Publish():
                 self.out.send(self.server, Post(command.stamped(self.id, self.now)))
+            case Move(subscription) | Unsubscribe(subscription) if (
+                subscription not in self.subscriptions
+            ):
+                self.out.note("ignored", subscription)
             case Move(subscription, region):
                 moved = self.subscriptions[subscription].moved(region, self.now)
                 self.subscriptions[subscription] = moved
                 self.out.send(self.server, Moved(subscription, moved.region))
             case Subscribe(subscription):
                 wanted = self.subscriptions[subscription] = command.stamped(self.id, self.now)
-                self.ever[subscription] = None
+                self.span[subscription] = (self.now, FOREVER)
                 self.out.send(self.server, Interest(wanted))
             case Unsubscribe(subscription):
                 del self.subscriptions[subscription]
-                self.out.send(self.server, Cancel(subscription))
+                self.span[subscription] = (self.span[subscription][0], self.now)
+                self.out.send(self.server, Cancel(subscription, self.now))
             case Leave():
-                self.out.send(self.server, Bye())
+                self.out.send(self.server, Bye(self.now))
                 self.out.stop()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
             case Notify(publication, subscriptions) if sender == self.server:
-                # Of an earlier life the server may not know that it is over.
-                mine = tuple(s for s in subscriptions if s in self.ever)
+                mine = tuple(s for s in subscriptions if self._wanted(s, publication.t))
                 if mine and self._is_new(publication.id):
                     # Two messages lie between publisher and subscriber: Post and Notify.
                     self.out.deliver(publication, mine, 2)
@@ -197,6 +232,10 @@ class Client(Node):
                     self.out.send(self.server, Interest(self.subscriptions[subscription]))
             case _:
                 self.out.note("ignored", sender)
+
+    def _wanted(self, subscription: SubscriptionId, t: Time) -> bool:
+        begin, end = self.span.get(subscription, (FOREVER, FOREVER))
+        return begin <= t < end
 
     def _is_new(self, publication: PublicationId) -> bool:
         if publication in self.delivered:
@@ -210,8 +249,11 @@ class Client(Node):
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""
-        self.heard = {n: h for n, h in self.heard.items() if now - h[0] <= self.memory}
-        return [(n, where) for n, (_, where) in self.heard.items() if n != self.id]
+        return [
+            (other, where)
+            for other, (t, where) in self.heard.items()
+            if now - t <= self.memory and other != self.id
+        ]
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
@@ -221,8 +263,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.matcher not in MATCHERS:
             raise ValueError(f"matcher must be one of {', '.join(MATCHERS)}, not {self.matcher!r}")
-        if not self.memory_s > 0:
-            raise ValueError(f"memory_s must be above 0, not {self.memory_s}")
+        if not 0 < self.memory_s <= 1e6:
+            raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
 
 
 class ClientServer:

@@ -46,7 +46,6 @@ class Simulation:
         self.messages = 0  # sent so far, for whoever shows progress
         self.latest_arrival: Time = 0  # of all that was sent so far
         self.latest_carrying: Time = 0  # of all that carries a publication
-        self.in_flight = 0  # steps in which messages arrive that have not come to pass
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
         self._checkers = tuple(checkers)
@@ -107,7 +106,6 @@ class Simulation:
             if not isinstance(step, tuple):
                 step()
                 continue
-            self.in_flight -= 1
             target, sender, message = step
             if not isinstance(target, int):
                 for one in target:
@@ -117,7 +115,6 @@ class Simulation:
                 while i < len(steps) and _goes_to(steps[i], target):
                     i += 1
                 arrivals = [arrival[1:] for arrival in steps[first:i] if isinstance(arrival, tuple)]
-                self.in_flight -= len(arrivals) - 1
                 if target in self.nodes:
                     node = self.nodes[target]
                     self._apply(node, node.receive_many(self.now, arrivals))
@@ -190,7 +187,6 @@ class Simulation:
             self._put_on_the_way(arrived, (to, source, message))
 
     def _put_on_the_way(self, t: Time, arrival: Arrival) -> None:
-        self.in_flight += 1
         if t > self.latest_arrival:
             self.latest_arrival = t
         self.at(t, arrival)

@@ -6,15 +6,18 @@ the same microsecond. A region never runs backwards: before `since` it stands wh
 """
 
 from math import sqrt
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nearcast.space.shapes import BOX, DISC, Shape, Vector, overlap
 
-Time: TypeAlias = int  # microseconds, everywhere
+Time: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # microseconds, everywhere
 SECOND: Time = 1_000_000
+LATEST: Time = 2**53  # no moment and no duration reaches this
+FASTEST = 1e100  # units per second: nothing travels beyond all numbers before LATEST
+MOST_LEGS = 1_000
 STILL: Vector = (0.0, 0.0, 0.0)
 
 
@@ -48,10 +51,12 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
 
     def __post_init__(self) -> None:
         for number in (*self.velocity, *self.growth):
-            if not -1e300 < number < 1e300:
-                raise ValueError(f"velocity and growth must be finite, not {number}")
-        if self.duration is not None and self.duration < 0:
+            if not -FASTEST <= number <= FASTEST:
+                raise ValueError(f"velocity and growth must be within ±{FASTEST}, not {number}")
+        if self.duration is not None and not 0 <= self.duration < LATEST:
             raise ValueError(f"a motion cannot last {self.duration} microseconds")
+        if not 0 <= self.since < LATEST:
+            raise ValueError(f"a region cannot begin at {self.since}")
         if self.shape.kind != BOX and any(
             self.growth[1:] if self.shape.kind == DISC else self.growth
         ):
@@ -96,6 +101,8 @@ class Path(Struct, frozen=True, array_like=True, tag=2):
     def __post_init__(self) -> None:
         if not self.legs:
             raise ValueError("a path needs at least one leg")
+        if len(self.legs) > MOST_LEGS:
+            raise ValueError(f"a path has at most {MOST_LEGS} legs, not {len(self.legs)}")
         if any(
             later.since < leg.until for leg, later in zip(self.legs, self.legs[1:], strict=False)
         ):
@@ -127,12 +134,16 @@ class Path(Struct, frozen=True, array_like=True, tag=2):
 
 def line(shape: Shape, to: Vector, speed: float) -> Moving:
     """From where the shape stands straight to `to`, at `speed` units per second, and stop."""
-    if not speed > 0:
-        raise ValueError(f"a speed must be above 0, not {speed}")
-    dx, dy, dz = to[0] - shape.x, to[1] - shape.y, to[2] - shape.z
-    duration = round(sqrt(dx * dx + dy * dy + dz * dz) / speed * SECOND)
+    if not 0 < speed <= FASTEST:
+        raise ValueError(f"a speed must be above 0 and at most {FASTEST}, not {speed}")
+    arrived = replace(shape, x=float(to[0]), y=float(to[1]), z=float(to[2]))
+    dx, dy, dz = arrived.x - shape.x, arrived.y - shape.y, arrived.z - shape.z
+    seconds = sqrt(dx * dx + dy * dy + dz * dz) / speed
+    if not seconds * SECOND < LATEST:
+        raise ValueError(f"at {speed} units per second it would take {seconds:g} s to arrive")
+    duration = round(seconds * SECOND)
     if duration == 0:
-        return Moving(shape, duration=0)
+        return Moving(arrived, duration=0)
     per_second = SECOND / duration
     return Moving(shape, (dx * per_second, dy * per_second, dz * per_second), STILL, duration)
 

@@ -7,7 +7,7 @@ kernels in `matching`, and the truth that the pipeline computes; nothing else ma
 """
 
 from enum import IntEnum
-from math import inf, isfinite, sqrt
+from math import inf, sqrt
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -20,6 +20,8 @@ class Kind(IntEnum):
     DISC = 1
     BOX = 2
 
+
+LARGEST = 1e150  # of coordinates and bounded extents: their squares are still numbers
 
 # Plain integers beside the enum: numba and tight loops compare these.
 POINT, DISC, BOX = 0, 1, 2
@@ -37,10 +39,14 @@ class Shape(Struct, frozen=True, array_like=True):
     rz: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (isfinite(self.x) and isfinite(self.y) and isfinite(self.z)):
-            raise ValueError(f"a centre must be finite, not ({self.x}, {self.y}, {self.z})")
+        if not (abs(self.x) <= LARGEST and abs(self.y) <= LARGEST and abs(self.z) <= LARGEST):
+            raise ValueError(
+                f"a centre must be within ±{LARGEST}, not ({self.x:g}, {self.y:g}, {self.z:g})"
+            )
         if not (self.rx >= 0 and self.ry >= 0 and self.rz >= 0):
             raise ValueError(f"extents must be 0 or more, not ({self.rx}, {self.ry}, {self.rz})")
+        if any(LARGEST < r < inf for r in (self.rx, self.ry, self.rz)):
+            raise ValueError(f"extents must be infinite or at most {LARGEST}")
         if self.kind == POINT and (self.rx or self.ry or self.rz):
             raise ValueError("a point has no extents")
         if self.kind == DISC and (self.ry or self.rz or self.rx == inf):
@@ -54,24 +60,24 @@ class Shape(Struct, frozen=True, array_like=True):
 
 
 def point(x: float, y: float, z: float = 0.0) -> Shape:
-    return Shape(Kind.POINT, x, y, z)
+    return Shape(Kind.POINT, float(x), float(y), float(z))
 
 
 def disc(x: float, y: float, r: float) -> Shape:
-    return Shape(Kind.DISC, x, y, 0.0, r)
+    return Shape(Kind.DISC, float(x), float(y), 0.0, float(r))
 
 
 def ball(x: float, y: float, z: float, r: float) -> Shape:
-    return Shape(Kind.DISC, x, y, z, r)
+    return Shape(Kind.DISC, float(x), float(y), float(z), float(r))
 
 
 def box(x: float, y: float, rx: float, ry: float) -> Shape:
     """A rectangle, by its centre and half-extents."""
-    return Shape(Kind.BOX, x, y, 0.0, rx, ry)
+    return Shape(Kind.BOX, float(x), float(y), 0.0, float(rx), float(ry))
 
 
 def cuboid(x: float, y: float, z: float, rx: float, ry: float, rz: float) -> Shape:
-    return Shape(Kind.BOX, x, y, z, rx, ry, rz)
+    return Shape(Kind.BOX, *map(float, (x, y, z, rx, ry, rz)))
 
 
 EVERYWHERE = Shape(Kind.BOX, 0.0, 0.0, 0.0, inf, inf, inf)

@@ -1,7 +1,8 @@
 """What every entity wants right now, and the interest rows that say so.
 
 Hosts obey commands; the ledger turns them into rows of the trace. A row replaces its predecessor
-whole. Each leg of a path is a row of its own, written when it begins.
+whole. Each leg of a path is a row of its own, written when it begins. A command about a
+subscription that is not there changes nothing and leaves no row.
 """
 
 from collections.abc import Callable
@@ -26,12 +27,13 @@ class Ledger:
         mine = self._wanted.setdefault(node, {})
         match command:
             case Move(subscription, region):
-                self._change(now, mine[subscription].moved(region, now))
+                if subscription in mine:
+                    self._change(now, mine[subscription].moved(region, now))
             case Subscribe():
                 self._change(now, command.stamped(node, now))
             case Unsubscribe(subscription):
-                del mine[subscription]
-                self._recorder.ended(now, node, subscription)
+                if mine.pop(subscription, None) is not None:
+                    self._recorder.ended(now, node, subscription)
             case Leave():
                 self.gone(now, node)
 

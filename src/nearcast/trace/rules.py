@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.model.subscription import Filter, Formula
+from nearcast.space.motion import FASTEST
+from nearcast.space.shapes import LARGEST
 from nearcast.trace.schema import IDS_END, SHAPES, TABLES
 
 Rows: TypeAlias = pa.RecordBatch | pa.Table
@@ -53,9 +55,11 @@ def _at_least(column: str, least: int) -> Rule:
     return Rule(f"{column} is below {least}", lambda rows: pc.less(rows.column(column), least))
 
 
-def _finite(column: str) -> Rule:
+def _within(most: float, column: str) -> Rule:
+    # Asked this way round, NaN breaks the rule too.
     return Rule(
-        f"{column} is not finite", lambda rows: pc.invert(pc.is_finite(rows.column(column)))
+        f"{column} is not finite, or beyond ±{most:g}",
+        lambda rows: pc.invert(pc.less_equal(pc.abs(rows.column(column)), most)),
     )
 
 
@@ -127,7 +131,7 @@ def _earlier(column: str) -> Rule:
     )
 
 
-_PLACE = tuple(map(_finite, ("x", "y", "z")))
+_PLACE = tuple(_within(LARGEST, column) for column in ("x", "y", "z"))
 
 _SHAPE = (
     Rule("unknown shape", lambda rows: pc.invert(_any(*(_is(rows, shape) for shape in SHAPES)))),
@@ -145,7 +149,7 @@ _SHAPE = (
 )
 
 _MOTION = (
-    *map(_finite, ("vx", "vy", "vz", "gx", "gy", "gz")),
+    *(_within(FASTEST, column) for column in ("vx", "vy", "vz", "gx", "gy", "gz")),
     Rule(
         "a point that grows",
         lambda rows: pc.and_kleene(_is(rows, "point"), _not_zero(rows, "gx", "gy", "gz")),

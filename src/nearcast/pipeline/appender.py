@@ -1,0 +1,125 @@
+"""Rows appended to a trace by the tasks of a Spark job: how foreign logs are imported.
+
+Each task writes one hidden file. When all have, each file gets the next number for its name; if one
+fails, all files go. Rows are not judged here: whoever reads them sets the broken ones aside, as with
+any trace.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from nearcast.trace.reader import files
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES
+from nearcast.trace.sinks import ROW_GROUP, SCENARIO
+
+SORTED_ROWS = 16 * ROW_GROUP  # sorted by time together, and held in memory together
+
+_PART = re.compile(r"part-(\d{5,})\.parquet")
+
+
+def part_name(number: int) -> str:
+    return f"part-{number:05}.parquet"
+
+
+def part_number(name: str) -> int | None:
+    """The number of a part that is named as traces name theirs."""
+    found = _PART.fullmatch(name)
+    return int(found[1]) if found and part_name(int(found[1])) == name else None
+
+
+class Written(WriterCommitMessage):
+    def __init__(self, hidden: Path | None) -> None:
+        self.hidden = hidden
+
+
+class Appender(DataSourceArrowWriter):
+    """Adds rows to a table of the trace at `root`, which may be new."""
+
+    def __init__(self, root: Path, table: str) -> None:
+        self.root = root
+        self.table = table
+        self.job = uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        portions = _portions(self.table, iterator)
+        first = next(portions, None)
+        if first is None:
+            return Written(None)
+        place = self.root / self.table
+        place.mkdir(parents=True, exist_ok=True)
+        hidden = place / f".{self.job}-{uuid4().hex}.unfinished"
+        try:
+            with pq.ParquetWriter(
+                hidden, first.schema, compression="zstd", write_page_checksum=True
+            ) as file:
+                for rows in chain([first], portions):
+                    file.write_table(rows.sort_by("t"), row_group_size=ROW_GROUP)
+        except BaseException:
+            hidden.unlink(missing_ok=True)
+            raise
+        return Written(hidden)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        scenario = self.root / f".{self.job}.scenario"
+        scenario.write_text(f'{{"schema": {SCHEMA_VERSION}}}')
+        with suppress(FileExistsError):
+            os.link(scenario, self.root / SCENARIO)
+        scenario.unlink()
+        place = self.root / self.table
+        taken = [part_number(file.name) for file in files(self.root, self.table)]
+        number = max((part for part in taken if part is not None), default=-1) + 1
+        for message in messages:
+            if isinstance(message, Written) and message.hidden:
+                number = _named(message.hidden, place, number) + 1
+        self._clear()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        self._clear()
+        for place in (self.root / self.table, self.root):
+            with suppress(OSError):  # it is not empty, so it was there before
+                place.rmdir()
+
+    def _clear(self) -> None:
+        """Also what attempts have left that were repeated elsewhere or killed."""
+        for left in (self.root / self.table).glob(f".{self.job}-*"):
+            left.unlink(missing_ok=True)
+
+
+def _named(hidden: Path, place: Path, number: int) -> int:
+    """Name it by this number, or the next that nobody has taken meanwhile."""
+    while True:
+        try:
+            os.link(hidden, place / part_name(number))  # unlike a rename, it replaces nothing
+            return number
+        except FileExistsError:
+            number += 1
+
+
+def _portions(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows as the table has them, nulls where a column is absent, as many as are sorted at once."""
+    held: list[pa.RecordBatch] = []
+    room = SORTED_ROWS
+    for batch in batches:
+        columns = {
+            field.name: batch.column(field.name).cast(field.type)
+            if field.name in batch.schema.names
+            else pa.nulls(batch.num_rows, field.type)
+            for field in TABLES[table]
+        }
+        held.append(pa.record_batch(columns))
+        room -= batch.num_rows
+        if room <= 0:
+            yield pa.Table.from_batches(held)
+            held, room = [], SORTED_ROWS
+    if sum(batch.num_rows for batch in held):
+        yield pa.Table.from_batches(held)

@@ -1,0 +1,409 @@
+"""Traces as a Spark data source, for jobs, streams and notebooks alike.
+
+    spark.dataSource.register(NearcastSource)
+    spark.read.format("nearcast").option("table", "deliveries").load("walk")
+    spark.readStream.format("nearcast").option("table", "messages").load("walk")
+    rows.write.format("nearcast").option("table", "positions").mode("append").save("imported")
+
+A path is a trace, a folder of traces, or several of them with commas between. A table has its
+columns of `trace.schema` and `run` in front: the scenario's hash, or the folder's name where the
+scenario is not ours. Only sound rows are read; option `rejected` gives the others instead, with
+their reasons. Spark does not tell a Python source which columns a query wants, so a narrow table is
+asked for with `.schema("run string, t bigint")`: it saves carrying the others into the JVM.
+
+Options: `table`; `rejected` (true: what was set aside); `pushdown` (true: conditions on t and run
+pass over row groups; Spark must be willing, by `spark.sql.python.filterPushdown.enabled`, and
+refuses to read otherwise); for streams `maxFilesPerTrigger`, and `endMark` (true: when all runs have
+ended by themselves there is one more row, of nothing, with t = END, which moves every watermark past
+the last window).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from nearcast.pipeline.appender import Appender, part_name, part_number
+from nearcast.pipeline.lake import RUN, open_traces
+from nearcast.pipeline.rowgroups import (
+    EVERYTHING,
+    REJECTED,
+    Bounds,
+    RowGroup,
+    row_groups,
+    set_aside,
+    sound,
+)
+from nearcast.trace.reader import files
+from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY
+
+END = 253_402_300_799_000_000  # the last second of the year 9999: after all times, live ones too
+TASK_ROWS = 4 * ROW_GROUP  # small row groups are read together, so that a task is worth starting
+
+_OPTIONS = ("table", "rejected", "pushdown", "maxFilesPerTrigger", "endMark")
+_SPARK_TYPES: dict[pa.DataType, DataType] = {
+    pa.int64(): LongType(),
+    pa.float64(): DoubleType(),
+    pa.bool_(): BooleanType(),
+    pa.string(): StringType(),
+}
+
+
+class NearcastSource(DataSource):
+    """What Spark asks for a schema, a reader, a stream or a writer."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nearcast"
+
+    def schema(self) -> StructType:
+        asked = _asked(self.options)
+        open_traces(asked.paths)  # so that a wrong path is told at once, not by the first query
+        return _spark_schema(_columns(asked))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        asked = _asked(self.options)
+        kind = _PushingReader if asked.pushdown else _Reader
+        return kind(asked, _checked(schema, asked))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        asked = _asked(self.options)
+        return _StreamReader(asked, _checked(schema, asked))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        if overwrite:
+            raise TraceError("a trace is only ever added to: write with mode('append')")
+        return _appender(_asked(self.options), schema)
+
+
+# What was asked for.
+
+
+class _Asked(NamedTuple):
+    table: str
+    paths: tuple[Path, ...]
+    rejected: bool
+    pushdown: bool
+    max_files: int | None
+    end_mark: bool
+
+
+def _asked(options: Mapping[str, str]) -> _Asked:
+    """The options, checked. Their names come in lower case."""
+    known = {name.lower() for name in (*_OPTIONS, "path", "paths")}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise TraceError(f"option {unknown[0]} is unknown; there are {', '.join(_OPTIONS)}")
+    table = options.get("table")
+    if table not in TABLES:
+        said = "no table is named" if table is None else f"there is no table {table!r}"
+        raise TraceError(f"{said}: option('table', ...) takes one of {', '.join(TABLES)}")
+    most = options.get("maxfilespertrigger")
+    if most is not None and not (most.isdecimal() and int(most)):
+        raise TraceError(f"option maxFilesPerTrigger must be a whole number above 0, not {most!r}")
+    asked = _Asked(
+        table,
+        tuple(_paths(options)),
+        _truth(options, "rejected"),
+        _truth(options, "pushdown"),
+        int(most) if most else None,
+        _truth(options, "endMark"),
+    )
+    if asked.rejected and asked.end_mark:
+        raise TraceError("rejected rows have no time, so options rejected and endMark do not go")
+    return asked
+
+
+def _truth(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name.lower(), "false").lower()
+    if value not in ("true", "false"):
+        raise TraceError(f"option {name} must be true or false, not {value!r}")
+    return value == "true"
+
+
+def _paths(options: Mapping[str, str]) -> list[Path]:
+    """Absolute, because tasks may run elsewhere. A folder may have a comma in its name."""
+    if "paths" in options:
+        given = msgspec.json.decode(options["paths"], type=list[str])
+    else:
+        path = options.get("path", "")
+        given = [path] if Path(path).is_dir() else path.split(",")
+    paths = [Path(path.strip()).absolute() for path in given if path.strip()]
+    if not paths:
+        raise TraceError("no trace is named: load(path) takes its folder")
+    return paths
+
+
+def _columns(asked: _Asked) -> pa.Schema:
+    if asked.rejected:
+        return REJECTED
+    return pa.schema([RUN, *TABLES[asked.table]])
+
+
+def _spark_schema(columns: pa.Schema) -> StructType:
+    return StructType(
+        [StructField(field.name, _SPARK_TYPES[field.type], field.nullable) for field in columns]
+    )
+
+
+def _checked(schema: StructType, asked: _Asked) -> pa.Schema:
+    """The columns to hand out: all, or those that the user's own schema names."""
+    known = {field.name: field for field in _columns(asked)}
+    for field in schema:
+        if field.name not in known:
+            raise TraceError(f"there is no column {field.name} in {asked.table}")
+        wanted = _SPARK_TYPES[known[field.name].type]
+        if field.dataType != wanted:
+            raise TraceError(
+                f"column {field.name} of {asked.table} is {wanted.simpleString()},"
+                f" not {field.dataType.simpleString()}"
+            )
+    return pa.schema([known[field.name].with_nullable(field.nullable) for field in schema])
+
+
+# Reading.
+
+
+def _in_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
+    """Neighbouring row groups together, until they are worth a task."""
+    tasks: list[list[RowGroup]] = []
+    room = 0
+    for group in groups:
+        if not tasks or group.rows > room:
+            tasks.append([])
+            room = TASK_ROWS
+        tasks[-1].append(group)
+        room -= group.rows
+    return [InputPartition(task) for task in tasks]
+
+
+def _read(
+    asked: _Asked, columns: pa.Schema, groups: Iterable[RowGroup]
+) -> Iterator[pa.RecordBatch]:
+    return set_aside(columns, groups) if asked.rejected else sound(columns, groups)
+
+
+class _Reader(DataSourceReader):
+    """A table as it is now."""
+
+    def __init__(self, asked: _Asked, columns: pa.Schema) -> None:
+        self.asked = asked
+        self.columns = columns
+        self.bounds = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        table = self.asked.table
+        return _in_tasks(
+            group
+            for trace in open_traces(self.asked.paths)
+            for group in row_groups(trace, table, files(Path(trace.path), table), self.bounds)
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Where there is nothing to read, Spark makes a partition of its own, with None.
+        return _read(self.asked, self.columns, partition.value or ())
+
+
+class _PushingReader(_Reader):
+    """Passes over row groups. All conditions remain Spark's to check, row by row."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for condition in filters:
+            self.bounds = _narrowed(self.bounds, condition)
+        return filters
+
+
+def _narrowed(bounds: Bounds, condition: Filter) -> Bounds:
+    """The bounds, and this condition too, as far as it is about t or run."""
+    low, high, runs = bounds
+    match condition:
+        case GreaterThan(("t",), t) | GreaterThanOrEqual(("t",), t):
+            return Bounds(max(low, t), high, runs)
+        case LessThan(("t",), t) | LessThanOrEqual(("t",), t):
+            return Bounds(low, min(high, t), runs)
+        case EqualTo(("t",), t):
+            return Bounds(max(low, t), min(high, t), runs)
+        case EqualTo(("run",), run):
+            return Bounds(low, high, frozenset([run]) if runs is None else runs & {run})
+        case In(("run",), some):
+            return Bounds(low, high, frozenset(some) if runs is None else runs & set(some))
+    return bounds
+
+
+# Streams. An offset is the set of files seen so far, for each trace, written short.
+
+
+def shortened(names: Iterable[str]) -> str:
+    """A set of file names as a text without order: `0-41/43/other.parquet`.
+
+    Parts are numbered by their writer, so a trace of any length is a range or two. Other names are
+    supported, and listed.
+    """
+    numbers, others = [], []
+    for name in names:
+        number = part_number(name)
+        if number is None:
+            others.append(name)
+        else:
+            numbers.append(number)
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return "/".join(["-".join(map(str, ends)) for ends in ranges] + sorted(others))
+
+
+def lengthened(text: str) -> set[str]:
+    """The file names that `shortened` was given."""
+    names: set[str] = set()
+    for item in filter(None, text.split("/")):
+        if item.endswith(".parquet"):
+            names.add(item)
+        else:
+            ends = [int(end) for end in item.split("-")]
+            names.update(map(part_name, range(ends[0], ends[-1] + 1)))
+    return names
+
+
+class _Stock(NamedTuple):
+    """The files of a table that there are, as pairs of a trace's path and a name."""
+
+    files: frozenset[tuple[str, str]]
+    complete: bool  # all runs have ended by themselves
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A table as it grows. Files never change once they have their names, and none may vanish."""
+
+    def __init__(self, asked: _Asked, columns: pa.Schema) -> None:
+        self.asked = asked
+        self.columns = columns
+        self.target: _Stock | None = None
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self.asked.max_files
+        return ReadAllAvailable() if most is None else ReadMaxFiles(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.target = _stock(self.asked)
+
+    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
+        stock = self.target or _stock(self.asked)
+        seen = _files_of(start)
+        # Early parts of all traces before later ones, so that times stay close together.
+        fresh = sorted(stock.files - seen, key=lambda file: (len(file[1]), file[1], file[0]))
+        if isinstance(limit, ReadMaxFiles):
+            fresh = fresh[: limit.max_files]
+        seen |= frozenset(fresh)
+        offset = {
+            root: shortened(name for place, name in seen if place == root)
+            for root in sorted({place for place, _ in seen})
+        }
+        if "end" in start or (self.asked.end_mark and stock.complete and stock.files <= seen):
+            offset["end"] = "true"
+        return offset
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        parts: dict[str, list[Path]] = {}
+        for root, name in sorted(_files_of(end) - _files_of(start)):
+            part = Path(root, self.asked.table, name)
+            if not part.exists():
+                raise TraceError(f"{part} is gone, but the stream has not done with it")
+            parts.setdefault(root, []).append(part)
+        tasks = _in_tasks(
+            group
+            for root, paths in parts.items()
+            for trace in open_traces([root])
+            for group in row_groups(trace, self.asked.table, paths)
+        )
+        ending = "end" in end and "end" not in start
+        return [*tasks, InputPartition(None)] if ending else tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:
+            return iter([_end_mark(self.columns)])
+        return _read(self.asked, self.columns, partition.value)
+
+
+def _stock(asked: _Asked) -> _Stock:
+    roots = [Path(trace.path) for trace in open_traces(asked.paths)]
+    # Asked first: a run writes its summary after its last file.
+    complete = all((root / SUMMARY).exists() for root in roots)
+    found = ((str(root), part.name) for root in roots for part in files(root, asked.table))
+    return _Stock(frozenset(found), complete)
+
+
+def _files_of(offset: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (root, name)
+        for root, names in offset.items()
+        if root != "end"
+        for name in lengthened(names)
+    )
+
+
+def _end_mark(columns: pa.Schema) -> pa.RecordBatch:
+    nothing = {pa.string(): "", pa.float64(): 0.0, pa.bool_(): False, pa.int64(): 0}
+    values = [END if field.name == "t" else nothing[field.type] for field in columns]
+    return pa.RecordBatch.from_arrays([pa.repeat(value, 1) for value in values], schema=columns)
+
+
+# Writing.
+
+
+def _appender(asked: _Asked, schema: StructType) -> Appender:
+    """Checked before anything is written."""
+    root, *more = asked.paths
+    if root.exists() and not root.is_dir():
+        raise TraceError(f"{root} is a file; a trace is a folder")
+    if more or (not (root / SCENARIO).exists() and any(root.glob(f"*/{SCENARIO}"))):
+        raise TraceError(f"rows are written to one trace; {root} is one of several or holds them")
+    wanted = {field.name: field for field in TABLES[asked.table]}
+    faults = [f"column {name} is unknown" for name in schema.names if name not in wanted]
+    for name, field in wanted.items():
+        kind = _SPARK_TYPES[field.type]
+        if name not in schema.names:
+            faults += [] if field.nullable else [f"column {name} is missing"]
+        elif schema[name].dataType != kind:
+            found = schema[name].dataType.simpleString()
+            faults.append(f"column {name} is {found}, not {kind.simpleString()}")
+    if faults:
+        raise TraceError(f"these rows are no {asked.table}: {'; '.join(faults)}")
+    return Appender(root, asked.table)
