@@ -1,40 +1,40 @@
-"""Rows of little runs as the DataFrames that jobs take, and results back as plain values."""
+"""Rows to DataFrames and back, for tests that compare a job with plain Python."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.trace.schema import TABLES
 
 Row = dict[str, Any]
-
-PAIR = pa.schema([("publication", pa.int64()), ("subscription", pa.int64())])
+RUN = pa.field("run", pa.string())
+PAIRS = pa.schema([("publication", pa.int64()), ("subscription", pa.int64())])
 
 
 def frame(spark: SparkSession, table: str, rows: Iterable[Row]) -> DataFrame:
-    """Rows of a table; each needs its `run`, and may leave out whatever it does not care for."""
-    columns = PAIR if table == "expected" else TABLES[table]
-    defaults = {field.name: _default(field) for field in columns}
-    schema = pa.schema([("run", pa.string()), *(field.with_nullable(True) for field in columns)])
-    return spark.createDataFrame(
-        pa.Table.from_pylist([defaults | row for row in rows], schema=schema)
-    )
+    """Rows of a trace's table, or of `expected`, as the pipeline hands them to jobs."""
+    schema = PAIRS if table == "expected" else TABLES[table]
+    return spark.createDataFrame(pa.Table.from_pylist(list(rows), pa.schema([RUN, *schema])))
 
 
-def _default(field: pa.Field) -> Any:
-    if field.name == "copies":
-        return 1
-    if field.nullable:
-        return None
-    return {pa.string(): "", pa.bool_(): False, pa.float64(): 0.0}.get(field.type, 0)
+def assert_same(found: DataFrame, wanted: Sequence[Row], keys: Sequence[str]) -> None:
+    """The very rows in any order, in the very columns; doubles to eleven digits."""
+    assert wanted, "an empty table would prove nothing"
+    assert found.columns == list(wanted[0])
+    rows = [row.asDict() for row in found.collect()]
+    got, due = ({tuple(row[k] for k in keys): row for row in those} for those in (rows, wanted))
+    assert len(got) == len(rows), "two rows have the same keys"
+    assert got.keys() == due.keys()
+    for key, row in due.items():
+        assert got[key] == {name: _nearly(value) for name, value in row.items()}, key
 
 
-def told(result: DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
-    """A result by its keys; a key told twice is a mistake."""
-    rows = [row.asDict() for row in result.collect()]
-    values = [name for name in result.columns if name not in keys]
-    found = {tuple(row[key] for key in keys): tuple(row[name] for name in values) for row in rows}
-    assert len(found) == len(rows)
-    return found
+def _nearly(value: Any) -> Any:
+    return pytest.approx(value, rel=1e-11, abs=1e-11) if isinstance(value, float) else value
+
+
+def over(part: float, whole: float) -> float | None:
+    return part / whole if whole else None

@@ -91,7 +91,7 @@ def test_a_crowd_that_moves_in_steps_is_cut_into_slices_and_joined_exactly() -> 
     )
     zeros = np.zeros(steps * walkers)
     t = np.repeat(np.arange(steps) * 100_000, walkers)
-    names = [n for n in ["z", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz"]]
+    names = ["z", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz"]
     count = steps * walkers
     interests = pa.table(
         {"t": t, "node": np.tile(np.arange(walkers), steps),

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from frames import Row
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from little_runs import rows_of, told
 from pyspark.sql import SparkSession
 
-from frames import Row, frame, told
 from nearcast.pipeline.graphs import measure
 from nearcast.pipeline.overlay import (
     overlay_by_second,
@@ -144,7 +145,7 @@ HISTORIES = {run: history(run) for run in RUNS}
 
 def frames(spark: SparkSession, *tables: str) -> list[Any]:
     return [
-        frame(spark, table, [row for run in RUNS for row in HISTORIES[run][table]])
+        rows_of(spark, table, [row for run in RUNS for row in HISTORIES[run][table]])
         for table in tables
     ]
 
@@ -317,8 +318,8 @@ def test_a_clock_that_jumps_by_years_costs_no_second(spark: SparkSession) -> Non
     notes = [{"run": "r", "t": t, "node": 1, "fact": "linked", "about": 2} for t in (0, years)]
     nobody: list[Row] = []
     result = overlay_by_second(
-        frame(spark, "notes", notes),
-        frame(spark, "messages", nobody),
-        frame(spark, "publications", nobody),
+        rows_of(spark, "notes", notes),
+        rows_of(spark, "messages", nobody),
+        rows_of(spark, "publications", nobody),
     )
     assert set(told(result, ["run", "second"])) == {("r", 0), ("r", years // SECOND)}

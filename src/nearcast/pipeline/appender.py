@@ -1,8 +1,8 @@
 """Rows appended to a trace by the tasks of a Spark job: how foreign logs are imported.
 
-Each task writes one hidden file. When all have, each file gets the next number for its name; if one
-fails, all files go. Rows are not judged here: whoever reads them sets the broken ones aside, as with
-any trace.
+Each task writes one hidden file. When all have, each file gets the next number for its name; if
+one fails, all files go. Rows are not judged here: whoever reads them sets the broken ones aside, as
+with any trace.
 """
 
 import os

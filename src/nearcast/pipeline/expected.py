@@ -13,6 +13,7 @@ A part that would hold too many publications at one time is cut in space too, by
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import ceil
 from typing import Literal, TypeAlias
 
@@ -85,24 +86,18 @@ def plan(spark: SparkSession, traces: Sequence[Trace]) -> list[Part]:
         total = sum(piece.rows for piece in mine)
         count = max(1, ceil(total / PART), min(cores, total // 20_000))
         for begin, end in cuts(mine, count):
-            parts.append(
-                Part(
-                    trace.run, begin, end,
-                    [p for p in mine if p.first is None or (p.first < end and p.last >= begin)],
-                    [p for p in interests if p.first is None or p.first < end],
-                )
-            )  # fmt: skip
+            said_then = [p for p in mine if p.first < end and p.last >= begin]
+            wanted_by_then = [p for p in interests if p.first < end]
+            parts.append(Part(trace.run, begin, end, said_then, wanted_by_then))
     return parts
 
 
 def cuts(publications: Sequence[Piece], count: int) -> list[tuple[int, int]]:
     """Spans of time with about equally many publications, judged by the row groups' statistics."""
-    if any(piece.first is None for piece in publications) or not publications:
+    if not publications:
         return [(-FOREVER, FOREVER)]
     # Within a row group, publications are taken as evenly spread over its time.
-    moments = np.concatenate(
-        [np.linspace(p.first, p.last, num=33) for p in publications for _ in range(1)]
-    )
+    moments = np.concatenate([np.linspace(p.first, p.last, 33) for p in publications])
     weights = np.concatenate([np.full(33, p.rows / 33) for p in publications])
     order = np.argsort(moments, kind="stable")
     reached = np.cumsum(weights[order])
@@ -111,7 +106,7 @@ def cuts(publications: Sequence[Piece], count: int) -> list[tuple[int, int]]:
         for k in range(1, count)
     ]
     edges = [-FOREVER, *sorted(set(inner)), FOREVER]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+    return list(pairwise(edges))
 
 
 def read_part(part: Part) -> tuple[pa.Table, pa.Table]:

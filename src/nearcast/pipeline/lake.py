@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.scenario import Scenario, from_json
+from nearcast.space.motion import FOREVER
 from nearcast.trace.reader import files, missing_or_mistyped
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES, TraceError
@@ -42,15 +43,15 @@ class Trace(Struct, frozen=True):
 
 
 class Piece(Struct, frozen=True):
-    """One row group of one file, and the times it spans (None: no statistics)."""
+    """One row group of one file, and the times it spans (all times, without statistics)."""
 
     run: str
     table: str
     file: str
     row_group: int
     rows: int
-    first: int | None
-    last: int | None
+    first: int
+    last: int
 
 
 class Unreadable(Struct, frozen=True):
@@ -114,7 +115,7 @@ def pieces(traces: Sequence[Trace], table: str) -> tuple[list[Piece], list[Unrea
 
 
 def _piece(run: str, table: str, file: str, group: int, about: Any) -> Piece:
-    first = last = None
+    first, last = -FOREVER, FOREVER
     for i in range(about.num_columns):
         column = about.column(i)
         if column.path_in_schema == "t" and column.statistics and column.statistics.has_min_max:
@@ -229,3 +230,12 @@ def write(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:
         if part.exists():
             part.replace(place)
     shutil.rmtree(unfinished)
+
+
+def result(out: Path, name: str, run: str) -> list[dict[str, Any]]:
+    """The rows of a small result table of one run; none if it is absent."""
+    folder = out / name / f"run={run}"
+    rows: list[dict[str, Any]] = []
+    for file in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():
+        rows += pq.ParquetFile(file).read().to_pylist()
+    return rows

@@ -13,9 +13,9 @@ asked for with `.schema("run string, t bigint")`: it saves carrying the others i
 
 Options: `table`; `rejected` (true: what was set aside); `pushdown` (true: conditions on t and run
 pass over row groups; Spark must be willing, by `spark.sql.python.filterPushdown.enabled`, and
-refuses to read otherwise); for streams `maxFilesPerTrigger`, and `endMark` (true: when all runs have
-ended by themselves there is one more row, of nothing, with t = END, which moves every watermark past
-the last window).
+refuses to read otherwise); for streams `maxFilesPerTrigger`, and `endMark` (true: when all runs
+have ended by themselves there is one more row, of nothing, with t = END, which moves every
+watermark past the last window).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -332,27 +332,21 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxFiles):
             fresh = fresh[: limit.max_files]
         seen |= frozenset(fresh)
-        offset = {
-            root: shortened(name for place, name in seen if place == root)
-            for root in sorted({place for place, _ in seen})
-        }
+        offset = {root: shortened(names) for root, names in _by_trace(seen).items()}
         if "end" in start or (self.asked.end_mark and stock.complete and stock.files <= seen):
             offset["end"] = "true"
         return offset
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        parts: dict[str, list[Path]] = {}
-        for root, name in sorted(_files_of(end) - _files_of(start)):
-            part = Path(root, self.asked.table, name)
-            if not part.exists():
-                raise TraceError(f"{part} is gone, but the stream has not done with it")
-            parts.setdefault(root, []).append(part)
-        tasks = _in_tasks(
-            group
-            for root, paths in parts.items()
-            for trace in open_traces([root])
-            for group in row_groups(trace, self.asked.table, paths)
-        )
+        groups: list[RowGroup] = []
+        for root, names in _by_trace(_files_of(end) - _files_of(start)).items():
+            parts = [Path(root, self.asked.table, name) for name in names]
+            gone = [part for part in parts if not part.exists()]
+            if gone:
+                raise TraceError(f"{gone[0]} is gone, but the stream has not done with it")
+            for trace in open_traces([root]):
+                groups += row_groups(trace, self.asked.table, parts)
+        tasks = _in_tasks(groups)
         ending = "end" in end and "end" not in start
         return [*tasks, InputPartition(None)] if ending else tasks
 
@@ -377,6 +371,13 @@ def _files_of(offset: Mapping[str, str]) -> frozenset[tuple[str, str]]:
         if root != "end"
         for name in lengthened(names)
     )
+
+
+def _by_trace(found: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {}
+    for root, name in sorted(found):
+        names.setdefault(root, []).append(name)
+    return names
 
 
 def _end_mark(columns: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,140 @@
+"""From traces to results: every job, in order, each written complete or not at all.
+
+A job is a function named as its result table; its parameters name the tables that it reads. So the
+list below is all the wiring there is.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from nearcast.pipeline import awareness, delivery, hotspots, lake, overlay, traffic
+from nearcast.pipeline.expected import expected
+from nearcast.pipeline.lake import Trace
+from nearcast.trace.schema import TABLES
+
+JOBS: tuple[Callable[..., DataFrame], ...] = (
+    delivery.delivery_totals,
+    delivery.delivery_by_second,
+    delivery.delivery_by_node,
+    delivery.delivery_by_channel,
+    delivery.latency_quantiles,
+    delivery.popularity,
+    delivery.false_positives_by_level,
+    delivery.missed_places,
+    traffic.traffic_totals,
+    traffic.traffic_by_kind,
+    traffic.traffic_by_second,
+    traffic.traffic_by_node,
+    traffic.traffic_quantiles,
+    awareness.awareness_totals,
+    awareness.awareness_by_second,
+    awareness.awareness_by_node,
+    overlay.overlay_by_second,
+    overlay.overlay_links,
+    overlay.overlay_paths,
+    overlay.ownership,
+    hotspots.world_density,
+    hotspots.world_movement,
+)
+
+
+class Headline(Struct, frozen=True, kw_only=True):
+    """What `analyse --json` prints of each run."""
+
+    run: str
+    trace: str
+    expected: int
+    delivered: int
+    correct: int
+    missed: int
+    spurious: int
+    duplicates: int
+    precision: float | None
+    recall: float | None
+    latency_ms: dict[str, float | None]
+    messages: int
+    bytes: int
+    rejected: int
+
+
+class Tables:
+    """The DataFrames that jobs ask for by name, each made once and kept while they run."""
+
+    def __init__(self, spark: SparkSession, traces: Sequence[Trace]) -> None:
+        self._spark, self._traces = spark, traces
+        self._made: dict[str, DataFrame] = {}
+
+    def __getitem__(self, name: str) -> DataFrame:
+        if name not in self._made:
+            self._made[name] = self._make(name).persist(StorageLevel.MEMORY_AND_DISK)
+        return self._made[name]
+
+    def _make(self, name: str) -> DataFrame:
+        if name in TABLES:
+            return lake.table(self._spark, self._traces, name)
+        if name == "expected":
+            return expected(self._spark, self._traces)
+        return call(getattr(delivery, name), self)
+
+    def forget(self) -> None:
+        for frame in self._made.values():
+            frame.unpersist()
+
+
+def call(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
+    return job(**{name: tables[name] for name in inspect.signature(job).parameters})
+
+
+def analyse(
+    spark: SparkSession,
+    traces: Sequence[Trace],
+    out: Path,
+    show: Callable[[str, int, int], None] | None = None,
+) -> list[Headline]:
+    """Run every job over these traces and leave the results in `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    runs = [trace.run for trace in traces]
+    tables = Tables(spark, traces)
+    try:
+        for number, job in enumerate(JOBS):
+            if show is not None:
+                show(job.__name__, number, len(JOBS) + 1)
+            lake.write(call(job, tables), out, job.__name__, runs)
+        if show is not None:
+            show("rejected", len(JOBS), len(JOBS) + 1)
+        lake.write(lake.rejects(spark, traces), out, "rejected", runs)
+    finally:
+        tables.forget()
+    return [headline(trace, out) for trace in traces]
+
+
+def headline(trace: Trace, out: Path) -> Headline:
+    judged = lake.result(out, "delivery_totals", trace.run)
+    sent = lake.result(out, "traffic_totals", trace.run)
+    first: dict[str, Any] = judged[0] if judged else {}
+    traffic_: dict[str, Any] = sent[0] if sent else {}
+    latency = {
+        name: first.get(f"latency_{name}_ms") for name in ("mean", "p50", "p90", "p99", "max")
+    }
+    return Headline(
+        run=trace.run,
+        trace=trace.path,
+        expected=first.get("expected", 0),
+        delivered=first.get("delivered", 0),
+        correct=first.get("correct", 0),
+        missed=first.get("missed", 0),
+        spurious=first.get("spurious", 0),
+        duplicates=first.get("duplicates", 0),
+        precision=first.get("precision"),
+        recall=first.get("recall"),
+        latency_ms=latency,
+        messages=traffic_.get("messages", 0),
+        bytes=traffic_.get("bytes", 0),
+        rejected=sum(row["rows"] for row in lake.result(out, "rejected", trace.run)),
+    )

@@ -1,0 +1,56 @@
+"""The truth on Spark: many little worlds in one query, against brute force and against SQL."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from nearcast.pipeline import lake
+from nearcast.pipeline.expected import expected, interested
+from nearcast.scenario import Scenario
+from nearcast.sim.run import simulate
+from nearcast.trace import reader
+from truth import expected as brute_force
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worlds")
+    for seed, (workload, settings) in enumerate(
+        [
+            ("waypoint", {"size": 300.0, "motion": "line"}),
+            ("waypoint", {"size": 300.0, "motion": "steps", "dims": 3}),
+            ("waypoint", {"size": 200.0, "motion": "path"}),
+            ("hotspots", {"hotspots": "burning", "rate": 4.0}),
+            ("clustering", {"churn_rate": 5.0, "churn_by": "crash"}),
+        ]
+    ):
+        scenario = Scenario(
+            protocol="client-server", workload=workload, nodes=30, seconds=3.0, seed=seed,
+            settings={**settings, "matcher": "scan"},
+        )  # fmt: skip
+        simulate(scenario, folder / f"world-{seed}")
+    return folder
+
+
+def test_spark_finds_exactly_what_brute_force_finds(spark: SparkSession, worlds: Path) -> None:
+    traces = lake.open_traces([worlds])
+    assert len(traces) == 5
+    found = {(r.run, r.publication, r.subscription) for r in expected(spark, traces).collect()}
+    should = set()
+    for trace in traces:
+        interests, said = (reader.read(trace.path, n) for n in ("interests", "publications"))
+        should |= {(trace.run, p, s) for p, s in brute_force(interests, said)}
+    assert len(should) > 1000
+    assert found == should
+
+
+def test_counting_counts_what_the_pairs_are(spark: SparkSession, worlds: Path) -> None:
+    traces = lake.open_traces([worlds])
+    pairs = expected(spark, traces).groupBy("run", "publication").count().collect()
+    counted = {(r.run, r.publication): r.interested for r in interested(spark, traces).collect()}
+    assert {key: n for key, n in counted.items() if n} == {
+        (r.run, r.publication): r["count"] for r in pairs
+    }
+    said = sum(reader.read(trace.path, "publications").num_rows for trace in traces)
+    assert len(counted) == said
