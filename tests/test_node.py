@@ -120,12 +120,39 @@ def test_each_door_lets_out_all_that_was_spoken_behind_it_in_order_and_nothing_e
         assert effects == spoken
         assert node.asked[-1] == (now, *asked)
         assert len(node.asked) == turn
-        if effects:
-            kept.append((effects, spoken))
-        if Stop() in effects:  # a host knocks no more
+        kept.append((effects, spoken))
+        if Stop() in effects:
             break
     for effects, spoken in kept:
         assert effects == spoken, "what a door has handed over does not change later"
+
+
+@pytest.mark.parametrize(("door", "asked"), DOORS)
+@pytest.mark.parametrize(("again", "_"), DOORS)
+def test_who_has_said_stop_hears_and_does_nothing_more_through_any_door(
+    door: Callable[[Node, int], list[Effect]],
+    asked: tuple[object, ...],
+    again: Callable[[Node, int], list[Effect]],
+    _: object,
+) -> None:
+    node = Speaker()
+    node.speech = [("stop", (), Stop())]
+    assert door(node, 1) == [Stop()]
+    node.speech = [("note", ("I am back",), Note("I am back"))]
+    assert again(node, 2) == []
+    assert node.receive_many(3, [(8, Word(1)), (8, Word(2))]) == []
+    assert node.asked == [(1, *asked)]
+
+
+def test_a_list_that_a_door_has_handed_over_is_nobody_elses() -> None:
+    node = Speaker()
+    first = node.start(0)
+    node.speech = [("note", ("later",), Note("later"))]
+    second = node.wake(1, Tick(1))
+    assert first == []
+    assert second == [Note("later")]
+    second.clear()
+    assert node.wake(2, Tick(1)) == [Note("later")]
 
 
 @settings(deadline=None, max_examples=40)
@@ -150,8 +177,7 @@ def test_many_messages_at_once_mean_each_in_turn(
     together.speech = apart.speech = speech
     one_by_one: list[Effect] = []
     for sender, message in arrivals:
-        if Stop() not in one_by_one:  # a host forgets a node that has stopped
-            one_by_one.extend(apart.receive(7, sender, message))
+        one_by_one.extend(apart.receive(7, sender, message))
     assert together.receive_many(7, arrivals) == one_by_one
     assert together.asked == apart.asked
 

@@ -75,6 +75,12 @@ def test_settings_that_look_alike_are_different_runs(one: Any, other: Any) -> No
     assert len(runs) == 2
 
 
+def test_seconds_given_as_a_whole_number_name_the_same_run() -> None:
+    whole, broken = (msgspec.structs.replace(PLAIN, seconds=s) for s in (60, 60.0))
+    assert whole == broken
+    assert whole.run == broken.run == from_json(to_json(whole)).run
+
+
 @settings(deadline=None, max_examples=40)
 @given(SCENARIOS, st.randoms(use_true_random=False))
 def test_the_order_of_keys_means_nothing(scenario: Scenario, rng: Any) -> None:
@@ -149,6 +155,13 @@ def test_a_run_takes_a_finite_time(seconds: float) -> None:
         msgspec.structs.replace(PLAIN, seconds=seconds)
 
 
+@pytest.mark.parametrize("value", [nan, inf, -inf])
+def test_a_setting_is_a_number_that_json_can_write(value: float) -> None:
+    with pytest.raises(ValueError) as refusal:
+        msgspec.structs.replace(PLAIN, settings={"loss": 0.1, "rate": value})
+    assert str(refusal.value) == f"rate must be a finite number, not {value}"
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("nodes", 1), ("nodes", 2_000_000), ("seconds", 5e-324), ("seconds", 1e7)],
@@ -169,6 +182,9 @@ def test_the_bounds_themselves_are_allowed(field: str, value: Any) -> None:
         b'{"protocol": "p", "workload": "w", "nodes": 1}',
         b'{"protocol": "p", "workload": "w", "nodes": 1.5, "seconds": 1}',
         b'{"protocol": "p", "workload": "w", "nodes": "1", "seconds": 1}',
+        b'{"protocol": "p", "workload": "w", "nodes": 1, "seconds": 1, "sead": 3}',
+        b'{"protocol": "p", "workload": "w", "nodes": 1, "seconds": 1, "settings": {"a": 1e999}}',
+        b'{"protocol": "p", "workload": "w", "nodes": 1, "seconds": 1, "settings": {"a": NaN}}',
         b'{"protocol": 5, "workload": "w", "nodes": 1, "seconds": 1}',
         b'{"protocol": "p", "workload": "w", "nodes": 1, "seconds": null}',
         b'{"protocol": "p", "workload": "w", "nodes": 1, "seconds": 1, "settings": {"a": [1]}}',
@@ -200,11 +216,11 @@ def test_a_stream_is_its_name_and_nothing_else(
 
 
 def test_streams_of_different_names_have_nothing_in_common() -> None:
-    names = [
+    names: list[tuple[Any, ...]] = [
         (seed, purpose, *rest)
         for seed in range(-2, 12)
-        for purpose in ("node", "nodes", "faults", "life", "")
-        for rest in ((), (0,), (1,), (11,), (1, 1), (12, 3), (1, 23))
+        for purpose in ("node", "nodes", "faults", "life", "", "node/1", "node, 1", "node', '1")
+        for rest in ((), (0,), (1,), (11,), (1, 1), (12, 3), (1, 23), ("1",), ("1", "1"), ("1/1",))
     ]
     assert len(names) == len(set(names))
     draws = [stream(*name).getrandbits(64) for name in names]

@@ -27,7 +27,7 @@ from strategies import movings, publications, regions, shapes, subscriptions
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
-VALUES = st.booleans() | st.integers(-(2**63), 2**64 - 1) | FINITE | TEXTS
+VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | TEXTS
 # What has a meaning of its own is drawn by the strategies that know it.
 PIECES: dict[type, st.SearchStrategy[Any]] = {
     Shape: shapes(),
@@ -110,6 +110,7 @@ def refusal(codec: Codec, frame: bytes) -> str:
     line = str(caught.value)
     assert line
     assert line.isprintable(), "one line, whatever the bytes"
+    assert len(line) <= 200, "and a short one"
     return line
 
 
@@ -282,20 +283,34 @@ def test_a_full_frame_of_small_things_is_read_or_refused_and_no_more() -> None:
     assert notify.subscriptions == (7,) * many
     still = [1, [0, 0.0, 0.0], [0.0] * 3, [0.0] * 3, 0]
     legs = msgspec.msgpack.encode([1, [1, 1, [2, [still] * 10_000]]])
-    read(CODEC, legs)
+    assert "a path has at most 1000 legs, not 10000" in refusal(CODEC, legs)
     refusal(CODEC, msgspec.msgpack.encode([1, [1, 1, [3, "x > " + "(" * 900_000]]]))
     refusal(CODEC, msgspec.msgpack.encode([1, [1, 1, [3, "x > " + "(" * 900]]]))
     refusal(CODEC, msgspec.msgpack.encode([1, [1, 1, [3, ", ".join(["x > 1"] * 100)]]]))
 
 
-PLACE = [0, 0.0, 0.0]
+def test_a_refusal_is_short_however_long_the_names_in_the_message_are() -> None:
+    """`refusal` asserts it of every line."""
+    for value in (nan, 2**63, None):
+        said = [1, 1, 0, [0, 0.0, 0.0], "", {"a" * 900_000: value}]
+        refusal(CODEC, msgspec.msgpack.encode([4, said]))
+    refusal(CODEC, msgspec.msgpack.encode([1, [1, 1, [3, "x > " + "a" * 900_000]]]))
+
+
+PLACE, STANDS = [0, 0.0, 0.0], ([0.0] * 3, [0.0] * 3)
 
 
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        ([4, [1, 1, 0, [0, nan, 0.0]]], "a centre must be finite"),
-        ([4, [1, 1, 0, [0, 0.0, inf]]], "a centre must be finite"),
+        ([4, [1, 1, 0, [0, nan, 0.0]]], "a centre must be within ±1e+150, not (nan, 0, 0)"),
+        ([4, [1, 1, 0, [0, 0.0, inf]]], "a centre must be within ±1e+150, not (0, inf, 0)"),
+        ([4, [1, 1, 0, [0, 0.0, 1e200]]], "a centre must be within ±1e+150"),
+        ([4, [1, 1, 0, [1, 0.0, 0.0, 0.0, 1e200]]], "extents must be infinite or at most 1e+150"),
+        ([4, [1, 1, -1, PLACE]], "Expected `int` >= 0"),
+        ([4, [1, 1, 2**53, PLACE]], "Expected `int` <= 9007199254740991"),
+        ([4, [1, 1, 2**63, PLACE]], "Expected `int` <= 9007199254740991"),
+        ([4, [1, 1, 0, PLACE, "", {"n": 2**63}]], "attribute 'n' must fit 64 bits"),
         ([4, [1, 1, 0, [1, 0.0, 0.0, 0.0, -1.0]]], "extents must be 0 or more"),
         ([4, [1, 1, 0, [1, 0.0, 0.0, 0.0, inf]]], "a disc has one finite radius"),
         ([4, [1, 1, 0, [0, 0.0, 0.0, 0.0, 1.0]]], "a point has no extents"),
@@ -303,16 +318,27 @@ PLACE = [0, 0.0, 0.0]
         ([4, [1, 1, 0, PLACE, "", {"w\n": nan}]], "must be finite"),
         ([4, [2**53, 1, 0, PLACE]], "Expected `int`"),
         ([5, [1, 1, 0, PLACE], [-1]], "Expected `int`"),
-        ([1, [1, 1, [1, [0, nan, 0.0]]]], "a centre must be finite"),
-        ([1, [1, 1, [1, PLACE, [nan, 0.0, 0.0]]]], "velocity and growth must be finite"),
-        ([1, [1, 1, [1, PLACE, [0.0] * 3, [0.0] * 3, -1]]], "a motion cannot last -1"),
+        ([1, [1, 1, [1, [0, nan, 0.0]]]], "a centre must be within ±1e+150"),
+        (
+            [1, [1, 1, [1, PLACE, [nan, 0.0, 0.0]]]],
+            "velocity and growth must be within ±1e+100, not nan",
+        ),
+        ([1, [1, 1, [1, PLACE, *STANDS, -1]]], "Expected `int` >= 0"),
+        ([1, [1, 1, [1, PLACE, *STANDS, 2**63]]], "Expected `int` <= 9007199254740991"),
+        ([1, [1, 1, [1, PLACE, *STANDS, None, 2**62]]], "Expected `int` <= 9007199254740991"),
+        ([1, [1, 1, [1, PLACE, *STANDS, None, -(2**63)]]], "Expected `int` >= 0"),
+        ([1, [1, 1, [3, "x > 3", 2**63]]], "Expected `int` <= 9007199254740991"),
+        ([1, [1, 1, [1, PLACE], ["weight > 3", -1]]], "Expected `int` >= 0"),
         ([1, [1, 1, [2, []]]], "a path needs at least one leg"),
         ([1, [1, 1, [3, "weight\n> 3"]]], "a region's formula speaks of x, y and z alone"),
         ([1, [1, 1, [3, "x >\n"]]], "expected"),
         ([1, [1, 1, [1, PLACE], ["x > 3"]]], "a filter cannot speak of x, y or z"),
         ([2, 1, [9, "x > 3"]], "Invalid value 9"),
-        ([3, 1.5], "Expected `int`"),
-        ([3], "Expected `array` of at least length 2"),
+        ([3, 1.5, 0], "Expected `int`"),
+        ([3, 1, -1], "Expected `int` >= 0"),
+        ([3, 1], "Expected `array` of at least length 3"),
+        ([6, 2**53], "Expected `int` <= 9007199254740991"),
+        ([6], "Expected `array` of at least length 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(message: list[Any], says: str) -> None:

@@ -9,13 +9,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nearcast import __version__
 
 if TYPE_CHECKING:
-    from nearcast.sim.run import Progress, Summary
+    from nearcast.pipeline.analyse import Headline
+    from nearcast.sim.run import Summary
     from nearcast.trace.validate import Report
 
 EXAMPLES = """\
@@ -26,6 +26,9 @@ examples:
   nearcast simulate client-server --workload clustering --settings
   nearcast validate world
 """
+
+
+MASTER = "a Spark master (default: local[*], all cores of this machine)"
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,60 +47,148 @@ def parser() -> Parser:
     commands = top.add_subparsers(
         dest="command", required=True, metavar="COMMAND", title="commands"
     )
+    made = [add(commands) for add in (
+        add_simulate, add_validate, add_analyse, add_import, add_sweep, add_doctor)]  # fmt: skip
+    for command in made:
+        command.add_argument(
+            "--json", action="store_true", help="one JSON document on standard output"
+        )
+    return top
 
-    simulate = commands.add_parser(
+
+def add_simulate(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
         "simulate",
         help="run a protocol in a simulated world and leave a trace",
         description="Run a protocol in a simulated world. Same arguments, same trace, always.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    simulate.add_argument("protocol", metavar="PROTOCOL", help="client-server")
-    simulate.add_argument(
-        "--workload", default="waypoint", metavar="NAME",
+    add = command.add_argument
+    add("protocol", metavar="PROTOCOL", help="client-server")
+    add(
+        "--workload",
+        default="waypoint",
+        metavar="NAME",
         help="who does what: waypoint (default), hotspots, clustering, recorded (--set file=PATH)",
-    )  # fmt: skip
-    simulate.add_argument(
-        "--nodes", type=int, metavar="N", help="entities (default 1000; recorded: all in the file)"
     )
-    simulate.add_argument(
-        "--seconds", type=float, default=10.0, metavar="S", help="simulated seconds (default 10)"
-    )
-    simulate.add_argument("--seed", type=int, default=1, metavar="K", help="of all chance (1)")
-    simulate.add_argument(
-        "--record", default="all", metavar="LEVEL",
+    add("--nodes", type=int, metavar="N", help="entities (default 1000; recorded: all in the file)")
+    add("--seconds", type=float, default=10.0, metavar="S", help="simulated seconds (default 10)")
+    add("--seed", type=int, default=1, metavar="K", help="of all chance (default 1)")
+    add(
+        "--record",
+        default="all",
+        metavar="LEVEL",
         help="all (default), sampled (some publications), sums (messages per second), none",
-    )  # fmt: skip
-    simulate.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+    )
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
         help="any setting of protocol, workload, network, faults (--settings lists them)",
-    )  # fmt: skip
-    simulate.add_argument(
-        "--settings", action="store_true", dest="explain",
+    )
+    add(
+        "--settings",
+        action="store_true",
+        dest="explain",
         help="list what can be set for this protocol and workload, and stop",
-    )  # fmt: skip
-    simulate.add_argument("--trace", type=Path, metavar="DIR", help="where to leave the trace")
-    simulate.set_defaults(run=run_simulate)
+    )
+    add("--trace", type=Path, metavar="DIR", help="where to leave the trace")
+    command.set_defaults(run=run_simulate)
+    return command
 
-    validate = commands.add_parser(
+
+def add_validate(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
         "validate",
         help="tell what is wrong with a trace, table by table",
         description="Check every file and row of a trace. Exit code 1 if anything is wrong.",
     )
-    validate.add_argument("trace", type=Path, metavar="TRACE", help="a trace folder")
-    validate.set_defaults(run=run_validate)
+    command.add_argument("trace", type=Path, metavar="TRACE", help="a trace folder")
+    command.set_defaults(run=run_validate)
+    return command
 
-    doctor = commands.add_parser(
+
+def add_analyse(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "analyse",
+        help="count what happened in traces, on Spark: truth, quality, traffic, report",
+        description="Compute the exact truth of each trace, judge every delivery by it, and write"
+        " result tables (Parquet, partitioned by run) and report.html.",
+    )
+    add = command.add_argument
+    add(
+        "traces",
+        nargs="+",
+        type=Path,
+        metavar="TRACE",
+        help="a trace folder, or a folder of traces",
+    )
+    add("--out", type=Path, metavar="DIR", help="where results go (default: TRACE-analysis)")
+    add("--master", metavar="URL", help=MASTER)
+    command.set_defaults(run=run_analyse)
+    return command
+
+
+def add_import(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "import",
+        help="turn recorded movement (CSV or Parquet) into a trace",
+        description="Columns t (seconds), entity, x, y[, z]: every fix moves the entity's area of"
+        " interest there and publishes its position.",
+    )
+    add = command.add_argument
+    add("file", type=Path, metavar="FILE")
+    add("--trace", type=Path, required=True, metavar="DIR", help="where to leave the trace")
+    add(
+        "--radius",
+        type=float,
+        default=0.0,
+        metavar="R",
+        help="of the areas of interest (default: 1 %% of the world's longer side)",
+    )
+    add("--shape", default="disc", metavar="NAME", help="disc (default) or box")
+    add(
+        "--motion",
+        default="steps",
+        metavar="NAME",
+        help="steps (default: areas stand still between fixes) or line",
+    )
+    command.set_defaults(run=run_import)
+    return command
+
+
+def add_sweep(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "sweep",
+        help="simulate a grid of scenarios, one Spark task each",
+        description="FILE.toml holds a scenario in which any value may be a list; all combinations"
+        " are run. Killed at any moment, the same command goes on where it was.",
+    )
+    add = command.add_argument
+    add("file", type=Path, metavar="FILE.toml")
+    add(
+        "--out",
+        type=Path,
+        default=Path("sweep"),
+        metavar="DIR",
+        help="where traces and failures go (default: sweep)",
+    )
+    add("--master", metavar="URL", help=MASTER)
+    command.set_defaults(run=run_sweep)
+    return command
+
+
+def add_doctor(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
         "doctor",
         help="check this machine",
         description="Check that everything Nearcast needs is here and works.",
     )
-    doctor.set_defaults(run=run_doctor)
-    for command in (simulate, validate, doctor):
-        command.add_argument(
-            "--json", action="store_true", help="one JSON document on standard output"
-        )
-    return top
+    command.set_defaults(run=run_doctor)
+    return command
 
 
 def say(*lines: str) -> None:
@@ -133,6 +224,8 @@ def run_simulate(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds, seed=arguments.seed, record=arguments.record,
         settings=dict(settings),
     )  # fmt: skip
+    from nearcast.progress import Meter
+
     show = Meter() if sys.stderr.isatty() else None
     try:
         summary = simulate(scenario, arguments.trace, show)
@@ -163,27 +256,6 @@ def entities_recorded(settings: dict[str, str]) -> int:
     if not settings.get("file"):
         raise ValueError("the recorded workload wants --set file=PATH")
     return fixes.read(settings["file"], 1.0).entities
-
-
-class Meter:
-    """A line on the terminal that tells how far a run is and how long it will take."""
-
-    def __init__(self) -> None:
-        self._began = monotonic()
-
-    def __call__(self, progress: "Progress") -> None:
-        share, took = progress.done / progress.whole, monotonic() - self._began
-        left = took / share - took if share else 0.0
-        bar = "█" * round(share * 24)
-        sys.stderr.write(
-            f"\r{bar:░<24} {progress.done / 1e6:7.1f} of {progress.whole / 1e6:.1f} s simulated, "
-            f"{progress.messages:,} messages, {left:.0f} s left \x1b[K"
-        )
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
 
 
 def told(summary: "Summary") -> list[str]:
@@ -249,6 +321,103 @@ def found(report: "Report") -> list[str]:
         lines.append(f"problem: {where}: {p.reason}{many}{example}")
     lines.append(f"{len(report.problems)} problems" if report.problems else "nothing wrong")
     return lines
+
+
+# analyse, import, sweep
+
+
+def run_analyse(arguments: argparse.Namespace) -> int:
+    from nearcast.pipeline.lake import open_traces
+
+    traces = open_traces(arguments.traces)  # before Spark starts: a wrong path should not wait
+    first = arguments.traces[0]
+    out = arguments.out or first.with_name(f"{first.resolve().name}-analysis")
+
+    from nearcast.pipeline.analyse import analyse
+    from nearcast.pipeline.reports import report
+    from nearcast.pipeline.session import start
+    from nearcast.progress import Step
+
+    step = Step()
+    step("starting Spark", 0, 1)
+    spark = start(arguments.master)
+    try:
+        headlines = analyse(spark, traces, out, step)
+        step("report.html", 1, 1)
+        known = {trace.run: trace.scenario for trace in traces}
+        page = report(out, out, list(known), scenarios_of(known))
+    finally:
+        spark.stop()
+        step.clear()
+    if arguments.json:
+        say_json(headlines[0] if len(headlines) == 1 else headlines)
+    else:
+        for headline in headlines:
+            say(*judged(headline))
+        say(f"results in {out}; look at {page}")
+    return 0
+
+
+def scenarios_of(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    import msgspec
+
+    return {run: msgspec.to_builtins(scenario) or {} for run, scenario in known.items()}
+
+
+def judged(headline: "Headline") -> list[str]:
+    h = headline
+    share = (
+        "" if h.recall is None else f" (recall {h.recall:.4f}, precision {h.precision or 0:.4f})"
+    )
+    late = {name: "–" if ms is None else f"{ms:,.1f}" for name, ms in h.latency_ms.items()}
+    return [
+        f"run {h.run} · {h.trace}",
+        f"{h.expected:,} expected, {h.correct:,} correct, {h.missed:,} missed,"
+        f" {h.spurious:,} spurious, {h.duplicates:,} duplicates{share}",
+        f"latency ms: mean {late['mean']}, p50 {late['p50']}, p90 {late['p90']},"
+        f" p99 {late['p99']}, max {late['max']}",
+        f"{h.messages:,} messages, {h.bytes:,} bytes, {h.rejected:,} rows rejected",
+    ]
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    from nearcast.pipeline.importers import import_movement
+    from nearcast.trace.validate import validate
+
+    import_movement(
+        arguments.file, arguments.trace,
+        radius=arguments.radius, shape=arguments.shape, motion=arguments.motion,
+    )  # fmt: skip
+    report = validate(arguments.trace)
+    if arguments.json:
+        say_json(report)
+    else:
+        say(*found(report))
+    return 1 if report.problems else 0
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    from nearcast.pipeline.session import start
+    from nearcast.pipeline.sweeps import read_sweep, sweep
+
+    read_sweep(arguments.file)  # before Spark starts
+    from nearcast.progress import Step
+
+    step = Step()
+    spark = start(arguments.master)
+    try:
+        summary = sweep(spark, arguments.file, arguments.out, step.of_sweep)
+    finally:
+        spark.stop()
+        step.clear()
+    if arguments.json:
+        say_json(summary)
+    else:
+        say(
+            f"{summary.total} scenarios: {summary.done} run, {summary.skipped} were there already,"
+            f" {summary.failed} failed; traces in {arguments.out / 'traces'}"
+        )
+    return 1 if summary.failed else 0
 
 
 # doctor

@@ -132,7 +132,8 @@ class Node(ABC):
 
     def start(self, now: Time) -> list[Effect]:
         self._advance(now)
-        self.on_start()
+        if not self.out.stopped:
+            self.on_start()
         return self.out.drain()
 
     def receive(self, now: Time, sender: NodeId, message: Message) -> list[Effect]:

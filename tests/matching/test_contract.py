@@ -12,8 +12,8 @@ from nearcast.matching.matcher import Matcher, batch
 from nearcast.matching.scan import Scan
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
-from nearcast.space.motion import SECOND, Moving, line
-from nearcast.space.shapes import ball, box, cuboid, disc, point
+from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, line
+from nearcast.space.shapes import LARGEST, Kind, Shape, ball, box, cuboid, disc, point
 from strategies import TIMES, publications, subscriptions
 
 ENGINES = [pytest.param(make, id=name) for name, make in MATCHERS.items() if name != "scan"]
@@ -62,6 +62,42 @@ def test_for_every_history_it_answers_as_the_scan_does(
     make: Callable[[], Matcher], history: list[tuple[str, object]]
 ) -> None:
     play(make(), history)
+
+
+# As far, as fast and as late as anything may be.
+ENDS = st.sampled_from([-LARGEST, -1.0, 0.0, 1.0, 2.0, 1e109, LARGEST])
+RATES = st.sampled_from([-FASTEST, -1.0, 0.0, 0.0, 1.0, FASTEST])
+EVERS = st.sampled_from([0, 1, SECOND, 10**15, LATEST - 2, LATEST - 1])
+
+
+@st.composite
+def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
+    def shape() -> Shape:
+        kind, r = draw(st.sampled_from(list(Kind))), abs(draw(ENDS))
+        sizes = {Kind.POINT: (0.0, 0.0), Kind.DISC: (r, 0.0), Kind.BOX: (r, abs(draw(ENDS)))}
+        return Shape(kind, draw(ENDS), draw(ENDS), 0.0, *sizes[kind])
+
+    def moving() -> Moving:
+        begins = shape()
+        growth = 0.0 if begins.kind == Kind.POINT else draw(RATES)
+        lasts = draw(st.none() | EVERS)
+        return Moving(begins, (draw(RATES), draw(RATES), 0.0), (growth, 0.0, 0.0), lasts)
+
+    many = range(draw(st.integers(1, 8)))
+    wanted = [Subscription(i, 1, moving().stamped(draw(EVERS))) for i in many]
+    return wanted, [Publication(i, 2, draw(EVERS), shape()) for i in many]
+
+
+@pytest.mark.parametrize("make", ENGINES)
+@settings(max_examples=100)
+@given(world=extremes())
+def test_to_the_ends_of_space_and_time_it_answers_as_the_scan_does(
+    make: Callable[[], Matcher], world: tuple[list[Subscription], list[Publication]]
+) -> None:
+    wanted, said = world
+    history: list[tuple[str, object]] = [("put", subscription) for subscription in wanted]
+    history += [("match", (publication, publication.t)) for publication in said]
+    play(make(), [*history, ("many", said), ("many", said[::-1])])
 
 
 def crowd(rng: Random, n: int, dims: int, spread: str) -> list[Subscription]:

@@ -11,9 +11,9 @@ from nearcast.matching import rtree
 from nearcast.matching.rtree import NOWHERE, Node, RTree, calm, enclosing, swept
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Region, Subscription
-from nearcast.space.motion import SECOND, Moving, Path, path
+from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path, path
 from nearcast.space.rtree import SPLITS, Bounds, contains, overlaps, union
-from nearcast.space.shapes import EVERYWHERE, Shape, box, disc, point
+from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, box, disc, point
 from strategies import TIMES, movings, regions, shapes
 
 PATHS = regions(3).filter(lambda region: isinstance(region, Path))
@@ -166,8 +166,11 @@ def test_boxes_overlap_where_the_square_of_the_distance_underflows() -> None:
     assert overlaps(bounds(one), bounds(other))
 
 
-def test_boxes_overlap_where_distance_and_extents_overflow_together() -> None:
-    one, other = box(1.7e308, 0, 0.9e308, 1), box(-1.7e308, 0, 0.9e308, 1)
+@pytest.mark.parametrize("one", [box(LARGEST, 0, LARGEST, 1), disc(LARGEST, 0, LARGEST)])
+@pytest.mark.parametrize("other", [box(-LARGEST, 0, LARGEST, 1), disc(-LARGEST, 0, LARGEST)])
+def test_boxes_overlap_where_shapes_touch_from_the_ends_of_the_world(
+    one: Shape, other: Shape
+) -> None:
     assert one.touches(other)
     assert overlaps(bounds(one), bounds(other))
 
@@ -188,11 +191,18 @@ def test_a_path_sweeps_only_the_legs_of_the_slice() -> None:
     assert high == pytest.approx((11.0, 6.0, 1.0))
 
 
-def test_a_region_that_leaves_the_floats_is_still_found_by_what_is_unbounded() -> None:
-    engine = RTree()
-    engine.put(Subscription(1, 1, Moving(EVERYWHERE, velocity=(1e299, 0.0, 0.0))))
-    late = 10**12 * SECOND
-    assert engine.match(Publication(1, 2, late, point(0, 0)), late) == [1]
+def test_the_fastest_are_found_at_the_end_of_time_where_they_are_then() -> None:
+    engine, fast = RTree(), (FASTEST, 0.0, 0.0)
+    runner = Moving(disc(0, 0, 1), velocity=fast)
+    engine.put(Subscription(1, 1, Moving(EVERYWHERE, velocity=fast)))
+    engine.put(Subscription(2, 1, runner))
+    engine.put(Subscription(3, 1, Moving(disc(0, 0, 1), growth=fast)))
+    late = LATEST - 1
+    there = runner.at(late)
+    assert there.x > 1e109
+    assert engine.match(Publication(1, 2, late, point(0, 0)), late) == [1, 3]
+    assert engine.match(Publication(2, 2, late, point(there.x, 0)), late) == [1, 2, 3]
+    assert engine.match(Publication(3, 2, 0, point(0, 0)), 0) == [1, 2, 3]
 
 
 # Slices of time
@@ -205,7 +215,7 @@ def test_a_typical_region_travels_its_own_width_in_a_slice() -> None:
     assert calm([walker(10.0, 4.0)], 0) == 5.0
     assert calm([walker(1.0, 4.0), walker(10.0, 4.0), walker(100.0, 4.0)], 0) == 5.0
     assert calm([walker(1e-9, 4.0)], 0) == rtree.SHORTEST
-    assert calm([walker(1e300, 1e-300)], 0) == rtree.LONGEST
+    assert calm([walker(LARGEST, 1e-300)], 0) == rtree.LONGEST
     assert calm([Moving(point(0, 0), (4.0, 0.0, 0.0))], 0) == rtree.USUAL
 
 

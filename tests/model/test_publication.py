@@ -173,6 +173,45 @@ def test_an_attribute_is_finite(value: float) -> None:
     assert str(from_afar.value) == sentence
 
 
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**64, 10**400])
+def test_a_whole_number_among_the_attributes_fits_64_bits(value: int) -> None:
+    with pytest.raises(ValueError, match=r"^attribute 'n' must fit 64 bits$"):
+        Publication(1, 1, 0, HERE, "", {"n": value})
+    largest = {"n": 2**63 - 1, "m": -(2**63), "yes": True}
+    assert received([1, 1, 0, [0, 0.0, 0.0], "", largest]).attributes == largest
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [
+        ({"\ud800": 1}, "'\\ud800'"),
+        ({"kind": "a\udfff"}, "'kind'"),
+        ({"näme": "\ud83d"}, "'n\\xe4me'"),
+    ],
+)
+def test_an_attribute_is_text_that_can_be_sent(attributes: dict[str, Value], name: str) -> None:
+    with pytest.raises(ValueError) as refusal:
+        Publication(1, 1, 0, HERE, "", attributes)
+    assert str(refusal.value) == f"attribute {name} is not text that can be sent"
+    assert str(refusal.value).isascii(), "so that it can be printed anywhere"
+
+
+def test_text_beyond_the_first_plane_can_be_sent() -> None:
+    attributes: dict[str, Value] = {"\ud7ff\ue000": "😀 näme \x00"}
+    publication = Publication(1, 1, 0, HERE, "", attributes)
+    assert received([1, 1, 0, [0, 0.0, 0.0], "", attributes]) == publication
+
+
+@pytest.mark.parametrize("moment", [-1, 2**53, 2**62, 2**63, -(2**63)])
+def test_a_publication_is_made_at_a_moment(moment: int) -> None:
+    with pytest.raises(ValueError) as at_home:
+        Publication(1, 1, moment, HERE)
+    assert str(at_home.value) == f"{moment} is no moment: microseconds from 0 to {2**53}"
+    with pytest.raises(msgspec.ValidationError, match=r"^Expected `int` [^\n]+$"):
+        received([1, 1, moment, [0, 0.0, 0.0]])
+    assert Publication(1, 1, 2**53 - 1, HERE).t == 2**53 - 1
+
+
 @pytest.mark.parametrize("name", ["X", "tt", "x ", "time", "", "weight\n"])
 def test_every_other_name_is_an_attribute(name: str) -> None:
     publication = Publication(1, 1, 0, HERE, "", {name: 1e308})

@@ -202,6 +202,22 @@ def test_a_refusal_shows_little_of_a_long_text() -> None:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("moment", [-1, 2**53, 2**62, 2**63, -(2**63)])
+def test_formulas_and_filters_begin_at_a_moment(moment: int) -> None:
+    sentence = f"{moment} is no moment: microseconds from 0 to {2**53}"
+    for make, text in ((Formula, "x > t"), (Filter, "weight > t")):
+        with pytest.raises(ValueError) as at_home:
+            make(text, moment)
+        assert str(at_home.value) == sentence
+        with pytest.raises(ValueError) as when_stamped:
+            make(text).stamped(moment)
+        assert str(when_stamped.value) == sentence
+        assert make(text).stamped(2**53 - 1).since == 2**53 - 1
+    for fields in ([1, 1, [3, "x > t", moment]], [1, 1, PLACE, ["weight > t", moment]]):
+        with pytest.raises(msgspec.ValidationError, match=r"^Expected `int` [^\n]+$"):
+            received(fields)
+
+
 PLACE = [1, [0, 0.0, 0.0]]
 
 

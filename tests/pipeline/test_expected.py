@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline import lake
-from nearcast.pipeline.expected import expected, interested
+from nearcast.pipeline.expected import Way, expected, interested
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.trace import reader
@@ -33,10 +33,18 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_spark_finds_exactly_what_brute_force_finds(spark: SparkSession, worlds: Path) -> None:
+@pytest.mark.parametrize("way", ["nearby", "shuffled"])
+@pytest.mark.parametrize("part", [400_000, 50])
+def test_spark_finds_exactly_what_brute_force_finds(
+    spark: SparkSession, worlds: Path, way: Way, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearcast.pipeline.expected.PART", part)
+    monkeypatch.setattr("nearcast.pipeline.expected.GATHERED", part)
     traces = lake.open_traces([worlds])
     assert len(traces) == 5
-    found = {(r.run, r.publication, r.subscription) for r in expected(spark, traces).collect()}
+    rows = expected(spark, traces, way).collect()
+    found = {(r.run, r.publication, r.subscription) for r in rows}
+    assert len(found) == len(rows)
     should = set()
     for trace in traces:
         interests, said = (reader.read(trace.path, n) for n in ("interests", "publications"))

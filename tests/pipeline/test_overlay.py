@@ -298,10 +298,9 @@ def test_owners_own_what_they_were_last_to_claim(spark: SparkSession) -> None:
     result = ownership(*frames(spark, "notes", "interests", "messages", "publications"))
     wanted = {}
     for run, rows in HISTORIES.items():
-        rows = rows | {"ended": [row for row in rows["interests"] if row["ended"]]}
-        if not any(rows[table] for table in ("publications", "messages", "notes")):
-            continue
-        for when in seconds_told(rows, "notes", "messages", "publications", "ended"):
+        claims = [note for note in rows["notes"] if note["fact"] == "owner"]
+        ends = [row for row in rows["interests"] if row["ended"]]
+        for when in sorted({second(rows, row) for row in claims + ends}):
             owned, taken = owners_at(rows, when)
             for owner in range(5):
                 if owned[owner] or taken[owner]:

@@ -1,9 +1,23 @@
 """Client and server, message by message; strangers, latecomers and those who speak for others."""
 
 from collections.abc import Callable
+from math import inf, nan
 from random import Random
 
 import pytest
+from cast import (
+    ANN,
+    BEN,
+    EVE,
+    HERE,
+    MATCHER_NAMES,
+    SERVER,
+    THERE,
+    client,
+    listener,
+    said,
+    server,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -20,7 +34,6 @@ from nearcast.protocols.client_server import (
     Ask,
     Bye,
     Cancel,
-    Client,
     ClientServer,
     Interest,
     Moved,
@@ -30,37 +43,9 @@ from nearcast.protocols.client_server import (
     Server,
 )
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.space.motion import SECOND, Moving, path
+from nearcast.space.motion import SECOND, path
 from nearcast.space.shapes import box, disc, point
 from strategies import ATTRIBUTES, TIMES, regions, shapes, subscriptions
-
-SERVER, ANN, BEN, EVE = FIRST_SERVER, 1, 2, 3
-HERE, THERE = Moving(disc(0, 0, 1)), Moving(disc(100, 0, 1))
-MATCHER_NAMES = pytest.mark.parametrize("matcher", MATCHERS)
-
-
-def client(node: int = ANN, memory: int = 2 * SECOND) -> Client:
-    return Client(node, Random(1), SERVER, memory)
-
-
-def listener(memory: int = 2 * SECOND) -> Client:
-    """Ann, who has subscribed once."""
-    ann = client(memory=memory)
-    ann.obey(0, Subscribe(7, HERE, echo=True))
-    return ann
-
-
-def server(*known: Subscription, matcher: str = "scan") -> Server:
-    """A server that has heard of these interests from those who have them."""
-    result = Server(SERVER, Random(1), MATCHERS[matcher]())
-    for subscription in known:
-        assert result.receive(0, subscription.node, Interest(subscription)) == []
-    return result
-
-
-def said(publication: int, node: int = BEN, x: float = 0.0, t: int = 0) -> Publication:
-    return Publication(publication, node, t, point(x, 0.0))
-
 
 # The client obeys its application.
 
@@ -319,6 +304,9 @@ def still_hers(node: Server) -> bool:
         (Moved(7, THERE.stamped(5)), [Send(EVE, Ask(7))]),
         (Cancel(7, 0), []),
         (Bye(0), []),
+        (Bye(100), []),
+        (Post(said(9)), [Note("refused", 9)]),
+        (Post(said(9, ANN)), [Note("refused", 9)]),
     ],
 )
 def test_nobody_speaks_for_another(matcher: str, forged: Message, answer: list[Effect]) -> None:
@@ -433,9 +421,11 @@ def test_whatever_is_commanded_everyone_hears_what_they_want_and_nothing_else(
     ("settings_", "sentence"),
     [
         ({"matcher": "magic"}, f"matcher must be one of {', '.join(MATCHERS)}, not 'magic'"),
-        ({"memory_s": 0.0}, "memory_s must be above 0, not 0.0"),
-        ({"memory_s": -1.0}, "memory_s must be above 0, not -1.0"),
-        ({"memory_s": float("nan")}, "memory_s must be above 0, not nan"),
+        ({"memory_s": 0.0}, "memory_s must be above 0 and at most 1e6, not 0.0"),
+        ({"memory_s": -1.0}, "memory_s must be above 0 and at most 1e6, not -1.0"),
+        ({"memory_s": nan}, "memory_s must be above 0 and at most 1e6, not nan"),
+        ({"memory_s": inf}, "memory_s must be above 0 and at most 1e6, not inf"),
+        ({"memory_s": 1e6 + 1}, "memory_s must be above 0 and at most 1e6, not 1000001.0"),
     ],
 )
 def test_impossible_parameters_are_refused(settings_: dict[str, object], sentence: str) -> None:

@@ -19,6 +19,7 @@ from nearcast.space.motion import SECOND
 from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
+from nearcast.workloads import churn
 from nearcast.workloads.workload import first_id
 
 
@@ -130,6 +131,18 @@ def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
     assert len(set(halves)) > 1, "each time the halves are drawn anew"
 
 
+def test_a_cut_that_cuts_nobody_off_is_none_and_heals_nothing_later() -> None:
+    ward = Ward(2, Parameters(partition=1.0, partition_s=5)).run(2_000)
+    parted = [about for _, what, about in ward.diary if what == "partitioned"]
+    assert set(parted) == {1, 2}
+    # Whatever is noted alternates: no heal is left over from a cut that was none.
+    facts = [what for _, what, _ in ward.diary]
+    assert facts[::2] == ["partitioned"] * len(parted)
+    assert set(facts[1::2]) == {"healed"}
+    mean = sum(ward.times("healed")) - sum(ward.times("partitioned")[: len(facts) // 2])
+    assert abs(mean / (len(facts) // 2) / SECOND - 5) < 5 * 5 / sqrt(len(parted))
+
+
 @pytest.mark.parametrize("slow", [0.0, 0.1, 0.5, 1.0])
 def test_the_given_share_is_slow_from_the_beginning(slow: float) -> None:
     ward = Ward(2_000, Parameters(slow=slow, slow_ms=300)).run(1)
@@ -207,7 +220,7 @@ def test_a_restart_begins_a_new_stay_with_identifiers_of_its_own() -> None:
     assert len(set(published)) == len(published)
     assert not set(published) & begun.keys()
     assert all(entity < FIRST_SERVER for _, entity in crashes)
-    assert world.simulation.in_flight == 0
+    assert world.simulation.latest_arrival <= world.simulation.now, "all has arrived"
 
 
 def test_who_is_down_says_nothing_and_hears_nothing() -> None:
@@ -258,6 +271,41 @@ def test_every_message_of_a_slow_entity_is_late_both_ways() -> None:
     for row in rows(sink, "messages"):
         late = 200_000 * ((row["node"] in slowed) + (row["to"] in slowed))
         assert row["arrived"] - row["t"] == 50_000 + late
+
+
+def test_whoever_joins_may_be_slow_and_whoever_returns_is_judged_anew() -> None:
+    _, sink = ran(slow=0.5, slow_ms=200.0, churn_rate=10.0, crash=0.1, restart_s=0.5)
+    joins, slowed = (
+        notes(sink, "joined"),
+        [(r["t"], r["about"]) for r in rows(sink, "notes") if r["fact"] == "slowed"],
+    )
+    assert set(slowed) <= set(joins)
+    assert len(joins) > 100
+    assert likely(len(slowed), len(joins), 0.5)
+    returned = {entity for t, entity in joins if t and entity < 40}
+    fates = {e: [(t, e) in slowed for t, who in joins if who == e] for e in returned}
+    assert any(len(set(fate)) == 2 for fate in fates.values())
+
+
+def test_an_entity_returns_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearcast.sim.world.STAYS", 3)
+    world, sink = ran(crash=1.0, restart_s=0.01)
+    assert Counter(entity for _, entity in notes(sink, "joined")) == dict.fromkeys(range(40), 3)
+    assert list(world.simulation.nodes) == [FIRST_SERVER]
+
+
+@pytest.mark.parametrize("churn_by", ["leave", "crash"])
+def test_whoever_has_said_goodbye_while_down_never_returns(churn_by: str) -> None:
+    """Churn lets each entity go once; all that join more often were brought back by faults."""
+    ills: dict[str, Setting] = {"crash": 0.3, "restart_s": 1.0, "churn_rate": 10.0}
+    world, sink = ran(seed=3, churn_by=churn_by, **ills)
+    population = churn.population(churn.Parameters(churn_rate=10.0, churn_by=churn_by), 40, 8.0, 3)
+    gone = {entity: t for t, entity, act in population if act is not churn.Act.JOIN}
+    joins, present = notes(sink, "joined"), world.present()
+    assert len(gone) > 60
+    assert len(joins) > len({entity for _, entity in joins})
+    assert [(t, entity) for t, entity in joins if t > gone.get(entity, t)] == []
+    assert not gone.keys() & set(present)
 
 
 def test_equal_seeds_leave_equal_traces_of_ill_worlds() -> None:

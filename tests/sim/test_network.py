@@ -258,6 +258,18 @@ def test_what_finds_the_downlink_too_busy_is_lost() -> None:
     assert [len(delays) for delays in got] == [1, 1, 1, 0, 0, 0]
 
 
+def test_a_message_takes_the_first_gap_on_the_downlink_in_which_it_fits() -> None:
+    """At 8 Mbit/s a byte takes a microsecond; uplinks take no time."""
+    ways = [[0], [300], [100], [100], [0], [400]]
+    network = AccessLinks(lambda _: Rates(1e15, 8e6, 0), ENDLESS, Told(ways))
+    assert network.route(0, 1, 9, 100) == [100]
+    assert network.route(0, 2, 9, 100) == [400]
+    assert network.route(0, 3, 9, 150) == [250], "before what was sent earlier and arrives later"
+    assert network.route(0, 4, 9, 60) == [460], "50 are free, and what has a place keeps it"
+    assert network.route(0, 5, 9, 50) == [300], "but 50 fit"
+    assert network.route(0, 6, 9, 10) == [470]
+
+
 def test_every_copy_crosses_the_downlink() -> None:
     network = AccessLinks(homes, ENDLESS, Told([[1_000, 1_000], []]))
     first = 10_000 + 5_000 + 1_000 + 5_000 + 625

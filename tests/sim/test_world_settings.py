@@ -100,6 +100,8 @@ def test_a_value_of_the_wrong_type_is_refused(settings: dict[str, Setting], says
     [
         ("matcher", "guess"),
         ("memory_s", 0.0),
+        ("memory_s", "inf"),
+        ("memory_s", 1_000_001.0),
         ("hotspots", "tepid"),
         ("rate", -1.0),
         ("dims", 4),
@@ -111,7 +113,9 @@ def test_a_value_of_the_wrong_type_is_refused(settings: dict[str, Setting], says
         ("crash", "2"),
         ("slow_ms", -1.0),
         ("sample_ms", -1.0),
-        ("drain_s", float("inf")),
+        ("drain_s", "inf"),
+        ("drain_s", 1_000_001.0),
+        ("drain_s", -1.0),
     ],
 )
 def test_a_value_out_of_range_is_refused_by_name(name: str, value: Setting) -> None:

@@ -7,7 +7,7 @@ what the boxes leave between them, and then the Euclidean length of that against
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import product
-from math import inf, isfinite, nan, nextafter, sqrt
+from math import inf, nan, nextafter, sqrt
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from numba import njit
 from nearcast.matching import kernels
 from nearcast.space.shapes import (
     EVERYWHERE,
+    LARGEST,
     Kind,
     Shape,
     ball,
@@ -34,8 +35,9 @@ PAIRS = list(product(Kind, Kind))
 # Quarters are exact in binary, so the oracle and the floats speak of the very same numbers.
 SMALL = st.integers(-16, 16).map(lambda quarters: quarters / 4)
 SMALL_EXTENTS = st.integers(0, 12).map(lambda quarters: quarters / 4)
-WILD = st.floats(allow_nan=False, allow_infinity=False) | COORDINATES
-WILD_EXTENTS = st.floats(0, allow_nan=False, allow_infinity=False) | EXTENTS
+WILD = st.floats(-LARGEST, LARGEST) | COORDINATES
+WILD_EXTENTS = st.floats(0, LARGEST) | EXTENTS
+BEYOND = nextafter(LARGEST, inf)
 
 
 def of_kind(
@@ -133,6 +135,25 @@ def test_the_short_names_of_two_dimensions_mean_shapes_at_height_0() -> None:
     assert cuboid(1, 2, 3, 4, 5, 6) == Shape(Kind.BOX, 1, 2, 3, 4, 5, 6)
 
 
+@pytest.mark.parametrize(
+    ("whole", "broken"),
+    [
+        (point(3, 4), point(3.0, 4.0)),
+        (point(3, 4, 5), point(3.0, 4.0, 5.0)),
+        (disc(3, 4, 5), disc(3.0, 4.0, 5.0)),
+        (ball(3, 4, 5, 6), ball(3.0, 4.0, 5.0, 6.0)),
+        (box(3, 4, 5, 6), box(3.0, 4.0, 5.0, 6.0)),
+        (cuboid(3, 4, 5, 6, 7, 8), cuboid(3.0, 4.0, 5.0, 6.0, 7.0, 8.0)),
+    ],
+)
+def test_shapes_of_whole_numbers_take_as_many_bytes_as_the_same_shapes_of_floats(
+    whole: Shape, broken: Shape
+) -> None:
+    assert msgspec.msgpack.encode(whole) == msgspec.msgpack.encode(broken)
+    _, *measures = msgspec.structs.astuple(whole)
+    assert {type(number) for number in measures} == {float}
+
+
 # The border.
 
 SIZED: dict[Kind, Callable[[float], Shape]] = {
@@ -191,6 +212,29 @@ def test_without_size_a_disc_and_a_box_are_points(
         assert nothing.touches(other) == other.touches(nothing) == expected
 
 
+# As far out as shapes may be.
+
+
+@pytest.mark.parametrize(("one", "other"), list(product([Kind.DISC, Kind.BOX], repeat=2)))
+@pytest.mark.parametrize("axis", ["x", "y", "z"])
+def test_between_the_ends_of_the_world_a_border_is_still_a_border(
+    one: Kind, other: Kind, axis: str
+) -> None:
+    """Neither a distance nor its square overflows, so no sum of extents equals it by infinity."""
+    west, east = SIZED[one](LARGEST), SIZED[other](LARGEST)
+    assert beside(west, axis, -LARGEST).touches(beside(east, axis, LARGEST))
+    almost = SIZED[other](nextafter(LARGEST, 0))
+    assert not beside(west, axis, -LARGEST).touches(beside(almost, axis, LARGEST))
+    assert beside(west, axis, -LARGEST).touches(point(0, 0, 0))
+
+
+def test_a_disc_reaches_from_corner_to_corner_of_the_world_or_it_does_not() -> None:
+    corner, far = ball(-LARGEST, -LARGEST, -LARGEST, LARGEST), LARGEST * (sqrt(4 / 3) - 1)
+    assert corner.touches(ball(far, far, far, LARGEST))
+    assert not corner.touches(ball(far * 1.001, far * 1.001, far * 1.001, LARGEST))
+    assert not corner.touches(point(LARGEST, LARGEST, LARGEST))
+
+
 # Boxes without bounds.
 
 
@@ -213,11 +257,11 @@ def test_an_unbounded_axis_is_no_condition(drawn: st.DataObject, kind: Kind, axi
 
 def test_a_slab_holds_all_between_its_faces_and_nothing_else() -> None:
     slab = cuboid(0, 0, 10, inf, inf, 2)
-    assert slab.touches(point(1e308, -1e308, 12))
+    assert slab.touches(point(LARGEST, -LARGEST, 12))
     assert not slab.touches(point(0, 0, nextafter(12, inf)))
-    assert slab.touches(ball(-1e200, 1e200, 15, 3))
+    assert slab.touches(ball(-LARGEST, LARGEST, 15, 3))
     assert not slab.touches(ball(0, 0, 15, nextafter(3, 0)))
-    assert slab.touches(cuboid(0, 0, -1e300, 0, 0, inf))
+    assert slab.touches(cuboid(0, 0, -LARGEST, 0, 0, inf))
 
 
 # The compiled twin.
@@ -273,10 +317,16 @@ def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
 # What is no shape.
 
 REFUSED = [
-    ((Kind.POINT, nan, 0.0, 0.0), "a centre must be finite, not (nan, 0.0, 0.0)"),
-    ((Kind.POINT, 0.0, inf, 0.0), "a centre must be finite, not (0.0, inf, 0.0)"),
-    ((Kind.DISC, 0.0, 0.0, -inf, 1.0), "a centre must be finite, not (0.0, 0.0, -inf)"),
-    ((Kind.BOX, 0.0, nan, 0.0, inf, inf, inf), "a centre must be finite, not (0.0, nan, 0.0)"),
+    ((Kind.POINT, nan, 0.0, 0.0), "a centre must be within ±1e+150, not (nan, 0, 0)"),
+    ((Kind.POINT, 0.0, inf, 0.0), "a centre must be within ±1e+150, not (0, inf, 0)"),
+    ((Kind.DISC, 0.0, 0.0, -inf, 1.0), "a centre must be within ±1e+150, not (0, 0, -inf)"),
+    ((Kind.BOX, 0.0, nan, 0.0, inf, inf, inf), "a centre must be within ±1e+150, not (0, nan, 0)"),
+    ((Kind.POINT, BEYOND, 0.0, 0.0), "a centre must be within ±1e+150, not (1e+150, 0, 0)"),
+    ((Kind.DISC, 0.0, -BEYOND, 0.0, 1.0), "a centre must be within ±1e+150, not (0, -1e+150, 0)"),
+    ((Kind.BOX, 0.0, 0.0, 1e308), "a centre must be within ±1e+150, not (0, 0, 1e+308)"),
+    ((Kind.DISC, 0.0, 0.0, 0.0, BEYOND), "extents must be infinite or at most 1e+150"),
+    ((Kind.BOX, 0.0, 0.0, 0.0, inf, BEYOND), "extents must be infinite or at most 1e+150"),
+    ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, 1e308), "extents must be infinite or at most 1e+150"),
     ((Kind.DISC, 0.0, 0.0, 0.0, -1.0), "extents must be 0 or more, not (-1.0, 0.0, 0.0)"),
     ((Kind.DISC, 0.0, 0.0, 0.0, nan), "extents must be 0 or more, not (nan, 0.0, 0.0)"),
     ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, -inf), "extents must be 0 or more, not (1.0, -inf, 0.0)"),
@@ -314,14 +364,18 @@ def test_an_unknown_kind_is_refused_from_the_wire(kind: object) -> None:
 
 
 def makes_sense(kind: Kind, x: float, y: float, z: float, *extents: float) -> bool:
-    if not all(map(isfinite, (x, y, z))) or not all(r >= 0 for r in extents):
+    if not all(-LARGEST <= c <= LARGEST for c in (x, y, z)):
+        return False
+    if not all(0 <= r <= LARGEST or r == inf for r in extents):
         return False
     if kind == Kind.POINT:
         return extents == (0, 0, 0)
     return kind == Kind.BOX or (extents[0] < inf and extents[1:] == (0, 0))
 
 
-ANYTHING = st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e308, 5e-324, inf, -inf, nan])
+ANYTHING = st.sampled_from(
+    [0.0, -0.0, 1.0, -1.0, LARGEST, -LARGEST, BEYOND, -BEYOND, 1e308, 5e-324, inf, -inf, nan]
+)
 
 
 @settings(deadline=None, max_examples=60)

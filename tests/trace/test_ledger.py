@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.model.commands import Leave, Move, Publish, Subscribe, Unsubscribe
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
 from nearcast.model.predicates import parse
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving, Path, path
@@ -196,6 +196,18 @@ def test_a_path_that_was_ended_does_not_come_alive_with_a_later_subscription() -
     clock.obey(START + 1, 1, Unsubscribe(70))
     clock.obey(START + 2, 1, Subscribe(70, STANDING))
     assert [r["t"] for r in clock.rows()] == [START, START + 1, START + 2]
+
+
+@pytest.mark.parametrize("command", [Move(70, STANDING), Unsubscribe(70)])
+def test_a_command_about_nothing_leaves_no_row(command: Command) -> None:
+    clock = Clock()
+    clock.obey(START, 1, command)
+    clock.obey(START + 1, 2, Subscribe(70, STANDING))
+    clock.obey(START + 2, 1, command)  # it is another's
+    clock.obey(START + 3, 2, Unsubscribe(70))
+    clock.obey(START + 4, 2, command)
+    rows = [(r["t"], r["node"], r["ended"]) for r in clock.rows()]
+    assert rows == [(START + 1, 2, False), (START + 3, 2, True)]
 
 
 # The design's formula, against the subscription itself.

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
-from nearcast.space.motion import Moving, line, path
-from nearcast.space.shapes import Shape, ball, box, cuboid, disc, point
+from nearcast.space.motion import FASTEST, LATEST, Moving, line, path
+from nearcast.space.shapes import LARGEST, Shape, ball, box, cuboid, disc, point
 from nearcast.trace.reader import digest, read
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder, Memory
 
 LAST_ID = 2**53 - 1
-LATE = 2**62 - 1
-HUGE, TINY = 1.7976931348623157e308, 5e-324
+LATE = LATEST - 1
+HUGE, TINY = LARGEST, 5e-324
 ODD = 'a "quoted" näme 😀\n\x00 end'
 
 
@@ -65,7 +65,7 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
             LAST_ID, LAST_ID, Moving(everywhere, since=LATE), Filter('a == "é"'), ODD, True
         ),
     )
-    moving = Moving(ball(HUGE, -HUGE, 0.0, TINY), (-1e299, TINY, 0.0), (1e299, 0.0, 0.0), LATE)
+    moving = Moving(ball(HUGE, -HUGE, 0.0, TINY), (-FASTEST, TINY, 0.0), (FASTEST, 0.0, 0.0), LATE)
     recorder.interest(0, Subscription(0, 0, moving))
     recorder.ended(1, LAST_ID, 0)
     attributes = {"z2": False, "a": ODD, "m": -(2**63), "f": 1e308}
@@ -84,7 +84,7 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
     return {
         "interests": [
             {"t": 0, "node": 0, "subscription": 0, **shape_columns(moving.shape, "disc"),
-             "vx": -1e299, "vy": TINY, "vz": 0.0, "gx": 1e299, "gy": 0.0, "gz": 0.0,
+             "vx": -FASTEST, "vy": TINY, "vz": 0.0, "gx": FASTEST, "gy": 0.0, "gz": 0.0,
              "until": LATE, "formula": None, "since": None,
              "channel": "", "filter": None, "echo": False, "ended": False},
             {"t": 1, "node": LAST_ID, "subscription": 0, **shape_columns(point(0.0, 0.0), "point"),

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pytest
-from trace_rows import columns, interest, publication, sound, write_part, write_trace
 
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES, TraceError
 from nearcast.trace.sinks import Folder
 from nearcast.trace.validate import Report, TableSummary, validate
+from trace_rows import columns, interest, publication, sound, write_part, write_trace
 
 DISC = {"shape": "disc", "ry": 0.0, "rz": 0.0}
 POINT = {"shape": "point", "rx": 0.0, "ry": 0.0, "rz": 0.0}
@@ -45,12 +45,12 @@ BROKEN_ROWS: list[tuple[str, dict[str, Any], str]] = [
         (name, {axis: number}, f"{axis} is not finite, or beyond ±1e+150")
         for name in ("interests", "publications", "positions", "views")
         for axis in "xyz"
-        for number in (nan, inf, -inf)
+        for number in (nan, inf, -inf, 1.01e150, -1e200)
     ),
     *(
         ("interests", {column: number}, f"{column} is not finite, or beyond ±1e+100")
         for column in ("vx", "vy", "vz", "gx", "gy", "gz")
-        for number in (nan, inf)
+        for number in (nan, inf, 1.01e100, -1e200)
     ),
     *(
         (name, {"shape": "box", column: number}, f"{column} is negative or NaN")
@@ -69,6 +69,8 @@ BROKEN_ROWS: list[tuple[str, dict[str, Any], str]] = [
     ("interests", {**POINT, "gx": 1.0}, "a point that grows"),
     ("interests", {**DISC, "rx": 1.0, "gx": 1.0, "gy": 1.0}, "a disc that grows by gy or gz"),
     ("interests", {"vx": 1.0, "until": 2}, "until is before t"),
+    ("interests", {"formula": "x > 3", "since": -1}, "since is not in [0, 2**53)"),
+    ("interests", {"filter": "price > t", "since": 2**53}, "since is not in [0, 2**53)"),
     ("interests", {"formula": "x > > 3"}, "formula does not parse"),
     ("interests", {"formula": "price > 3"}, "formula does not parse"),
     ("interests", {"formula": ""}, "formula does not parse"),

@@ -24,10 +24,6 @@ from nearcast.space.shapes import DISC, Vector
 # dear as several searches; so it is not cut short for the sake of tight boxes alone.
 SHORTEST, USUAL, LONGEST = 0.1, 1.0, 60.0
 
-# Distances between centres farther out than this may overflow, and `overlap` takes that for a touch
-# if the sum of the extents overflows as well. So far out, a side counts as unbounded.
-FAR = 1e307
-
 NOWHERE = Bounds((inf, inf, inf), (-inf, -inf, -inf))  # the union of no boxes
 
 
@@ -48,8 +44,6 @@ def room(half: float) -> float:
 def side(begin: float, end: float, half: float) -> tuple[float, float]:
     """Along one axis, what a half-extent covers while its centre goes from begin to end."""
     low, high = min(begin, end), max(begin, end)
-    if low < -FAR or high > FAR:
-        return -inf, inf
     return low - room(half), high + room(half)
 
 

@@ -1,7 +1,8 @@
 """Rows appended to a trace by the tasks of a Spark job: how foreign logs are imported.
 
 Each task writes one hidden file. When all have, each file gets the next number for its name; if
-one fails, all files go. Rows are not judged here: whoever reads them sets the broken ones aside, as
+one fails, all files go. A task that only then comes to an end finds the job's mark gone and takes
+its file away itself. Rows are not judged here: whoever reads them sets the broken ones aside, as
 with any trace.
 """
 
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from nearcast.trace.reader import files
-from nearcast.trace.schema import SCHEMA_VERSION, TABLES
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES, TraceError
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO
 
 SORTED_ROWS = 16 * ROW_GROUP  # sorted by time together, and held in memory together
@@ -46,52 +47,55 @@ class Appender(DataSourceArrowWriter):
 
     def __init__(self, root: Path, table: str) -> None:
         self.root = root
+        self.place = root / table
         self.table = table
         self.job = uuid4().hex
+        self.mark = self.place / f".{self.job}-open"
+        self.place.mkdir(parents=True, exist_ok=True)
+        self.mark.touch()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         portions = _portions(self.table, iterator)
         first = next(portions, None)
         if first is None:
             return Written(None)
-        place = self.root / self.table
-        place.mkdir(parents=True, exist_ok=True)
-        hidden = place / f".{self.job}-{uuid4().hex}.unfinished"
+        hidden = self.place / f".{self.job}-{uuid4().hex}.unfinished"
         try:
             with pq.ParquetWriter(
                 hidden, first.schema, compression="zstd", write_page_checksum=True
             ) as file:
                 for rows in chain([first], portions):
                     file.write_table(rows.sort_by("t"), row_group_size=ROW_GROUP)
+            if not self.mark.exists():
+                raise TraceError(f"the job that writes to {self.place} has been given up")
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
         return Written(hidden)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
         scenario = self.root / f".{self.job}.scenario"
         scenario.write_text(f'{{"schema": {SCHEMA_VERSION}}}')
         with suppress(FileExistsError):
             os.link(scenario, self.root / SCENARIO)
         scenario.unlink()
-        place = self.root / self.table
         taken = [part_number(file.name) for file in files(self.root, self.table)]
         number = max((part for part in taken if part is not None), default=-1) + 1
         for message in messages:
             if isinstance(message, Written) and message.hidden:
-                number = _named(message.hidden, place, number) + 1
+                number = _named(message.hidden, self.place, number) + 1
         self._clear()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         self._clear()
-        for place in (self.root / self.table, self.root):
+        for place in (self.place, self.root):
             with suppress(OSError):  # it is not empty, so it was there before
                 place.rmdir()
 
     def _clear(self) -> None:
         """Also what attempts have left that were repeated elsewhere or killed."""
-        for left in (self.root / self.table).glob(f".{self.job}-*"):
+        self.mark.unlink(missing_ok=True)
+        for left in self.place.glob(f".{self.job}-*"):
             left.unlink(missing_ok=True)
 
 

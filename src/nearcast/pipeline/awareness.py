@@ -1,24 +1,27 @@
 """Whom nodes knew, against whom they should have known, at the instants when a run was sampled.
 
-A node should know every other entity whose true position lies in one of the closed regions that the
-node's subscriptions have at that instant, moving and growing as their rows say. Regions by formula
-are left out: they would need the expression parser for every pair. Only runs that recorded views
-are judged, since a protocol without views has nothing to be judged by; and only nodes that have a
-position at the instant. Whom nobody can see, because it has no position, is known wrongly.
+A node should know every other entity whose true position lies in one of the regions that the node's
+subscriptions have at that instant: whoever would be heard there, speaking from where it is. So the
+truth is that of deliveries, and the same kernel tells it (`join`), formulas included; only channels
+and filters do not matter here. Only runs that recorded views are judged, since a protocol without
+views has nothing to be judged by; and only nodes that have a position at the instant. Who is known
+but has no position is known wrongly.
 """
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from nearcast.pipeline import join
 from nearcast.pipeline.delivery import chosen, origins, percentiles, ratio, with_second
+from nearcast.space.motion import FOREVER
 
+SLICE = 100_000  # positions that one call of the kernel takes, if instants are no larger
 SIGHT = ["run", "t", "node", "other"]
 AXES = ("x", "y", "z")
-FINEST = 1024  # cells along the world's longer side, at most
-# Rounding may let the exact test accept what lies this far outside of the bounds it computes.
-ROUNDING, UNDERFLOW = 2.0**-50, 1e-150
 
 FATES = ["true_positives", "false_positives", "false_negatives", "true_negatives"]
 MEASURES = [
@@ -41,9 +44,8 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     All tables here begin with it and build the same plan, so whoever writes several of them may
     `persist` it first.
     """
-    places = _places(positions)
-    sampled = places.select("run", "t", "node")
-    truly = places.select(
+    sampled = positions.select("run", "t", "node")
+    truly = positions.select(
         "run",
         "t",
         f.col("node").alias("other"),
@@ -63,7 +65,7 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
             difference.alias("difference"),
         )
     )
-    due = _due(places, interests).select(
+    due = _due(positions, interests).select(
         *SIGHT,
         f.lit(False).alias("known"),
         f.lit(True).alias("should"),
@@ -83,143 +85,76 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     )
 
 
-def _places(positions: DataFrame) -> DataFrame:
-    """One place for each entity at each instant, even if the trace repeats itself."""
-    place = f.min(f.struct(*AXES)).alias("place")
-    return positions.groupBy("run", "t", "node").agg(place).select("run", "t", "node", "place.*")
+def _due(positions: DataFrame, interests: DataFrame) -> DataFrame:
+    """(run, t, node, other) for each region of the node in which the other is.
 
-
-def _due(places: DataFrame, interests: DataFrame) -> DataFrame:
-    """(run, t, node, other): the other is inside of a region of the node.
-
-    Candidates meet in the cells of a grid that is as coarse as the region is large, so a region
-    touches at most three cells along each axis, and an entity is in one cell of each coarseness
-    that its run needs. The grid spans x and y; the test that follows is exact in all three.
+    A run is cut into slices of time with about so many positions as a worker likes to hold; every
+    interest goes to all slices in which it is in force.
     """
-    bounds = places.groupBy("run").agg(
-        *(f.min(a).alias(f"low_{a}") for a in "xy"), *(f.max(a).alias(f"high_{a}") for a in "xy")
-    )
-    regions = _in_cells(_in_force(places, interests), bounds)
-    levels = regions.groupBy("run", "level").agg(f.count(f.lit(1)).alias("regions"))
-    others = (
-        places.join(f.broadcast(bounds), on="run", how="inner")
-        .join(f.broadcast(levels), on="run", how="inner")
-        .select(
-            "run",
-            "t",
-            "level",
-            *(_cell(f.col(a), a).alias(f"cell_{a}") for a in "xy"),
-            f.col("node").alias("other"),
-            *AXES,
-        )
-    )
-    away = {a: f.abs(f.col(a) - f.col(f"centre_{a}")) for a in AXES}
-    squares = away["x"] * away["x"] + away["y"] * away["y"] + away["z"] * away["z"]
-    in_box = (away["x"] <= f.col("rx")) & (away["y"] <= f.col("ry")) & (away["z"] <= f.col("rz"))
-    in_disc = f.sqrt(squares) <= f.col("rx")
-    inside = f.when(f.col("shape") == "disc", in_disc).otherwise(in_box)
-    cell = ["run", "t", "level", "cell_x", "cell_y"]
-    return (
-        regions.join(others, on=cell, how="inner")
-        .where((f.col("node") != f.col("other")) & inside)
-        .select(*SIGHT)
-    )
-
-
-def _in_force(places: DataFrame, interests: DataFrame) -> DataFrame:
-    """The region of each subscription at each instant at which it is in force.
-
-    Interests and instants meet in slices of time about as long as the time between two instants,
-    so that an interest that holds for a moment is not compared with all of them.
-    """
-    instants = places.groupBy("run", "t").agg(f.count(f.lit(1)).alias("entities"))
-    spans = instants.groupBy("run").agg(
+    slices = f.ceil(f.count(f.lit(1)) / SLICE)
+    cuts = positions.groupBy("run").agg(
         f.min("t").alias("earliest"),
         f.max("t").alias("latest"),
-        f.greatest(f.lit(1), f.floor((f.max("t") - f.min("t")) / f.count(f.lit(1)))).alias(
-            "length"
-        ),
+        (f.floor((f.max("t") - f.min("t")) / slices) + 1).alias("length"),
     )
 
     def slice_of(t: Column) -> Column:
         return f.floor((t - f.col("earliest")) / f.col("length"))
 
-    sliced = instants.join(f.broadcast(spans), on="run", how="inner").select(
-        "run", f.col("t").alias("now"), slice_of(f.col("t")).alias("slice")
+    # Of rows of one subscription at one microsecond that one holds that `join.spans` would choose.
+    in_order = Window.partitionBy("run", "subscription").orderBy(
+        "t", *map(f.desc, ("ended", "x", "y", "z", "rx"))
     )
-    of_subscription = Window.partitionBy("run", "subscription").orderBy("t")
     begin, end = f.greatest("t", "earliest"), f.least("end", f.col("latest") + 1)
-    holding = (
-        interests.withColumn("end", f.lead("t").over(of_subscription))
-        .where(~f.col("ended") & f.col("formula").isNull())
-        .join(f.broadcast(spans), on="run", how="inner")
+    held = (
+        interests.withColumn("end", f.lead("t", 1, FOREVER).over(in_order))
+        .where(~f.col("ended"))
+        .join(f.broadcast(cuts), on="run", how="inner")
         .where(begin < end)
         .withColumn("slice", f.explode(f.sequence(slice_of(begin), slice_of(end - 1))))
+        .drop("earliest", "latest", "length")
     )
-    begun = f.col("t") <= f.col("now")
-    not_over = f.col("end").isNull() | (f.col("now") < f.col("end"))
-    moved = (f.least("now", "until") - f.col("t")) / 1e6
+    there = positions.join(f.broadcast(cuts), on="run", how="inner").select(
+        "run", slice_of(f.col("t")).alias("slice"), "t", "node", *AXES
+    )
+    key = ["run", "slice"]
     return (
-        holding.join(f.broadcast(sliced), on=["run", "slice"], how="inner")
-        .where(begun & not_over)
-        .withColumn("moved", moved)
-        .select(
-            "run",
-            f.col("now").alias("t"),
-            "node",
-            "shape",
-            *((f.col(a) + f.col(f"v{a}") * f.col("moved")).alias(f"centre_{a}") for a in AXES),
-            *(
-                f.greatest(f.col(f"r{a}") + f.col(f"g{a}") * f.col("moved"), f.lit(0.0)).alias(
-                    f"r{a}"
-                )
-                for a in AXES
-            ),
-        )
+        there.groupBy(*key)
+        .cogroup(held.groupBy(*key))
+        .applyInArrow(_inside, "run string, t long, node long, other long")
     )
 
 
-def _in_cells(regions: DataFrame, bounds: DataFrame) -> DataFrame:
-    """Each region once for each cell, on the level that suits it, that may hold an entity of it."""
-
-    def reach(axis: str) -> Column:
-        extent = f.when(f.col("shape") == "disc", f.col("rx")).otherwise(f.col(f"r{axis}"))
-        return extent + (f.abs(f.col(f"centre_{axis}")) + extent) * ROUNDING + UNDERFLOW
-
-    def width(axis: str) -> Column:
-        return f.col(f"to_{axis}") - f.col(f"from_{axis}")
-
-    world = f.greatest(*(f.col(f"high_{a}") - f.col(f"low_{a}") for a in "xy"))
-    placed = regions.join(f.broadcast(bounds), on="run", how="inner")
-    for axis in "xy":
-        centre = f.col(f"centre_{axis}")
-        placed = placed.withColumn(
-            f"from_{axis}", f.greatest(centre - reach(axis), f.col(f"low_{axis}"))
-        ).withColumn(f"to_{axis}", f.least(centre + reach(axis), f.col(f"high_{axis}")))
-    wide = f.greatest(width("x"), width("y"), world / FINEST)
-    # In a world that is a single point there is no logarithm to take, and one cell will do.
-    level = f.coalesce(f.ceil(f.log2(wide)), f.lit(0))
-    near = (f.col("from_x") <= f.col("to_x")) & (f.col("from_y") <= f.col("to_y"))
-    placed = placed.where(near).withColumn("level", level)
-    for axis in "xy":
-        first, last = (_cell(f.col(f"{end}_{axis}"), axis) for end in ("from", "to"))
-        placed = placed.withColumn(f"cell_{axis}", f.explode(f.sequence(first, last)))
-    return placed.select(
-        "run",
-        "t",
-        "level",
-        "cell_x",
-        "cell_y",
-        "node",
-        "shape",
-        *(f"centre_{a}" for a in AXES),
-        *(f"r{a}" for a in AXES),
+def _inside(there: pa.Table, held: pa.Table) -> pa.Table:
+    """`_due` for one slice: everyone speaks at a point, on a channel on which all listen."""
+    there = there.sort_by("t")
+    silence = pa.nulls(len(there), pa.string())
+    nowhere = pa.array(np.zeros(len(there)))
+    said = there.append_column("channel", pa.repeat("", len(there)))
+    said = said.append_column("shape", pa.repeat("point", len(there)))
+    said = said.append_column("attributes", silence)
+    for extent in ("rx", "ry", "rz"):
+        said = said.append_column(extent, nowhere)
+    replaced = {
+        "channel": pa.repeat("", len(held)),
+        "filter": pa.nulls(len(held), pa.string()),
+        "echo": pa.repeat(False, len(held)),
+    }
+    for name, column in replaced.items():
+        held = held.set_column(held.column_names.index(name), name, column)
+    nobody = np.empty(0, np.int64)
+    found = list(join.join(held, said)) or [(nobody, nobody)]
+    which, subscription = (np.concatenate(column) for column in zip(*found, strict=True))
+    subscriptions, first = np.unique(join.column(held, "subscription"), return_index=True)
+    owner = join.column(held, "node")[first]
+    return pa.table(
+        {
+            "run": there.column("run").take(pa.array(which)),
+            "t": join.column(there, "t")[which],
+            "node": owner[np.searchsorted(subscriptions, subscription)],
+            "other": join.column(there, "node")[which],
+        }
     )
-
-
-def _cell(coordinate: Column, axis: str) -> Column:
-    """Never falls as the coordinate rises: this, and not its precision, keeps the join exact."""
-    return f.floor((coordinate - f.col(f"low_{axis}")) / f.pow(f.lit(2.0), f.col("level")))
 
 
 # The tables.
@@ -299,7 +234,7 @@ def _samples(positions: DataFrame, views: DataFrame, met: DataFrame) -> DataFram
         f.count_if(exists).alias("judged"),
     )
     with_views = views.groupBy("run").agg(f.count(f.lit(1)).alias("views"))
-    places = _places(positions).join(f.broadcast(with_views), on="run", how="left_semi")
+    places = positions.join(f.broadcast(with_views), on="run", how="left_semi")
     entities = places.groupBy("run", "t").agg(f.count(f.lit(1)).alias("entities"))
     return (
         places.join(f.broadcast(entities), on=["run", "t"], how="inner")

@@ -11,7 +11,6 @@ from pyspark.sql import functions as f
 
 from nearcast.pipeline.delivery import chosen, origins, percentiles, with_second
 from nearcast.pipeline.graphs import graphs
-from nearcast.pipeline.overlay import GONE
 
 CELLS = 64
 CROWDED = 0.1  # the fullest tenth of the occupied cells
@@ -75,39 +74,68 @@ def world_movement(
     expected: DataFrame,
 ) -> DataFrame:
     """One row about each world."""
-    present = [table.select("run", "node") for table in (positions, interests, publications)]
-    entities = (
-        reduce(DataFrame.unionAll, present)
-        .groupBy("run", "node")
-        .agg(f.count(f.lit(1)).alias("rows"))
-        .groupBy("run")
-        .agg(f.count(f.lit(1)).alias("entities"))
-    )
     heard = hearers(expected, publications, interests)
-    moved = moves(positions, notes)
-    measured = [
-        spreads(moved, areas(interests, positions)),
-        stillness(moved),
+    values = [steps(positions, notes), regions(interests), neighbours(heard)]
+    by = ["run", "measure"]
+    spreads = percentiles(reduce(DataFrame.unionAll, values), by, "value")
+    told = [
+        chosen(spreads, by, "value", {"p50": 50, "p90": 90, "max": 100}),
+        entities(positions, interests, publications),
         crowding(world_density(positions, publications, messages)),
-        neighbours(heard, publications),
         clustering(heard),
     ]
-    for table in measured:
-        entities = entities.join(table, on="run", how="left")
-    return entities.select(
-        "run", "entities", "speed_mean", "speed_p50", "speed_p90", "speed_max", "still_share",
-        "dwell_mean_s", "dwell_p90_s", "area_mean", "neighbours_mean", "neighbours_max",
-        "clustering", "crowding",
+
+    def of(measure: str, column: str) -> Column:
+        return f.max(f.when(f.col("measure") == measure, f.col(column)))
+
+    # A world in which no region has a height is flat, and its regions have areas, not volumes.
+    flat = of("height", "max") == 0
+    return (
+        reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), told)
+        .groupBy("run")
+        .agg(
+            of("entities", "mean").cast("bigint").alias("entities"),
+            of("speed", "mean").alias("speed_mean"),
+            of("speed", "p50").alias("speed_p50"),
+            of("speed", "p90").alias("speed_p90"),
+            of("speed", "max").alias("speed_max"),
+            of("still", "mean").alias("still_share"),
+            of("dwell_s", "mean").alias("dwell_mean_s"),
+            of("dwell_s", "p90").alias("dwell_p90_s"),
+            f.when(flat, of("area", "mean")).otherwise(of("volume", "mean")).alias("area_mean"),
+            of("neighbours", "mean").alias("neighbours_mean"),
+            of("neighbours", "max").cast("bigint").alias("neighbours_max"),
+            of("clustering", "mean").alias("clustering"),
+            of("crowding", "mean").alias("crowding"),
+        )
+        .select(
+            "run", "entities", "speed_mean", "speed_p50", "speed_p90", "speed_max", "still_share",
+            "dwell_mean_s", "dwell_p90_s", "area_mean", "neighbours_mean", "neighbours_max",
+            "clustering", "crowding",
+        )
     )  # fmt: skip
 
 
-def moves(positions: DataFrame, notes: DataFrame) -> DataFrame:
-    """Each position: how long the entity was there, how fast it went on, and its stay in the cell.
+# What follows tells (run, measure, value), or (run, measure, mean) where there is but one value.
 
-    Who leaves or crashes was there until then, and goes nowhere from there.
+
+def long(rows: DataFrame, **values: Column) -> DataFrame:
+    """Several values of each row as rows of their own, with the names of their measures."""
+    each = [
+        f.struct(f.lit(name).alias("measure"), value.cast("double").alias("value"))
+        for name, value in values.items()
+    ]
+    return rows.select("run", f.inline(f.array(*each)))
+
+
+def steps(positions: DataFrame, notes: DataFrame) -> DataFrame:
+    """From each position to the next: speed, whether it led anywhere, and stays in one cell.
+
+    An entity is where it was seen until it is seen elsewhere. Who leaves or crashes was there until
+    then, and goes nowhere from there.
     """
     nowhere = f.lit(None).cast("double")
-    gone = notes.filter(f.col("fact").isin(*GONE)).select(
+    gone = notes.filter(f.col("fact").isin("left", "crashed")).select(
         "run", "node", "t", *(nowhere.alias(axis) for axis in "xyz"), f.lit(True).alias("gone")
     )
     seen = positions.select("run", "node", "t", "x", "y", "z", f.lit(False).alias("gone"))
@@ -116,77 +144,71 @@ def moves(positions: DataFrame, notes: DataFrame) -> DataFrame:
     dx, dy, dz = (f.lead(axis).over(life) - f.col(axis) for axis in "xyz")
     elsewhere = f.lag("cell").over(life) != f.col("cell")
     arrives = f.coalesce(f.lag("gone").over(life) | elsewhere, f.lit(True))
-    return (
+    arrival = f.last(f.when(f.col("arrives"), f.col("t")), ignorenulls=True).over(so_far)
+    ends = f.coalesce(f.lead("gone").over(life) | f.lead("arrives").over(life), f.lit(True))
+    until = f.coalesce("next", "t")
+    speed = f.try_divide(f.col("distance"), (f.col("next") - f.col("t")) / 1e6)
+    rows = (
         seen.unionAll(gone)
         .join(f.broadcast(grids(positions)), on="run", how="inner")
         .withColumn("cell", cell("x") * CELLS + cell("y"))
+        .withColumn("next", f.lead("t").over(life))
         .withColumn("distance", f.sqrt(dx * dx + dy * dy + dz * dz))
-        .withColumn("lasting", f.lead("t").over(life) - f.col("t"))
-        .withColumn("stay", f.sum(arrives.cast("int")).over(so_far))
+        .withColumn("arrives", arrives)
+        .withColumn("arrival", arrival)
+        .withColumn("ends", ends)
         .filter(~f.col("gone"))
-        .select(
-            "run",
-            "node",
-            "stay",
-            f.coalesce("lasting", f.lit(0)).alias("lasting"),
-            f.try_divide(f.col("distance"), f.col("lasting") / 1e6).alias("speed"),
-        )
+        .withColumn("speed", speed)
+    )
+    return long(
+        rows,
+        speed=f.col("speed"),
+        still=f.col("speed") == 0,
+        dwell_s=f.when(f.col("ends"), (until - f.col("arrival")) / 1e6),
     )
 
 
-def areas(interests: DataFrame, positions: DataFrame) -> DataFrame:
-    """The area of the box that bounds each region when it begins, or its volume in 3-D.
-
-    A world is 3-D if anything in it has a height. Unbounded regions have no area to speak of.
-    """
-    told = ~f.col("ended") & f.col("formula").isNull()
+def regions(interests: DataFrame) -> DataFrame:
+    """The boxes that bound the regions when they begin; unbounded regions have none."""
     bounded = f.greatest("rx", "ry", "rz") < float("inf")
-    regions = interests.filter(told & bounded)
-    high = [
-        regions.select("run", ((f.col("z") != 0) | (f.col("rz") != 0)).alias("deep")),
-        positions.select("run", (f.col("z") != 0).alias("deep")),
-    ]
-    depths = reduce(DataFrame.unionAll, high).groupBy("run").agg(f.max("deep").alias("deep"))
+    told = ~f.col("ended") & f.col("formula").isNull() & bounded
     is_disc = f.col("shape") == "disc"
-    width = 2 * f.col("rx")
-    height = f.when(is_disc, width).otherwise(2 * f.col("ry"))
-    depth = f.when(is_disc, width).otherwise(2 * f.col("rz"))
-    area = width * height * f.when(f.col("deep"), depth).otherwise(1.0)
-    return regions.join(f.broadcast(depths), on="run", how="inner").select(
-        "run", area.alias("area")
+    rx = f.col("rx")
+    ry, rz = (f.when(is_disc, rx).otherwise(f.col(name)) for name in ("ry", "rz"))
+    return long(
+        interests.filter(told),
+        area=4 * rx * ry,
+        volume=8 * rx * ry * rz,
+        height=f.greatest(f.abs("z"), "rz"),
     )
 
 
-def spreads(moved: DataFrame, area: DataFrame) -> DataFrame:
-    """Means and quantiles of speeds, dwells and areas."""
-    speeds = moved.select("run", f.lit("speed").alias("measure"), f.col("speed").alias("value"))
-    dwells = (
-        moved.groupBy("run", "node", "stay")
-        .agg((f.sum("lasting") / 1e6).alias("dwell"))
-        .select("run", f.lit("dwell"), "dwell")
-    )
-    values = speeds.unionAll(dwells).unionAll(area.select("run", f.lit("area"), "area"))
-    by = ["run", "measure"]
-    told = chosen(percentiles(values, by, "value"), by, "value", {"p50": 50, "p90": 90, "max": 100})
-
-    def of(measure: str, column: str) -> Column:
-        return f.max(f.when(f.col("measure") == measure, f.col(column)))
-
-    return told.groupBy("run").agg(
-        of("speed", "mean").alias("speed_mean"),
-        of("speed", "p50").alias("speed_p50"),
-        of("speed", "p90").alias("speed_p90"),
-        of("speed", "max").alias("speed_max"),
-        of("dwell", "mean").alias("dwell_mean_s"),
-        of("dwell", "p90").alias("dwell_p90_s"),
-        of("area", "mean").alias("area_mean"),
+def hearers(expected: DataFrame, publications: DataFrame, interests: DataFrame) -> DataFrame:
+    """Each publication with all other entities that should have heard it."""
+    said = publications.select("run", "publication", f.col("node").alias("speaker"))
+    listeners = interests.groupBy("run", "subscription").agg(f.min("node").alias("hearer"))
+    hearer = f.when(f.col("hearer") != f.col("speaker"), f.col("hearer"))
+    return (
+        said.join(expected, on=["run", "publication"], how="left")
+        .join(listeners, on=["run", "subscription"], how="left")
+        .groupBy("run", "publication", "speaker")
+        .agg(f.collect_set(hearer).alias("hearers"))
+        .select("run", "speaker", "hearers")
     )
 
 
-def stillness(moved: DataFrame) -> DataFrame:
-    """The share of steps that led nowhere."""
-    share = f.try_divide(f.count_if(f.col("speed") == 0), f.count("speed"))
-    return moved.groupBy("run").agg(share.alias("still_share"))
+def neighbours(heard: DataFrame) -> DataFrame:
+    return long(heard, neighbours=f.size("hearers"))
+
+
+def entities(*tables: DataFrame) -> DataFrame:
+    """How many there are in any of these tables."""
+    return (
+        reduce(DataFrame.unionAll, [table.select("run", "node") for table in tables])
+        .groupBy("run")
+        .agg(f.count_distinct("node").cast("double").alias("mean"))
+        .select("run", f.lit("entities").alias("measure"), "mean")
+    )
 
 
 def crowding(density: DataFrame) -> DataFrame:
@@ -200,43 +222,16 @@ def crowding(density: DataFrame) -> DataFrame:
         density.withColumn("place", f.row_number().over(fullest))
         .withColumn("cells", f.count(f.lit(1)).over(everywhere))
         .groupBy("run")
-        .agg(f.try_divide(inside, f.sum("entities")).alias("crowding"))
-    )
-
-
-def hearers(expected: DataFrame, publications: DataFrame, interests: DataFrame) -> DataFrame:
-    """Which other entities should have heard each publication; each once."""
-    speakers = publications.select("run", "publication", f.col("node").alias("speaker"))
-    listeners = interests.groupBy("run", "subscription").agg(f.min("node").alias("hearer"))
-    others = f.col("speaker") != f.col("hearer")
-    return (
-        expected.join(speakers, on=["run", "publication"], how="inner")
-        .join(listeners, on=["run", "subscription"], how="inner")
-        .filter(others)
-        .groupBy("run", "publication", "speaker", "hearer")
-        .agg(f.count(f.lit(1)).alias("subscriptions"))
-        .select("run", "publication", "speaker", "hearer")
-    )
-
-
-def neighbours(heard: DataFrame, publications: DataFrame) -> DataFrame:
-    """How many others should hear a publication; of one that nobody hears it is 0."""
-    said = publications.groupBy("run").agg(f.count(f.lit(1)).alias("publications"))
-    counts = heard.groupBy("run", "publication").agg(f.count(f.lit(1)).alias("hearers"))
-    totals = counts.groupBy("run").agg(
-        f.sum("hearers").alias("hearers"), f.max("hearers").alias("most")
-    )
-    return said.join(totals, on="run", how="left").select(
-        "run",
-        (f.coalesce("hearers", f.lit(0)) / f.col("publications")).alias("neighbours_mean"),
-        f.coalesce("most", f.lit(0)).alias("neighbours_max"),
+        .agg(f.try_divide(inside, f.sum("entities")).alias("mean"))
+        .select("run", f.lit("crowding").alias("measure"), "mean")
     )
 
 
 def clustering(heard: DataFrame) -> DataFrame:
     """Transitivity of the graph that links two entities if either should ever hear the other."""
     links = (
-        heard.groupBy(
+        heard.select("run", "speaker", f.explode("hearers").alias("hearer"))
+        .groupBy(
             "run",
             f.least("speaker", "hearer").alias("low"),
             f.greatest("speaker", "hearer").alias("high"),
@@ -245,4 +240,6 @@ def clustering(heard: DataFrame) -> DataFrame:
         .select("run", "low", "high")
     )
     share = f.try_divide(3 * f.col("triangles"), f.col("triples"))
-    return graphs(links, "run").select("run", share.alias("clustering"))
+    return graphs(links, "run").select(
+        "run", f.lit("clustering").alias("measure"), share.alias("mean")
+    )

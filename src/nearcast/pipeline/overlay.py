@@ -1,166 +1,125 @@
 """What an overlay looks like from outside: its links, paths and owners, second by second.
 
 Notes tell what nodes know (linked, unlinked, level, owner, left, crashed), messages what they do.
-A note holds until the next one on the same matter. Only seconds in which something happened are
-told: in all others everything is as it was in the last one told. So a clock that jumps by years
-costs nothing.
+Only seconds in which something happened are told: in all others everything is as it was in the last
+one told. So a clock that jumps by years costs nothing.
 """
 
-from functools import reduce
-
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from nearcast.pipeline.delivery import origins, with_second
-from nearcast.pipeline.graphs import graphs
-
-GONE = ("left", "crashed")
-
-
-def moments(*timed: DataFrame) -> DataFrame:
-    """The seconds of each run in which any of these tables has a row.
-
-    They are numbered by `place`, from 1 to `places`.
-    """
-    run = Window.partitionBy("run")
-    everything = run.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    return (
-        reduce(DataFrame.unionAll, [rows.select("run", "second") for rows in timed])
-        .groupBy("run", "second")
-        .agg(f.count(f.lit(1)).alias("rows"))
-        .select(
-            "run",
-            "second",
-            f.row_number().over(run.orderBy("second")).alias("place"),
-            f.count(f.lit(1)).over(everything).alias("places"),
-        )
-    )
-
-
-def last_words(words: DataFrame, *keys: str) -> DataFrame:
-    """What holds at the end of each second with words on a matter (its keys).
-
-    Of words at the same microsecond the one of the highest `rank` comes last, then the greatest.
-    """
-    said = f.max(f.struct("t", "rank", "state"))["state"]
-    return (
-        words.groupBy("run", *keys, "second")
-        .agg(said.alias("state"))
-        .select("run", *keys, "second", "state")
-    )
-
-
-def in_force(words: DataFrame, told: DataFrame, *keys: str) -> DataFrame:
-    """The state of every matter at the end of every second told; a null state is none.
-
-    It has a row for each matter and second, which is what looking at every second means.
-    """
-    told = f.broadcast(told)
-    in_order = Window.partitionBy("run", *keys).orderBy("place")
-    until = f.coalesce(f.lead("place").over(in_order) - 1, f.col("places"))
-    holds = f.col("state").isNotNull()
-    return (
-        last_words(words, *keys)
-        .join(told, on=["run", "second"], how="inner")
-        .withColumn("until", until)
-        .filter(holds)
-        .select(
-            "run", *keys, "state",
-            f.explode(f.sequence("place", "until")).alias("place"),
-        )
-        .join(told, on=["run", "place"], how="inner")
-        .select("run", *keys, "second", "state")
-    )  # fmt: skip
+from nearcast.pipeline.graphs import MEASURES, measure
+from nearcast.pipeline.replays import GRAPH, OWNED, replay_links, replay_owners
 
 
 def overlay_by_second(notes: DataFrame, messages: DataFrame, publications: DataFrame) -> DataFrame:
-    """The graph of the overlay at the end of each second, and its height."""
-    begin = origins(publications, messages, notes)
-    noted, sent = with_second(notes, begin), with_second(messages, begin)
-    told = moments(noted, sent, with_second(publications, begin))
-    links = noted_links(noted, told).unionAll(exchanges(noted, sent))
+    """The graph of the overlay at the end of each second, and its height.
+
+    In runs that note no links, two are linked in a second if a message went from one to the other.
+    """
+    run = Window.partitionBy("run")
+    so_far = run.orderBy("second").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ever = run.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    told = f.struct(*MEASURES, "height")
+    noted, exchanged = f.when(f.col("noted"), told), f.when(~f.col("noted"), told)
+    notes_links = f.max(f.col("state.links").isNotNull()).over(ever)
+
+    def graph(name: str) -> Column:
+        chosen = f.when(f.col("notes_links"), f.col(f"state.{name}"))
+        return f.coalesce(chosen.otherwise(f.col(f"exchange.{name}")), f.lit(0))
+
     return (
-        told.join(graphs(links, "run", "second"), on=["run", "second"], how="left")
-        .join(heights(noted, told), on=["run", "second"], how="left")
+        graphs_told(last_words(notes, messages, publications))
+        .groupBy("run", "second")
+        .agg(f.max(noted).alias("state"), f.max(exchanged).alias("exchange"))
+        .withColumn("notes_links", notes_links)
+        .withColumn("state", f.last("state", ignorenulls=True).over(so_far))
         .select(
             "run",
             "second",
-            f.coalesce("links", f.lit(0)).cast("bigint").alias("links"),
-            f.coalesce("nodes", f.lit(0)).cast("bigint").alias("nodes"),
-            f.try_divide(2 * f.col("links"), f.col("nodes")).alias("degree_mean"),
-            f.coalesce("degree_max", f.lit(0)).cast("bigint").alias("degree_max"),
-            f.try_divide(3 * f.col("triangles"), f.col("triples")).alias("clustering"),
-            f.coalesce("components", f.lit(0)).cast("bigint").alias("components"),
-            "height",
+            graph("links").alias("links"),
+            graph("nodes").alias("nodes"),
+            f.try_divide(2 * graph("links"), graph("nodes")).alias("degree_mean"),
+            graph("degree_max").alias("degree_max"),
+            f.try_divide(3 * graph("triangles"), graph("triples")).alias("clustering"),
+            graph("components").alias("components"),
+            "state.height",
         )
     )
 
 
-def noted_links(noted: DataFrame, told: DataFrame) -> DataFrame:
-    """Pairs of which at least one says that it is linked to the other, and both are there.
+def last_words(notes: DataFrame, messages: DataFrame, publications: DataFrame) -> DataFrame:
+    """Of every second the last word on each matter, and at least one row.
 
-    Neighbourhoods need not be mutual, so each side's word counts for itself. Who has gone says
-    nothing any more, and nothing said of it before counts.
+    Matters are what a node notes of a link, of its level and of its going; and, without a fact,
+    that a message went from one of two to the other. What tells of neither has no nodes.
     """
-    between_two = f.col("about").isNotNull() & (f.col("about") != f.col("node"))
-    linked = f.col("fact") == "linked"
-    words = noted.filter(f.col("fact").isin("linked", "unlinked") & between_two).select(
-        "run", "node", f.col("about").alias("other"), "t", "second",
-        linked.cast("int").alias("rank"), f.when(linked, True).alias("state"),
-    )  # fmt: skip
-    gone = departures(noted).withColumnRenamed("node", "who")
-    matters = words.groupBy("run", "node", "other").agg(f.count(f.lit(1)).alias("words"))
-    ends = [
-        matters.withColumn("who", f.col(end)).join(gone, on=["run", "who"], how="inner").select(
-            "run", "node", "other", "t", "second", "rank", f.lit(None).cast("boolean"),
-        )
-        for end in ("node", "other")
-    ]  # fmt: skip
-    held = in_force(reduce(DataFrame.unionAll, [words, *ends]), told, "node", "other")
-    return undirected(held, f.col("node"), f.col("other"))
-
-
-def departures(noted: DataFrame) -> DataFrame:
-    """When nodes left or crashed: the last word of its microsecond."""
-    return noted.filter(f.col("fact").isin(*GONE)).select(
-        "run", "node", "t", "second", f.lit(2).alias("rank")
+    fact, node, about, to = (f.col(name) for name in ("fact", "node", "about", "to"))
+    of_link = fact.isin("linked", "unlinked") & (about != node)
+    of_node = ((fact == "level") & f.col("value").isNotNull()) | fact.isin("left", "crashed")
+    received = ~f.col("lost") & (node != to)
+    words = notes.select(
+        "run",
+        "t",
+        f.when(of_link | of_node, fact).alias("fact"),
+        f.when(of_link | of_node, node).alias("node"),
+        f.when(of_link, about).alias("other"),
+        "value",
     )
-
-
-def exchanges(noted: DataFrame, sent: DataFrame) -> DataFrame:
-    """Pairs of which one sent the other a message that second, in runs that note no links."""
-    telling = noted.filter(f.col("fact") == "linked").groupBy("run").agg(f.count(f.lit(1)))
-    received = ~f.col("lost") & (f.col("node") != f.col("to"))
-    exchanged = sent.filter(received).join(f.broadcast(telling), on="run", how="left_anti")
-    return undirected(exchanged, f.col("node"), f.col("to"))
-
-
-def undirected(pairs: DataFrame, one: Column, other: Column) -> DataFrame:
-    """Each link of each second once, whoever named it."""
+    sent = messages.select(
+        "run",
+        "t",
+        f.when(received, f.least(node, to)).alias("node"),
+        f.when(received, f.greatest(node, to)).alias("other"),
+    )
+    rows = words.unionByName(sent, allowMissingColumns=True).unionByName(
+        publications.select("run", "t"), allowMissingColumns=True
+    )
     return (
-        pairs.groupBy(
-            "run",
-            "second",
-            f.least(one, other).alias("low"),
-            f.greatest(one, other).alias("high"),
-        )
-        .agg(f.count(f.lit(1)).alias("times"))
-        .select("run", "second", "low", "high")
+        with_second(rows, origins(publications, messages, notes))
+        .groupBy("run", "second", "fact", "node", "other")
+        .agg(f.max(f.struct("t", "value")).alias("last"))
+        .select("run", "second", "fact", "node", "other", "last.t", "last.value")
     )
 
 
-def heights(noted: DataFrame, told: DataFrame) -> DataFrame:
-    """The highest level that any node which is still there has last told."""
-    words = noted.filter((f.col("fact") == "level") & f.col("value").isNotNull()).select(
-        "run", "node", "t", "second", f.lit(0).alias("rank"), f.col("value").alias("state")
-    )
-    gone = departures(noted).withColumn("state", f.lit(None).cast("double"))
+def graphs_told(words: DataFrame) -> DataFrame:
+    """The graphs that notes tell, wherever they change, and those that messages draw, by second.
+
+    Links noted hold on, so all notes of a run are one group; messages of each second are their own.
+    Either fits one worker.
+    """
+
+    def told(group: pa.Table) -> pa.Table:
+        noted = not group["part"][0].is_valid
+        graphs = replay_links(group) if noted else exchange(group)
+        return named(group, graphs.append_column("noted", pa.repeat(noted, len(graphs))))
+
     return (
-        in_force(words.unionByName(gone), told, "node")
-        .groupBy("run", "second")
-        .agg(f.max("state").alias("height"))
-        .select("run", "second", "height")
+        words.withColumn("part", f.when(f.col("fact").isNull(), f.col("second")))
+        .groupBy("run", "part")
+        .applyInArrow(told, f"{ddl(GRAPH)}, noted boolean")
     )
+
+
+def exchange(words: pa.Table) -> pa.Table:
+    """The graph of one second's messages."""
+    pairs = words.filter(words["node"].is_valid())
+    graph = measure(pairs["node"].to_numpy(), pairs["other"].to_numpy())
+    return pa.Table.from_pylist([{"second": words["second"][0].as_py(), **graph}], GRAPH)
+
+
+def named(group: pa.Table, rows: pa.Table) -> pa.Table:
+    """What is told of a group, with its run."""
+    return rows.add_column(0, "run", pa.repeat(group["run"][0], len(rows)))
+
+
+def ddl(schema: pa.Schema) -> str:
+    """These columns after the run, as Spark wants to be told them."""
+    kinds = {pa.int64(): "bigint", pa.float64(): "double"}
+    return ", ".join(["run string", *(f"{field.name} {kinds[field.type]}" for field in schema)])
 
 
 def overlay_links(messages: DataFrame, publications: DataFrame) -> DataFrame:
@@ -225,70 +184,25 @@ def direct_latencies(notes: DataFrame) -> DataFrame:
 def ownership(
     notes: DataFrame, interests: DataFrame, messages: DataFrame, publications: DataFrame
 ) -> DataFrame:
-    """Who owns how many subscriptions at the end of each second.
+    """Who owns how many subscriptions at the end of each second in which any of that may change.
 
-    A subscription is owned by the last to note so, until it ends. `changes` counts the notes of
-    that second by which this owner took a subscription over from another.
+    A subscription is owned by the last to note so, until it ends. `changes` counts how often this
+    owner took one over from another in that second.
     """
-    begin = origins(publications, messages, notes)
-    noted, ended = with_second(notes, begin), with_second(interests.filter("ended"), begin)
-    told = moments(noted, ended, with_second(messages, begin), with_second(publications, begin))
+
+    def replayed(group: pa.Table) -> pa.Table:
+        return named(group, replay_owners(group))
+
     claimed = (f.col("fact") == "owner") & f.col("about").isNotNull()
-    claims = noted.filter(claimed).select(
-        "run", f.col("about").alias("subscription"), "t", "second",
-        f.lit(0).alias("rank"), f.col("node").alias("state"),
-    )  # fmt: skip
-    ends = ended.select(
-        "run", "subscription", "t", "second",
-        f.lit(1).alias("rank"), f.lit(None).cast("bigint").alias("state"),
-    )  # fmt: skip
-    words = claims.unionByName(ends)
-    owners = claims.groupBy("run", f.col("state").alias("owner")).agg(
-        f.min("second").alias("since")
+    claims = notes.filter(claimed).select(
+        "run", "t", f.col("about").alias("subscription"), f.col("node").alias("owner")
     )
-    so_far = (
-        Window.partitionBy("run", "owner")
-        .orderBy("second")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ends = interests.filter("ended").select(
+        "run", "t", "subscription", f.lit(None).cast("bigint").alias("owner")
     )
-    of_note = (f.col("subscriptions") > 0) | (f.col("changes") > 0)
     return (
-        told.join(owners, on="run", how="inner")
-        .filter(f.col("second") >= f.col("since"))
-        .join(gains(words), on=["run", "owner", "second"], how="left")
-        .join(take_overs(words), on=["run", "owner", "second"], how="left")
-        .withColumn("subscriptions", f.sum(f.coalesce("gained", f.lit(0))).over(so_far))
-        .withColumn("changes", f.coalesce("changes", f.lit(0)))
-        .filter(of_note)
+        with_second(claims.unionAll(ends), origins(publications, messages, notes, interests))
+        .groupBy("run")
+        .applyInArrow(replayed, ddl(OWNED))
         .select("run", "second", "owner", "subscriptions", "changes")
-    )
-
-
-def gains(words: DataFrame) -> DataFrame:
-    """How many subscriptions more each owner has at the end of a second than before it."""
-    in_order = Window.partitionBy("run", "subscription").orderBy("second")
-    held = last_words(words, "subscription").withColumn("before", f.lag("state").over(in_order))
-    sides = [
-        held.select("run", "second", f.col(side).alias("owner"), f.lit(count).alias("gained"))
-        for side, count in (("state", 1), ("before", -1))
-    ]
-    return (
-        reduce(DataFrame.unionAll, sides)
-        .filter(f.col("owner").isNotNull())
-        .groupBy("run", "owner", "second")
-        .agg(f.sum("gained").alias("gained"))
-        .select("run", "owner", "second", "gained")
-    )
-
-
-def take_overs(words: DataFrame) -> DataFrame:
-    """How many subscriptions each owner took from another in a second."""
-    in_order = Window.partitionBy("run", "subscription").orderBy("t", "rank", "state")
-    from_another = f.col("before") != f.col("state")  # null if either is nobody
-    return (
-        words.withColumn("before", f.lag("state").over(in_order))
-        .filter(from_another)
-        .groupBy("run", f.col("state").alias("owner"), "second")
-        .agg(f.count(f.lit(1)).alias("changes"))
-        .select("run", "owner", "second", "changes")
     )

@@ -96,15 +96,15 @@ def _rank(load: str) -> Column:
 def _gini(load: str) -> Column:
     """2 Σ i·xᵢ / (n Σ xᵢ) − (n + 1) / n, for loads x₁ ≤ x₂ ≤ … ≤ xₙ.
 
-    The weighted sum outgrows 64 bits in large runs, hence the decimal.
+    The weighted sum of integers outgrows 64 bits in large runs; decimals add up exactly, too.
     """
     weighted = f.sum(f.col(f"{load}_rank").cast("decimal(12,0)") * f.col(load)).cast("double")
-    n = f.count(f.lit(1))
-    return f.try_divide(2 * weighted, n * f.sum(load)) - (n + 1) / n
+    n, whole = f.count(f.lit(1)), f.sum(load).cast("double")
+    return f.try_divide(2 * weighted, n * whole) - (n + 1) / n
 
 
 def _max_over_mean(load: str) -> Column:
-    return f.try_divide(f.max(load) * f.count(f.lit(1)), f.sum(load))
+    return f.try_divide(f.max(load).cast("double") * f.count(f.lit(1)), f.sum(load))
 
 
 def traffic_by_kind(messages: DataFrame) -> DataFrame:

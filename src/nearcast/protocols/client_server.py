@@ -127,8 +127,9 @@ class Server(Node):
                     self._drop(sender, subscription)
             case Bye(t):
                 remember(self.left, sender, t)
-                for subscription in list(self.subscriptions.get(sender, ())):
-                    self._drop(sender, subscription)
+                for known in list(self.subscriptions.get(sender, {}).values()):
+                    if known.region.since <= t:  # else of a later life, which has overtaken it
+                        self._drop(sender, known.id)
 
     def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
         """Posts that arrive together are matched together."""
@@ -208,7 +209,7 @@ class Client(Node):
                 self.out.send(self.server, Moved(subscription, moved.region))
             case Subscribe(subscription):
                 wanted = self.subscriptions[subscription] = command.stamped(self.id, self.now)
-                self.span[subscription] = (self.now, FOREVER)
+                self.span.setdefault(subscription, (self.now, FOREVER))  # or it goes on
                 self.out.send(self.server, Interest(wanted))
             case Unsubscribe(subscription):
                 del self.subscriptions[subscription]

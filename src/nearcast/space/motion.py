@@ -156,5 +156,5 @@ def path(shape: Shape, waypoints: list[Vector], speed: float) -> Path:
         leg = line(shape, (x, y, z), speed).stamped(since)
         legs.append(leg)
         since += leg.duration or 0
-        shape = replace(shape, x=x, y=y, z=z)
+        shape = replace(shape, x=float(x), y=float(y), z=float(z))
     return Path(tuple(legs))

@@ -166,6 +166,7 @@ _MEANING: dict[str, tuple[Rule, ...]] = {
         _identifier("subscription"),
         *_SHAPE,
         *_MOTION,
+        _identifier("since"),
         _parsed("formula", _formula_fault, "formula does not parse"),
         _parsed("filter", _filter_fault, "filter does not parse"),
     ),

@@ -1,0 +1,115 @@
+"""The result tables of some runs, as reports read them: with pyarrow alone, without Spark.
+
+A table that is absent is an empty table. Runs are told apart by what differs between their
+scenarios.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from nearcast.trace.schema import TraceError
+
+Numbers = npt.NDArray[np.float64]
+EMPTY = pa.table({})
+
+
+class Results:
+    """Result tables by name and run, each read once."""
+
+    def __init__(
+        self, folder: Path, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
+    ) -> None:
+        if not folder.is_dir():
+            raise TraceError(f"there are no results at {folder}")
+        if not runs:
+            raise TraceError(f"no run of {folder} was named, so there is nothing to report")
+        self.folder, self.runs = folder, list(dict.fromkeys(runs))
+        self.scenarios = {run: flat(scenarios.get(run, {})) for run in self.runs}
+        self.labels = labels(self.scenarios)
+        self._read: dict[tuple[str, str], pa.Table] = {}
+
+    def table(self, name: str, run: str) -> pa.Table:
+        if (name, run) not in self._read:
+            self._read[name, run] = read(self.folder / name / f"run={run}")
+        return self._read[name, run]
+
+    def with_rows(self, name: str) -> dict[str, pa.Table]:
+        """The tables of the runs that have any rows in it."""
+        tables = {run: self.table(name, run) for run in self.runs}
+        return {run: table for run, table in tables.items() if len(table)}
+
+    def was_counted(self, name: str) -> bool:
+        """Whether the job ran at all: one that finds nothing leaves an empty folder."""
+        return (self.folder / name).is_dir()
+
+
+def read(folder: Path) -> pa.Table:
+    """All rows of a folder of Parquet files. Names that begin with a dot or _ are not ours."""
+    parts = []
+    for file in sorted(folder.glob("[!._]*.parquet")) if folder.is_dir() else ():
+        try:
+            parts.append(pq.ParquetFile(file).read())
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).split("\n")[0]
+            raise TraceError(f"the results in {file} cannot be read: {reason}") from None
+    return pa.concat_tables(parts, promote_options="default") if parts else EMPTY
+
+
+def column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    if name not in table.column_names:
+        raise TraceError(f"a result table has no column {name}, only {table.column_names}")
+    return table.column(name)
+
+
+def numbers(table: pa.Table, name: str) -> Numbers:
+    """A column as doubles, nan where it is null."""
+    values = column(table, name).cast(pa.float64(), safe=False).fill_null(float("nan"))
+    return np.asarray(values.to_numpy(), dtype=np.float64)
+
+
+def first_row(table: pa.Table) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = table.slice(0, 1).to_pylist()
+    return rows[0] if rows else {}
+
+
+def top(table: pa.Table, most: int, *by: str) -> pa.Table:
+    """The rows with the highest values in these columns; of equals, the first by all the rest."""
+    if not len(table):
+        return table
+    keys = [(name, "descending") for name in by]
+    keys += [(name, "ascending") for name in table.column_names if name not in by]
+    return table.take(pc.sort_indices(table, sort_keys=keys)[:most])
+
+
+def flat(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario's own fields and its settings, side by side."""
+    settings = scenario.get("settings")
+    own = {name: value for name, value in scenario.items() if name != "settings"}
+    return own | (settings if isinstance(settings, dict) else {})
+
+
+def differing(scenarios: Mapping[str, dict[str, Any]]) -> list[str]:
+    """The settings in which known scenarios differ, in the order in which they are written."""
+    known = [scenario for scenario in scenarios.values() if scenario]
+    names = dict.fromkeys(name for scenario in known for name in scenario)
+    return [name for name in names if len({repr(one.get(name)) for one in known}) > 1]
+
+
+def labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """What to call each run: by what is its own, else by its name."""
+    differ = differing(scenarios)
+    told = {}
+    for run, scenario in scenarios.items():
+        own = ", ".join(f"{name}={scenario[name]}" for name in differ if name in scenario)
+        if len(scenarios) == 1 and scenario:
+            own = f"{scenario.get('protocol', '?')}, {scenario.get('workload', '?')}"
+        told[run] = own or run
+    names = list(told.values())
+    return {run: f"{name} ({run})" if names.count(name) > 1 else name for run, name in told.items()}

@@ -1,0 +1,75 @@
+"""Numbers and strangers' words as people can read them: units, thousands, shares, safe text."""
+
+import re
+from math import isfinite
+from typing import Any
+
+NONE = "–"
+# What XML 1.0 cannot hold, not even escaped; a trace may say anything.
+UNSPEAKABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def clean(text: object, most: int = 200) -> str:
+    """Any value as text of bounded length that a page and a plot can hold (not yet escaped)."""
+    words = UNSPEAKABLE.sub("\ufffd", str(text))
+    return words if len(words) <= most else words[: most - 1] + "…"
+
+
+def absent(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not isfinite(value))
+
+
+def count(value: Any) -> str:
+    return NONE if absent(value) else f"{round(value):,}"
+
+
+def number(value: Any) -> str:
+    """Four digits that matter, with thousands set apart."""
+    if absent(value):
+        return NONE
+    if abs(value) >= 1000 or value == int(value):
+        return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
+    return f"{value:.4g}"
+
+
+def share(value: Any) -> str:
+    """In percent. Only a whole is called 100 % and only nothing 0 %: nearly all is not all."""
+    if absent(value):
+        return NONE
+    percent = 100 * value
+    if percent in (0, 100):
+        return f"{percent:.0f} %"
+    for digits in range(2, 15):
+        text = f"{percent:.{digits}f}"
+        if float(text) not in (0, 100):
+            break
+    return f"{text.rstrip('0').rstrip('.')} %"
+
+
+def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
+    place = 0
+    # 999.96 would be printed as 1000.0, which is one of the next unit.
+    while place < len(units) - 1 and abs(value) >= step * 0.99995:
+        value, place = value / step, place + 1
+    return f"{value:.4g} {units[place]}" if place else f"{number(value)} {units[0]}"
+
+
+def size(value: Any) -> str:
+    """Bytes, in powers of a thousand."""
+    return NONE if absent(value) else _scaled(value, ("B", "kB", "MB", "GB", "TB", "PB"), 1000)
+
+
+def rate(value: Any) -> str:
+    return NONE if absent(value) else f"{size(value)}/s"
+
+
+def milliseconds(value: Any) -> str:
+    return NONE if absent(value) else _scaled(value, ("ms", "s"), 1000)
+
+
+def seconds(value: Any) -> str:
+    return NONE if absent(value) else f"{number(value)} s"
+
+
+def text(value: Any) -> str:
+    return NONE if value is None else clean(value)

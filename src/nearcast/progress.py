@@ -1,0 +1,47 @@
+"""How far long work is, on a terminal; nothing anywhere else."""
+
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nearcast.sim.run import Progress
+
+
+class Meter:
+    """A line on the terminal that tells how far a run is and how long it will take."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+
+    def __call__(self, progress: "Progress") -> None:
+        share, took = progress.done / progress.whole, monotonic() - self._began
+        left = took / share - took if share else 0.0
+        bar = "█" * round(share * 24)
+        sys.stderr.write(
+            f"\r{bar:░<24} {progress.done / 1e6:7.1f} of {progress.whole / 1e6:.1f} s simulated, "
+            f"{progress.messages:,} messages, {left:.0f} s left \x1b[K"
+        )
+        sys.stderr.flush()
+
+    def clear(self) -> None:
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+class Step:
+    """What long work is doing, on a terminal."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+
+    def __call__(self, what: str, done: int, whole: int) -> None:
+        if sys.stderr.isatty():
+            bar = "█" * round(done / whole * 24)
+            sys.stderr.write(f"\r{bar:░<24} {what} ({monotonic() - self._began:.0f} s)\x1b[K")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
