@@ -151,8 +151,11 @@ def test_a_list_that_a_door_has_handed_over_is_nobody_elses() -> None:
     second = node.wake(1, Tick(1))
     assert first == []
     assert second == [Note("later")]
-    second.clear()
-    assert node.wake(2, Tick(1)) == [Note("later")]
+    for list_of_mine in (first, second):
+        list_of_mine[:] = [Note("mine")]
+        assert node.wake(2, Tick(1)) == [Note("later")]
+    node.speech = []
+    assert node.wake(3, Tick(1)) == []
 
 
 @settings(deadline=None, max_examples=40)

@@ -303,8 +303,8 @@ PLACE, STANDS = [0, 0.0, 0.0], ([0.0] * 3, [0.0] * 3)
 @pytest.mark.parametrize(
     ("message", "says"),
     [
-        ([4, [1, 1, 0, [0, nan, 0.0]]], "a centre must be within ±1e+150, not (nan, 0, 0)"),
-        ([4, [1, 1, 0, [0, 0.0, inf]]], "a centre must be within ±1e+150, not (0, inf, 0)"),
+        ([4, [1, 1, 0, [0, nan, 0.0]]], "a centre must be within ±1e+150, not (nan, 0.0, 0.0)"),
+        ([4, [1, 1, 0, [0, 0.0, inf]]], "a centre must be within ±1e+150, not (0.0, inf, 0.0)"),
         ([4, [1, 1, 0, [0, 0.0, 1e200]]], "a centre must be within ±1e+150"),
         ([4, [1, 1, 0, [1, 0.0, 0.0, 0.0, 1e200]]], "extents must be infinite or at most 1e+150"),
         ([4, [1, 1, -1, PLACE]], "Expected `int` >= 0"),

@@ -108,7 +108,14 @@ def judged(trace: Trace) -> list[Row]:
                 "duplicates": max(len(came) - 1, 0),
             }
         )
-    return answer
+    return [{**p, "overtaken": any(overtook(q, p) for q in answer)} for p in answer]
+
+
+def overtook(later: Row, earlier: Row) -> bool:
+    """Was the later publication of the same publisher heard before the earlier one?"""
+    alike = all(later[key] == earlier[key] for key in ("subscription", "publisher"))
+    known = None not in (later["t"], earlier["t"], later["first"], earlier["first"])
+    return alike and known and later["t"] > earlier["t"] and later["first"] < earlier["first"]
 
 
 def counts(rows: list[Row]) -> Row:
@@ -176,16 +183,9 @@ def total(run: str, trace: Trace) -> Row:
         **{f"latency_p{p}_ms": percent(late, p) for p in (50, 90, 99)},
         "latency_max_ms": max(late, default=None),
         "hops_mean": fmean(hops) if hops else None,
-        "order_violations": sum(any(overtook(q, p) for q in rows) for p in rows),
+        "order_violations": sum(row["overtaken"] for row in rows),
         "withheld": sum(row["fact"] == "withheld" for row in trace["notes"]),
     }
-
-
-def overtook(later: Row, earlier: Row) -> bool:
-    """Was the later publication of the same publisher heard before the earlier one?"""
-    alike = all(later[key] == earlier[key] for key in ("subscription", "publisher"))
-    known = None not in (later["t"], earlier["t"], later["first"], earlier["first"])
-    return alike and known and later["t"] > earlier["t"] and later["first"] < earlier["first"]
 
 
 def test_seconds_count_from_the_first_publication(tables: dict[str, DataFrame]) -> None:

@@ -1,22 +1,22 @@
-"""Windows over a growing trace against plain Python, through stops and kills."""
+"""Windows over a growing trace against plain Python, through a stop and a kill."""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from statistics import mean
-from typing import Any
+from time import monotonic, sleep
+from typing import Any, NamedTuple
 
 import pytest
-from little_traces import Rows, add_part, begin_trace, delivery, message, publication
+from little_traces import Rows, add_part, begin_trace, delivery, interest, message, publication
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.query import StreamingQuery
 
 from nearcast.pipeline.streaming import follow, windows
 from nearcast.trace.schema import TraceError
@@ -56,25 +56,21 @@ def part_of(t: int) -> int:
     return min(t // (PART_S * SECOND), PARTS - 1)
 
 
-def end(trace: Path) -> None:
-    (trace / "summary.json").write_text("{}")
-
-
 def start_of(t: int) -> float:
     return t // round(WINDOW_S * SECOND) * WINDOW_S
 
 
-def true_traffic(run: str, rows: Rows) -> Windows:
+def true_traffic(rows: Rows) -> Windows:
     messages: Counter[tuple[Any, ...]] = Counter()
     sizes: Counter[tuple[Any, ...]] = Counter()
     for row in rows["messages"]:
-        key = (run, start_of(row["t"]), row["kind"])
+        key = ("walk", start_of(row["t"]), row["kind"])
         messages[key] += row["copies"]
         sizes[key] += row["bytes"]
     return {key: (messages[key], sizes[key]) for key in messages}
 
 
-def true_delivery(run: str, rows: Rows) -> Windows:
+def true_delivery(rows: Rows) -> Windows:
     """(deliveries, pairs, duplicates, unheard, mean, p50, max) of the publications in a window."""
     made = {row["publication"]: row["t"] for row in rows["publications"]}
     first: dict[float, dict[tuple[int, int], float]] = defaultdict(dict)
@@ -96,26 +92,8 @@ def true_delivery(run: str, rows: Rows) -> Windows:
         pairs = len(latency)
         told = (mean(latency), latency[(pairs - 1) // 2], latency[-1]) if pairs else (None,) * 3
         counts = (heard[start], pairs, heard[start] - pairs, unheard[start])
-        truth[run, start] = (*counts, *told)
+        truth["walk", start] = (*counts, *told)
     return truth
-
-
-def written(spark: SparkSession, out: Path) -> tuple[Windows, Windows]:
-    """What has been written, having made sure that no window was written twice."""
-    traffic = windows(spark, out, "traffic").collect()
-    delivery = windows(spark, out).collect()
-    told = {
-        (row.run, row.start_s): (
-            row.deliveries, row.pairs, row.duplicates, row.unheard,
-            row.latency_mean_ms and pytest.approx(row.latency_mean_ms),
-            row.latency_p50_ms, row.latency_max_ms,
-        )
-        for row in delivery
-    }  # fmt: skip
-    sent = {(row.run, row.start_s, row.kind): (row.messages, row.bytes) for row in traffic}
-    assert len(told) == len(delivery)
-    assert len(sent) == len(traffic)
-    return sent, told
 
 
 def part_of_truth(found: Windows, truth: Windows) -> bool:
@@ -124,34 +102,155 @@ def part_of_truth(found: Windows, truth: Windows) -> bool:
     return found == {key: value for key, value in truth.items() if key[1] <= last}
 
 
-def drain(queries: list[StreamingQuery]) -> None:
+CHILD = """
+import sys
+from pathlib import Path
+from nearcast.pipeline.session import start
+from nearcast.pipeline.streaming import follow
+
+trace, out, again = map(Path, sys.argv[1:4])
+window_s, late_s = map(float, sys.argv[4:])
+spark = start("local[2]", spark_driver_memory="1g", spark_sql_shuffle_partitions="2")
+queries = follow(spark, trace, out, window_s, late_s)
+for query in queries:
+    query.processAllAvailable()
+for query in queries:
+    query.stop()
+queries = follow(spark, trace, out, window_s, late_s)
+again.touch()
+queries[0].awaitTermination()
+"""
+
+
+def stop_and_kill(trace: Path, out: Path, rows: Rows) -> None:
+    """Another process follows, stops cleanly, goes on, and is killed in the middle of a batch."""
+    again = trace.parent / "again"
+    arguments = map(str, (trace, out, again, WINDOW_S, LATE_S))
+    child = subprocess.Popen([sys.executable, "-c", CHILD, *arguments], start_new_session=True)
+    try:
+        wait_until(again.exists, child)
+        grow(trace, rows, range(2, 4))
+        wait_until(lambda: batches(out, "offsets") > batches(out, "commits"), child)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)  # Spark's Java too
+        child.wait()
+
+
+def wait_until(something: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
+    begun = monotonic()
+    while not something():
+        assert child.poll() is None, "it has ended by itself"
+        assert monotonic() - begun < 300, "nothing has happened"
+        sleep(0.01)
+
+
+def batches(out: Path, log: str) -> int:
+    return len(list((out / "checkpoints" / "delivery" / log).glob("[0-9]*")))
+
+
+def made_up_counts(publications: DataFrame, interests: DataFrame) -> DataFrame:
+    """As if every interest in two wanted every third publication."""
+    interested = interests.groupBy("run").agg((f.count("t") / 2).cast("bigint").alias("some"))
+    wanted = f.when(f.col("publication") % 3 == 0, f.col("some")).otherwise(0)
+    return publications.join(interested, on="run", how="inner").select(
+        "run", "publication", wanted.alias("expected")
+    )
+
+
+class Story(NamedTuple):
+    """What was followed, and what `windows` said before, after the kill, and at the end."""
+
+    rows: Rows
+    trace: Path
+    out: Path
+    before: list[list[SparkRow]]
+    killed: list[list[SparkRow]]
+    ended: list[list[SparkRow]]
+
+
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    root = tmp_path_factory.mktemp("followed")
+    rows, trace, out = made_up(1), begin_trace(root / "walk"), root / "out"
+    add_part(trace, "interests", [interest(0, number) for number in range(8)], 0)
+    grow(trace, rows, range(2))
+
+    def told() -> list[list[SparkRow]]:
+        return [windows(spark, out, table).collect() for table in ("traffic", "delivery")]
+
+    before = told()
+    stop_and_kill(trace, out, rows)
+    killed = told()
+    grow(trace, rows, range(4, PARTS))
+    (trace / "summary.json").write_text("{}")
+    queries = follow(spark, trace, out, WINDOW_S, LATE_S, made_up_counts)
     for query in queries:
         query.processAllAvailable()
     for query in queries:
         query.stop()
+    return Story(rows, trace, out, before, killed, told())
 
 
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "out"
+def as_traffic(rows: list[SparkRow]) -> Windows:
+    found = {(row.run, row.start_s, row.kind): (row.messages, row.bytes) for row in rows}
+    assert len(found) == len(rows), "a window was written twice"
+    return found
 
 
-def test_windows_equal_plain_python_and_a_stop_in_the_middle_changes_nothing(
-    spark: SparkSession, tmp_path: Path, out: Path
-) -> None:
-    rows, trace = made_up(1), begin_trace(tmp_path / "walk")
-    sent_truth, told_truth = true_traffic("walk", rows), true_delivery("walk", rows)
-    assert written_nothing(spark, out)
-    grow(trace, rows, range(3))
-    drain(follow(spark, trace, out, WINDOW_S, LATE_S))
-    sent, told = written(spark, out)
-    assert part_of_truth(sent, sent_truth) and 0 < len(sent) < len(sent_truth)
-    assert part_of_truth(told, told_truth) and 0 < len(told) < len(told_truth)
-    grow(trace, rows, range(3, PARTS))
-    end(trace)
-    drain(follow(spark, trace, out, WINDOW_S, LATE_S))
-    assert written(spark, out) == (sent_truth, told_truth)
+def as_delivery(rows: list[SparkRow]) -> Windows:
+    found = {
+        (row.run, row.start_s): (
+            row.deliveries, row.pairs, row.duplicates, row.unheard,
+            row.latency_mean_ms and pytest.approx(row.latency_mean_ms),
+            row.latency_p50_ms, row.latency_max_ms,
+        )
+        for row in rows
+    }  # fmt: skip
+    assert len(found) == len(rows), "a window was written twice"
+    return found
 
 
-def written_nothing(spark: SparkSession, out: Path) -> bool:
-    return windows(spark, out).isEmpty() and windows(spark, out, "traffic").isEmpty()
+def test_before_anything_is_written_there_are_no_windows(story: Story) -> None:
+    assert story.before == [[], []]
+
+
+def test_what_a_killed_process_has_left_is_right_and_without_a_gap(story: Story) -> None:
+    traffic, told = story.killed
+    assert traffic and part_of_truth(as_traffic(traffic), true_traffic(story.rows))
+    assert told and part_of_truth(as_delivery(told), true_delivery(story.rows))
+    assert "expected" not in told[0].asDict()
+
+
+def test_after_a_stop_and_a_kill_all_windows_equal_plain_python(story: Story) -> None:
+    traffic, told = story.ended
+    assert as_traffic(traffic) == true_traffic(story.rows)
+    assert as_delivery(told) == true_delivery(story.rows)
+
+
+def test_expected_counts_are_summed_over_the_publications_of_a_window(story: Story) -> None:
+    made: Counter[float] = Counter()
+    expected: Counter[float] = Counter()
+    for row in story.rows["publications"]:
+        made[start_of(row["t"])] += 1
+        expected[start_of(row["t"])] += 4 * (row["publication"] % 3 == 0)
+    found = {row.start_s: (row.publications, row.expected) for row in story.ended[1]}
+    assert found == {start: (made[start], expected[start]) for start in made}
+
+
+def test_windows_of_two_kinds_do_not_mix(spark: SparkSession, story: Story) -> None:
+    with pytest.raises(TraceError, match="begin another folder"):
+        follow(spark, story.trace, story.out, 2 * WINDOW_S, LATE_S)
+    with pytest.raises(ValueError, match="no such windows"):
+        follow(spark, story.trace, story.out, 0.0)
+    with pytest.raises(
+        ValueError, match="there are windows of traffic and delivery, not of 'note'"
+    ):
+        windows(spark, story.out, "note")
+
+
+def test_one_trace_is_followed_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "ab":
+        begin_trace(tmp_path / "all" / name)
+    with pytest.raises(TraceError, match="holds several traces"):
+        follow(spark, tmp_path / "all", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -92,7 +92,15 @@ def test_a_server_remembers_the_latest_goodbyes_and_no_more(
     for number in range(50):
         node.receive(0, number, Bye(5))
         node.receive(0, ANN, Cancel(number, 5))
-    assert list(node.left) == list(node.ended) == list(range(40, 50))
+    assert list(node.left) == list(range(40, 50))
+    assert list(node.ended) == [(ANN, number) for number in range(40, 50)]
+
+
+def test_nobody_can_cancel_what_another_is_about_to_want() -> None:
+    node = server()
+    node.receive(0, BEN, Cancel(7, 0))
+    node.receive(1, ANN, Interest(Subscription(7, ANN, HERE)))
+    assert node.owner == {7: ANN}
 
 
 LIFE: list[tuple[int, Command]] = [

@@ -286,6 +286,16 @@ def test_whoever_joins_may_be_slow_and_whoever_returns_is_judged_anew() -> None:
     fates = {e: [(t, e) in slowed for t, who in joins if who == e] for e in returned}
     assert any(len(set(fate)) == 2 for fate in fates.values())
 
+    def late(t: int, node: int) -> bool:
+        """Was the stay that the node had begun by then one of the slow ones?"""
+        begun = [moment for moment, who in joins if who == node and moment < t]
+        return bool(begun) and (begun[-1], node) in slowed
+
+    for row in rows(sink, "messages"):
+        t, ends = row["t"], (row["node"], row["to"])
+        if not any((t, end) in joins for end in ends):  # at that very moment, age decides
+            assert row["arrived"] - t == 50_000 + 200_000 * sum(late(t, end) for end in ends)
+
 
 def test_an_entity_returns_so_often_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearcast.sim.world.STAYS", 3)

@@ -317,13 +317,22 @@ def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
 # What is no shape.
 
 REFUSED = [
-    ((Kind.POINT, nan, 0.0, 0.0), "a centre must be within ±1e+150, not (nan, 0, 0)"),
-    ((Kind.POINT, 0.0, inf, 0.0), "a centre must be within ±1e+150, not (0, inf, 0)"),
-    ((Kind.DISC, 0.0, 0.0, -inf, 1.0), "a centre must be within ±1e+150, not (0, 0, -inf)"),
-    ((Kind.BOX, 0.0, nan, 0.0, inf, inf, inf), "a centre must be within ±1e+150, not (0, nan, 0)"),
-    ((Kind.POINT, BEYOND, 0.0, 0.0), "a centre must be within ±1e+150, not (1e+150, 0, 0)"),
-    ((Kind.DISC, 0.0, -BEYOND, 0.0, 1.0), "a centre must be within ±1e+150, not (0, -1e+150, 0)"),
-    ((Kind.BOX, 0.0, 0.0, 1e308), "a centre must be within ±1e+150, not (0, 0, 1e+308)"),
+    ((Kind.POINT, nan, 0.0, 0.0), "a centre must be within ±1e+150, not (nan, 0.0, 0.0)"),
+    ((Kind.POINT, 0.0, inf, 0.0), "a centre must be within ±1e+150, not (0.0, inf, 0.0)"),
+    ((Kind.DISC, 0.0, 0.0, -inf, 1.0), "a centre must be within ±1e+150, not (0.0, 0.0, -inf)"),
+    (
+        (Kind.BOX, 0.0, nan, 0.0, inf, inf, inf),
+        "a centre must be within ±1e+150, not (0.0, nan, 0.0)",
+    ),
+    (
+        (Kind.POINT, BEYOND, 0.0, 0.0),
+        "a centre must be within ±1e+150, not (1.0000000000000002e+150, 0.0, 0.0)",
+    ),
+    (
+        (Kind.DISC, 0.0, -BEYOND, 0.0, 1.0),
+        "a centre must be within ±1e+150, not (0.0, -1.0000000000000002e+150, 0.0)",
+    ),
+    ((Kind.BOX, 0.0, 0.0, 1e308), "a centre must be within ±1e+150, not (0.0, 0.0, 1e+308)"),
     ((Kind.DISC, 0.0, 0.0, 0.0, BEYOND), "extents must be infinite or at most 1e+150"),
     ((Kind.BOX, 0.0, 0.0, 0.0, inf, BEYOND), "extents must be infinite or at most 1e+150"),
     ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, 1e308), "extents must be infinite or at most 1e+150"),

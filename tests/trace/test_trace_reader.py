@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_rows import Row, columns, message, sound, write_part, write_trace
 
 from nearcast.trace.reader import digest, read, scenario
 from nearcast.trace.schema import TABLES, TraceError
 from nearcast.trace.sinks import Memory
+from trace_rows import Row, columns, message, sound, write_part, write_trace
 
 
 def test_rows_come_in_order_of_time_and_within_it_as_they_were_written(tmp_path: Path) -> None:

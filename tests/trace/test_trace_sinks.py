@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trace_rows import columns, sound
 
 from nearcast.trace.reader import read
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES, TraceError
 from nearcast.trace.sinks import Folder
 from nearcast.trace.validate import validate
+from trace_rows import columns, sound
 
 SCENARIO = b'{"schema":1}'
 

@@ -10,16 +10,12 @@ from nearcast.model.subscription import (
     Subscription,
     Value,
     check_moment,
+    check_text,
 )
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
 RESERVED = frozenset({"x", "y", "z", "t"})  # the place and the time are not attributes
-
-
-def is_text(text: str) -> bool:
-    """Can it be encoded? Half of a surrogate pair cannot."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def check_attributes(attributes: dict[str, Value]) -> None:
@@ -30,8 +26,9 @@ def check_attributes(attributes: dict[str, Value]) -> None:
             raise ValueError(f"attribute {name!r} must be finite, not {value}")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ValueError(f"attribute {name!r} must fit 64 bits")
-        if not is_text(name) or (isinstance(value, str) and not is_text(value)):
-            raise ValueError(f"attribute {name!a} is not text that can be sent")
+        check_text("an attribute's name", name)
+        if isinstance(value, str):
+            check_text(f"attribute {name!r}", value)
 
 
 class Publication(Struct, frozen=True, array_like=True):
@@ -47,6 +44,7 @@ class Publication(Struct, frozen=True, array_like=True):
 
     def __post_init__(self) -> None:
         check_moment(self.t)
+        check_text("a channel", self.channel)
         if self.attributes:
             check_attributes(self.attributes)
 

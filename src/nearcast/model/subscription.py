@@ -22,6 +22,12 @@ def check_moment(t: Time) -> None:
         raise ValueError(f"{t} is no moment: microseconds from 0 to {LATEST}")
 
 
+def check_text(what: str, text: str) -> None:
+    """Can it be sent? Half of a surrogate pair cannot."""
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{what} must be text that can be encoded, not {text!a}")
+
+
 def seconds_since(since: Time, t: Time) -> float:
     """The `t` of a formula: seconds since it was submitted, never below 0."""
     return (t - since) / 1e6 if t > since else 0.0
@@ -82,6 +88,9 @@ class Subscription(Struct, frozen=True, array_like=True):
     filter: Filter | None = None
     channel: str = ""
     echo: bool = False  # True: hear one's own publications too
+
+    def __post_init__(self) -> None:
+        check_text("a channel", self.channel)
 
     def moved(self, region: Region, now: Time) -> "Subscription":
         """The same interest somewhere else from `now` on.

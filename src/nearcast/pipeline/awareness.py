@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from nearcast.pipeline import join
-from nearcast.pipeline.delivery import chosen, origins, percentiles, ratio, with_second
+from nearcast.pipeline.delivery import origins, ratio, summed, with_second
 from nearcast.space.motion import FOREVER
 
 SLICE = 100_000  # positions that one call of the kernel takes, if instants are no larger
@@ -44,7 +44,6 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     All tables here begin with it and build the same plan, so whoever writes several of them may
     `persist` it first.
     """
-    sampled = positions.select("run", "t", "node")
     truly = positions.select(
         "run",
         "t",
@@ -55,7 +54,6 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     difference = f.sqrt(off[0] * off[0] + off[1] * off[1] + off[2] * off[2])
     known = (
         views.where(f.col("node") != f.col("other"))
-        .join(sampled, on=["run", "t", "node"], how="left_semi")
         .join(truly, on=["run", "t", "other"], how="left")
         .select(
             *SIGHT,
@@ -72,8 +70,10 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
         f.lit(True).alias("exists"),
         f.lit(None).cast("double").alias("difference"),
     )
+    sampled = positions.select("run", "t", "node")
     return (
         known.unionByName(due)
+        .join(sampled, on=["run", "t", "node"], how="left_semi")
         .groupBy(*SIGHT)
         .agg(
             f.bool_or("known").alias("known"),
@@ -197,49 +197,48 @@ def _measured(
     exist; their percentile is exact.
     """
     met = acquaintances(positions, views, interests)
-    samples = _samples(positions, views, met)
+    samples = _samples(positions, views)
     if origin is not None:
         met, samples = with_second(met, origin), with_second(samples, origin)
-    away = chosen(
-        percentiles(met, by, "difference"), by, "difference", {"position_difference_p90": 90}
-    )
+    known, should = f.col("known"), f.col("should")
+    counts = {
+        "all_known": known,
+        "all_should": should,
+        "true_positives": known & should,
+        "false_positives": known & ~should,
+        "false_negatives": should & ~known,
+        "judged": f.col("exists"),
+    }
+    sums = {name: f.when(condition, 1) for name, condition in counts.items()}
     return (
         samples.groupBy(*by)
         .agg(
             f.count_distinct("node").alias("nodes"),
-            f.try_divide(f.sum("known"), f.count(f.lit(1))).alias("known"),
-            f.try_divide(f.sum("should"), f.count(f.lit(1))).alias("should"),
-            *(f.sum(fate).alias(fate) for fate in FATES),
+            f.count(f.lit(1)).alias("samples"),
+            f.sum("others").alias("others"),
         )
+        .join(summed(met, by, "difference", sums, percents=[90]), on=list(by), how="left")
+        .fillna(0, subset=list(counts))
+        .withColumn("known", ratio("all_known", "samples"))
+        .withColumn("should", ratio("all_should", "samples"))
+        .withColumn("true_negatives", f.col("others") - f.col("judged"))
         .withColumn("right", f.col("true_positives") + f.col("true_negatives"))
         .withColumn("precision", ratio("true_positives", "true_positives", "false_positives"))
         .withColumn("recall", ratio("true_positives", "true_positives", "false_negatives"))
         .withColumn("accuracy", ratio("right", *FATES))
         .withColumn("specificity", ratio("true_negatives", "true_negatives", "false_positives"))
         .withColumn("consistency", f.col("recall"))
-        .join(away, on=list(by), how="left")
         .withColumnRenamed("mean", "position_difference_mean")
+        .withColumnRenamed("p90", "position_difference_p90")
     )
 
 
-def _samples(positions: DataFrame, views: DataFrame, met: DataFrame) -> DataFrame:
-    """One row for each node at each instant: how many it knew, rightly and wrongly."""
-    known, should, exists = f.col("known"), f.col("should"), f.col("exists")
-    counted = met.groupBy("run", "t", "node").agg(
-        f.count_if(known).alias("known"),
-        f.count_if(should).alias("should"),
-        f.count_if(known & should).alias("true_positives"),
-        f.count_if(known & ~should).alias("false_positives"),
-        f.count_if(should & ~known).alias("false_negatives"),
-        f.count_if(exists).alias("judged"),
-    )
+def _samples(positions: DataFrame, views: DataFrame) -> DataFrame:
+    """One row for each node at each instant: how many others there were."""
     with_views = views.groupBy("run").agg(f.count(f.lit(1)).alias("views"))
-    places = positions.join(f.broadcast(with_views), on="run", how="left_semi")
-    entities = places.groupBy("run", "t").agg(f.count(f.lit(1)).alias("entities"))
+    entities = positions.groupBy("run", "t").agg((f.count(f.lit(1)) - 1).alias("others"))
     return (
-        places.join(f.broadcast(entities), on=["run", "t"], how="inner")
-        .join(counted, on=["run", "t", "node"], how="left")
-        .fillna(0)
-        .withColumn("true_negatives", f.col("entities") - 1 - f.col("judged"))
-        .select("run", "t", "node", "known", "should", *FATES)
+        positions.join(f.broadcast(with_views), on="run", how="left_semi")
+        .join(f.broadcast(entities), on=["run", "t"], how="inner")
+        .select("run", "t", "node", "others")
     )

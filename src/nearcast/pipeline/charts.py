@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.pipeline.plots import Area, Lines, Mark, Plot, Point, Readings, Text
-from nearcast.pipeline.wording import NONE, clean, number
+from nearcast.pipeline.wording import NONE, clean, count, number
 
 WIDTH, DEPTH = 620, 190  # of a whole plot, and of the part within its axes
-LEFT, RIGHT, BOTTOM = 66, 18, 44
+LEFT, RIGHT, BOTTOM = 66, 30, 44
 LINE = 17  # from one line of text to the next
 NAME = 56  # letters that a legend has room for
 DOTTED = 40  # up to so many values are marked one by one
@@ -34,7 +34,7 @@ class Key(Struct, frozen=True):
 
 
 class Axis(Struct, frozen=True):
-    """What it measures, how its values are worded, and the ends that it must have."""
+    """What it measures, how its values are worded, and its ends, if not round numbers."""
 
     label: str
     words: Callable[[Any], str] = number
@@ -67,13 +67,15 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scal
     low = min(known, default=1.0) if axis.low is None else axis.low
     high = max(known, default=low) if axis.high is None else axis.high
     if axis.log:
-        low, high = 10 ** floor(log10(low)), 10 ** ceil(log10(max(high, low)))
-        if low == high:
-            high = 10 * low
+        low = 10.0 ** floor(log10(low)) if axis.low is None else low
+        high = 10.0 ** ceil(log10(max(high, low))) if axis.high is None else high
+        high = high if high > low else 10 * low
         return Scale(low, high, start, end, True, decades(low, high))
     if high <= low:
-        high = low + (abs(low) or 1.0)
-    step = round_step((high - low) / 4)
+        high = low + 1.0
+    step = round_step((high - low) / 5)
+    if axis.words is count:
+        step = max(step, 1.0)  # there is no half of a thing
     if axis.low is None:
         low = floor(low / step + 1e-9) * step
     if axis.high is None:
@@ -88,11 +90,16 @@ def round_step(least: float) -> float:
     return float(next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9)))
 
 
+def rounded_up(high: float) -> float:
+    """Where an axis from 0 to at least here ends, for plots that share it."""
+    step = round_step(high / 5)
+    return ceil(high / step - 1e-9) * step
+
+
 def decades(low: float, high: float) -> list[float]:
     """Powers of ten, at most seven of them."""
-    powers = round(log10(high / low))
-    every = ceil(powers / 6)
-    return [low * 10.0**i for i in range(0, powers + 1, every)]
+    first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
+    return [10.0**i for i in range(first, last + 1, ceil((last - first + 1) / 7))]
 
 
 def chart(
@@ -108,8 +115,8 @@ def chart(
 ) -> Plot:
     """The series in a frame with axes and a legend above; stacked ones must share their x."""
     marks: list[Mark] = [Text(10, 20, title, bold=True, size=14)]
-    keys, depth = legend_marks(legend, 58)
-    top = depth - 4
+    keys, below = legend_marks(legend, 58)
+    top = below - 2
     marks += [Text(10, 38, y.label, "soft"), *keys]
     heights = on_one_another(series) if stacked else [list(one.y) for one in series]
     across = scale(x, (v for one in series for v in one.x), LEFT, WIDTH - RIGHT)
@@ -197,13 +204,13 @@ def legend_marks(keys: Sequence[Key], y: float) -> tuple[list[Mark], float]:
     x = 10.0
     for key in keys:
         name = clean(key.name, NAME)
-        room = 26 + 6.6 * len(name) + 16
+        room = 26 + 7 * len(name) + 14
         if x > 10 and x + room > WIDTH:
             x, y = 10.0, y + LINE
         marks.append(Lines([[(x, y - 4), (x + 20, y - 4)]], key.style, 3, key.dash))
         marks.append(Text(x + 26, y, name))
         x += room
-    return marks, y + LINE if keys else y - 6
+    return marks, y + LINE if keys else y
 
 
 def readings(
@@ -220,6 +227,7 @@ def readings(
     at = sorted({key for one in values for key in one})
     return Readings(
         axis=along,
+        frame=(across.start, up.end, across.end, up.start),
         at=[round(ruler.place(v), 1) for v in at],
         labels=[here.words(v) for v in at],
         names=[clean(one.name) for one in series],

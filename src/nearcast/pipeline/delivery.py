@@ -6,7 +6,7 @@ what nobody should have heard has no delay worth knowing. Sums are taken over in
 doubles in a fixed order, so that counting twice gives the same bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -23,7 +23,9 @@ def pairs(
     """Each pair that should have been heard or was: correct, missed or spurious.
 
     A delivery of a publication that the trace does not have is spurious, without publisher, channel
-    and t. Of two first deliveries at one instant, the one with fewer hops counts.
+    and t. Of two first deliveries at one instant, the one with fewer hops counts. A pair is
+    overtaken if a later publication of the same publisher came first to the same subscription; what
+    comes in the same microsecond is in order.
     """
     heard = deliveries.groupBy(*PAIR).agg(
         f.min(f.struct("t", "hops", "node")).alias("first"), f.count(f.lit(1)).alias("rows")
@@ -34,6 +36,12 @@ def pairs(
     subscribers = interests.groupBy("run", "subscription").agg(f.min("node").alias("subscriber"))
     was_due, was_heard = f.col("due").isNotNull(), f.col("rows").isNotNull()
     outcome = f.when(was_due & was_heard, "correct").when(was_due, "missed").otherwise("spurious")
+    before = (
+        Window.partitionBy("run", "subscription", "publisher")
+        .orderBy("first")
+        .rangeBetween(Window.unboundedPreceding, -1)
+    )
+    overtaken = f.max(f.when(f.col("first").isNotNull(), f.col("t"))).over(before) > f.col("t")
     return (
         expected.withColumn("due", f.lit(True))
         .join(heard, on=PAIR, how="full")
@@ -51,6 +59,7 @@ def pairs(
             f.col("first.hops").alias("hops"),
             f.coalesce(f.col("rows") - 1, f.lit(0)).alias("duplicates"),
         )
+        .withColumn("overtaken", f.coalesce(overtaken, f.lit(False)))
     )
 
 
@@ -113,6 +122,14 @@ def percentiles(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
     )
 
 
+def ratio(part: str, *wholes: str) -> Column:
+    """Part over the sum of the wholes; null where there is no whole."""
+    whole = f.col(wholes[0])
+    for more in wholes[1:]:
+        whole = whole + f.col(more)
+    return f.try_divide(f.col(part), whole)
+
+
 def chosen(
     quantiles: DataFrame, by: Sequence[str], value: str, percents: dict[str, int]
 ) -> DataFrame:
@@ -128,50 +145,75 @@ def chosen(
     )
 
 
-def ratio(part: str, *wholes: str) -> Column:
-    """Part over the sum of the wholes; null where there is no whole."""
-    whole = f.col(wholes[0])
-    for more in wholes[1:]:
-        whole = whole + f.col(more)
-    return f.try_divide(f.col(part), whole)
+def summed(
+    rows: DataFrame,
+    by: Sequence[str],
+    value: str,
+    sums: Mapping[str, Column],
+    percents: Sequence[int] = (),
+) -> DataFrame:
+    """A row for each group: (*by, *sums, mean, greatest, p50 …), the latter of the value's
+    non-nulls, as `percentiles` has them, but all on one way through the rows."""
+    in_order = Window.partitionBy(*by).orderBy(value)
+    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    all_in_order = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    here, places, last = f.col(value), f.col("places"), f.col("last")
+
+    def at(percent: int) -> Column:
+        place = percent * last / 100
+        below = f.min(f.when(places > f.floor(place), here))
+        above = f.min(f.when(places > f.ceil(place), here))
+        return below + (above - below) * f.max(place - f.floor(place))
+
+    return (
+        rows.groupBy(*by, value)
+        .agg(*(f.sum(column).alias(name) for name, column in sums.items()), f.count(value))
+        .withColumnRenamed(f"count({value})", "times")
+        .withColumn("places", f.sum("times").over(up_to_here))
+        .withColumn("last", f.sum("times").over(all_in_order) - 1)
+        .withColumn("whole", f.sum(here * f.col("times")).over(all_in_order))
+        .groupBy(*by)
+        .agg(
+            *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in sums),
+            f.try_divide(f.max("whole"), f.max("last") + 1).alias("mean"),
+            f.max(value).alias("greatest"),
+            *(at(percent).alias(f"p{percent}") for percent in percents),
+        )
+    )
 
 
 COUNTS = ["expected", "correct", "missed", "spurious", "duplicates"]
 
 
-def _counts() -> list[Column]:
+def _quality(pairs: DataFrame, by: Sequence[str], *beside: DataFrame) -> DataFrame:
+    """Counts and latencies of pairs, beside sums of all other columns of other tables.
+
+    A key may be null, so that sums over groups are those of the run.
+    """
     outcome = f.col("outcome")
-    return [
-        f.count_if(outcome != "spurious").alias("expected"),
-        f.count_if(outcome == "correct").alias("correct"),
-        f.count_if(outcome == "missed").alias("missed"),
-        f.count_if(outcome == "spurious").alias("spurious"),
-        f.sum("duplicates").alias("duplicates"),
-    ]
-
-
-def _latency() -> Column:
-    """In microseconds, where a pair is correct: integers add up alike in any order."""
-    return f.when(f.col("outcome") == "correct", f.col("first") - f.col("t"))
-
-
-def _mean_latency_ms() -> Column:
-    return f.try_divide(f.sum(_latency()), 1000 * f.count(_latency()))
-
-
-def _latency_percents(rows: DataFrame, by: Sequence[str], percents: dict[str, int]) -> DataFrame:
-    milliseconds = rows.select(*by, (_latency() / 1000).alias("latency_ms"))
-    return chosen(percentiles(milliseconds, by, "latency_ms"), by, "latency_ms", percents)
-
-
-def _by(pairs: DataFrame, publications: DataFrame, key: str) -> DataFrame:
-    """Counts of pairs beside the number of publications. A key may be null: nothing is lost."""
-    published = publications.groupBy("run", key).agg(f.count(f.lit(1)).alias("publications"))
-    judged = pairs.groupBy("run", key).agg(*_counts())
+    correct = outcome == "correct"
+    sums = {
+        "expected": f.when(outcome != "spurious", 1),
+        "correct": f.when(correct, 1),
+        "missed": f.when(outcome == "missed", 1),
+        "spurious": f.when(outcome == "spurious", 1),
+        "duplicates": f.col("duplicates"),
+        "delivered": f.when(f.col("first").isNotNull(), 1 + f.col("duplicates")),
+        "hops": f.when(correct, f.col("hops")),
+        "order_violations": f.when(f.col("overtaken"), 1),
+    }
+    rows = pairs.withColumn("late", f.when(correct, f.col("latency_ms")))
+    for table in beside:
+        rows = rows.unionByName(table, allowMissingColumns=True)
+        sums |= {name: f.col(name) for name in table.columns if name not in by}
     return (
-        published.unionByName(judged, allowMissingColumns=True)
-        .groupBy("run", key)
-        .agg(*(f.coalesce(f.sum(c), f.lit(0)).alias(c) for c in ("publications", *COUNTS)))
+        summed(rows, by, "late", sums, percents=(50, 90, 99))
+        .withColumn("precision", ratio("correct", "correct", "spurious"))
+        .withColumn("recall", ratio("correct", "expected"))
+        .withColumn("hops_mean", ratio("hops", "correct"))
+        .withColumnRenamed("mean", "latency_mean_ms")
+        .withColumnRenamed("greatest", "latency_max_ms")
+        .withColumnsRenamed({f"p{percent}": f"latency_p{percent}_ms" for percent in (50, 90, 99)})
     )
 
 
@@ -179,110 +221,70 @@ def _by(pairs: DataFrame, publications: DataFrame, key: str) -> DataFrame:
 
 
 def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
-    """One row for each run that published, heard or noted anything.
-
-    `order_violations` counts publications that a subscription first got after a later one of the
-    same publisher; what arrives in the same microsecond is in order.
-    """
-    correct = f.col("outcome") == "correct"
-    counted = pairs.groupBy("run").agg(
-        *_counts(),
-        f.count("first").alias("heard"),
-        _mean_latency_ms().alias("latency_mean_ms"),
-        (f.max(_latency()) / 1000).alias("latency_max_ms"),
-        f.try_divide(f.sum(f.when(correct, f.col("hops"))), f.count_if(correct)).alias("hops_mean"),
-    )
-    percents = {"latency_p50_ms": 50, "latency_p90_ms": 90, "latency_p99_ms": 99}
-    published = publications.groupBy("run").agg(f.count(f.lit(1)).alias("publications"))
-    noted = notes.groupBy("run").agg(f.count_if(f.col("fact") == "withheld").alias("withheld"))
-    return (
-        published.join(noted, on="run", how="full")
-        .join(counted, on="run", how="full")
-        .join(_order_violations(pairs), on="run", how="left")
-        .join(_latency_percents(pairs, ["run"], percents), on="run", how="left")
-        .fillna(0, subset=[*COUNTS, "heard", "order_violations", "withheld"])
-        .select(
-            "run",
-            "expected",
-            (f.col("heard") + f.col("duplicates")).alias("delivered"),
-            "correct",
-            "missed",
-            "spurious",
-            "duplicates",
-            ratio("correct", "correct", "spurious").alias("precision"),
-            ratio("correct", "expected").alias("recall"),
-            "latency_mean_ms",
-            *percents,
-            "latency_max_ms",
-            "hops_mean",
-            "order_violations",
-            "withheld",
-        )
-    )
-
-
-def _order_violations(pairs: DataFrame) -> DataFrame:
-    earlier = (
-        Window.partitionBy("run", "subscription", "publisher")
-        .orderBy("first")
-        .rangeBetween(Window.unboundedPreceding, -1)
-    )
-    overtaken = f.max("t").over(earlier) > f.col("t")
-    return (
-        pairs.where(f.col("first").isNotNull() & f.col("t").isNotNull())
-        .withColumn("overtaken", overtaken)
-        .groupBy("run")
-        .agg(f.count_if("overtaken").alias("order_violations"))
+    """One row for each run that published, heard or noted anything."""
+    withheld = f.when(f.col("fact") == "withheld", 1).alias("withheld")
+    published = publications.select("run", f.lit(1).alias("publications"))
+    return _quality(pairs, ["run"], published, notes.select("run", withheld)).select(
+        "run",
+        "expected",
+        "delivered",
+        "correct",
+        "missed",
+        "spurious",
+        "duplicates",
+        "precision",
+        "recall",
+        "latency_mean_ms",
+        "latency_p50_ms",
+        "latency_p90_ms",
+        "latency_p99_ms",
+        "latency_max_ms",
+        "hops_mean",
+        "order_violations",
+        "withheld",
     )
 
 
 def delivery_by_second(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """By the second of the publication; null for publications that the trace does not have."""
     origin = origins(publications)
-    judged = with_second(pairs, origin)
-    percents = {"latency_p50_ms": 50, "latency_p99_ms": 99}
-    late = _latency_percents(judged, ["run", "second"], percents)
-    return (
-        _by(judged, with_second(publications, origin), "second")
-        .join(late, on=["run", "second"], how="left")
-        .select(
-            "run",
-            "second",
-            "publications",
-            *COUNTS,
-            ratio("correct", "expected").alias("recall"),
-            ratio("correct", "correct", "spurious").alias("precision"),
-            *percents,
-        )
+    by = ["run", "second"]
+    published = with_second(publications, origin).select(*by, f.lit(1).alias("publications"))
+    return _quality(with_second(pairs, origin), by, published).select(
+        *by, "publications", *COUNTS, "recall", "precision", "latency_p50_ms", "latency_p99_ms"
     )
 
 
 def delivery_by_node(pairs: DataFrame) -> DataFrame:
     """By subscriber, for those that should have heard or did hear anything."""
-    return (
-        pairs.groupBy("run", "node")
-        .agg(*_counts(), _mean_latency_ms().alias("latency_mean_ms"))
-        .select("run", "node", *COUNTS, "latency_mean_ms")
-    )
+    by = ["run", "node"]
+    return _quality(pairs, by).select(*by, *COUNTS, "latency_mean_ms")
 
 
 def delivery_by_channel(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """By the publication's channel; null for publications that the trace does not have."""
-    late = _latency_percents(pairs, ["run", "channel"], {"latency_p50_ms": 50})
-    return (
-        _by(pairs, publications, "channel")
-        .join(late, on=["run", "channel"], how="left")
-        .select("run", "channel", "publications", *COUNTS, "latency_p50_ms")
-    )
+    by = ["run", "channel"]
+    published = publications.select(*by, f.lit(1).alias("publications"))
+    return _quality(pairs, by, published).select(*by, "publications", *COUNTS, "latency_p50_ms")
 
 
 def latency_quantiles(pairs: DataFrame) -> DataFrame:
     """The distributions of latency and of hops, each by itself, for runs with a correct pair."""
-    heard = pairs.where(f.col("outcome") == "correct")
-    late = percentiles(heard, ["run"], "latency_ms").drop("mean")
-    far = percentiles(heard, ["run"], "hops").drop("mean")
-    return late.join(far, on=["run", "percent"], how="inner").select(
-        "run", (f.col("percent") / 100).alias("quantile"), "latency_ms", "hops"
+    measures = ("latency_ms", "hops")
+    late, far = (
+        f.struct(f.lit(name).alias("measure"), f.col(name).cast("double").alias("value"))
+        for name in measures
+    )
+    values = (
+        pairs.where(f.col("outcome") == "correct")
+        .select("run", f.explode(f.array(late, far)).alias("one"))
+        .select("run", "one.*")
+    )
+    return (
+        percentiles(values, ["run", "measure"], "value")
+        .groupBy("run", "percent")
+        .agg(*(f.max(f.when(f.col("measure") == m, f.col("value"))).alias(m) for m in measures))
+        .select("run", (f.col("percent") / 100).alias("quantile"), *measures)
     )
 
 
@@ -292,31 +294,27 @@ def popularity(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     One that nobody should hear is complete at once and has no time.
     """
     due = pairs.where(f.col("outcome") != "spurious").select(
-        "run", "publication", f.lit(1).alias("due"), _latency().alias("late")
+        "run", "publication", f.lit(1).alias("due"), "latency_ms"
     )
     fates = (
         publications.select("run", "publication", f.lit(0).alias("due"))
         .unionByName(due, allowMissingColumns=True)
         .groupBy("run", "publication")
-        .agg(f.sum("due").alias("interested"), f.count("late").alias("reached"), f.max("late"))
-        .withColumn("complete", f.col("reached") == f.col("interested"))
-        .withColumn("total_ms", f.when(f.col("complete"), f.col("max(late)") / 1000))
-    )
-    group = ["run", "interested"]
-    times = chosen(
-        percentiles(fates, group, "total_ms"), group, "total_ms", {"total_time_p90_ms": 90}
-    )
-    return (
-        fates.groupBy(*group)
-        .agg(f.count(f.lit(1)).alias("publications"), f.count_if("complete").alias("complete"))
-        .join(times, on=group, how="left")
-        .select(
-            *group,
-            "publications",
-            "complete",
-            f.col("mean").alias("total_time_mean_ms"),
-            "total_time_p90_ms",
+        .agg(
+            f.sum("due").alias("interested"),
+            (f.count("latency_ms") == f.sum("due")).alias("complete"),
+            f.max("latency_ms").alias("last_ms"),
         )
+        .withColumn("total_ms", f.when(f.col("complete"), f.col("last_ms")))
+    )
+    by = ["run", "interested"]
+    counts = {"publications": f.lit(1), "complete": f.when(f.col("complete"), 1)}
+    return summed(fates, by, "total_ms", counts, percents=[90]).select(
+        *by,
+        "publications",
+        "complete",
+        f.col("mean").alias("total_time_mean_ms"),
+        f.col("p90").alias("total_time_p90_ms"),
     )
 
 

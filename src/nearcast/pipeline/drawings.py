@@ -6,117 +6,36 @@ end of this file.
 """
 
 from collections.abc import Callable, Sequence
-from math import ceil, floor, nan
+from math import ceil, floor
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from nearcast.pipeline.charts import Axis, Key, Series, chart
+from nearcast.pipeline.charts import Axis, Key, Series, chart, rounded_up
 from nearcast.pipeline.maps import chosen_seconds, link_map, world_map
 from nearcast.pipeline.plots import Plot, style
 from nearcast.pipeline.results import Numbers, Results, numbers
+from nearcast.pipeline.timelines import (
+    Measure,
+    lasting,
+    mean,
+    per_second,
+    ratio,
+    stretches,
+    total,
+    worst,
+)
 from nearcast.pipeline.wording import clean, count, milliseconds, rate, share, size
 
-BINS = 300  # points along a chart of time, at most
 KINDS = 7  # of messages that have a colour of their own
-SINCE = "seconds since the first publication"
 
 
 class Drawing(Struct, frozen=True):
     section: str
     table: str  # that must have rows
     draw: Callable[[Results], list[Plot]]
-
-
-# Time, in seconds or, where there are too many, in stretches of several.
-
-
-class Stretches(Struct, frozen=True):
-    first: int
-    width: int
-    number: int
-
-    @property
-    def x(self) -> list[float]:
-        return [float(self.first + i * self.width) for i in range(self.number)]
-
-    @property
-    def label(self) -> str:
-        return SINCE if self.width == 1 else f"{SINCE}, {self.width:,} to a point"
-
-    def of(self, table: pa.Table) -> tuple[pa.Table, "np.typing.NDArray[np.intp]"]:
-        """The rows that have a second, and the stretch of each."""
-        timed = table.filter(pc.is_valid(table.column("second")))
-        place = (numbers(timed, "second") - self.first) // self.width
-        return timed, place.astype(np.intp)
-
-
-def stretches(tables: Sequence[pa.Table]) -> Stretches:
-    every = np.concatenate([numbers(table, "second") for table in tables])
-    known = every[np.isfinite(every)]
-    if not len(known):
-        return Stretches(0, 1, 0)
-    first, last = int(known.min()), int(known.max())
-    width = ceil((last - first + 1) / BINS)
-    return Stretches(first, width, (last - first) // width + 1)
-
-
-Measure = Callable[[pa.Table, Stretches], Numbers]
-
-
-def total(*names: str) -> Measure:
-    """The sum of columns in each stretch: nothing is 0."""
-
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
-        timed, place = time.of(table)
-        sums = np.zeros(time.number)
-        for name in names:
-            np.add.at(sums, place, np.nan_to_num(numbers(timed, name)))
-        return sums
-
-    return measure
-
-
-def per_second(name: str) -> Measure:
-    return lambda table, time: total(name)(table, time) / time.width
-
-
-def ratio(part: str, *wholes: str) -> Measure:
-    """Of sums, so that a stretch of several seconds is told as truly as one; of nothing, none."""
-
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
-        parts, whole = total(part)(table, time), total(*wholes)(table, time)
-        return np.divide(parts, whole, out=np.full(len(parts), nan), where=whole > 0)
-
-    return measure
-
-
-def worst(name: str) -> Measure:
-    """The highest value of each stretch."""
-
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
-        timed, place = time.of(table)
-        highest = np.full(time.number, nan)
-        np.fmax.at(highest, place, numbers(timed, name))
-        return highest
-
-    return measure
-
-
-def lasting(name: str) -> Measure:
-    """The last value of each stretch, which holds until there is another."""
-
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
-        timed, place = time.of(table.sort_by("second") if len(table) else table)
-        values = np.full(time.number, nan)
-        values[place] = numbers(timed, name)
-        told = np.maximum.accumulate(np.where(np.isin(np.arange(time.number), place),
-                                              np.arange(time.number), 0))  # fmt: skip
-        return values[told]
-
-    return measure
 
 
 # Series of several runs and several measures.
@@ -134,6 +53,11 @@ def legend(results: Results, measures: Sequence[str]) -> list[Key]:
     runs = [Key(results.labels[run], style(i)) for i, run in enumerate(results.runs)]
     named = [Key(name, "soft", i) for i, name in enumerate(measures)]
     return runs + (named if len(named) > 1 else [])
+
+
+def headed(results: Results, title: str, run: str) -> str:
+    """The title of a plot that each run has for itself."""
+    return f"{title}: {clean(results.labels[run], 50)}" if len(results.runs) > 1 else title
 
 
 def name_of(results: Results, run: str, measure: str, measures: int) -> str:
@@ -159,8 +83,12 @@ def series(
                 found.append(
                     Series(
                         name=name_of(results, run, measure, len(measures)),
-                        x=x, y=y.tolist(), style=colour, dash=dash, shape=shape,
-                    )  # fmt: skip
+                        x=x,
+                        y=y.tolist(),
+                        style=colour,
+                        dash=dash,
+                        shape=shape,
+                    )
                 )
     return found
 
@@ -182,7 +110,7 @@ def over_time(
         axis = closer(y, found) if y.words is share else y
         if not found:
             return []
-        return [chart(name, title, Axis(time.label), axis, found, legend(results, list(measures)))]
+        return [chart(name, title, time.axis, axis, found, legend(results, list(measures)))]
 
     return draw
 
@@ -205,7 +133,14 @@ def maps(results: Results) -> list[Plot]:
     shown = chosen_seconds(every, len(worlds))
     most = max(float(numbers(rows, "entities").max()) for rows in worlds.values())
     return [
-        world_map(run, results.labels[run], rows, results.table("missed_places", run), shown, most)
+        world_map(
+            f"map {run}",
+            headed(results, "Where entities are", run),
+            rows,
+            results.table("missed_places", run) if results.was_counted("missed_places") else None,
+            shown,
+            most,
+        )
         for run, rows in worlds.items()
     ]
 
@@ -232,7 +167,7 @@ def popularity(results: Results) -> list[Plot]:
     found = series(
         results,
         "popularity",
-        ["mean", "90 of 100"],
+        ["mean", "p90"],
         lambda rows, i: (numbers(rows, "interested").tolist(), numbers(rows, columns[i])),
     )
     if not found:
@@ -242,7 +177,7 @@ def popularity(results: Results) -> list[Plot]:
             "popularity", "Until everyone interested has it",
             Axis("number of subscribers that should hear a publication", count),
             Axis("time until the last of them has it", milliseconds, low=0.0),
-            found, legend(results, ["mean", "90 of 100"]),
+            found, legend(results, ["mean", "p90"]),
         )
     ]  # fmt: skip
 
@@ -274,7 +209,7 @@ def beside(results: Results, table: str, name: str, label: str) -> Axis:
     values = np.concatenate([numbers(rows, name) for rows in results.with_rows(table).values()])
     known = values[np.isfinite(values)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
-    return Axis(label, count, float(low) - 1, float(high) + 1)
+    return Axis(label, count, float(low) - 0.8, float(high) + 0.8)
 
 
 def unwanted(results: Results) -> list[Plot]:
@@ -310,19 +245,20 @@ def traffic_by_kind(results: Results) -> list[Plot]:
     if len(kinds) > KINDS:
         groups[f"{len(kinds) - KINDS} other kinds"] = kinds[KINDS:]
     sent = per_second("bytes")
-    y = Axis("bytes sent per second", rate, 0.0,
-             max(float(sent(rows, time).max()) for rows in tables.values()) or 1.0)  # fmt: skip
+    if not time.number:
+        return []
+    highest = max(float(np.nanmax(sent(rows, time))) for rows in tables.values()) or 1.0
+    y = Axis("bytes sent per second", rate, 0.0, rounded_up(highest))
     keys = [Key(name, style(i)) for i, name in enumerate(groups)]
     plots = []
     for run, rows in tables.items():
-        title = "Traffic by kind"
-        if len(results.runs) > 1:
-            title += f": {clean(results.labels[run], 50)}"
+        title = headed(results, "Traffic by kind", run)
         found = [
-            Series(name=name, x=time.x, y=sent(of_kinds(rows, kinds), time).tolist(), style=style(i))
+            Series(name=name, x=time.x, y=np.nan_to_num(each).tolist(), style=style(i))
             for i, (name, kinds) in enumerate(groups.items())
+            for each in [sent(of_kinds(rows, kinds), time)]
         ]
-        plots.append(chart(f"kinds {run}", title, Axis(time.label), y, found, keys, stacked=True))
+        plots.append(chart(f"kinds {run}", title, time.axis, y, found, keys, stacked=True))
     return plots
 
 
@@ -359,10 +295,11 @@ def ranked_load(results: Results) -> list[Plot]:
         return ranks.astype(float).tolist(), heaviest[ranks - 1]
 
     measures = ["sent", "received"]
+    nodes = float(max(len(rows) for rows in results.with_rows("traffic_by_node").values()))
     return [
         chart(
             "ranks", "From the busiest node to the idlest",
-            Axis("rank of the node, in powers of ten", count, log=True),
+            Axis("rank of the node, in powers of ten", count, low=1.0, high=nodes, log=True),
             Axis("bytes in the whole run, in powers of ten", size, log=True),
             series(results, "traffic_by_node", measures, values), legend(results, measures),
         )
@@ -381,21 +318,22 @@ def links(results: Results) -> list[Plot]:
             every += np.linspace(floor(first), floor(last), 49).astype(int).tolist()
     shown = chosen_seconds(every, len(tables))
     return [
-        link_map(run, results.labels[run], rows, places[run], shown)
+        link_map(
+            f"links {run}", headed(results, "Who talks to whom", run), rows, places[run], shown
+        )
         for run, rows in tables.items()
     ]
 
 
 def owners(results: Results) -> list[Plot]:
-    """Rows are of single owners: their sum is what all of them own."""
     time = stretches(list(results.with_rows("ownership").values()))
     changes = total("changes")
-    found = series(
-        results, "ownership", ["changes"], lambda rows, _: (time.x, changes(rows, time))
-    )
+    found = series(results, "ownership", ["changes"], lambda rows, _: (time.x, changes(rows, time)))
+    if not found:
+        return []
     y = Axis("subscriptions that changed their owner", count, low=0.0)
     keys = legend(results, ["changes"])
-    return [chart("owners", "Who owns what, in motion", Axis(time.label), y, found, keys)]
+    return [chart("owners", "Who owns what, in motion", time.axis, y, found, keys)]
 
 
 SHARED = Axis("share", share)
@@ -414,7 +352,7 @@ DRAWINGS: tuple[Drawing, ...] = (
     Drawing("Delivery", "delivery_by_second", over_time(
         "lateness", "Latency over time", "delivery_by_second",
         Axis("latency, of the worst second where a point is several", milliseconds, low=0.0),
-        {"median": worst("latency_p50_ms"), "99 of 100": worst("latency_p99_ms")})),
+        {"p50": worst("latency_p50_ms"), "p99": worst("latency_p99_ms")})),
     Drawing("Delivery", "popularity", popularity),
     Drawing("Delivery", "overlay_paths", hops),
     Drawing("Delivery", "false_positives_by_level", unwanted),
@@ -428,12 +366,13 @@ DRAWINGS: tuple[Drawing, ...] = (
          "precision": ratio("true_positives", "true_positives", "false_positives")})),
     Drawing("Awareness", "awareness_by_second", over_time(
         "known", "Known and to be known", "awareness_by_second",
-        Axis("others to a node, mean, of the highest second", low=0.0),
-        {"known": worst("known"), "should be known": worst("should")})),
+        Axis("others to a node, mean", low=0.0),
+        {"known": mean("known", "nodes"), "should be known": mean("should", "nodes")})),
     Drawing("Awareness", "awareness_by_second", over_time(
         "difference", "Where others are believed to be", "awareness_by_second",
-        Axis("distance from the truth", low=0.0),
-        {"mean": worst("position_difference_mean"), "90 of 100": worst("position_difference_p90")})),
+        Axis("distance from the truth, of the worst second where a point is several", low=0.0),
+        {"mean": worst("position_difference_mean"),
+         "p90": worst("position_difference_p90")})),
     Drawing("Overlay", "overlay_by_second", over_time(
         "linked", "Links", "overlay_by_second", Axis("at the end of each second", count, low=0.0),
         {"links": lasting("links"), "nodes": lasting("nodes")}, "step")),

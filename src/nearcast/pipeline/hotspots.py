@@ -13,34 +13,30 @@ from nearcast.pipeline.delivery import chosen, origins, percentiles, with_second
 from nearcast.pipeline.graphs import graphs
 
 CELLS = 64
-CROWDED = 0.1  # the fullest tenth of the occupied cells
+CROWDED = 10  # one in so many of the occupied cells: the fullest
 
 
 def world_density(positions: DataFrame, publications: DataFrame, messages: DataFrame) -> DataFrame:
     """How many entities each occupied cell held; each counts once a second, where it was last."""
+    timed = with_second(positions, origins(publications, messages, positions))
+    return occupied(timed, grids(positions)).select(
+        "run", "second", "cell_x", "cell_y", "entities",
+        "x_low", "y_low", "cell_width", "cell_height",
+    )  # fmt: skip
+
+
+def occupied(timed: DataFrame, grid: DataFrame) -> DataFrame:
+    """The cells in which entities were at the end of a `second`, and how many."""
     latest = f.max(f.struct("t", "x", "y"))
     return (
-        with_second(positions, origins(publications, messages, positions))
-        .groupBy("run", "second", "node")
+        timed.groupBy("run", "second", "node")
         .agg(latest.alias("latest"))
         .select("run", "second", "latest.x", "latest.y")
-        .join(f.broadcast(grids(positions)), on="run", how="inner")
-        .groupBy(
-            "run",
-            "second",
-            cell("x").alias("cell_x"),
-            cell("y").alias("cell_y"),
-            "x_low",
-            "y_low",
-            "cell_width",
-            "cell_height",
-        )
+        .join(f.broadcast(grid), on="run", how="inner")
+        .select("*", cell("x").alias("cell_x"), cell("y").alias("cell_y"))
+        .groupBy("run", "second", "cell_x", "cell_y", *(c for c in grid.columns if c != "run"))
         .agg(f.count(f.lit(1)).alias("entities"))
-        .select(
-            "run", "second", "cell_x", "cell_y", "entities",
-            "x_low", "y_low", "cell_width", "cell_height",
-        )
-    )  # fmt: skip
+    )
 
 
 def grids(positions: DataFrame) -> DataFrame:
@@ -61,15 +57,14 @@ def grids(positions: DataFrame) -> DataFrame:
 def cell(axis: str) -> Column:
     """The number of the cell along an axis; the far border belongs to the last cell."""
     low, high = f.col(f"{axis}_low"), f.col(f"{axis}_high")
-    share = f.try_divide(f.col(axis) - low, high - low)
-    return f.coalesce(f.least(f.floor(share * CELLS), f.lit(CELLS - 1)), f.lit(0)).cast("bigint")
+    share = f.coalesce(f.try_divide(f.col(axis) - low, high - low), f.lit(0.0))
+    return f.least(f.floor(share * CELLS), f.lit(CELLS - 1)).cast("bigint")
 
 
 def world_movement(
     positions: DataFrame,
     interests: DataFrame,
     publications: DataFrame,
-    messages: DataFrame,
     notes: DataFrame,
     expected: DataFrame,
 ) -> DataFrame:
@@ -81,7 +76,7 @@ def world_movement(
     told = [
         chosen(spreads, by, "value", {"p50": 50, "p90": 90, "max": 100}),
         entities(positions, interests, publications),
-        crowding(world_density(positions, publications, messages)),
+        crowding(positions),
         clustering(heard),
     ]
 
@@ -146,25 +141,25 @@ def steps(positions: DataFrame, notes: DataFrame) -> DataFrame:
     arrives = f.coalesce(f.lag("gone").over(life) | elsewhere, f.lit(True))
     arrival = f.last(f.when(f.col("arrives"), f.col("t")), ignorenulls=True).over(so_far)
     ends = f.coalesce(f.lead("gone").over(life) | f.lead("arrives").over(life), f.lit(True))
-    until = f.coalesce("next", "t")
-    speed = f.try_divide(f.col("distance"), (f.col("next") - f.col("t")) / 1e6)
+    passed_s = (f.lead("t").over(life) - f.col("t")) / 1e6
     rows = (
         seen.unionAll(gone)
         .join(f.broadcast(grids(positions)), on="run", how="inner")
-        .withColumn("cell", cell("x") * CELLS + cell("y"))
-        .withColumn("next", f.lead("t").over(life))
-        .withColumn("distance", f.sqrt(dx * dx + dy * dy + dz * dz))
-        .withColumn("arrives", arrives)
-        .withColumn("arrival", arrival)
-        .withColumn("ends", ends)
+        .select(*seen.columns, (cell("x") * CELLS + cell("y")).alias("cell"))
+        .select(
+            "*",
+            f.coalesce(f.lead("t").over(life), f.col("t")).alias("until"),
+            f.try_divide(f.sqrt(dx * dx + dy * dy + dz * dz), passed_s).alias("speed"),
+            arrives.alias("arrives"),
+        )
+        .select("*", arrival.alias("arrival"), ends.alias("ends"))
         .filter(~f.col("gone"))
-        .withColumn("speed", speed)
     )
     return long(
         rows,
         speed=f.col("speed"),
         still=f.col("speed") == 0,
-        dwell_s=f.when(f.col("ends"), (until - f.col("arrival")) / 1e6),
+        dwell_s=f.when(f.col("ends"), (f.col("until") - f.col("arrival")) / 1e6),
     )
 
 
@@ -211,16 +206,25 @@ def entities(*tables: DataFrame) -> DataFrame:
     )
 
 
-def crowding(density: DataFrame) -> DataFrame:
-    """The share of entities, over all seconds, in the fullest tenth of each second's cells."""
+def crowding(positions: DataFrame) -> DataFrame:
+    """The share of entities, over all seconds, in the fullest tenth of each second's cells.
+
+    These are seconds of the clock: where the run's own begin makes no difference here.
+    """
+    timed = positions.withColumn("second", f.floor(f.col("t") / 1e6))
     second = Window.partitionBy("run", "second")
     everywhere = second.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     fullest = second.orderBy(f.desc("entities"), "cell_x", "cell_y")
-    crowded = f.col("place") <= f.ceil(CROWDED * f.col("cells"))
+    crowded = f.col("place") <= f.ceil(f.col("cells") / CROWDED)
     inside = f.sum(f.when(crowded, f.col("entities")).otherwise(0))
     return (
-        density.withColumn("place", f.row_number().over(fullest))
-        .withColumn("cells", f.count(f.lit(1)).over(everywhere))
+        occupied(timed, grids(positions))
+        .select(
+            "run",
+            "entities",
+            f.row_number().over(fullest).alias("place"),
+            f.count(f.lit(1)).over(everywhere).alias("cells"),
+        )
         .groupBy("run")
         .agg(f.try_divide(inside, f.sum("entities")).alias("mean"))
         .select("run", f.lit("crowding").alias("measure"), "mean")

@@ -19,7 +19,7 @@ from nearcast.pipeline.wording import clean, count
 CELLS = 64  # of a map, along either side
 SIDE = 512  # of a map on paper: 8 to a cell
 LEFT, TOP, RIGHT, BOTTOM = 62, 52, 86, 44
-MISSES = 5000  # drawn at most
+MISSES = 3000  # drawn at most
 LINKS = 500  # drawn at most
 THICKNESSES = (0.6, 1.0, 1.6, 2.6)
 
@@ -97,9 +97,18 @@ def crowds(cells: pa.Table, place: Ground, steps: Sequence[int]) -> list[Lines]:
 
 
 def world_map(
-    run: str, label: str, density: pa.Table, missed: pa.Table, seconds: list[int], most: float
+    name: str,
+    title: str,
+    density: pa.Table,
+    missed: pa.Table | None,
+    seconds: Sequence[int],
+    most: float,
 ) -> Plot:
-    """Density at each of these seconds (or at the last one known before), and all misses on top."""
+    """Density at each of these seconds (or at the last one known before), and all misses on top.
+
+    `most` is the highest density of all maps that share their colours. No `missed` at all means
+    that nobody counted.
+    """
     place, steps = ground(density), heat_steps(most)
     known = np.unique(numbers(density, "second"))
     moments = []
@@ -110,12 +119,12 @@ def world_map(
         moments.append(Moment(f"{second:,} s", crowds(cells, place, steps)))
     above, told = misses(missed, place)
     return Plot(
-        name=f"map {run}",
-        title=f"Where entities are: {label}",
+        name=name,
+        title=title,
         width=LEFT + CELLS * place.across + RIGHT,
         height=place.bottom + BOTTOM,
         marks=[
-            Text(10, 20, clean(label, 70), bold=True, size=14),
+            Text(10, 20, clean(title, 75), bold=True, size=14),
             Text(10, 38, f"Entities to a cell, at a moment; {told}", "soft"),
             *map_frame(place),
             *heat_legend(place, steps),
@@ -126,8 +135,10 @@ def world_map(
     )
 
 
-def misses(missed: pa.Table, place: Ground) -> tuple[list[Mark], str]:
+def misses(missed: pa.Table | None, place: Ground) -> tuple[list[Mark], str]:
     """Dots where publications were made that someone missed. The table has them by chance."""
+    if missed is None:
+        return [], "misses are not known"
     if not len(missed):
         return [], "nothing was missed"
     rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MISSES)).astype(int))
@@ -136,10 +147,8 @@ def misses(missed: pa.Table, place: Ground) -> tuple[list[Mark], str]:
         for px, py in map(place.at, numbers(rows, "x"), numbers(rows, "y"))
         if LEFT <= px <= LEFT + CELLS * place.across and TOP <= py <= place.bottom
     )
-    told = f"{count(len(rows))} of {count(len(missed))} misses known" if len(rows) < len(
-        missed
-    ) else f"{count(len(rows))} misses"  # fmt: skip
-    return [Lines([[spot] for spot in spots], "alarm", 3, opacity=0.55)], f"dots: {told}"
+    told = "a sample of the misses" if len(rows) < len(missed) else f"{count(len(rows))} misses"
+    return [Lines([[spot] for spot in spots], "alarm", 2.4, opacity=0.55)], f"dots: {told}"
 
 
 def map_frame(place: Ground) -> list[Mark]:
@@ -197,7 +206,7 @@ def strongest(links: pa.Table) -> tuple[pa.Table, int]:
 def layouts(
     pairs: Sequence[tuple[int, int]], positions: pa.Table, seconds: Sequence[int]
 ) -> list[dict[int, Point]]:
-    """Where each node is at each second: in the world, or else on a circle.
+    """Where each node is at each second: in the world, or else in circles.
 
     A node that never had a position (a server, a broker) is amid those it talks to.
     """
@@ -207,9 +216,7 @@ def layouts(
         peers.setdefault(b, []).append(a)
     nodes = sorted(peers)
     if not len(positions):
-        turn = 2 * pi / max(1, len(nodes))
-        circle = {node: (cos(i * turn), sin(i * turn)) for i, node in enumerate(nodes)}
-        return [circle for _ in seconds]
+        return [circles(peers) for _ in seconds]
     ours = positions.filter(pc.is_in(positions.column("node"), pa.array(nodes, pa.int64())))
     rows = ours.select(["second", "node", "x", "y"]).sort_by("second").to_pylist()
     moving = {row["node"] for row in rows}
@@ -226,12 +233,25 @@ def layouts(
     return found
 
 
+def circles(peers: dict[int, list[int]]) -> dict[int, Point]:
+    """All on a circle, but for those with very many peers, which are inside."""
+    many = max(8, len(peers) / 4)
+    hubs = sorted(node for node in peers if len(peers[node]) >= many)
+    others = sorted(node for node in peers if len(peers[node]) < many)
+    found: dict[int, Point] = {}
+    for nodes, radius in ((hubs, 0.3 if len(hubs) > 1 else 0.0), (others, 1.0)):
+        for i, node in enumerate(nodes):
+            angle = 2 * pi * i / len(nodes)
+            found[node] = (radius * cos(angle), radius * sin(angle))
+    return found
+
+
 def middle(spots: Sequence[Point]) -> Point:
     return sum(x for x, _ in spots) / len(spots), sum(y for _, y in spots) / len(spots)
 
 
 def link_map(
-    run: str, label: str, links: pa.Table, positions: pa.Table, seconds: list[int]
+    name: str, title: str, links: pa.Table, positions: pa.Table, seconds: Sequence[int]
 ) -> Plot:
     """The strongest links in use at each second: first used by then and used again later."""
     pairs, number_of = strongest(links)
@@ -259,17 +279,20 @@ def link_map(
                 strokes[thick].append([paper[a], paper[b]])
         lines = [Lines(each, "s0", width, opacity=0.45)
                  for each, width in zip(strokes, THICKNESSES, strict=True)]  # fmt: skip
-        dots = Lines([[spot] for spot in paper.values()], "s1", 4)
+        ends_in_use = dict.fromkeys(spot for each in strokes for pair in each for spot in pair)
+        dots = Lines([[spot] for spot in ends_in_use], "s1", 4)
         moments.append(Moment(f"{second:,} s", [*lines, dots]))
-    told = f"{count(len(rows))} strongest of {count(number_of)} links, thicker with bytes"
+    told = f"{count(number_of)} links"
+    if len(rows) < number_of:
+        told = f"the {count(len(rows))} strongest of {told}"
     return Plot(
-        name=f"links {run}",
-        title=f"Who talks to whom: {label}",
+        name=name,
+        title=title,
         width=SIDE + 40,
         height=80 + (y_high - y_low) / longer * SIDE,
         marks=[
-            Text(10, 20, clean(label, 70), bold=True, size=14),
-            Text(10, 38, f"Those of the {told} that are in use at a moment", "soft"),
+            Text(10, 20, clean(title, 70), bold=True, size=14),
+            Text(10, 38, f"Of {told}, those in use at a moment; thicker: more bytes", "soft"),
         ],
         moments=moments,
         shown=len(moments) // 2,

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from html import escape
 from io import BytesIO
+from itertools import pairwise
 from math import hypot
 from typing import Any
 
@@ -89,6 +90,7 @@ class Readings(Struct, frozen=True):
     """What a chart says where the pointer is: the values of all series at places of one axis."""
 
     axis: str
+    frame: tuple[float, float, float, float]  # left, top, right, bottom
     at: list[float]
     labels: list[str]
     names: list[str]
@@ -211,7 +213,7 @@ def _dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]
     """The pieces of a stroke that are drawn."""
     pieces: list[list[Point]] = [[stroke[0]]]
     turn, left = 0, pattern[0]
-    for (ax, ay), (bx, by) in zip(stroke, stroke[1:], strict=False):
+    for (ax, ay), (bx, by) in pairwise(stroke):
         length, gone = hypot(bx - ax, by - ay), 0.0
         while length - gone > left:
             gone += left
@@ -255,7 +257,6 @@ def png(plot: Plot) -> bytes:
     now = plot.moments[plot.shown].lines if plot.moments else []
     for mark in (*plot.marks, *now, *plot.above):
         _draw(canvas, mark)
-    small = image.resize((image.width // FINER, image.height // FINER), Image.Resampling.BOX)
     file = BytesIO()
-    small.save(file, "PNG")
+    image.reduce(FINER).save(file, "PNG")
     return file.getvalue()

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nearcast.pipeline.wording import clean
 from nearcast.trace.schema import TraceError
 
 Numbers = npt.NDArray[np.float64]
 EMPTY = pa.table({})
+SHORT = 48  # letters of a label that a legend has room for
 
 
 class Results:
@@ -102,14 +104,49 @@ def differing(scenarios: Mapping[str, dict[str, Any]]) -> list[str]:
     return [name for name in names if len({repr(one.get(name)) for one in known}) > 1]
 
 
+def plain(value: Any) -> str:
+    """A setting as one would type it: 20 rather than 20.0."""
+    return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
+
+
+def own_settings(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """What each run has for its own, as one would type it; nothing for one that is not known.
+
+    Settings that only some runs have follow from the choice of a protocol or workload, which is
+    told, so they are not.
+    """
+    known = [scenario for scenario in scenarios.values() if scenario]
+    differ = [name for name in differing(scenarios) if all(name in one for one in known)]
+    first = [name for name in ("protocol", "workload") if name in differ]
+    names = dict.fromkeys([*first, *differ])
+    return {
+        run: [f"{name}={plain(scenario[name])}" for name in names if scenario]
+        for run, scenario in scenarios.items()
+    }
+
+
 def labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """What to call each run: by what is its own, else by its name."""
-    differ = differing(scenarios)
-    told = {}
-    for run, scenario in scenarios.items():
-        own = ", ".join(f"{name}={scenario[name]}" for name in differ if name in scenario)
-        if len(scenarios) == 1 and scenario:
-            own = f"{scenario.get('protocol', '?')}, {scenario.get('workload', '?')}"
-        told[run] = own or run
-    names = list(told.values())
-    return {run: f"{name} ({run})" if names.count(name) > 1 else name for run, name in told.items()}
+    """What to call each run in little room; all different.
+
+    Where what differs is too much, runs are numbered, and named by as little as tells them apart.
+    """
+    if len(scenarios) == 1:
+        ((run, scenario),) = scenarios.items()
+        choices = [str(scenario[name]) for name in ("protocol", "workload") if name in scenario]
+        return {run: ", ".join(choices) or run}
+    own = own_settings(scenarios)
+    whole = {run: ", ".join(told) or run for run, told in own.items()}
+    if len(set(whole.values())) == len(own) and max(map(len, whole.values())) <= SHORT:
+        return whole
+    columns = list(zip(*(told for told in own.values() if told), strict=True))
+    telling: list[int] = []
+    for place in range(len(columns)):
+        before, now = (
+            set(zip(*(columns[i] for i in some), strict=True))
+            for some in (telling, [*telling, place])
+        )
+        if len(now) > max(1, len(before)):
+            telling.append(place)
+    short = {run: ", ".join(told[i] for i in telling) or run if told else run
+             for run, told in own.items()}  # fmt: skip
+    return {run: clean(f"#{i} {name}", SHORT) for i, (run, name) in enumerate(short.items(), 1)}

@@ -9,6 +9,7 @@ client                      server                         client
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -80,10 +81,12 @@ COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a s
 CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask)
 
 
+Said = TypeVar("Said", int, tuple[int, int])
+
 MEMORY = 100_000  # goodbyes that a server remembers; messages do not stay under way for longer
 
 
-def remember(moments: dict[int, Time], who: int, t: Time) -> None:
+def remember(moments: dict[Said, Time], who: Said, t: Time) -> None:
     moments[who] = max(t, moments.pop(who, t))
     if len(moments) > MEMORY:
         del moments[next(iter(moments))]
@@ -96,7 +99,7 @@ class Server(Node):
         self.subscriptions: dict[NodeId, dict[SubscriptionId, Subscription]] = {}
         self.owner: dict[SubscriptionId, NodeId] = {}
         # When the latest goodbye was said: an interest that it has overtaken comes too late.
-        self.ended: dict[SubscriptionId, Time] = {}
+        self.ended: dict[tuple[NodeId, SubscriptionId], Time] = {}
         self.left: dict[NodeId, Time] = {}
 
     def on_message(self, sender: NodeId, message: Message) -> None:
@@ -123,7 +126,7 @@ class Server(Node):
                     self._put(sender, subscription)
             case Cancel(subscription, t):
                 if self.owner.get(subscription, sender) == sender:
-                    remember(self.ended, subscription, t)
+                    remember(self.ended, (sender, subscription), t)
                     self._drop(sender, subscription)
             case Bye(t):
                 remember(self.left, sender, t)
@@ -168,7 +171,7 @@ class Server(Node):
         return (
             (known is not None and since < known.region.since)
             or since <= self.left.get(sender, -1)
-            or subscription.id in self.ended
+            or since <= self.ended.get((sender, subscription.id), -1)
         )
 
     def _put(self, sender: NodeId, subscription: Subscription) -> None:

@@ -42,7 +42,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
         if self.sample_ms and not 1 <= self.sample_ms <= 1e9:
             raise ValueError(f"sample_ms must be 0 (never) or at least 1, not {self.sample_ms}")
         if not 0 <= self.drain_s <= 1e6:
-            raise ValueError(f"drain_s must be 0 or more, not {self.drain_s}")
+            raise ValueError(f"drain_s must be between 0 and 1,000,000, not {self.drain_s}")
         if not 1 <= self.one_in <= 1_000_000:
             raise ValueError(f"one_in must be between 1 and 1,000,000, not {self.one_in}")
 

@@ -71,6 +71,14 @@ def _extent(column: str) -> Rule:
     )
 
 
+def _bounded(column: str) -> Rule:
+    def broken(rows: Rows) -> Mask:
+        extent = rows.column(column)
+        return pc.and_(pc.greater(extent, LARGEST), pc.is_finite(extent))
+
+    return Rule(f"{column} is beyond {LARGEST:g}, but not infinite", broken)
+
+
 def _parsed(column: str, fault: Callable[[str], str | None], reason: str) -> Rule:
     def broken(rows: Rows) -> Mask:
         texts = rows.column(column)
@@ -137,6 +145,7 @@ _SHAPE = (
     Rule("unknown shape", lambda rows: pc.invert(_any(*(_is(rows, shape) for shape in SHAPES)))),
     *_PLACE,
     *map(_extent, ("rx", "ry", "rz")),
+    *map(_bounded, ("rx", "ry", "rz")),
     Rule("infinite extent of a point or disc", _unbounded),
     Rule(
         "a point with extents",

@@ -1,0 +1,84 @@
+"""One self-contained page about a run, or about several side by side, and its plots as files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nearcast.pipeline import page
+from nearcast.pipeline.drawings import DRAWINGS
+from nearcast.pipeline.plots import Plot, png, svg
+from nearcast.pipeline.results import Results
+
+SECTIONS = ("World", "Delivery", "Traffic", "Awareness", "Overlay")
+
+
+def report(
+    results: Path, out: Path, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
+) -> Path:
+    """Write `report.html` into `out`, and each of its plots as SVG and PNG into `out`/plots.
+
+    Tables that are absent or empty are said to be so, in their place; the rest is shown. The page
+    needs nothing but itself.
+    """
+    read = Results(Path(results), runs, scenarios)
+    plots: list[Plot] = []
+    sections = [("Summary", page.section("Summary", page.headline(read)))]
+    for title in SECTIONS:
+        html, drawn = section(read, title)
+        sections.append((title, html))
+        plots += drawn
+    sections.append(("Scenario", page.section("Scenario", page.scenario(read))))
+    sections.append(("Rejected", page.section("Rejected", rejected(read))))
+    folder = Path(out) / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        name = re.sub(r"[^\w.-]", "-", plot.name)
+        write(folder / f"{name}.svg", svg(plot).encode())
+        write(folder / f"{name}.png", png(plot))
+    return write(Path(out) / "report.html", page.page(read, sections).encode())
+
+
+def section(results: Results, title: str) -> tuple[str, list[Plot]]:
+    """Plots, then tables, then what could not be shown and why."""
+    plots: list[Plot] = []
+    tables: list[str] = []
+    needed: dict[str, None] = {}
+    for drawing in DRAWINGS:
+        if drawing.section == title:
+            needed[drawing.table] = None
+            if results.with_rows(drawing.table):
+                plots += drawing.draw(results)
+    for facts in page.FACTS:
+        if facts.section == title:
+            needed[facts.table] = None
+            if results.with_rows(facts.table):
+                tables.append(page.facts(results, facts))
+    for listing in page.LISTINGS:
+        if listing.section == title:
+            needed[listing.table] = None
+            if results.with_rows(listing.table):
+                tables.append(page.listing(results, listing))
+    html = page.section(
+        title,
+        page.grid([page.figure(plot) for plot in plots if not plot.moments]),
+        page.grid([page.figure(plot) for plot in plots if plot.moments] + tables),
+        *(page.nothing_in(results, table) for table in needed),
+    )
+    return html, plots
+
+
+def rejected(results: Results) -> str:
+    if results.with_rows("rejected"):
+        return page.listing(results, page.REJECTED)
+    if results.was_counted("rejected"):
+        return '<p class="note">No row was rejected: all that the traces hold was counted.</p>'
+    return page.nothing_in(results, "rejected")
+
+
+def write(file: Path, content: bytes) -> Path:
+    """Written beside and then renamed, so that a file under its name is complete."""
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    unfinished.write_bytes(content)
+    unfinished.replace(file)
+    return file
