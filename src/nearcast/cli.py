@@ -145,7 +145,6 @@ def add_import(commands: Any) -> Parser:
     add(
         "--radius",
         type=float,
-        default=0.0,
         metavar="R",
         help="of the areas of interest (default: 1 %% of the world's longer side)",
     )
@@ -398,9 +397,9 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def run_sweep(arguments: argparse.Namespace) -> int:
     from nearcast.pipeline.session import start
-    from nearcast.pipeline.sweeps import read_sweep, sweep
+    from nearcast.pipeline.sweeps import read, sweep
 
-    read_sweep(arguments.file)  # before Spark starts
+    read(arguments.file)  # before Spark starts: a wrong file should not wait
     from nearcast.progress import Step
 
     step = Step()

@@ -5,6 +5,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from nearcast.pipeline.sweeps import Progress as Sweeping
     from nearcast.sim.run import Progress
 
 
@@ -40,6 +41,12 @@ class Step:
             bar = "█" * round(done / whole * 24)
             sys.stderr.write(f"\r{bar:░<24} {what} ({monotonic() - self._began:.0f} s)\x1b[K")
             sys.stderr.flush()
+
+    def of_sweep(self, progress: "Sweeping") -> None:
+        done = progress.skipped + progress.done + progress.failed
+        left = "" if progress.left_s is None else f", {progress.left_s:.0f} s left"
+        failed = f", {progress.failed} failed" if progress.failed else ""
+        self(f"{done} of {progress.total} scenarios{failed}{left}", done, progress.total)
 
     def clear(self) -> None:
         if sys.stderr.isatty():

@@ -6,6 +6,7 @@ list below is all the wiring there is.
 
 import inspect
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,9 @@ JOBS: tuple[Callable[..., DataFrame], ...] = (
     hotspots.world_density,
     hotspots.world_movement,
 )
+
+
+AT_ONCE = 4  # jobs under way at the same time
 
 
 class Headline(Struct, frozen=True, kw_only=True):
@@ -101,14 +105,19 @@ def analyse(
     out.mkdir(parents=True, exist_ok=True)
     runs = [trace.run for trace in traces]
     tables = Tables(spark, traces)
+    # Jobs are described one after the other and run side by side: most of a small one is waiting.
+    work = {job.__name__: call(job, tables) for job in JOBS}
+    work["rejected"] = lake.rejects(spark, traces)
     try:
-        for number, job in enumerate(JOBS):
-            if show is not None:
-                show(job.__name__, number, len(JOBS) + 1)
-            lake.write(call(job, tables), out, job.__name__, runs)
-        if show is not None:
-            show("rejected", len(JOBS), len(JOBS) + 1)
-        lake.write(lake.rejects(spark, traces), out, "rejected", runs)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            writing = {
+                pool.submit(lake.write, frame, out, name, runs): name
+                for name, frame in work.items()
+            }
+            for number, written in enumerate(as_completed(writing), 1):
+                written.result()
+                if show is not None:
+                    show(writing[written], number, len(work))
     finally:
         tables.forget()
     return [headline(trace, out) for trace in traces]

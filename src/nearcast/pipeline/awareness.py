@@ -219,17 +219,21 @@ def _measured(
         )
         .join(summed(met, by, "difference", sums, percents=[90]), on=list(by), how="left")
         .fillna(0, subset=list(counts))
-        .withColumn("known", ratio("all_known", "samples"))
-        .withColumn("should", ratio("all_should", "samples"))
         .withColumn("true_negatives", f.col("others") - f.col("judged"))
         .withColumn("right", f.col("true_positives") + f.col("true_negatives"))
-        .withColumn("precision", ratio("true_positives", "true_positives", "false_positives"))
-        .withColumn("recall", ratio("true_positives", "true_positives", "false_negatives"))
-        .withColumn("accuracy", ratio("right", *FATES))
-        .withColumn("specificity", ratio("true_negatives", "true_negatives", "false_positives"))
-        .withColumn("consistency", f.col("recall"))
-        .withColumnRenamed("mean", "position_difference_mean")
-        .withColumnRenamed("p90", "position_difference_p90")
+        .withColumns(
+            {
+                "known": ratio("all_known", "samples"),
+                "should": ratio("all_should", "samples"),
+                "precision": ratio("true_positives", "true_positives", "false_positives"),
+                "recall": ratio("true_positives", "true_positives", "false_negatives"),
+                "accuracy": ratio("right", *FATES),
+                "specificity": ratio("true_negatives", "true_negatives", "false_positives"),
+                "consistency": ratio("true_positives", "true_positives", "false_negatives"),
+                "position_difference_mean": f.col("mean"),
+                "position_difference_p90": f.col("p90"),
+            }
+        )
     )
 
 

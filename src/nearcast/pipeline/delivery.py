@@ -103,11 +103,15 @@ def percentiles(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
         values.where(here.isNotNull())
         .groupBy(*by, value)
         .agg(f.count(f.lit(1)).alias("times"))
-        .withColumn("places", f.sum("times").over(up_to_here))
-        .withColumn("last", f.sum("times").over(all_in_order) - 1)
-        .withColumn("mean", f.sum(here * times).over(all_in_order) / (last + 1))
-        .withColumn("following", f.lead(value).over(in_order))
-        # This value answers for the percents from the one after its predecessor's last.
+        .withColumns(
+            {
+                "places": f.sum("times").over(up_to_here),
+                "last": f.sum("times").over(all_in_order) - 1,
+                "mean": f.sum(here * times).over(all_in_order) / f.sum("times").over(all_in_order),
+                "following": f.lead(value).over(in_order),
+            }
+        )
+        # A value answers for the percents from the one after its predecessor's last to its own.
         .withColumn("end", f.when(places > last, 101).otherwise(f.ceil(100 * places / last)))
         .withColumn("begin", f.lag("end", 1, 0).over(in_order))
     )
@@ -167,11 +171,17 @@ def summed(
 
     return (
         rows.groupBy(*by, value)
-        .agg(*(f.sum(column).alias(name) for name, column in sums.items()), f.count(value))
-        .withColumnRenamed(f"count({value})", "times")
-        .withColumn("places", f.sum("times").over(up_to_here))
-        .withColumn("last", f.sum("times").over(all_in_order) - 1)
-        .withColumn("whole", f.sum(here * f.col("times")).over(all_in_order))
+        .agg(
+            *(f.sum(column).alias(name) for name, column in sums.items()),
+            f.count(value).alias("times"),
+        )
+        .withColumns(
+            {
+                "places": f.sum("times").over(up_to_here),
+                "last": f.sum("times").over(all_in_order) - 1,
+                "whole": f.sum(here * f.col("times")).over(all_in_order),
+            }
+        )
         .groupBy(*by)
         .agg(
             *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in sums),
@@ -206,14 +216,16 @@ def _quality(pairs: DataFrame, by: Sequence[str], *beside: DataFrame) -> DataFra
     for table in beside:
         rows = rows.unionByName(table, allowMissingColumns=True)
         sums |= {name: f.col(name) for name in table.columns if name not in by}
-    return (
-        summed(rows, by, "late", sums, percents=(50, 90, 99))
-        .withColumn("precision", ratio("correct", "correct", "spurious"))
-        .withColumn("recall", ratio("correct", "expected"))
-        .withColumn("hops_mean", ratio("hops", "correct"))
-        .withColumnRenamed("mean", "latency_mean_ms")
-        .withColumnRenamed("greatest", "latency_max_ms")
-        .withColumnsRenamed({f"p{percent}": f"latency_p{percent}_ms" for percent in (50, 90, 99)})
+    percents = (50, 90, 99)
+    return summed(rows, by, "late", sums, percents).select(
+        *by,
+        *sums,
+        ratio("correct", "correct", "spurious").alias("precision"),
+        ratio("correct", "expected").alias("recall"),
+        f.col("mean").alias("latency_mean_ms"),
+        *(f.col(f"p{percent}").alias(f"latency_p{percent}_ms") for percent in percents),
+        f.col("greatest").alias("latency_max_ms"),
+        ratio("hops", "correct").alias("hops_mean"),
     )
 
 
@@ -353,8 +365,12 @@ def false_positives_by_level(messages: DataFrame, pairs: DataFrame, notes: DataF
     )
     return (
         by_node.join(levels, on=["run", "node"], how="left")
-        .withColumn("rate_mean", f.avg("rate").over(in_order))
-        .withColumn("rate_std", f.stddev_pop("rate").over(in_order))
+        .withColumns(
+            {
+                "rate_mean": f.avg("rate").over(in_order),
+                "rate_std": f.stddev_pop("rate").over(in_order),
+            }
+        )
         .groupBy("run", "level")
         .agg(
             f.count(f.lit(1)).alias("nodes"),

@@ -2,15 +2,16 @@
 
 At every fix an entity says where it is, and its area of interest is moved there, or moves straight
 on to the next fix; after its last fix it stays, as it does when `recorded` replays the file. Where
-it truly was is sampled at common instants between its fixes. Everything is columns: ten million
-fixes are a few arrays, written in blocks in the order of time.
+it truly was is sampled at common instants from its first fix to its last. Everything is columns:
+ten million fixes are a few arrays, and are written in blocks in the order of time.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
-from hashlib import sha256
-from math import isfinite
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,22 +19,23 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 from msgspec import Struct
+from numpy.typing import NDArray
 
-from nearcast.scenario import SCHEMA
+from nearcast.scenario import SCHEMA, Setting
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder
 from nearcast.workloads import fixes as fixes_
-from nearcast.workloads.fixes import FARTHEST, Fixes, Numbers, Whole
+from nearcast.workloads.fixes import FARTHEST, LONGEST, Fixes, Numbers, Whole
 from nearcast.workloads.limits import between, one_of
 
-NAMES = "names.json"  # in the trace: the entities' names in the file, in the order of their numbers
+NAMES = "names.json"  # in the trace: a list of the entities' names, in the order of their numbers
 BLOCK = 500_000  # rows that are columns of a table at once
-FEW_POSITIONS = 1_000_000
+FEW_POSITIONS = 1_000_000  # so many are no burden, however few the fixes
 
 
-class Import(Struct, frozen=True):
-    """What came of it. Positions are sampled every `sample_s`."""
+class Imported(Struct, frozen=True):
+    """What was written. Positions are `sample_s` apart, which may be more than was asked for."""
 
     trace: str
     entities: int
@@ -52,35 +54,174 @@ def import_movement(
     motion: str = "steps",
     echo: bool = False,
     sample_s: float = 1.0,
-) -> Import:
+) -> Imported:
     """Make a trace of a CSV or Parquet file with t (seconds), entity, x, y and perhaps z.
 
     Without a radius it is a hundredth of the longest side of the world. Positions are sampled every
-    `sample_s`, or, where that would make more of them than a million and than there are fixes,
-    every 2, 4, 8, … times that: between two fixes there is nothing more to know. Raises ValueError,
-    OSError or TraceError, each with one sentence.
+    `sample_s`, or, if these would be more than a million and more than there are fixes, every 2, 4,
+    8, … times that: between two fixes there is nothing more to know. Raises ValueError, OSError or
+    TraceError, each with one clear sentence.
     """
     file = os.fspath(file)
     one_of("shape", shape, ("disc", "box"))
     one_of("motion", motion, ("steps", "line"))
+    between("sample_s", sample_s, 1 / SECOND, LONGEST)
     if radius is not None:
         between("radius", radius, 0, FARTHEST)
-    between("sample_s", sample_s, 1e-6, 1e9)
     fixes = fixes_.read(file, 1.0)
-    low, high = fixes.corners
     if radius is None:
-        radius = max(end - begin for begin, end in zip(low, high, strict=True)) / 100
-    deep = low[2] != 0 or high[2] != 0
+        radius = max(high - low for low, high in zip(*fixes.corners, strict=True)) / 100
     every = sampling_interval(fixes, round(sample_s * SECOND))
     seconds = int(fixes.t.max()) / SECOND
+    settings: dict[str, Setting] = {
+        "radius": float(radius), "shape": shape, "channel": channel, "motion": motion,
+        "echo": echo, "sample_s": every / SECOND, "content": digest(file),
+    }  # fmt: skip
     scenario = {
         "schema": SCHEMA, "protocol": "imported", "workload": Path(file).name,
-        "nodes": fixes.entities, "seconds": max(seconds, 1 / SECOND), "seed": 0, "record": "all",
-        "settings": {
-            "radius": float(radius), "shape": shape, "channel": channel, "motion": motion,
-            "echo": echo, "sample_s": every / SECOND, "content": digest(file),
-        },
+        "nodes": fixes.entities, "seconds": seconds or 1 / SECOND, "seed": 0, "record": "all",
+        "settings": settings,
     }  # fmt: skip
     folder = Folder(trace, msgspec.json.encode(scenario, order="sorted"))
-    write_names(folder.path, names(file))
-    return folder
+    write_names(folder.path, file)
+    area = interest_columns(fixes, radius, shape) | {"channel": channel, "echo": echo}
+    rows = dict.fromkeys(("interests", "publications", "positions"), 0)
+    for tables in chain(said(fixes, area, motion == "line"), sampled(fixes, every)):
+        folder.write(tables)
+        for name, table in tables.items():
+            rows[name] += table.num_rows
+    done = Imported(str(folder.path), fixes.entities, seconds, radius, every / SECOND, rows)
+    folder.finish(msgspec.structs.asdict(done))
+    return done
+
+
+def digest(file: str) -> str:
+    """Tells apart two files of the same name; so their runs are two."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+
+
+def write_names(trace: Path, file: str) -> None:
+    """The numbers that `Fixes` gives are places among the sorted names; so here are these."""
+    if file.lower().endswith(".csv"):
+        only = pa.csv.ConvertOptions(
+            include_columns=["entity"], column_types={"entity": pa.string()}
+        )
+        column = pa.csv.read_csv(file, convert_options=only)["entity"]
+    else:
+        column = pq.read_table(file, columns=["entity"])["entity"]
+    names = column.unique().to_pylist()
+    text = msgspec.json.encode([names[place] for place in fixes_.in_order(names)])
+    unfinished = trace / f".{NAMES}.unfinished"
+    unfinished.write_bytes(text)
+    os.replace(unfinished, trace / NAMES)
+
+
+def table_of(name: str, rows: int, columns: dict[str, Any]) -> pa.Table:
+    """A table of the trace. A single value is meant for all rows; what is not told is null or 0."""
+    zeros = {pa.string(): "", pa.bool_(): False}
+    arrays = []
+    for field in TABLES[name]:
+        value = columns.get(field.name, None if field.nullable else zeros.get(field.type, 0))
+        single = not isinstance(value, np.ndarray | pa.Array)
+        arrays.append(
+            pa.repeat(pa.scalar(value, field.type), rows) if single else pa.array(value, field.type)
+        )
+    return pa.Table.from_arrays(arrays, schema=TABLES[name])
+
+
+def interest_columns(fixes: Fixes, radius: float, shape: str) -> dict[str, Any]:
+    """What is the same in all interests. A flat world's boxes are flat."""
+    low, high = fixes.corners
+    if shape == "disc":
+        return {"shape": shape, "rx": radius}
+    deep = low[2] != 0 or high[2] != 0
+    return {"shape": shape, "rx": radius, "ry": radius, "rz": radius if deep else 0.0}
+
+
+def said(fixes: Fixes, area: dict[str, Any], line: bool) -> Iterator[dict[str, pa.Table]]:
+    """At each fix an interest and a publication, in the order of time, block by block."""
+    order = np.argsort(fixes.t, kind="stable")
+    for first in range(0, len(order), BLOCK):
+        rows = order[first : first + BLOCK]
+        here: dict[str, Any] = {
+            "t": fixes.t[rows],
+            "node": entities(fixes, rows),
+            "x": fixes.x[rows],
+            "y": fixes.y[rows],
+            "z": fixes.z[rows],
+        }
+        moving: dict[str, Any] = {}
+        if line:
+            velocities, arrival, goes_on = legs(fixes, rows)
+            moving = dict(zip(("vx", "vy", "vz"), velocities, strict=True))
+            moving["until"] = pa.array(arrival, mask=~goes_on)
+        interest = here | area | moving | {"subscription": here["node"]}
+        number = np.arange(first, first + len(rows))
+        spoken = here | {"publication": number, "shape": "point", "channel": area["channel"]}
+        yield {
+            "interests": table_of("interests", len(rows), interest),
+            "publications": table_of("publications", len(rows), spoken),
+        }
+
+
+def entities(fixes: Fixes, rows: Whole) -> Whole:
+    return np.searchsorted(fixes.starts, rows, side="right") - 1
+
+
+def legs(fixes: Fixes, rows: Whole) -> tuple[list[Numbers], Whole, NDArray[np.bool_]]:
+    """From these fixes straight to the next: velocity, arrival, and whether there is a next.
+
+    With the arithmetic of `recorded.leg`, so that both tell the same place to the last bit.
+    """
+    last_rows = fixes.starts[1:] - 1
+    goes_on = last_rows[entities(fixes, rows)] != rows
+    there = np.where(goes_on, rows + 1, rows)
+    arrival = fixes.t[there]
+    per_second = SECOND / np.where(goes_on, arrival - fixes.t[rows], SECOND)
+    axes = fixes.x, fixes.y, fixes.z
+    velocities = [(axis[there] - axis[rows]) * per_second for axis in axes]
+    return velocities, arrival, goes_on
+
+
+# Where entities truly were.
+
+
+def sampling_interval(fixes: Fixes, every: int) -> int:
+    """The least of `every`, 2 · `every`, 4 · `every`, … that does not make too many positions."""
+    most = max(FEW_POSITIONS, len(fixes.t))
+    while int(instants(fixes, every)[1].sum()) > most:
+        every *= 2
+    return every
+
+
+def instants(fixes: Fixes, every: int) -> tuple[Whole, Whole]:
+    """By fix: its first sampling instant, and how many there are until the entity's next fix.
+
+    After its last fix an entity stands there for one more instant, so that everybody is seen.
+    """
+    first = -(-fixes.t // every)
+    count = np.append(first[1:] - first[:-1], 1)
+    count[fixes.starts[1:] - 1] = 1
+    return first, count
+
+
+def sampled(fixes: Fixes, every: int) -> Iterator[dict[str, pa.Table]]:
+    """Positions between fixes, in the order of time, block by block."""
+    first, count = instants(fixes, every)
+    fix = np.repeat(np.arange(len(count)), count)
+    before = np.cumsum(count) - count
+    t = (first[fix] + np.arange(len(fix)) - before[fix]) * every
+    order = np.argsort(t, kind="stable")
+    for start in range(0, len(order), BLOCK):
+        some = order[start : start + BLOCK]
+        rows = fix[some]
+        velocities, _, _ = legs(fixes, rows)
+        passed = (t[some] - fixes.t[rows]) / SECOND
+        places = [
+            axis[rows] + velocity * passed
+            for axis, velocity in zip((fixes.x, fixes.y, fixes.z), velocities, strict=True)
+        ]
+        columns: dict[str, Any] = dict(zip("xyz", places, strict=True))
+        columns |= {"t": t[some], "node": entities(fixes, rows)}
+        yield {"positions": table_of("positions", len(some), columns)}

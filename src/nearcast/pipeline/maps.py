@@ -81,11 +81,13 @@ def heat(step: int, steps: Sequence[int]) -> str:
 def crowds(cells: pa.Table, place: Ground, steps: Sequence[int]) -> list[Lines]:
     """The occupied cells of one second; neighbours in a row that look alike are one stroke."""
     strokes: list[list[list[Point]]] = [[] for _ in steps]
+    if not len(cells):
+        return [Lines([], heat(step, steps), place.up, blunt=True) for step in range(len(steps))]
     ordered = cells.sort_by([("cell_y", "ascending"), ("cell_x", "ascending")])
     columns, rows = numbers(ordered, "cell_x"), numbers(ordered, "cell_y")
     level = np.searchsorted(steps, numbers(ordered, "entities"), side="right") - 1
     joined = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1] + 1) & (level[1:] == level[:-1])
-    begins = np.flatnonzero(np.concatenate([[True], ~joined])) if len(rows) else []
+    begins = np.flatnonzero(np.concatenate([[True], ~joined]))
     for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
         y = place.bottom - (rows[begin] + 0.5) * place.up
         left, right = (LEFT + c * place.across for c in (columns[begin], columns[end - 1] + 1))

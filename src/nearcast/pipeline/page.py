@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -154,6 +154,13 @@ LISTINGS = [
         Column("fan_in", "hears from"), Column("peak_sent_bytes_per_s", "peak sent", rate),
         Column("peak_received_bytes_per_s", "peak received", rate)],
         ("sent_bytes", "received_bytes")),
+    Listing("Awareness", "awareness_by_node", "Nodes that know least of whom they should", [
+        Column("node", "node", text), Column("known", "known, mean", number),
+        Column("should", "should be known, mean", number),
+        Column("false_negatives", "not known, wrongly"), Column("recall", "recall", share),
+        Column("precision", "precision", share),
+        Column("position_difference_mean", "distance from the truth, mean", number)],
+        ("false_negatives",)),
     Listing("Overlay", "overlay_links", "Busiest links", [
         Column("node", "from", text), Column("to", "to", text), Column("messages", "messages"),
         Column("bytes", "bytes"), Column("first_s", "first used", seconds),
@@ -213,7 +220,7 @@ def listing(results: Results, one: Listing) -> str:
     for run, table in results.with_rows(one.table).items():
         left_out += max(0, len(table) - MOST)
         for each in one.columns:
-            numeric[each.name] = not pa.types.is_string(column(table, each.name).type)
+            numeric[each.name] = pa.types.is_primitive(column(table, each.name).type)
         whose = run_cell(results, run) if several else ""
         for row in top(table, MOST, *one.by).to_pylist():
             cells = "".join(cell(each, row[each.name]) for each in one.columns)
@@ -239,7 +246,7 @@ def facts(results: Results, one: Facts) -> str:
     ]
     return (
         f'<div class="card{" broad" if len(found) > 2 else ""}"><h3>{safe(one.title)}</h3>'
-        '<div class="scroll"><table>'
+        '<div class="scroll whole"><table>'
         f"{run_heads(results, list(found))}<tbody>{''.join(lines)}</tbody></table></div></div>"
     )
 
@@ -267,7 +274,7 @@ def scenario(results: Results) -> str:
         for name in names
     ]
     return (
-        '<div class="card"><div class="scroll whole"><table>'
+        '<div class="card"><div class="scroll whole"><table class="settings">'
         f"{run_heads(results, list(known))}<tbody>{''.join(lines)}</tbody></table></div></div>"
     )
 
@@ -380,7 +387,7 @@ def section(title: str, *parts: str) -> str:
     return f'<section id="{title.lower()}"><h2>{title}</h2>{"".join(parts)}</section>'
 
 
-def page(results: Results, sections: Sequence[tuple[str, str]]) -> str:
+def page(results: Results, sections: Mapping[str, str]) -> str:
     """The whole page, from the template and its parts; nothing in a part is taken for a mark."""
     script = files("nearcast.pipeline").joinpath("report.js").read_text("utf-8")
     template = files("nearcast.pipeline").joinpath("report.html").read_text("utf-8")
@@ -390,8 +397,8 @@ def page(results: Results, sections: Sequence[tuple[str, str]]) -> str:
         "script-hash": "sha256-" + b64encode(sha256(script.encode()).digest()).decode(),
         "plot-css": css(),
         "head": head(results),
-        "nav": "".join(f'<a href="#{title.lower()}">{title}</a>' for title, _ in sections),
-        "main": "\n".join(html for _, html in sections),
+        "nav": "".join(f'<a href="#{title.lower()}">{title}</a>' for title in sections),
+        "main": "\n".join(sections.values()),
         "script": script,
     }
     return re.sub(r"<!--([a-z-]+)-->", lambda found: parts[found[1]], template)

@@ -209,7 +209,7 @@ def _font(size: float) -> Any:
     return ImageFont.load_default(size)
 
 
-def _dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]]:
+def dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]]:
     """The pieces of a stroke that are drawn."""
     pieces: list[list[Point]] = [[stroke[0]]]
     turn, left = 0, pattern[0]
@@ -242,7 +242,7 @@ def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
         canvas.polygon([(x * fine, y * fine) for x, y in mark.outline], colour)
         return
     for stroke in mark.strokes:
-        for piece in _dashed(stroke, DASHES[mark.dash]) if mark.dash else [stroke]:
+        for piece in dashed(stroke, DASHES[mark.dash]) if mark.dash else [stroke]:
             points = [(x * fine, y * fine) for x, y in piece]
             if len(points) > 1:
                 canvas.line(points, colour, round(mark.width * fine), "curve")

@@ -21,22 +21,31 @@ def report(
     Tables that are absent or empty are said to be so, in their place; the rest is shown. The page
     needs nothing but itself.
     """
-    read = Results(Path(results), runs, scenarios)
-    plots: list[Plot] = []
-    sections = [("Summary", page.section("Summary", page.headline(read)))]
-    for title in SECTIONS:
-        html, drawn = section(read, title)
-        sections.append((title, html))
-        plots += drawn
-    sections.append(("Scenario", page.section("Scenario", page.scenario(read))))
-    sections.append(("Rejected", page.section("Rejected", rejected(read))))
+    html, plots = compose(Results(Path(results), runs, scenarios))
     folder = Path(out) / "plots"
     folder.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         name = re.sub(r"[^\w.-]", "-", plot.name)
         write(folder / f"{name}.svg", svg(plot).encode())
         write(folder / f"{name}.png", png(plot))
-    return write(Path(out) / "report.html", page.page(read, sections).encode())
+    return write(Path(out) / "report.html", html.encode())
+
+
+def compose(results: Results) -> tuple[str, list[Plot]]:
+    """The page, and all plots that are in it."""
+    sections = {"Summary": page.section("Summary", *summary(results))}
+    plots: list[Plot] = []
+    for title in SECTIONS:
+        sections[title], drawn = section(results, title)
+        plots += drawn
+    sections["Scenario"] = page.section("Scenario", page.scenario(results))
+    sections["Rejected"] = page.section("Rejected", rejected(results))
+    return page.page(results, sections), plots
+
+
+def summary(results: Results) -> list[str]:
+    needed = dict.fromkeys(table for table, _ in page.LARGE if table != "rejected")
+    return [page.headline(results), *(page.nothing_in(results, table) for table in needed)]
 
 
 def section(results: Results, title: str) -> tuple[str, list[Plot]]:

@@ -14,9 +14,10 @@ from msgspec import Struct
 
 from nearcast.pipeline.charts import Axis
 from nearcast.pipeline.results import Numbers, numbers
+from nearcast.pipeline.wording import seconds
 
 STRETCHES = 300  # points along a chart of time, at most
-SINCE = "seconds since the first publication"
+SINCE = "since the first publication"
 
 
 class Stretches(Struct, frozen=True):
@@ -30,8 +31,8 @@ class Stretches(Struct, frozen=True):
 
     @property
     def axis(self) -> Axis:
-        label = SINCE if self.width == 1 else f"{SINCE}, {self.width:,} to a point"
-        return Axis(label, low=self.x[0], high=self.x[-1])
+        label = SINCE if self.width == 1 else f"{SINCE}, {self.width:,} seconds to a point"
+        return Axis(label, seconds, low=self.x[0], high=self.x[-1])
 
     def of(self, table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.intp]]:
         """The rows that have a second, and the stretch of each."""

@@ -1,0 +1,314 @@
+"""Many scenarios, one simulation per Spark task: what `nearcast sweep` does.
+
+A sweep is a scenario in which values may be lists; it runs all combinations. A run is named by its
+scenario's hash, and its trace appears under that name only when it is complete. So whatever has a
+folder is done, a sweep may be killed at any moment, and starting it again does only what is
+missing. What fails leaves its reason, and loses nothing but itself: each simulation has a process
+of its own, which may even run out of memory or crash.
+
+On a cluster, the folder for the results must be one that all its machines see.
+"""
+
+import fcntl
+import multiprocessing
+import os
+import shutil
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import chdir, contextmanager, nullcontext
+from functools import partial
+from itertools import product
+from math import isfinite, prod
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+from pyspark.sql import SparkSession
+
+from nearcast.scenario import Scenario, Setting, from_json, to_json
+from nearcast.sim.run import simulate
+from nearcast.sim.world import resolve
+from nearcast.trace.sinks import SUMMARY
+
+MOST = 100_000  # scenarios of one sweep
+LOOK_EVERY_S = 0.5
+JOBS = "nearcast sweep"
+UNFINISHED = ".unfinished"
+KINDS: dict[str, tuple[type, ...]] = {
+    "protocol": (str,), "workload": (str,), "nodes": (int,), "seconds": (int, float),
+    "seed": (int,), "record": (str,),
+}  # fmt: skip
+NEEDED = ("protocol", "workload", "nodes", "seconds")
+SETTING = (bool, int, float, str)
+
+
+class Member(Struct, frozen=True):
+    """One scenario of a sweep, complete, with the values that tell it from the others."""
+
+    run: str
+    values: dict[str, Setting]
+    scenario: Scenario
+
+
+class Progress(Struct, frozen=True):
+    """`done` and `failed` of `total`; `skipped` were there before. `left_s` is None at first."""
+
+    total: int
+    skipped: int
+    done: int
+    failed: int
+    left_s: float | None
+
+
+class SweepSummary(Struct, frozen=True):
+    total: int
+    done: int  # now
+    skipped: int  # before
+    failed: int
+    runs: tuple[str, ...]  # those that have a trace, in the order of the file
+
+
+class Outcome(Struct, frozen=True):
+    """What a task tells the driver; no message: it went well."""
+
+    run: str
+    seconds: float
+    message: str
+
+
+# The file.
+
+
+def read(file: Path) -> list[Member]:
+    """All scenarios that a file asks for, each once and each checked."""
+    try:
+        with open(file, "rb") as opened:
+            asked = tomllib.load(opened)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not a TOML file: {error}") from None
+    settings = asked.pop("settings", {})
+    if not isinstance(settings, dict):
+        raise ValueError(f"settings must be a table of settings, not {settings!r}")
+    for name in asked:
+        if name not in KINDS:
+            raise ValueError(f"no key {name!r}; there are {', '.join(KINDS)} and settings")
+    for name in NEEDED:
+        if name not in asked:
+            raise ValueError(f"{file} does not say {name}")
+    choices = {name: choice(name, value, KINDS[name]) for name, value in asked.items()}
+    choices |= {
+        f"settings.{name}": choice(f"settings.{name}", value, SETTING)
+        for name, value in settings.items()
+    }
+    count = prod(map(len, choices.values()))
+    if count > MOST:
+        varied = " × ".join(f"{len(c):,} {name}" for name, c in choices.items() if len(c) > 1)
+        raise ValueError(f"{varied} make {count:,} scenarios; at most {MOST:,} are one sweep")
+    members = (member(choices, values) for values in product(*choices.values()))
+    return list({each.run: each for each in members}.values())
+
+
+def choice(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
+    """A value's list, or the list of a single value; all of the kinds that may stand there."""
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise ValueError(f"{name} is an empty list; nothing would be run")
+    for each in values:
+        if type(each) not in kinds:  # no subclasses: true is not a number here
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{name} must be {wanted} or a list of such, not {each!r}")
+        too_large = type(each) is int and not -(2**63) <= each < 2**63
+        if too_large or (type(each) is float and not isfinite(each)):
+            raise ValueError(f"{name} must be a finite number of at most 64 bits, not {each!r}")
+    return values
+
+
+def member(choices: dict[str, list[Any]], values: Sequence[Any]) -> Member:
+    chosen = dict(zip(choices, values, strict=True))
+    plain = {name: value for name, value in chosen.items() if name in KINDS}
+    settings = {
+        name.removeprefix("settings."): value for name, value in chosen.items() if name not in plain
+    }
+    scenario, _ = resolve(Scenario(**plain, settings=settings))
+    varied = {
+        name.removeprefix("settings."): value
+        for name, value in chosen.items()
+        if len(choices[name]) > 1
+    }
+    return Member(scenario.run, varied, scenario)
+
+
+# The sweep.
+
+
+def sweep(
+    spark: SparkSession, file: Path, out: Path, show: Callable[[Progress], None] | None = None
+) -> SweepSummary:
+    """Run what is missing; leave OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
+    members = read(file)
+    out = out.absolute()
+    traces, failures = out / "traces", out / "failures"
+    for folder in (traces, failures):
+        folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(out):
+        told = [{"run": each.run, "values": each.values} for each in members]
+        write_json(out / "sweep.json", {"file": file.name, "scenarios": told})
+        clear(traces)
+        there = set(os.listdir(traces))
+        missing = [each for each in members if each.run not in there]
+        for each in missing:
+            failure_of(out, each.run).unlink(missing_ok=True)
+        began = monotonic()
+
+        def look() -> None:
+            if show is not None:
+                show(progress(members, missing, out, monotonic() - began))
+
+        look()
+        outcomes = run_all(spark, [each.scenario for each in missing], out, look)
+        look()
+        clear(traces)
+    failed = {outcome.run for outcome in outcomes if outcome.message}
+    return SweepSummary(
+        total=len(members),
+        done=len(missing) - len(failed),
+        skipped=len(members) - len(missing),
+        failed=len(failed),
+        runs=tuple(each.run for each in members if each.run not in failed),
+    )
+
+
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Two sweeps in one folder would take each other's unfinished runs for those of the dead."""
+    with open(out / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system ends it with the process
+        except BlockingIOError:
+            raise ValueError(f"another sweep is running in {out}") from None
+        yield
+
+
+def clear(traces: Path) -> None:
+    """Remove what killed sweeps and lost executors have left unfinished."""
+    for unfinished in traces.glob(f".*{UNFINISHED}"):
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def progress(
+    members: Sequence[Member], missing: Sequence[Member], out: Path, took_s: float
+) -> Progress:
+    """Counted in the folders, which is where the truth is, whoever does the work."""
+    wanted = {each.run for each in missing}
+    done = len(wanted.intersection(os.listdir(out / "traces")))
+    failed = len(wanted.intersection(name.split(".")[0] for name in os.listdir(out / "failures")))
+    ended = done + failed
+    return Progress(
+        total=len(members),
+        skipped=len(members) - len(missing),
+        done=done,
+        failed=failed,
+        left_s=took_s / ended * (len(missing) - ended) if ended else None,
+    )
+
+
+def run_all(
+    spark: SparkSession, scenarios: Sequence[Scenario], out: Path, look: Callable[[], None]
+) -> list[Outcome]:
+    """One task for each scenario. Tasks return a few words; what they make stays in the folder."""
+    if not scenarios:
+        return []
+    context = spark.sparkContext
+    texts = [to_json(scenario) for scenario in scenarios]
+    work = partial(run_one, out=str(out), folder=os.getcwd())
+
+    def collect() -> list[Outcome]:
+        context.setJobGroup(JOBS, f"{len(texts)} simulations")
+        return context.parallelize(texts, len(texts)).map(work).collect()
+
+    with ThreadPoolExecutor(1) as pool:
+        outcomes = pool.submit(collect)
+        try:
+            while not wait([outcomes], LOOK_EVERY_S).done:
+                look()
+        except BaseException:  # also an interrupt: nobody waits for the rest any more
+            context.cancelJobGroup(JOBS)
+            raise
+        return outcomes.result()
+
+
+# A task, wherever it runs.
+
+
+def run_one(text: bytes, out: str, folder: str) -> Outcome:
+    """Simulate a scenario in a process of its own, and write down if that failed."""
+    began = monotonic()
+    scenario = from_json(text)
+    unfinished = Path(out, "traces", f".{scenario.run}.{uuid4().hex}{UNFINISHED}")
+    try:
+        message, where = in_a_process(scenario, unfinished, folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    if message:
+        write_json(
+            failure_of(Path(out), scenario.run),
+            {"run": scenario.run, "seed": scenario.seed, "message": message,
+             "traceback": where, "scenario": scenario},
+        )  # fmt: skip
+    return Outcome(scenario.run, monotonic() - began, message)
+
+
+def in_a_process(scenario: Scenario, unfinished: Path, folder: str) -> tuple[str, str]:
+    """What went wrong, and where; nothing if nothing did.
+
+    A child dies alone, of a lack of memory or of a crash below Python, and frees all its memory.
+    """
+    fork = multiprocessing.get_context("fork")
+    heard, tell = fork.Pipe(duplex=False)
+    child = fork.Process(target=run_here, args=(scenario, unfinished, folder, tell), daemon=True)
+    child.start()
+    tell.close()
+    try:
+        answer: tuple[str, str] = heard.recv()
+    except EOFError:
+        child.join()
+        answer = f"the process of the simulation died with exit code {child.exitcode}", ""
+    child.join()
+    heard.close()
+    return answer
+
+
+def run_here(scenario: Scenario, unfinished: Path, folder: str, tell: Connection) -> None:
+    """Simulate, then give the whole trace its name. Relative paths mean what they mean to us."""
+    try:
+        with chdir(folder) if os.path.isdir(folder) else nullcontext():
+            summary = simulate(scenario, unfinished)
+        assert summary.run == scenario.run, "a resolved scenario resolves to itself"
+        trace = unfinished.with_name(summary.run)
+        write_json(unfinished / SUMMARY, asdict(replace(summary, trace=str(trace))))
+        try:
+            unfinished.rename(trace)
+        except OSError:
+            if not trace.is_dir():  # or another attempt at this task was faster
+                raise
+        tell.send(("", ""))
+    except Exception as error:
+        tell.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+
+def failure_of(out: Path, run: str) -> Path:
+    return out / "failures" / f"{run}.json"
+
+
+def write_json(file: Path, value: Any) -> None:
+    """Complete or not at all."""
+    unfinished = file.with_name(f".{file.name}.{uuid4().hex}")
+    unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    unfinished.replace(file)
