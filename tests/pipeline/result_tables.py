@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, Any]  # lists or Arrow arrays
 SECONDS = [0, 1, 2]
 
 

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from frames import Row
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from nearcast.pipeline.overlay import (
     overlay_paths,
     ownership,
 )
+from nearcast.pipeline.replays import replay_links, replay_owners
 
 SECOND = 1_000_000
 RUNS = [f"run-{number}" for number in range(24)]
@@ -226,6 +228,36 @@ def test_every_second_has_the_graph_that_a_replay_gives(spark: SparkSession) -> 
     assert any(when < 0 for _, when in found)
 
 
+def table(rows: list[Row], columns: dict[str, pa.DataType]) -> pa.Table:
+    return pa.Table.from_pylist(rows, pa.schema(list(columns.items())))
+
+
+@settings(max_examples=150)
+@given(name=st.integers())
+def test_a_replay_tells_links_and_heights_wherever_they_change(name: int) -> None:
+    rows = history(f"replay-{name}")
+    words = [
+        {**note, "second": second(rows, note), "other": note.get("about")}
+        for note in rows["notes"]
+        if note["fact"] in ("left", "crashed")
+        or (note["fact"] == "level" and note["value"] is not None)
+        or (note["fact"] in ("linked", "unlinked") and note["about"] not in (None, note["node"]))
+    ]
+    whole, text, number = pa.int64(), pa.string(), pa.float64()
+    columns = {"second": whole, "t": whole, "node": whole, "fact": text, "other": whole}
+    found = {
+        row.pop("second"): row
+        for row in replay_links(table(words, columns | {"value": number})).to_pylist()
+    }
+    assert set(found) == {word["second"] for word in words}
+    telling = any(word["fact"] == "linked" for word in words)
+    for when, row in found.items():
+        links = noted_links(rows, when)
+        assert row.pop("height") == height(rows, when)
+        low, high = np.array(sorted(links), np.int64).reshape(-1, 2).T
+        assert row == (measure(low, high) if telling else dict.fromkeys(row))
+
+
 def test_links_are_used_as_often_as_messages_went_over_them(spark: SparkSession) -> None:
     result = overlay_links(*frames(spark, "messages", "publications"))
     wanted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -292,6 +324,31 @@ def owners_at(rows: dict[str, list[Row]], until: int) -> tuple[Counter[int], Cou
         taken[node] += when == until and owner.get(subscription, node) != node
         owner[subscription] = node
     return Counter(owner.values()), taken
+
+
+@settings(max_examples=150)
+@given(name=st.integers())
+def test_a_replay_tells_owners_wherever_they_change(name: int) -> None:
+    rows = history(f"owners-{name}")
+    words = [
+        {"second": second(rows, note), "t": note["t"], "subscription": note["about"],
+         "owner": note["node"]}
+        for note in rows["notes"] if note["fact"] == "owner"
+    ]  # fmt: skip
+    words += [
+        {"second": second(rows, row), "t": row["t"], "subscription": row["subscription"]}
+        for row in rows["interests"] if row["ended"]
+    ]  # fmt: skip
+    columns = dict.fromkeys(("second", "t", "subscription", "owner"), pa.int64())
+    found = replay_owners(table(words, columns))
+    wanted = []
+    for when in sorted({word["second"] for word in words}):
+        owned, taken = owners_at(rows, when)
+        wanted += [
+            (when, owner, owned[owner], taken[owner])
+            for owner in range(5) if owned[owner] or taken[owner]
+        ]  # fmt: skip
+    assert [tuple(row.values()) for row in found.to_pylist()] == wanted
 
 
 def test_owners_own_what_they_were_last_to_claim(spark: SparkSession) -> None:

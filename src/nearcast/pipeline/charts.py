@@ -69,17 +69,17 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scal
     if axis.log:
         low = 10.0 ** floor(log10(low)) if axis.low is None else low
         high = 10.0 ** ceil(log10(max(high, low))) if axis.high is None else high
-        high = high if high > low else 10 * low
+        high = high if high > 1.001 * low else 10 * low
         return Scale(low, high, start, end, True, decades(low, high))
-    if high <= low:
-        high = low + 1.0
+    if high - low <= 1e-9 * abs(low):  # too little for doubles to tell ticks apart
+        high = low + max(1.0, 1e-3 * abs(low))
     step = round_step((high - low) / 5)
     if axis.words is count:
         step = max(step, 1.0)  # there is no half of a thing
     if axis.low is None:
         low = floor(low / step + 1e-9) * step
     if axis.high is None:
-        high = ceil(high / step - 1e-9) * step
+        high = max(ceil(high / step - 1e-9) * step, low + step)
     first, last = ceil(low / step - 1e-9), floor(high / step + 1e-9)
     return Scale(low, high, start, end, False, [i * step for i in range(first, last + 1)])
 
@@ -125,7 +125,7 @@ def chart(
     floors: list[list[float]] = [[0.0] * len(one.x) for one in series[:1]] + heights[:-1]
     for place, one in enumerate(series):
         points = [(across.place(a), up.place(b)) for a, b in zip(one.x, heights[place], strict=True)
-                  if isfinite(b)]  # fmt: skip
+                  if isfinite(a) and isfinite(b)]  # fmt: skip
         if stacked:
             under = [(across.place(a), up.place(b))
                      for a, b in zip(one.x, floors[place], strict=True)]  # fmt: skip
@@ -157,7 +157,7 @@ def curve(one: Series, across: Scale, up: Scale) -> list[Mark]:
     strokes: list[list[Point]] = [[]]
     dots: list[list[Point]] = []
     for a, b in zip(one.x, one.y, strict=True):
-        if not isfinite(b):
+        if not (isfinite(a) and isfinite(b)):
             strokes.append([])
             continue
         point = (across.place(a), up.place(b))

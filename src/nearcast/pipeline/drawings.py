@@ -16,7 +16,7 @@ from msgspec import Struct
 from nearcast.pipeline.charts import Axis, Key, Series, chart, rounded_up
 from nearcast.pipeline.maps import chosen_seconds, link_map, world_map
 from nearcast.pipeline.plots import Plot, style
-from nearcast.pipeline.results import Numbers, Results, numbers
+from nearcast.pipeline.results import Numbers, Results, complete, numbers
 from nearcast.pipeline.timelines import (
     Measure,
     lasting,
@@ -127,8 +127,22 @@ def closer(axis: Axis, found: Sequence[Series]) -> Axis:
 # The drawings.
 
 
+PLACES = (
+    "second", "cell_x", "cell_y", "entities", "x_low", "y_low", "cell_width", "cell_height",
+)  # fmt: skip
+LINKS = ("node", "to", "bytes", "first_s", "last_s")
+
+
+def drawable(results: Results, table: str, *names: str) -> dict[str, pa.Table]:
+    """The complete rows of the runs that have any."""
+    found = {run: complete(rows, *names) for run, rows in results.with_rows(table).items()}
+    return {run: rows for run, rows in found.items() if len(rows)}
+
+
 def maps(results: Results) -> list[Plot]:
-    worlds = results.with_rows("world_density")
+    worlds = drawable(results, "world_density", *PLACES)
+    if not worlds:
+        return []
     every = [int(s) for rows in worlds.values() for s in rows.column("second").unique().to_pylist()]
     shown = chosen_seconds(every, len(worlds))
     most = max(float(numbers(rows, "entities").max()) for rows in worlds.values())
@@ -185,7 +199,7 @@ def popularity(results: Results) -> list[Plot]:
 def hops(results: Results) -> list[Plot]:
     def portions(rows: pa.Table, _: int) -> tuple[Sequence[float], Numbers]:
         deliveries = numbers(rows, "deliveries")
-        return numbers(rows, "hops").tolist(), deliveries / deliveries.sum()
+        return numbers(rows, "hops").tolist(), deliveries / (np.nansum(deliveries) or 1.0)
 
     def stretch(rows: pa.Table, _: int) -> tuple[Sequence[float], Numbers]:
         return numbers(rows, "hops").tolist(), numbers(rows, "stretch_mean")
@@ -307,8 +321,9 @@ def ranked_load(results: Results) -> list[Plot]:
 
 
 def links(results: Results) -> list[Plot]:
-    tables = results.with_rows("overlay_links")
-    places = {run: results.table("world_positions", run) for run in tables}
+    tables = drawable(results, "overlay_links", *LINKS)
+    places = {run: complete(results.table("world_positions", run), "second", "node", "x", "y")
+              for run in tables}  # fmt: skip
     every: list[int] = []
     for run, rows in tables.items():
         if len(places[run]):

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nearcast.pipeline.charts import Axis, scale
 from nearcast.pipeline.plots import HEATS, Lines, Mark, Moment, Plot, Point, Text
-from nearcast.pipeline.results import numbers, top
+from nearcast.pipeline.results import complete, numbers, top
 from nearcast.pipeline.wording import clean, count
 
 CELLS = 64  # of a map, along either side
@@ -62,7 +62,7 @@ def ground(density: pa.Table) -> Ground:
     x_low, y_low, width, height = (
         float(numbers(density, name)[0]) for name in ("x_low", "y_low", "cell_width", "cell_height")
     )
-    width, height = width or 1.0, height or 1.0
+    width, height = (side if side > 0 else 1.0 for side in (width, height))
     longer = max(width, height)
     across, up = (max(2, round(SIDE // CELLS * side / longer)) for side in (width, height))
     return Ground(x_low, y_low, width, height, across, up)
@@ -143,6 +143,7 @@ def misses(missed: pa.Table | None, place: Ground) -> tuple[list[Mark], str]:
         return [], "misses are not known"
     if not len(missed):
         return [], "nothing was missed"
+    missed = complete(missed, "x", "y")
     rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MISSES)).astype(int))
     spots = dict.fromkeys(
         (round(px, 1), round(py, 1))

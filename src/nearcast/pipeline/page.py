@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from nearcast.pipeline.plots import Plot, css, moments, style, svg
@@ -288,7 +289,7 @@ def headline_value(results: Results, table: str, name: str, run: str) -> Any:
     if table != "rejected":
         return first_row(rows).get(name)
     if len(rows):
-        return sum(column(rows, name).to_pylist())
+        return pc.sum(column(rows, name)).as_py()
     return 0 if results.was_counted(table) else None
 
 

@@ -45,27 +45,31 @@ def replay_links(notes: pa.Table) -> pa.Table:
     other = np.asarray(notes["other"].fill_null(NOBODY))[order]
     says_link = fact <= LINKED
     nodes, codes = np.unique(np.concatenate((node, other[says_link])), return_inverse=True)
-    node_code = codes[: len(node)]
-    sides, pair_code = np.unique(
-        np.stack((node_code[says_link], codes[len(node) :])), axis=1, return_inverse=True
+    subject, others = codes[: len(node)].copy(), codes[len(node) :]
+    # A pair is one number; so is the link that it and its reverse have in common.
+    pairs, subject[says_link] = np.unique(
+        subject[says_link] * len(nodes) + others, return_inverse=True
     )
-    links, link_of = np.unique(np.sort(sides, axis=0), axis=1, return_inverse=True)
-    subject = node_code.copy()
-    subject[says_link] = pair_code
+    ends = np.stack(np.divmod(pairs, len(nodes)))
+    links, link_of = np.unique(
+        ends.min(axis=0) * len(nodes) + ends.max(axis=0), return_inverse=True
+    )
+    low, high = np.divmod(links, len(nodes))
     # The pairs in which a node has a part, those of one node together.
-    either = np.argsort(sides.ravel(), kind="stable")
-    starts = np.searchsorted(sides.ravel()[either], np.arange(len(nodes) + 1))
-    pairs_of = either % max(sides.shape[1], 1)
+    either = np.argsort(ends.ravel(), kind="stable")
+    starts = np.searchsorted(ends.ravel()[either], np.arange(len(nodes) + 1))
+    pairs_of = either % max(len(pairs), 1)
 
-    linked, level = np.zeros(sides.shape[1], np.bool_), np.full(len(nodes), np.nan)
+    linked, level = np.zeros(len(pairs), np.bool_), np.full(len(nodes), np.nan)
+    tells_links = LINKED in fact
     rows = []
     for second, first, last in _seconds(np.asarray(notes["second"])[order]):
         obey_notes(fact[first:last], subject[first:last], value[first:last],
                    starts, pairs_of, linked, level)  # fmt: skip
-        there = np.zeros(links.shape[1], np.bool_)
+        there = np.zeros(len(links), np.bool_)
         there[link_of[linked]] = True
+        graph = measure(low[there], high[there]) if tells_links else dict.fromkeys(MEASURES)
         height = None if np.isnan(level).all() else float(np.nanmax(level))
-        graph = measure(*links[:, there]) if LINKED in fact else dict.fromkeys(MEASURES)
         rows.append({"second": second, **graph, "height": height})
     return pa.Table.from_pylist(rows, GRAPH)
 
@@ -73,7 +77,7 @@ def replay_links(notes: pa.Table) -> pa.Table:
 def _seconds(second: Whole) -> Iterator[tuple[int, int, int]]:
     """Each second of an ordered column, and where its rows begin and end."""
     told, firsts = np.unique(second, return_index=True)
-    ends = np.append(firsts[1:], len(second))
+    ends = np.searchsorted(second, told, side="right")
     yield from zip(told.tolist(), firsts.tolist(), ends.tolist(), strict=True)
 
 

@@ -71,9 +71,18 @@ def column(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:
-    """A column as doubles, nan where it is null."""
+    """A column as doubles, nan where it is null or not finite: what has no place on paper."""
     values = column(table, name).cast(pa.float64(), safe=False).fill_null(float("nan"))
-    return np.asarray(values.to_numpy(), dtype=np.float64)
+    found = np.asarray(values.to_numpy(), dtype=np.float64)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def complete(table: pa.Table, *names: str) -> pa.Table:
+    """The rows whose values in these columns are all known and finite: those that can be drawn."""
+    if not len(table):
+        return table
+    known = np.logical_and.reduce([np.isfinite(numbers(table, name)) for name in names])
+    return table.filter(pa.array(known))
 
 
 def first_row(table: pa.Table) -> dict[str, Any]:

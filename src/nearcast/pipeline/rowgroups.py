@@ -19,8 +19,6 @@ from nearcast.trace.rules import RULES, rejected
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
 
-import os as _os
-ROW_GROUP = int(_os.environ.get("NC_BATCH", ROW_GROUP))
 REJECTED = pa.schema(
     [
         pa.field("run", pa.string(), nullable=False),

@@ -84,7 +84,9 @@ def ratio(part: str, *wholes: str) -> Measure:
 
     def measure(table: pa.Table, time: Stretches) -> Numbers:
         parts, whole = total(part)(table, time), total(*wholes)(table, time)
-        return np.divide(parts, whole, out=np.full(len(parts), nan), where=whole > 0)
+        shares: Numbers = np.full(len(parts), nan)
+        np.divide(parts, whole, out=shares, where=whole > 0)
+        return shares
 
     return measure
 
@@ -95,7 +97,9 @@ def mean(name: str, weight: str) -> Measure:
         sums, weights = np.zeros(time.number), np.zeros(time.number)
         np.add.at(sums, place, numbers(timed, name) * numbers(timed, weight))
         np.add.at(weights, place, numbers(timed, weight))
-        return np.divide(sums, weights, out=np.full(time.number, nan), where=weights > 0)
+        means: Numbers = np.full(time.number, nan)
+        np.divide(sums, weights, out=means, where=weights > 0)
+        return means
 
     return measure
 
