@@ -118,11 +118,11 @@ def awareness() -> dict[str, Columns]:
         "known": [2.0, 3.0, 3.0], "should": [3.0] * 3, "true_positives": [8, 11, 12],
         "false_positives": [0, 1, 0], "false_negatives": [4, 1, 0], "true_negatives": [0, 0, 0],
         "precision": [1.0, 11 / 12, 1.0], "recall": [8 / 12, 11 / 12, 1.0],
-        "accuracy": [8 / 12, 11 / 13, 1.0], "specificity": [None, 0.0, None],
+        "accuracy": [8 / 12, 11 / 13, 1.0], "specificity": [None, 0.0, 0.5],
         "consistency": [8 / 12, 11 / 12, 1.0], "position_difference_mean": [None, 1.5, 2.0],
         "position_difference_p90": [None, 2.5, 3.0],
     }  # fmt: skip
-    totals = {name: values[:1] for name, values in measures.items()}
+    totals = {name: values[-1:] for name, values in measures.items()}
     return {
         "awareness_by_second": {"second": SECONDS, "nodes": [4] * 3, **measures},
         "awareness_by_node": {"node": [1, 2, 3], **measures},

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from nearcast.pipeline.hotspots import world_density, world_movement
 
 SECOND = 1_000_000
-RUNS = [f"world-{number}" for number in range(20)]
+RUNS = [f"world-{number}" for number in range(24)]
 NAMES = ("speed_mean", "speed_p50", "speed_p90", "speed_max", "still_share", "dwell_mean_s",
          "dwell_p90_s", "area_mean", "neighbours_mean", "neighbours_max", "clustering",
          "crowding")  # fmt: skip
@@ -26,7 +26,8 @@ World = dict[str, list[Row]]
 def world(run: str) -> World:
     """Few entities on few places, so that some stand still, meet in a cell, go and come back."""
     rng = Random(run)
-    deep = rng.random() < 0.3
+    deep = rng.random() < 0.4
+    tall = deep and rng.random() < 0.5  # or flat boxes at different heights
     span = rng.choice([0.0, 1.0, 1e6])
     began = rng.choice([0, 1_700_000_000 * SECOND + 123_456])
     everyone = range(rng.randrange(1, 7))
@@ -60,7 +61,7 @@ def world(run: str) -> World:
         extents = rng.choice(
             [
                 {"shape": "disc", "rx": radius},
-                {"shape": "box", "rx": radius, "ry": 2.0, "rz": 3.0 if deep else 0.0},
+                {"shape": "box", "rx": radius, "ry": 2.0, "rz": 3.0 if tall else 0.0},
                 {"shape": "point"},
                 {"shape": "box", "rx": inf, "ry": 1.0},
                 {"shape": "box", "rx": 1.0, "formula": "x < 3"},

@@ -74,6 +74,7 @@ def test_runs_are_labelled_by_what_differs() -> None:
 
 
 @given(st.lists(FINITE, min_size=1, max_size=8), st.booleans())
+@settings(deadline=None)
 def test_every_value_and_tick_lies_within_its_axis(values: list[float], log: bool) -> None:
     axis = scale(Axis("", log=log), values, 100, 500)
     places = [axis.place(v) for v in sorted(values)]

@@ -7,14 +7,11 @@ from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from result_tables import scenario, tables, write, write_all
 
@@ -156,7 +153,8 @@ def test_all_plots_are_files_too_as_svg_and_as_png(alone: Path) -> None:
         assert style is not None and "prefers-color-scheme:dark" in (style.text or "")
         picture = Image.open(BytesIO((alone.parent / "plots" / f"{name}.png").read_bytes()))
         assert picture.width == 2 * float(drawn.attrib["width"])
-        assert len(picture.getcolors(1 << 24) or []) > 10, "the picture is blank"
+        dark, light = picture.convert("L").getextrema()
+        assert dark < 60 and light == 255, "the picture is blank"
 
 
 def test_absent_and_empty_tables_are_told_in_their_place_and_the_rest_is_shown(
@@ -202,20 +200,19 @@ def bent(chance: Random, name: str, values: list[Any]) -> pa.Array:
     return pa.array([chance.choice(strange) if chance.random() < 0.4 else v for v in values], kind)
 
 
-@given(st.randoms(use_true_random=False))
-@settings(max_examples=12, deadline=None)
-def test_no_value_in_a_table_breaks_the_page(chance: Random) -> None:
-    with TemporaryDirectory() as folder:
-        for run in ("run1", "run2"):
-            for name, columns in tables(1).items():
-                changed = {one: bent(chance, one, values) for one, values in columns.items()}
-                write(Path(folder), name, run, changed)
-        for runs in (["run1"], ["run1", "run2"]):
-            html, plots = compose(Results(Path(folder), runs, {"run1": scenario()}))
-            Page(html)
-            assert len(svgs(html)) == len(plots)
-            for drawn in (path for plot in svgs(html) for path in plot.iter() if path.get("d")):
-                assert re.fullmatch(r"[-MLhz\d. ]*", drawn.attrib["d"]), "a place is not a number"
+@pytest.mark.parametrize("seed", range(8))
+def test_no_value_in_a_table_breaks_the_page(seed: int, tmp_path: Path) -> None:
+    chance = Random(seed)
+    for run in ("run1", "run2"):
+        for name, columns in tables(1).items():
+            changed = {one: bent(chance, one, values) for one, values in columns.items()}
+            write(tmp_path, name, run, changed)
+    for runs in (["run1"], ["run1", "run2"]):
+        html, plots = compose(Results(tmp_path, runs, {"run1": scenario()}))
+        Page(html)
+        assert len(svgs(html)) == len(plots)
+        for drawn in (path for plot in svgs(html) for path in plot.iter() if path.get("d")):
+            assert re.fullmatch(r"[-MLhz\d. ]*", drawn.attrib["d"]), "a place is not a number"
 
 
 def test_a_report_on_nothing_at_all_is_still_a_page(tmp_path: Path) -> None:

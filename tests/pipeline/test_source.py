@@ -1,8 +1,9 @@
 """The data source against the rows that were written, and against everything that goes wrong."""
 
 import json
-import runpy
+from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +19,6 @@ from little_traces import (
     begin_trace,
     delivery,
     message,
-    position,
-    publication,
     write_trace,
 )
 from pyspark.errors import AnalysisException, PySparkException
@@ -33,6 +32,7 @@ from pyspark.sql.types import StructType
 from nearcast.pipeline.appender import Appender
 from nearcast.pipeline.lake import RUN
 from nearcast.pipeline.source import END, NearcastSource, lengthened, shortened
+from nearcast.pipeline.streaming import begun
 from nearcast.scenario import Scenario, to_json
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES, TraceError
@@ -132,6 +132,33 @@ def test_a_schema_chooses_columns(spark: SparkSession, tmp_path: Path) -> None:
     assert frame.orderBy("t").collect() == [("publish", 4), ("publish", 5)]
 
 
+def test_messages_alike_are_added_up_where_they_lie(tmp_path: Path) -> None:
+    rng = Random(7)
+    rows = [
+        message(
+            rng.randrange(400), kind=rng.choice(["ping", "ack"]), copies=rng.choice([1, 3]),
+            bytes=rng.randrange(99), publication=rng.choice([None, 1]),
+        )
+        for _ in range(500)
+    ]  # fmt: skip
+    trace = write_trace(tmp_path / "walk", {"messages": [*rows, message(5, copies=0)]})
+    asking = source(trace, table="messages", sums="100")
+    known = table_schema("messages")
+    columns = StructType([known[name] for name in ("t", "publication", "copies", "run", "bytes")])
+    planned = asking.reader(columns)
+    batches = [batch for task in planned.partitions() for batch in planned.read(task)]
+    assert sum(batch.num_rows for batch in batches) < 100
+    found: Counter[tuple[Any, ...]] = Counter()
+    truth: Counter[tuple[Any, ...]] = Counter()
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        for name in ("copies", "bytes"):
+            found[row["run"], row["t"], row["publication"], name] += row[name]
+    for row in rows:
+        for name in ("copies", "bytes"):
+            truth["walk", row["t"] // 100 * 100, row["publication"], name] += row[name]
+    assert found == truth
+
+
 # What is broken.
 
 
@@ -187,7 +214,8 @@ def test_broken_rows_and_files_are_set_aside_with_their_reasons(
         ({"path": "/nowhere"}, "there is no trace at /nowhere"),
         ({"path": " , "}, "no trace is named"),
         ({"path": "/proc/self/fd"}, "/proc/self/fd holds"),
-        ({"rejected": "true", "endMark": "true"}, "rejected rows have no time"),
+        ({"rejected": "true", "endMark": "true"}, "option rejected goes neither with endMark"),
+        ({"sums": "1000"}, "rows of deliveries cannot be added up"),
     ],
 )
 def test_what_makes_no_sense_is_told_in_a_sentence(
@@ -303,12 +331,12 @@ def stream_to(spark: SparkSession, trace: Path, out: Path, **options: str) -> li
     """Read what is new into `out`, until there is no more; then everything that is there."""
     spark.dataSource.register(NearcastSource)
     rows = spark.readStream.format("nearcast").options(table="deliveries", **options)
-    query = (
+    query = begun(
         rows.load(str(trace))
         .writeStream.format("parquet")
+        .option("path", str(out / "rows"))
         .option("checkpointLocation", str(out / "checkpoint"))
         .trigger(availableNow=True)
-        .start(str(out / "rows"))
     )
     query.awaitTermination()
     return sorted(row.t for row in spark.read.parquet(str(out / "rows")).select("t").collect())
@@ -428,52 +456,3 @@ def test_rows_of_another_schema_are_refused_with_all_reasons(
     with pytest.raises(PySparkException, match="rows are written to one trace"):
         save(spark.createDataFrame([], DELIVERIES), tmp_path / "all")
     assert not (tmp_path / "new").exists()
-
-
-# The example.
-
-
-def test_the_example_answers_its_three_questions(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    trace = write_trace(
-        tmp_path / "walk",
-        {
-            "publications": [publication(1_000_000, 1, x=0.0, y=0.0, z=0.0)],
-            "positions": [
-                position(0, 1, x=50.0, y=0.0, z=0.0),
-                position(1_000_000, 1, x=3.0, y=4.0, z=0.0),
-                position(0, 2, x=0.0, y=80.0, z=0.0),
-                position(2_000_000, 2, x=0.0, y=0.0, z=0.0),
-            ],
-            "deliveries": [
-                delivery(1_010_000, 1, 1, node=1),
-                delivery(1_030_000, 1, 2, node=1),
-                delivery(1_090_000, 1, 3, node=2),
-                delivery(1_090_000, 1, 4, node=3),  # nobody knows where that is
-            ],
-            "messages": [
-                message(999_999, kind="ping", bytes=100),
-                message(1_000_000, kind="ping", bytes=30),
-                message(1_999_999, kind="notice", bytes=60, copies=3),
-                message(1_500_000, kind="notice", bytes=60),
-            ],
-        },
-    )
-    monkeypatch.setattr("nearcast.pipeline.session.start", lambda: spark)
-    main = runpy.run_path("examples/questions.py")["main"]
-    main(["--trace", str(trace)])
-    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|walk")]
-    assert [line.replace(" ", "") for line in told] == [
-        "|walk|1|2|1|",
-        "|walk|2|1|1|",
-        "|walk|3|1|1|",
-        "|walk|0.0|10.0|2|20.0|30.0|",
-        "|walk|70.0|80.0|1|90.0|90.0|",
-        "|walk|1|notice|4|120|",
-        "|walk|1|ping|1|30|",
-    ]
-    with pytest.raises(SystemExit):
-        main(["--trace", "/nowhere"])
-    assert "there is no trace at /nowhere" in capsys.readouterr().err

@@ -13,6 +13,7 @@ WIDTH, DEPTH = 620, 190  # of a whole plot, and of the part within its axes
 LEFT, RIGHT, BOTTOM = 66, 30, 44
 LINE = 17  # from one line of text to the next
 NAME = 56  # letters that a legend has room for
+LEAST = 1e-300  # below it, or that near to each other, doubles cannot tell ticks apart
 DOTTED = 40  # up to so many values are marked one by one
 
 
@@ -63,7 +64,7 @@ class Scale(Struct, frozen=True):
 
 def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scale:
     """The axis from its lowest to its highest value, widened to round numbers."""
-    known = [value for value in values if isfinite(value) and (value > 0 or not axis.log)]
+    known = [value for value in values if isfinite(value) and (value > LEAST or not axis.log)]
     low = min(known, default=1.0) if axis.low is None else axis.low
     high = max(known, default=low) if axis.high is None else axis.high
     if axis.log:
@@ -71,7 +72,7 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scal
         high = 10.0 ** ceil(log10(max(high, low))) if axis.high is None else high
         high = high if high > 1.001 * low else 10 * low
         return Scale(low, high, start, end, True, decades(low, high))
-    if high - low <= 1e-9 * abs(low):  # too little for doubles to tell ticks apart
+    if high - low <= max(LEAST, 1e-9 * abs(low)):
         high = low + max(1.0, 1e-3 * abs(low))
     step = round_step((high - low) / 5)
     if axis.words is count:

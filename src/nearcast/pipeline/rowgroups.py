@@ -19,7 +19,7 @@ from nearcast.trace.rules import RULES, rejected
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
 
-REJECTED = pa.schema(
+SET_ASIDE = pa.schema(
     [
         pa.field("run", pa.string(), nullable=False),
         pa.field("table", pa.string(), nullable=False),
@@ -28,6 +28,9 @@ REJECTED = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
+
+
+_ADDED = ("bytes", "copies")  # of messages: what sums add up
 
 
 class RowGroup(NamedTuple):
@@ -108,17 +111,21 @@ def _fault(error: Exception) -> str:
     return f"cannot be read: {in_a_line(error)}"
 
 
-def sound(columns: pa.Schema, groups: Iterable[RowGroup]) -> Iterator[pa.RecordBatch]:
-    """These columns of the sound rows."""
+def sound(
+    columns: pa.Schema, groups: Iterable[RowGroup], sums: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """These columns of the sound rows; or their sums, for rows alike in so many microseconds."""
     for group in groups:
         for _, rows in _batches(group, []):
             if not _all_sound(group.table, rows):
                 rows = rows.filter(rejected(group.table, rows).is_null())
+            if sums is not None:
+                rows = _summed(columns, rows, sums)
             yield _with_run(columns, group.run, rows)
 
 
 def set_aside(columns: pa.Schema, groups: Iterable[RowGroup]) -> Iterator[pa.RecordBatch]:
-    """These columns of `REJECTED`, for the rows and files that `sound` leaves out."""
+    """These columns of `SET_ASIDE`, for the rows and files that `sound` leaves out."""
     for group in groups:
         faults: list[str] = []
         for first, rows in _batches(group, faults):
@@ -129,6 +136,19 @@ def set_aside(columns: pa.Schema, groups: Iterable[RowGroup]) -> Iterator[pa.Rec
                 yield _about(columns, group, numbers.filter(broken), reasons.filter(broken))
         if faults:
             yield _about(columns, group, pa.nulls(1, pa.int64()), pa.array(faults))
+
+
+def _summed(columns: pa.Schema, rows: pa.RecordBatch, span: int) -> pa.RecordBatch:
+    """As the recording level "sums" does it, for messages that are alike in the other columns."""
+    t = rows.column("t").to_numpy()
+    floored = rows.set_column(rows.schema.get_field_index("t"), "t", pa.array(t - t % span))
+    asked = [field.name for field in columns if field.name != "run"]
+    alike = [name for name in asked if name not in _ADDED]
+    added = [(name, "sum") for name in asked if name in _ADDED]
+    sums = pa.Table.from_batches([floored]).group_by(alike, use_threads=False).aggregate(added)
+    names = [name.removesuffix("_sum") for name in sums.schema.names]
+    arrays = [column.combine_chunks() for column in sums.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _batches(group: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:

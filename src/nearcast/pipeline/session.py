@@ -123,7 +123,8 @@ def start(master: str | None = None, **settings: str) -> SparkSession:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "8" if local else None,
-        "spark.default.parallelism": None,
+        # A busy machine may take its time to start a Python worker.
+        "spark.python.authenticate.socketTimeout": "120s",
     }
     for name, value in defaults.items():
         if value is not None:

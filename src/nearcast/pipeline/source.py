@@ -13,9 +13,10 @@ asked for with `.schema("run string, t bigint")`: it saves carrying the others i
 
 Options: `table`; `rejected` (true: what was set aside); `pushdown` (true: conditions on t and run
 pass over row groups; Spark must be willing, by `spark.sql.python.filterPushdown.enabled`, and
-refuses to read otherwise); for streams `maxFilesPerTrigger`, and `endMark` (true: when all runs
-have ended by themselves there is one more row, of nothing, with t = END, which moves every
-watermark past the last window).
+refuses to read otherwise); `sums` (of messages: those alike in all other columns asked for are
+added up where they lie, per so many microseconds, so that few rows travel); for streams
+`maxFilesPerTrigger`, and `endMark` (true: when all runs have ended by themselves there is one more
+row, of nothing, with t = END, which moves every watermark past the last window).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -58,7 +59,7 @@ from nearcast.pipeline.appender import Appender, part_name, part_number
 from nearcast.pipeline.lake import RUN, open_traces
 from nearcast.pipeline.rowgroups import (
     EVERYTHING,
-    REJECTED,
+    SET_ASIDE,
     Bounds,
     RowGroup,
     row_groups,
@@ -72,7 +73,7 @@ from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY
 END = 253_402_300_799_000_000  # the last second of the year 9999: after all times, live ones too
 TASK_ROWS = 4 * ROW_GROUP  # small row groups are read together, so that a task is worth starting
 
-_OPTIONS = ("table", "rejected", "pushdown", "maxFilesPerTrigger", "endMark")
+_OPTIONS = ("table", "rejected", "pushdown", "sums", "maxFilesPerTrigger", "endMark")
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
     pa.int64(): LongType(),
     pa.float64(): DoubleType(),
@@ -116,6 +117,7 @@ class _Asked(NamedTuple):
     paths: tuple[Path, ...]
     rejected: bool
     pushdown: bool
+    sums: int | None
     max_files: int | None
     end_mark: bool
 
@@ -130,19 +132,19 @@ def _asked(options: Mapping[str, str]) -> _Asked:
     if table not in TABLES:
         said = "no table is named" if table is None else f"there is no table {table!r}"
         raise TraceError(f"{said}: option('table', ...) takes one of {', '.join(TABLES)}")
-    most = options.get("maxfilespertrigger")
-    if most is not None and not (most.isdecimal() and int(most)):
-        raise TraceError(f"option maxFilesPerTrigger must be a whole number above 0, not {most!r}")
     asked = _Asked(
         table,
         tuple(_paths(options)),
         _truth(options, "rejected"),
         _truth(options, "pushdown"),
-        int(most) if most else None,
+        _number(options, "sums"),
+        _number(options, "maxFilesPerTrigger"),
         _truth(options, "endMark"),
     )
-    if asked.rejected and asked.end_mark:
-        raise TraceError("rejected rows have no time, so options rejected and endMark do not go")
+    if asked.sums is not None and table != "messages":
+        raise TraceError(f"option sums is for messages; rows of {table} cannot be added up")
+    if asked.rejected and (asked.end_mark or asked.sums is not None):
+        raise TraceError("option rejected goes neither with endMark nor with sums")
     return asked
 
 
@@ -151,6 +153,13 @@ def _truth(options: Mapping[str, str], name: str) -> bool:
     if value not in ("true", "false"):
         raise TraceError(f"option {name} must be true or false, not {value!r}")
     return value == "true"
+
+
+def _number(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name.lower())
+    if value is not None and not (value.isdecimal() and int(value)):
+        raise TraceError(f"option {name} must be a whole number above 0, not {value!r}")
+    return None if value is None else int(value)
 
 
 def _paths(options: Mapping[str, str]) -> list[Path]:
@@ -168,7 +177,7 @@ def _paths(options: Mapping[str, str]) -> list[Path]:
 
 def _columns(asked: _Asked) -> pa.Schema:
     if asked.rejected:
-        return REJECTED
+        return SET_ASIDE
     return pa.schema([RUN, *TABLES[asked.table]])
 
 
@@ -212,7 +221,7 @@ def _in_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
 def _read(
     asked: _Asked, columns: pa.Schema, groups: Iterable[RowGroup]
 ) -> Iterator[pa.RecordBatch]:
-    return set_aside(columns, groups) if asked.rejected else sound(columns, groups)
+    return set_aside(columns, groups) if asked.rejected else sound(columns, groups, asked.sums)
 
 
 class _Reader(DataSourceReader):

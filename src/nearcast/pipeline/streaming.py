@@ -14,12 +14,14 @@ knows them.
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import TypeAlias
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from nearcast.pipeline.lake import open_traces
 from nearcast.pipeline.source import END, NearcastSource
@@ -36,6 +38,7 @@ SCHEMAS = {
     " latency_p99_ms double, latency_max_ms double",
 }
 _EXPECTED = "run string, start_s double, publications bigint, expected bigint"
+PATIENCE = 6  # times that a query is started
 _PERCENTILES = (0.5, 0.9, 0.99)
 _ACCURACY = 10_000  # of approximate percentiles: wrong by at most one rank in so many
 
@@ -55,13 +58,16 @@ def follow(
         raise TraceError(f"{trace} holds several traces, whose times have nothing in common")
     _claim(trace, out, window_s, late_s)
     spark.dataSource.register(NearcastSource)
-    messages = _growing(
-        spark, trace, "messages", "run string, t bigint, kind string, bytes bigint, copies bigint"
+
+    def growing(table: str, columns: str, **options: str) -> DataFrame:
+        stream = spark.readStream.format("nearcast").schema(f"run string, t bigint, {columns}")
+        return stream.options(table=table, endMark="true", **options).load(str(trace.resolve()))
+
+    messages = growing(
+        "messages", "kind string, bytes bigint, copies bigint", sums=str(round(window_s * 1e6))
     )
-    made = _growing(spark, trace, "publications", "run string, t bigint, publication bigint")
-    heard = _growing(
-        spark, trace, "deliveries", "run string, t bigint, publication bigint, subscription bigint"
-    )
+    made = growing("publications", "publication bigint")
+    heard = growing("deliveries", "publication bigint, subscription bigint")
     queries = [
         _written(traffic(messages, window_s, late_s), out, "traffic", window_s),
         _written(delivery(made, heard, window_s, late_s), out, "delivery", window_s),
@@ -197,20 +203,29 @@ def _claim(trace: Path, out: Path, window_s: float, late_s: float) -> None:
     hidden.replace(file)
 
 
-def _growing(spark: SparkSession, trace: Path, table: str, schema: str) -> DataFrame:
-    source = spark.readStream.format("nearcast").schema(schema)
-    return source.option("table", table).option("endMark", "true").load(str(trace.resolve()))
+def begun(rows: DataStreamWriter) -> StreamingQuery:
+    """Start a query and wait until its sources are ready.
+
+    Spark gives the process behind a Python source ten seconds to start, which a busy machine may
+    need for several at once. Nothing has been read by then, so one that was late is started again.
+    """
+    for _ in range(PATIENCE):
+        query = rows.start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            sleep(0.05)
+        if query.isActive or "failed to connect back" not in str(query.exception()):
+            break
+    return query
 
 
 def _written(rows: DataFrame, out: Path, table: str, window_s: float) -> StreamingQuery:
-    return (
+    return begun(
         rows.repartition(1)  # windows are few, and each file costs the next reader
         .writeStream.format("parquet")
         .outputMode("append")
         .option("path", str(out / table))
         .option("checkpointLocation", str(out / "checkpoints" / table))
         .trigger(processingTime=_every(window_s))
-        .start()
     )
 
 
@@ -250,10 +265,9 @@ def _expect(
         made.unpersist()
 
     publications = spark.readStream.format("nearcast").option("table", "publications")
-    return (
+    return begun(
         publications.load(str(trace.resolve()))
         .writeStream.foreachBatch(count)
         .option("checkpointLocation", str(out / "checkpoints" / "expected"))
         .trigger(processingTime=_every(window_s))
-        .start()
     )
