@@ -278,6 +278,15 @@ def test_the_same_results_give_the_same_bytes(alone: Path, tmp_path: Path) -> No
     assert not list(again.parent.rglob(".*")), "nothing unfinished is left"
 
 
+def test_the_order_of_rows_means_nothing(tmp_path: Path) -> None:
+    for name, columns in tables(9).items():
+        write(tmp_path / "one", name, "r", columns)
+        turned = {column: values[::-1] for column, values in columns.items()}
+        write(tmp_path / "other", name, "r", turned)
+    one, other = (compose(Results(tmp_path / which, ["r"], {})) for which in ("one", "other"))
+    assert one == other
+
+
 def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^there are no results at .*nowhere$"):
         report(tmp_path / "nowhere", tmp_path / "out", ["run1"], {})

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.pipeline.plots import Area, Lines, Mark, Plot, Point, Readings, Text
-from nearcast.pipeline.wording import NONE, clean, count, number
+from nearcast.pipeline.wording import NONE, clean, count, number, seconds
 
 WIDTH, DEPTH = 620, 190  # of a whole plot, and of the part within its axes
 LEFT, RIGHT, BOTTOM = 66, 30, 44
@@ -75,8 +75,8 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scal
     if high - low <= max(LEAST, 1e-9 * abs(low)):
         high = low + max(1.0, 1e-3 * abs(low))
     step = round_step((high - low) / 5)
-    if axis.words is count:
-        step = max(step, 1.0)  # there is no half of a thing
+    if axis.words in (count, seconds):
+        step = max(step, 1.0)  # there is no half of a thing, and tables go by whole seconds
     if axis.low is None:
         low = floor(low / step + 1e-9) * step
     if axis.high is None:

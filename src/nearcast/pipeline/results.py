@@ -53,7 +53,10 @@ class Results:
 
 
 def read(folder: Path) -> pa.Table:
-    """All rows of a folder of Parquet files. Names that begin with a dot or _ are not ours."""
+    """All rows of a folder of Parquet files, in order: the first columns are what others go by.
+
+    Names that begin with a dot or _ are not ours.
+    """
     parts = []
     for file in sorted(folder.glob("[!._]*.parquet")) if folder.is_dir() else ():
         try:
@@ -61,7 +64,10 @@ def read(folder: Path) -> pa.Table:
         except (OSError, pa.ArrowException) as error:
             reason = str(error).split("\n")[0]
             raise TraceError(f"the results in {file} cannot be read: {reason}") from None
-    return pa.concat_tables(parts, promote_options="default") if parts else EMPTY
+    if not parts:
+        return EMPTY
+    whole = pa.concat_tables(parts, promote_options="default")
+    return whole.sort_by([(name, "ascending") for name in whole.column_names])
 
 
 def column(table: pa.Table, name: str) -> pa.ChunkedArray:
