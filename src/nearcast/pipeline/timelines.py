@@ -59,7 +59,7 @@ def within(place: npt.NDArray[np.intp], values: Numbers) -> Numbers:
     if not len(place):
         return np.full(len(values), nan)
     stretch = np.arange(len(values))
-    return np.where((stretch >= place.min()) & (stretch >= 0), values, nan)
+    return np.where((stretch >= place.min()) & (stretch <= place.max()), values, nan)
 
 
 def total(*names: str) -> Measure:
