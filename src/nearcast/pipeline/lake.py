@@ -5,6 +5,7 @@ pyarrow, set broken rows aside by the rules of `trace.rules` and hand on Arrow b
 Parquet, partitioned by run: complete or absent, and replaced, never doubled.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -90,7 +91,8 @@ def _open(folder: Path) -> Trace:
     try:
         scenario = from_json((folder / SCENARIO).read_bytes())
     except (OSError, ValueError):
-        return Trace(str(folder), folder.resolve().name, None)
+        # The name becomes part of a path in which Spark would escape other characters.
+        return Trace(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
     return Trace(str(folder), scenario.run, scenario)
 
 
