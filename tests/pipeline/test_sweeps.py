@@ -133,20 +133,19 @@ def test_every_run_is_what_simulating_it_alone_would_be(
 
 
 def test_failures_are_told_and_lose_nothing_and_are_tried_again(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     def record(name: str) -> None:
         columns: dict[str, Any] = {"t": [0.0, 1.0], "entity": [1, 1], "x": [0.0, 1.0]}
         pq.write_table(pa.table(columns | {"y": [0.0, 0.0]}), tmp_path / name)
 
-    monkeypatch.chdir(tmp_path)  # the files are named as seen from here
-    record("one.parquet")
-    record("two.parquet")
+    record("one")
+    record("two")
     file = toml(
         tmp_path,
         'protocol = "client-server"\nworkload = "recorded"\nnodes = 1\nseconds = 2\nseed = 7\n'
         + SCAN
-        + 'file = ["one.parquet", "missing.parquet", "two.parquet"]',
+        + f"file = {[str(tmp_path / name) for name in ('one', 'missing', 'two')]}",
     )
     one, missing, two = read(file)
     out = tmp_path / "out"
@@ -156,11 +155,11 @@ def test_failures_are_told_and_lose_nothing_and_are_tried_again(
     assert os.listdir(out / "failures") == [f"{missing.run}.json"]
     told = json.loads((out / "failures" / f"{missing.run}.json").read_text())
     assert (told["run"], told["seed"]) == (missing.run, 7)
-    assert "missing.parquet" in told["message"]
-    assert told["scenario"]["settings"]["file"] == "missing.parquet"
+    assert "No such file or directory" in told["message"]
+    assert told["scenario"]["settings"]["file"] == str(tmp_path / "missing")
 
     before = folders(out)
-    record("missing.parquet")
+    record("missing")
     seen: list[Progress] = []
     summary = sweep(spark, file, out, seen.append)
     assert summary == sweeps.SweepSummary(3, 1, 2, 0, (one.run, missing.run, two.run))
@@ -199,7 +198,7 @@ def test_a_simulation_that_kills_its_process_is_a_failure_like_others(
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(sweeps, "simulate", crash)
-    message, _ = in_a_process(scenario, tmp_path / "trace", str(tmp_path))
+    message, _ = in_a_process(scenario, tmp_path / "trace")
     assert message == "the process of the simulation died with exit code -9"
 
 

@@ -6,7 +6,8 @@ folder is done, a sweep may be killed at any moment, and starting it again does 
 missing. What fails leaves its reason, and loses nothing but itself: each simulation has a process
 of its own, which may even run out of memory or crash.
 
-On a cluster, the folder for the results must be one that all its machines see.
+On a cluster, the folder for the results and the files that settings name must be absolute paths,
+and mean the same on all its machines.
 """
 
 import fcntl
@@ -17,7 +18,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import chdir, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from math import isfinite, prod
@@ -227,7 +228,7 @@ def run_all(
         return []
     context = spark.sparkContext
     texts = [to_json(scenario) for scenario in scenarios]
-    work = partial(run_one, out=str(out), folder=os.getcwd())
+    work = partial(run_one, out=str(out))
 
     def collect() -> list[Outcome]:
         context.setJobGroup(JOBS, f"{len(texts)} simulations")
@@ -247,13 +248,13 @@ def run_all(
 # A task, wherever it runs.
 
 
-def run_one(text: bytes, out: str, folder: str) -> Outcome:
+def run_one(text: bytes, out: str) -> Outcome:
     """Simulate a scenario in a process of its own, and write down if that failed."""
     began = monotonic()
     scenario = from_json(text)
     unfinished = Path(out, "traces", f".{scenario.run}.{uuid4().hex}{UNFINISHED}")
     try:
-        message, where = in_a_process(scenario, unfinished, folder)
+        message, where = in_a_process(scenario, unfinished)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     if message:
@@ -265,14 +266,14 @@ def run_one(text: bytes, out: str, folder: str) -> Outcome:
     return Outcome(scenario.run, monotonic() - began, message)
 
 
-def in_a_process(scenario: Scenario, unfinished: Path, folder: str) -> tuple[str, str]:
+def in_a_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
     """What went wrong, and where; nothing if nothing did.
 
     A child dies alone, of a lack of memory or of a crash below Python, and frees all its memory.
     """
     fork = multiprocessing.get_context("fork")
     heard, tell = fork.Pipe(duplex=False)
-    child = fork.Process(target=run_here, args=(scenario, unfinished, folder, tell), daemon=True)
+    child = fork.Process(target=run_here, args=(scenario, unfinished, tell), daemon=True)
     child.start()
     tell.close()
     try:
@@ -285,11 +286,10 @@ def in_a_process(scenario: Scenario, unfinished: Path, folder: str) -> tuple[str
     return answer
 
 
-def run_here(scenario: Scenario, unfinished: Path, folder: str, tell: Connection) -> None:
-    """Simulate, then give the whole trace its name. Relative paths mean what they mean to us."""
+def run_here(scenario: Scenario, unfinished: Path, tell: Connection) -> None:
+    """Simulate, then give the whole trace its name."""
     try:
-        with chdir(folder) if os.path.isdir(folder) else nullcontext():
-            summary = simulate(scenario, unfinished)
+        summary = simulate(scenario, unfinished)
         assert summary.run == scenario.run, "a resolved scenario resolves to itself"
         trace = unfinished.with_name(summary.run)
         write_json(unfinished / SUMMARY, asdict(replace(summary, trace=str(trace))))
