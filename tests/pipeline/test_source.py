@@ -102,7 +102,7 @@ def test_a_path_is_a_trace_or_a_folder_of_traces_or_several(
     for number, name in enumerate(["a", "b", "with, comma"]):
         add_part(begin_trace(tmp_path / "all" / name), "deliveries", [delivery(number, 1, 1)], 0)
     write_trace(tmp_path / "ours", {"deliveries": [delivery(9, 1, 1)]}, to_json(OURS))
-    of_folder = [("a", 0), ("b", 1), ("with, comma", 2)]
+    of_folder = [("a", 0), ("b", 1), ("with--comma", 2)]
     several = f"{tmp_path}/all, {tmp_path}/ours"
     comma = str(tmp_path / "all" / "with, comma")
     assert times(load(spark, several, "deliveries")) == sorted([*of_folder, (OURS.run, 9)])

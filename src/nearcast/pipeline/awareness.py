@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from nearcast.pipeline import join
-from nearcast.pipeline.delivery import origins, ratio, summed, with_second
+from nearcast.pipeline.delivery import chosen, origins, percentiles, ratio, with_second
 from nearcast.space.motion import FOREVER
 
 SLICE = 100_000  # positions that one call of the kernel takes, if instants are no larger
@@ -209,7 +209,10 @@ def _measured(
         "false_negatives": should & ~known,
         "judged": f.col("exists"),
     }
-    sums = {name: f.when(condition, 1) for name, condition in counts.items()}
+    seen = met.groupBy(*by).agg(*(f.count_if(c).alias(name) for name, c in counts.items()))
+    away = chosen(
+        percentiles(met, by, "difference"), by, "difference", {"position_difference_p90": 90}
+    )
     return (
         samples.groupBy(*by)
         .agg(
@@ -217,7 +220,8 @@ def _measured(
             f.count(f.lit(1)).alias("samples"),
             f.sum("others").alias("others"),
         )
-        .join(summed(met, by, "difference", sums, percents=[90]), on=list(by), how="left")
+        .join(seen, on=list(by), how="left")
+        .join(away, on=list(by), how="left")
         .fillna(0, subset=list(counts))
         .withColumn("true_negatives", f.col("others") - f.col("judged"))
         .withColumn("right", f.col("true_positives") + f.col("true_negatives"))
@@ -231,7 +235,6 @@ def _measured(
                 "specificity": ratio("true_negatives", "true_negatives", "false_positives"),
                 "consistency": ratio("true_positives", "true_positives", "false_negatives"),
                 "position_difference_mean": f.col("mean"),
-                "position_difference_p90": f.col("p90"),
             }
         )
     )

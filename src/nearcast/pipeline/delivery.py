@@ -6,7 +6,8 @@ what nobody should have heard has no delay worth knowing. Sums are taken over in
 doubles in a fixed order, so that counting twice gives the same bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial, reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
@@ -27,24 +28,29 @@ def pairs(
     overtaken if a later publication of the same publisher came first to the same subscription; what
     comes in the same microsecond is in order.
     """
-    heard = deliveries.groupBy(*PAIR).agg(
-        f.min(f.struct("t", "hops", "node")).alias("first"), f.count(f.lit(1)).alias("rows")
-    )
+    due = expected.select(*PAIR, f.lit(True).alias("due"))
+    heard = deliveries.select(*PAIR, f.struct("t", "hops", "node").alias("delivery"))
     published = publications.select(
         "run", "publication", "t", "channel", f.col("node").alias("publisher")
     )
     subscribers = interests.groupBy("run", "subscription").agg(f.min("node").alias("subscriber"))
-    was_due, was_heard = f.col("due").isNotNull(), f.col("rows").isNotNull()
+    was_due, was_heard = f.col("due").isNotNull(), f.col("rows") > 0
     outcome = f.when(was_due & was_heard, "correct").when(was_due, "missed").otherwise("spurious")
     before = (
         Window.partitionBy("run", "subscription", "publisher")
-        .orderBy("first")
-        .rangeBetween(Window.unboundedPreceding, -1)
+        .orderBy("first", "t")
+        .rowsBetween(Window.unboundedPreceding, -1)
     )
     overtaken = f.max(f.when(f.col("first").isNotNull(), f.col("t"))).over(before) > f.col("t")
     return (
-        expected.withColumn("due", f.lit(True))
-        .join(heard, on=PAIR, how="full")
+        due.unionByName(heard, allowMissingColumns=True)
+        .repartition("run", "publication")  # as the next two steps both like it
+        .groupBy(*PAIR)
+        .agg(
+            f.bool_or("due").alias("due"),
+            f.min("delivery").alias("first"),
+            f.count("delivery").alias("rows"),
+        )
         .join(published, on=["run", "publication"], how="left")
         .join(subscribers, on=["run", "subscription"], how="left")
         .select(
@@ -57,7 +63,7 @@ def pairs(
             f.col("first.t").alias("first"),
             ((f.col("first.t") - f.col("t")) / 1000).alias("latency_ms"),
             f.col("first.hops").alias("hops"),
-            f.coalesce(f.col("rows") - 1, f.lit(0)).alias("duplicates"),
+            f.greatest(f.col("rows") - 1, f.lit(0)).alias("duplicates"),
         )
         .withColumn("overtaken", f.coalesce(overtaken, f.lit(False)))
     )
@@ -72,9 +78,7 @@ def origins(*tables: DataFrame) -> DataFrame:
         table.groupBy("run").agg(f.struct(f.lit(rank), f.min("t").alias("t")).alias("first"))
         for rank, table in enumerate(tables)
     ]
-    together = firsts[0]
-    for more in firsts[1:]:
-        together = together.unionByName(more)
+    together = reduce(DataFrame.unionByName, firsts)
     return together.groupBy("run").agg(f.min("first").getField("t").alias("origin"))
 
 
@@ -92,46 +96,42 @@ def percentiles(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
     """(*by, percent 0 … 100, value, mean) for each group that has values: exact, not estimated.
 
     Percent p lies at place p/100 · (n − 1) of the sorted values, between two of them in proportion,
-    as numpy has it. Equal values are counted first and then sorted, on disk if need be: a group of
-    any size has room, which `percentile` with its table in memory could not promise.
+    as numpy has it. Equal values are counted, then sorted, on disk if need be: a group may be of
+    any size, which `percentile` with its table in memory could not promise.
     """
     in_order = Window.partitionBy(*by).orderBy(value)
     up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     all_in_order = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    here, times, places, last = f.col(value), f.col("times"), f.col("places"), f.col("last")
-    placed = (
+    here, next_place, last = f.col(value), f.col("next_place"), f.col("last")
+    total = f.sum("times").over(all_in_order)
+    place = f.col("percent") * last / 100
+    rest = f.greatest(place - (next_place - 1), f.lit(0)) * (f.col("following") - here)
+    return (
         values.where(here.isNotNull())
         .groupBy(*by, value)
         .agg(f.count(f.lit(1)).alias("times"))
-        .withColumns(
-            {
-                "places": f.sum("times").over(up_to_here),
-                "last": f.sum("times").over(all_in_order) - 1,
-                "mean": f.sum(here * times).over(all_in_order) / f.sum("times").over(all_in_order),
-                "following": f.lead(value).over(in_order),
-            }
+        .select(
+            *by,
+            value,
+            f.lead(value).over(in_order).alias("following"),
+            f.sum("times").over(up_to_here).alias("next_place"),
+            (total - 1).alias("last"),
+            (f.sum(here * f.col("times")).over(all_in_order) / total).alias("mean"),
         )
-        # A value answers for the percents from the one after its predecessor's last to its own.
-        .withColumn("end", f.when(places > last, 101).otherwise(f.ceil(100 * places / last)))
+        # A value answers for all percents that lie before the place of the following one.
+        .withColumn(
+            "end", f.when(next_place > last, 101).otherwise(f.ceil(100 * next_place / last))
+        )
         .withColumn("begin", f.lag("end", 1, 0).over(in_order))
-    )
-    place = f.col("percent") * last / 100
-    within = f.floor(place)
-    between = (place > within) & (within + 1 == places)
-    rest = f.when(between, (place - within) * (f.col("following") - here)).otherwise(0)
-    return (
-        placed.where(f.col("begin") < f.col("end"))
+        .where(f.col("begin") < f.col("end"))
         .withColumn("percent", f.explode(f.sequence("begin", f.col("end") - 1)))
-        .select(*by, "percent", (here + rest).alias(value), "mean")
+        .select(*by, "percent", (here + f.coalesce(rest, f.lit(0))).alias(value), "mean")
     )
 
 
 def ratio(part: str, *wholes: str) -> Column:
     """Part over the sum of the wholes; null where there is no whole."""
-    whole = f.col(wholes[0])
-    for more in wholes[1:]:
-        whole = whole + f.col(more)
-    return f.try_divide(f.col(part), whole)
+    return f.try_divide(f.col(part), reduce(Column.__add__, map(f.col, wholes)))
 
 
 def chosen(
@@ -149,83 +149,42 @@ def chosen(
     )
 
 
-def summed(
-    rows: DataFrame,
-    by: Sequence[str],
-    value: str,
-    sums: Mapping[str, Column],
-    percents: Sequence[int] = (),
-) -> DataFrame:
-    """A row for each group: (*by, *sums, mean, greatest, p50 …), the latter of the value's
-    non-nulls, as `percentiles` has them, but all on one way through the rows."""
-    in_order = Window.partitionBy(*by).orderBy(value)
-    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    all_in_order = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    here, places, last = f.col(value), f.col("places"), f.col("last")
-
-    def at(percent: int) -> Column:
-        place = percent * last / 100
-        below = f.min(f.when(places > f.floor(place), here))
-        above = f.min(f.when(places > f.ceil(place), here))
-        return below + (above - below) * f.max(place - f.floor(place))
-
-    return (
-        rows.groupBy(*by, value)
-        .agg(
-            *(f.sum(column).alias(name) for name, column in sums.items()),
-            f.count(value).alias("times"),
-        )
-        .withColumns(
-            {
-                "places": f.sum("times").over(up_to_here),
-                "last": f.sum("times").over(all_in_order) - 1,
-                "whole": f.sum(here * f.col("times")).over(all_in_order),
-            }
-        )
-        .groupBy(*by)
-        .agg(
-            *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in sums),
-            f.try_divide(f.max("whole"), f.max("last") + 1).alias("mean"),
-            f.max(value).alias("greatest"),
-            *(at(percent).alias(f"p{percent}") for percent in percents),
-        )
-    )
-
-
 COUNTS = ["expected", "correct", "missed", "spurious", "duplicates"]
 
 
-def _quality(pairs: DataFrame, by: Sequence[str], *beside: DataFrame) -> DataFrame:
-    """Counts and latencies of pairs, beside sums of all other columns of other tables.
+def _counted(pairs: DataFrame, by: Sequence[str], *beside: DataFrame) -> DataFrame:
+    """Counts and mean latency of pairs, beside the sums of all other columns of other tables.
 
     A key may be null, so that sums over groups are those of the run.
     """
     outcome = f.col("outcome")
     correct = outcome == "correct"
-    sums = {
-        "expected": f.when(outcome != "spurious", 1),
-        "correct": f.when(correct, 1),
-        "missed": f.when(outcome == "missed", 1),
-        "spurious": f.when(outcome == "spurious", 1),
-        "duplicates": f.col("duplicates"),
-        "delivered": f.when(f.col("first").isNotNull(), 1 + f.col("duplicates")),
-        "hops": f.when(correct, f.col("hops")),
-        "order_violations": f.when(f.col("overtaken"), 1),
-    }
-    rows = pairs.withColumn("late", f.when(correct, f.col("latency_ms")))
-    for table in beside:
-        rows = rows.unionByName(table, allowMissingColumns=True)
-        sums |= {name: f.col(name) for name in table.columns if name not in by}
-    percents = (50, 90, 99)
-    return summed(rows, by, "late", sums, percents).select(
-        *by,
-        *sums,
-        ratio("correct", "correct", "spurious").alias("precision"),
-        ratio("correct", "expected").alias("recall"),
-        f.col("mean").alias("latency_mean_ms"),
-        *(f.col(f"p{percent}").alias(f"latency_p{percent}_ms") for percent in percents),
-        f.col("greatest").alias("latency_max_ms"),
-        ratio("hops", "correct").alias("hops_mean"),
+    late = f.when(correct, f.col("first") - f.col("t"))
+    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), beside, pairs)
+    more = [name for table in beside for name in table.columns if name not in by]
+    return rows.groupBy(*by).agg(
+        f.count_if(outcome != "spurious").alias("expected"),
+        f.count_if(correct).alias("correct"),
+        f.count_if(outcome == "missed").alias("missed"),
+        f.count_if(outcome == "spurious").alias("spurious"),
+        f.coalesce(f.sum("duplicates"), f.lit(0)).alias("duplicates"),
+        f.count("first").alias("heard"),
+        f.count_if("overtaken").alias("order_violations"),
+        f.try_divide(f.sum(late), 1000 * f.count(late)).alias("latency_mean_ms"),
+        (f.max(late) / 1000).alias("latency_max_ms"),
+        f.try_divide(f.sum(f.when(correct, f.col("hops"))), f.count_if(correct)).alias("hops_mean"),
+        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in more),
+    )
+
+
+def _with_ratios(counted: DataFrame, pairs: DataFrame, by: Sequence[str]) -> DataFrame:
+    """The counts with precision, recall and the latency's percents."""
+    percents = {"latency_p50_ms": 50, "latency_p90_ms": 90, "latency_p99_ms": 99}
+    latencies = percentiles(pairs.where(f.col("outcome") == "correct"), by, "latency_ms")
+    return (
+        counted.join(chosen(latencies, by, "latency_ms", percents), on=list(by), how="left")
+        .withColumn("precision", ratio("correct", "correct", "spurious"))
+        .withColumn("recall", ratio("correct", "expected"))
     )
 
 
@@ -236,10 +195,11 @@ def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame)
     """One row for each run that published, heard or noted anything."""
     withheld = f.when(f.col("fact") == "withheld", 1).alias("withheld")
     published = publications.select("run", f.lit(1).alias("publications"))
-    return _quality(pairs, ["run"], published, notes.select("run", withheld)).select(
+    counted = _counted(pairs, ["run"], published, notes.select("run", withheld))
+    return _with_ratios(counted, pairs, ["run"]).select(
         "run",
         "expected",
-        "delivered",
+        (f.col("heard") + f.col("duplicates")).alias("delivered"),
         "correct",
         "missed",
         "spurious",
@@ -262,7 +222,8 @@ def delivery_by_second(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     origin = origins(publications)
     by = ["run", "second"]
     published = with_second(publications, origin).select(*by, f.lit(1).alias("publications"))
-    return _quality(with_second(pairs, origin), by, published).select(
+    judged = with_second(pairs, origin)
+    return _with_ratios(_counted(judged, by, published), judged, by).select(
         *by, "publications", *COUNTS, "recall", "precision", "latency_p50_ms", "latency_p99_ms"
     )
 
@@ -270,14 +231,15 @@ def delivery_by_second(pairs: DataFrame, publications: DataFrame) -> DataFrame:
 def delivery_by_node(pairs: DataFrame) -> DataFrame:
     """By subscriber, for those that should have heard or did hear anything."""
     by = ["run", "node"]
-    return _quality(pairs, by).select(*by, *COUNTS, "latency_mean_ms")
+    return _counted(pairs, by).select(*by, *COUNTS, "latency_mean_ms")
 
 
 def delivery_by_channel(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """By the publication's channel; null for publications that the trace does not have."""
     by = ["run", "channel"]
     published = publications.select(*by, f.lit(1).alias("publications"))
-    return _quality(pairs, by, published).select(*by, "publications", *COUNTS, "latency_p50_ms")
+    counted = _counted(pairs, by, published)
+    return _with_ratios(counted, pairs, by).select(*by, "publications", *COUNTS, "latency_p50_ms")
 
 
 def latency_quantiles(pairs: DataFrame) -> DataFrame:
@@ -320,13 +282,18 @@ def popularity(pairs: DataFrame, publications: DataFrame) -> DataFrame:
         .withColumn("total_ms", f.when(f.col("complete"), f.col("last_ms")))
     )
     by = ["run", "interested"]
-    counts = {"publications": f.lit(1), "complete": f.when(f.col("complete"), 1)}
-    return summed(fates, by, "total_ms", counts, percents=[90]).select(
-        *by,
-        "publications",
-        "complete",
-        f.col("mean").alias("total_time_mean_ms"),
-        f.col("p90").alias("total_time_p90_ms"),
+    times = chosen(percentiles(fates, by, "total_ms"), by, "total_ms", {"total_time_p90_ms": 90})
+    return (
+        fates.groupBy(*by)
+        .agg(f.count(f.lit(1)).alias("publications"), f.count_if("complete").alias("complete"))
+        .join(times, on=by, how="left")
+        .select(
+            *by,
+            "publications",
+            "complete",
+            f.col("mean").alias("total_time_mean_ms"),
+            "total_time_p90_ms",
+        )
     )
 
 
