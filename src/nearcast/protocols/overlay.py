@@ -29,3 +29,5 @@ class Kind(Struct, frozen=True):
     parameters: type[Struct]
     codec: Codec
     make: Callable[[Any, Callable[[NodeId], Random]], Overlay]
+    # Does its structure grow out of interests? Then the world begins when first ones have settled.
+    settles: bool = False

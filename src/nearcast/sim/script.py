@@ -6,14 +6,15 @@ do the hosts.
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, dropwhile
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nearcast.model.commands import Command, Publish
-from nearcast.model.subscription import NodeId
+from nearcast.model.commands import Command, Publish, Subscribe
+from nearcast.model.subscription import Formula, NodeId
 from nearcast.sim.simulation import Simulation
-from nearcast.space.motion import Time
+from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import Vector
 from nearcast.workloads.workload import Life, Scheduled
 
@@ -26,6 +27,32 @@ class Stay(Struct):
     command: Command | None = None
 
 
+def standing(command: Subscribe) -> Subscribe:
+    """The same interest where it begins, without its motion. A formula has no such place."""
+    region = command.region
+    if isinstance(region, Formula):
+        return command
+    return replace(command, region=Moving(region.at(region.since)))
+
+
+def first_interests(life: Life) -> Iterator[Subscribe]:
+    """What an entity wants from the very beginning, standing still until the world begins."""
+    for t, command in life.commands():
+        if t > 0 or not isinstance(command, Subscribe):
+            return
+        yield standing(command)
+
+
+def has_settled(command: Command) -> bool:
+    """Would a first interest be no other than the one that has settled already?"""
+    return (
+        isinstance(command, Subscribe)
+        and isinstance(command.region, Moving)
+        and command.filter is None
+        and standing(command) == command
+    )
+
+
 class Script:
     def __init__(self, simulation: Simulation, begins: Time, ends: Time) -> None:
         self._simulation = simulation
@@ -35,8 +62,12 @@ class Script:
         self._turn = count()
         self._woken: dict[Time, None] = {}
 
-    def enter(self, entity: NodeId, life: Life) -> None:
-        stay = self._stays[entity] = Stay(life, life.commands())
+    def enter(self, entity: NodeId, life: Life, *, settled: bool = False) -> None:
+        """The life begins; `settled`: its first interests have been made known before."""
+        commands = life.commands()
+        if settled:
+            commands = dropwhile(lambda due: due[0] == 0 and has_settled(due[1]), commands)
+        stay = self._stays[entity] = Stay(life, commands)
         self._line_up(entity, stay)
 
     def leave(self, entity: NodeId) -> None:

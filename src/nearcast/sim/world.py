@@ -1,7 +1,8 @@
 """From a scenario to a run: nodes, network, workload, faults, sampling, and a trace.
 
-The workload begins when the overlay is ready; its times count from then. It stops after the
-scenario's seconds, and what is under way then may still arrive.
+The workload begins when the overlay is ready; its times count from then. Where interests are what
+the overlay is made of, entities say theirs before, standing still at their places. The workload
+stops after the scenario's seconds, and what is under way then may still arrive.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from nearcast.scenario import Scenario, Setting, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
 from nearcast.sim.checkers import BrokenError, Checker
-from nearcast.sim.script import Script
+from nearcast.sim.script import Script, first_interests
 from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
@@ -195,18 +196,28 @@ class World:
             else:
                 later.append((t, entity, act))
                 break
+        self._until_ready()
+        settles = PROTOCOLS[self.scenario.protocol].settles
+        if settles:
+            for entity in self.present():
+                for first in first_interests(self.workload.life(entity, 0, 0)):
+                    simulation.obey(entity, first)
+            self._until_ready()
+        self.begins = simulation.now
+        self._script = Script(simulation, self.begins, self.ends)
+        for entity in self.present():
+            self._live(entity, 0, settled=settles)
+        if later:
+            self._plan_next(later[0])
+
+    def _until_ready(self) -> None:
+        simulation = self.simulation
         while not all(node.ready for node in simulation.nodes.values()):
             if simulation.now >= LONGEST_SET_UP:
                 raise RuntimeError(
                     f"the overlay was not ready after {LONGEST_SET_UP // SECOND} simulated seconds"
                 )
             simulation.run(simulation.now + SECOND // 10)
-        self.begins = simulation.now
-        self._script = Script(simulation, self.begins, self.ends)
-        for entity in self.present():
-            self._live(entity, 0)
-        if later:
-            self._plan_next(later[0])
 
     # Comings and goings.
 
@@ -256,8 +267,9 @@ class World:
         self.simulation.start(self._overlay.entity(entity, self._stream(stay, entity)))
         self.recorder.note(self.simulation.now, entity, "joined")
 
-    def _live(self, entity: NodeId, begins: Time) -> None:
-        self._script.enter(entity, self.workload.life(entity, self._returns[entity], begins))
+    def _live(self, entity: NodeId, begins: Time, *, settled: bool = False) -> None:
+        life = self.workload.life(entity, self._returns[entity], begins)
+        self._script.enter(entity, life, settled=settled)
 
     def _sample(self) -> None:
         now, recorder = self.simulation.now, self.recorder
