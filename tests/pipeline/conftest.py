@@ -11,10 +11,7 @@ from nearcast.pipeline.session import start
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = start(
-        "local[2]",
-        spark_driver_memory="1g",
-        spark_sql_shuffle_partitions="2",
-        spark_sql_adaptive_enabled="false",
+        "local[2]", lean=True, spark_driver_memory="1g", spark_sql_shuffle_partitions="2"
     )
     yield session
     session.stop()

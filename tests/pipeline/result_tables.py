@@ -69,7 +69,7 @@ def delivery(missed: int) -> dict[str, Columns]:
         },
         "missed_places": {
             "publication": [5, 6], "subscription": [8, 9], "node": [1, 3], "t": [5_000, 6_000],
-            "x": [10.0, 90.0], "y": [10.0, 40.0], "z": [0.0, 0.0],
+            "second": [0, 0], "x": [10.0, 90.0], "y": [10.0, 40.0], "z": [0.0, 0.0],
         },
         "rejected": {
             "table": ["interests"], "file": ["interests/0.parquet"], "reason": ["negative radius"],

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.model.subscription import Formula
 from nearcast.pipeline import awareness
+from nearcast.pipeline.delivery import first_moments
 from nearcast.space.shapes import Kind, Shape, point
 
 SECOND = 1_000_000
@@ -193,13 +194,10 @@ def tables(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
         for table in TABLES
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(awareness, "SLICE", 12)  # so that most runs are cut
-        awareness.acquaintances(*seen(frames)).persist()
+        patch.setattr(awareness, "SLICE", 60)  # so that most runs are cut
+        seen = [frames[table] for table in ("positions", "views", "interests")]
+        frames["acquaintances"] = awareness.acquaintances(*seen).persist()
         yield frames
-
-
-def seen(frames: dict[str, DataFrame]) -> list[DataFrame]:
-    return [frames[table] for table in ("positions", "views", "interests")]
 
 
 def test_the_worlds_are_worth_looking_at() -> None:
@@ -215,7 +213,7 @@ def test_totals_are_those_of_all_compared_with_all(tables: dict[str, DataFrame])
         if rows
     ]
     assert "unseen" not in {row["run"] for row in wanted}
-    assert_same(awareness.awareness_totals(*seen(tables)), wanted, ["run"])
+    assert_same(awareness.awareness_totals(tables["acquaintances"]), wanted, ["run"])
 
 
 def test_each_node_has_its_own_awareness(tables: dict[str, DataFrame]) -> None:
@@ -224,7 +222,7 @@ def test_each_node_has_its_own_awareness(tables: dict[str, DataFrame]) -> None:
         for node in {row["node"] for row in rows}:
             mine = [row for row in rows if row["node"] == node]
             wanted.append({"run": run, "node": node, **measures(mine)})
-    assert_same(awareness.awareness_by_node(*seen(tables)), wanted, ["run", "node"])
+    assert_same(awareness.awareness_by_node(tables["acquaintances"]), wanted, ["run", "node"])
 
 
 def test_seconds_count_from_publication_message_or_position(tables: dict[str, DataFrame]) -> None:
@@ -237,13 +235,38 @@ def test_seconds_count_from_publication_message_or_position(tables: dict[str, Da
             those = [row for row in rows if (row["t"] - begin) // SECOND == second]
             nodes = len({row["node"] for row in those})
             wanted.append({"run": run, "second": second, "nodes": nodes, **measures(those)})
-    found = awareness.awareness_by_second(*seen(tables), tables["publications"], tables["messages"])
+    begins = first_moments(tables["publications"], tables["messages"], tables["acquaintances"])
+    found = awareness.awareness_by_second(tables["acquaintances"], begins)
     assert_same(found, wanted, ["run", "second"])
 
 
 def test_what_was_persisted_is_not_computed_again(tables: dict[str, DataFrame]) -> None:
-    plan = awareness.awareness_totals(*seen(tables))._jdf.queryExecution().withCachedData()
+    plan = (
+        awareness.awareness_totals(tables["acquaintances"])._jdf.queryExecution().withCachedData()
+    )
     leaves = plan.collectLeaves()
     read = [leaves.apply(i).output().mkString() for i in range(leaves.size())]
-    assert any("should" in columns for columns in read)
+    assert any("knew" in columns for columns in read)
     assert not any("formula" in columns for columns in read)
+
+
+def test_percents_of_differences_are_exact_in_groups_of_any_size(spark: SparkSession) -> None:
+    chance = Random(5)
+    away = {
+        n: [chance.choice([0.0, 1.5, 7.0, chance.uniform(0, 9)]) for _ in range(n)]
+        for n in (*range(1, 12), 99, 100, 101, 102, 201, 500)
+    }
+    rows = [
+        (f"run{n}", 0, 1, other, True, True, True, difference, None)
+        for n, differences in away.items()
+        for other, difference in enumerate([*differences, None])
+    ]
+    rows += [(f"run{n}", 0, 1, None, None, None, None, None, n + 1) for n in away]
+    chance.shuffle(rows)
+    found = awareness.awareness_totals(spark.createDataFrame(rows, awareness.ACQUAINTANCES))
+    columns = ("position_difference_mean", "position_difference_p90")
+    wanted = [
+        {"run": f"run{n}", columns[0]: fmean(those), columns[1]: float(np.percentile(those, 90))}
+        for n, those in away.items()
+    ]
+    assert_same(found.select("run", *columns), wanted, ["run"])

@@ -212,7 +212,9 @@ def test_seconds_count_from_the_first_publication(tables: dict[str, DataFrame]) 
                     "latency_p99_ms": percent(late, 99),
                 }
             )
-    found = delivery.delivery_by_second(tables["pairs"], tables["publications"])
+    found = delivery.delivery_by_second(
+        tables["pairs"], tables["publications"], delivery.first_moments(tables["publications"])
+    )
     assert_same(found, wanted, ["run", "second"])
 
 
@@ -329,9 +331,11 @@ def misses() -> list[Row]:
     wanted = []
     for run, trace in RUNS.items():
         made = {row["publication"]: row for row in trace["publications"]}
+        begin = min((row["t"] for row in made.values()), default=0)
         for row in judged(trace):
             if row["outcome"] == "missed":
                 pair = {key: row[key] for key in ("publication", "subscription", "node", "t")}
+                pair["second"] = (row["t"] - begin) // 1_000_000
                 place = {axis: made[row["publication"]][axis] for axis in "xyz"}
                 wanted.append({"run": run, **pair, **place})
     return wanted
@@ -359,24 +363,42 @@ def test_of_too_many_misses_those_with_the_lowest_hashes_stay(
 
 def test_percentiles_are_exact_for_groups_of_any_size(spark: SparkSession) -> None:
     chance = Random(5)
-    values = {
-        n: [chance.choice([0.0, -1.5, 7.0, chance.uniform(-9, 9)]) for _ in range(n)]
+    late = {
+        n: [chance.choice([0, 50_000, 60_000, chance.randrange(90_000)]) for _ in range(n)]
         for n in (*range(1, 12), 99, 100, 101, 102, 201, 500)
     }
-    rows = [(n, value) for n, those in values.items() for value in (*those, None)]
-    found = delivery.percentiles(
-        spark.createDataFrame(rows, "size long, value double"), ["size"], "value"
+    rows = [
+        (f"run{n}", outcome, 7, 7 + each, each % 5)
+        for n, those in late.items()
+        for outcome, each in (*(("correct", each) for each in those), ("spurious", 99_000))
+    ]
+    found = delivery.latency_quantiles(
+        spark.createDataFrame(rows, "run string, outcome string, t long, first long, hops long")
     )
     wanted = [
-        {"size": n, "percent": p, "value": percent(those, p), "mean": fmean(those)}
-        for n, those in values.items()
+        {
+            "run": f"run{n}",
+            "quantile": p / 100,
+            "latency_ms": percent([each / 1000 for each in those], p),
+            "hops": percent([each % 5 for each in those], p),
+        }
+        for n, those in late.items()
         for p in range(101)
     ]
-    assert_same(found, wanted, ["size", "percent"])
+    assert_same(found, wanted, ["run", "quantile"])
 
 
 def test_a_run_begins_with_the_first_table_that_knows_it(spark: SparkSession) -> None:
     first = spark.createDataFrame([("a", 50), ("a", 40)], "run string, t long")
     second = spark.createDataFrame([("a", 10), ("b", 20)], "run string, t long")
-    found = delivery.origins(first, second)
+    found = delivery.first_moments(first, second)
     assert_same(found, [{"run": "a", "origin": 40}, {"run": "b", "origin": 20}], ["run"])
+
+
+def test_pairs_that_were_persisted_are_not_judged_again(tables: dict[str, DataFrame]) -> None:
+    for _ in range(2):  # asking once must not make Spark forget them, either
+        found = delivery.delivery_totals(tables["pairs"], tables["publications"], tables["notes"])
+        leaves = found._jdf.queryExecution().withCachedData().collectLeaves()
+        read = [leaves.apply(i).output().mkString() for i in range(leaves.size())]
+        assert any("overtaken" in columns for columns in read)
+        assert not any("ended" in columns for columns in read)

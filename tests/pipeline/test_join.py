@@ -1,7 +1,10 @@
 """The exact join on Arrow columns, against brute force; no Spark, so many examples."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +42,14 @@ def traces(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
         )
     recorder.close()
     return memory.table("interests"), memory.table("publications")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def slices_of_a_few_rows() -> Iterator[None]:
+    """Little traces must be cut too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "AT_LEAST", 3)
+        yield
 
 
 def joined(interests: pa.Table, said: pa.Table) -> list[tuple[int, int]]:

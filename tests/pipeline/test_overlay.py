@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from little_runs import rows_of, told
 from pyspark.sql import SparkSession
 
+from nearcast.pipeline.delivery import first_moments
 from nearcast.pipeline.graphs import measure
 from nearcast.pipeline.overlay import (
     overlay_by_second,
@@ -202,7 +203,9 @@ def height(rows: dict[str, list[Row]], until: int) -> float | None:
 
 
 def test_every_second_has_the_graph_that_a_replay_gives(spark: SparkSession) -> None:
-    result = overlay_by_second(*frames(spark, "notes", "messages", "publications"))
+    notes, messages, publications = frames(spark, "notes", "messages", "publications")
+    begins = first_moments(publications, messages, notes)
+    result = overlay_by_second(notes, messages, publications, begins)
     assert result.columns == ["run", "second", "links", "nodes", "degree_mean", "degree_max",
                               "clustering", "components", "height"]  # fmt: skip
     wanted = {}
@@ -259,7 +262,8 @@ def test_a_replay_tells_links_and_heights_wherever_they_change(name: int) -> Non
 
 
 def test_links_are_used_as_often_as_messages_went_over_them(spark: SparkSession) -> None:
-    result = overlay_links(*frames(spark, "messages", "publications"))
+    messages, publications = frames(spark, "messages", "publications")
+    result = overlay_links(messages, first_moments(publications, messages))
     wanted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
     for run, rows in HISTORIES.items():
         used = defaultdict(list)
@@ -352,7 +356,10 @@ def test_a_replay_tells_owners_wherever_they_change(name: int) -> None:
 
 
 def test_owners_own_what_they_were_last_to_claim(spark: SparkSession) -> None:
-    result = ownership(*frames(spark, "notes", "interests", "messages", "publications"))
+    tables = ("notes", "interests", "messages", "publications")
+    notes, interests, messages, publications = frames(spark, *tables)
+    begins = first_moments(publications, messages, notes, interests)
+    result = ownership(notes, interests, begins)
     wanted = {}
     for run, rows in HISTORIES.items():
         claims = [note for note in rows["notes"] if note["fact"] == "owner"]
@@ -373,9 +380,10 @@ def test_a_clock_that_jumps_by_years_costs_no_second(spark: SparkSession) -> Non
     years = 50 * 365 * 86_400 * SECOND
     notes = [{"run": "r", "t": t, "node": 1, "fact": "linked", "about": 2} for t in (0, years)]
     nobody: list[Row] = []
-    result = overlay_by_second(
-        rows_of(spark, "notes", notes),
+    noted = rows_of(spark, "notes", notes)
+    messages, publications = (
         rows_of(spark, "messages", nobody),
         rows_of(spark, "publications", nobody),
     )
+    result = overlay_by_second(noted, messages, publications, first_moments(noted))
     assert set(told(result, ["run", "second"])) == {("r", 0), ("r", years // SECOND)}

@@ -23,7 +23,6 @@ from nearcast.trace.schema import TraceError
 
 WINDOW_S, LATE_S = 0.5, 1.0
 PART_S, PARTS = 2, 6
-COMPILED = "spark.sql.codegen.wholeStage"  # costs more than it saves on a hundred rows
 SECOND = 1_000_000
 
 Windows = dict[tuple[Any, ...], tuple[Any, ...]]
@@ -111,10 +110,7 @@ from nearcast.pipeline.streaming import follow
 
 trace, out, again = map(Path, sys.argv[1:4])
 window_s, late_s = map(float, sys.argv[4:])
-spark = start(
-    "local[2]", spark_driver_memory="1g", spark_sql_shuffle_partitions="1",
-    spark_sql_codegen_wholeStage="false",
-)
+spark = start("local[2]", lean=True, spark_driver_memory="1g")
 queries = follow(spark, trace, out, window_s, late_s)
 for query in queries:
     query.processAllAvailable()
@@ -187,15 +183,11 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
     killed = told()
     grow(trace, rows, range(4, PARTS))
     (trace / "summary.json").write_text("{}")
-    spark.conf.set(COMPILED, "false")
-    try:
-        queries = follow(spark, trace, out, WINDOW_S, LATE_S, made_up_counts)
-        for query in queries:
-            query.processAllAvailable()
-        for query in queries:
-            query.stop()
-    finally:
-        spark.conf.unset(COMPILED)
+    queries = follow(spark, trace, out, WINDOW_S, LATE_S, made_up_counts)
+    for query in queries:
+        query.processAllAvailable()
+    for query in queries:
+        query.stop()
     return Story(rows, trace, out, before, killed, told())
 
 

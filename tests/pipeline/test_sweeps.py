@@ -207,7 +207,8 @@ import sys
 from pathlib import Path
 from nearcast.pipeline.session import start
 from nearcast.pipeline.sweeps import sweep
-sweep(start("local[2]", spark_driver_memory="512m"), Path(sys.argv[1]), Path(sys.argv[2]))
+spark = start("local[2]", lean=True, spark_driver_memory="512m")
+sweep(spark, Path(sys.argv[1]), Path(sys.argv[2]))
 """
 
 

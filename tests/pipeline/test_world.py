@@ -12,7 +12,9 @@ from frames import Row
 from little_runs import rows_of, told
 from pyspark.sql import SparkSession
 
-from nearcast.pipeline.hotspots import world_density, world_movement
+from nearcast.pipeline import hotspots
+from nearcast.pipeline.delivery import first_moments
+from nearcast.pipeline.hotspots import world_density, world_movement, world_positions
 
 SECOND = 1_000_000
 RUNS = [f"world-{number}" for number in range(24)]
@@ -96,6 +98,10 @@ def cells(positions: list[Row], where: Row) -> tuple[int, int]:
     return numbers[0], numbers[1]
 
 
+def origin_of(rows: World) -> int:
+    return min((row["t"] for row in rows["publications"] or rows["positions"]), default=0)
+
+
 def density(positions: list[Row], origin: int) -> dict[int, Counter[tuple[int, int]]]:
     last = {}
     for row in sorted(positions, key=lambda row: row["t"]):
@@ -107,14 +113,14 @@ def density(positions: list[Row], origin: int) -> dict[int, Counter[tuple[int, i
 
 
 def test_density_counts_each_entity_once_a_second_where_it_was_last(spark: SparkSession) -> None:
-    result = world_density(*frames(spark, "positions", "publications", "messages"))
+    positions, *others = frames(spark, "positions", "publications", "messages")
+    result = world_density(positions, first_moments(*others, positions))
     assert result.columns == ["run", "second", "cell_x", "cell_y", "entities", "x_low", "y_low",
                               "cell_width", "cell_height"]  # fmt: skip
     wanted = {}
     for run, rows in WORLDS.items():
         seen = rows["positions"]
-        origin = min((row["t"] for row in rows["publications"] or seen), default=0)
-        for second, count in density(seen, origin).items():
+        for second, count in density(seen, origin_of(rows)).items():
             (xs, ys) = ([row[axis] for row in seen] for axis in "xy")
             grid = min(xs), min(ys), (max(xs) - min(xs)) / 64, (max(ys) - min(ys)) / 64
             for cell, entities in count.items():
@@ -123,6 +129,29 @@ def test_density_counts_each_entity_once_a_second_where_it_was_last(spark: Spark
     assert found == wanted
     assert max(row[0] for row in found.values()) > 1
     assert {63, 0} < {key[2] for key in found}
+
+
+@pytest.mark.parametrize("followed", [3, 2_000])
+def test_some_nodes_are_followed_from_where_each_second_first_saw_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, followed: int
+) -> None:
+    monkeypatch.setattr(hotspots, "FOLLOWED", followed)
+    positions, *others = frames(spark, "positions", "publications", "messages")
+    result = world_positions(positions, first_moments(*others, positions))
+    assert result.columns == ["run", "second", "node", "x", "y", "z"]
+    wanted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for run, rows in WORLDS.items():
+        nodes = sorted({row["node"] for row in rows["positions"]})[:followed]
+        for row in sorted(rows["positions"], key=lambda row: row["t"]):
+            if row["node"] in nodes:
+                second = (row["t"] - origin_of(rows)) // SECOND
+                wanted.setdefault((run, second, row["node"]), (row["x"], row["y"], row["z"]))
+    found = told(result, ["run", "second", "node"])
+    assert found == wanted
+    seen = [row for rows in WORLDS.values() for row in rows["positions"]]
+    assert len(found) < len(seen)
+    assert any(second < 0 for _, second, _ in found)
+    assert (max(node for *_, node in found) == max(row["node"] for row in seen)) == (followed > 6)
 
 
 def steps(rows: World) -> tuple[list[float], list[float]]:

@@ -42,9 +42,16 @@ JOBS: tuple[Callable[..., DataFrame], ...] = (
     overlay.ownership,
     hotspots.world_density,
     hotspots.world_movement,
+    hotspots.world_positions,
 )
 
 
+# Tables that several jobs read and nobody else wants.
+INNER: dict[str, Callable[..., DataFrame]] = {
+    "origins": delivery.origins,
+    "pairs": delivery.pairs,
+    "acquaintances": awareness.acquaintances,
+}
 AT_ONCE = 4  # jobs under way at the same time
 
 
@@ -84,7 +91,7 @@ class Tables:
             return lake.table(self._spark, self._traces, name)
         if name == "expected":
             return expected(self._spark, self._traces)
-        return call(getattr(delivery, name), self)
+        return call(INNER[name], self)
 
     def forget(self) -> None:
         for frame in self._made.values():
@@ -100,13 +107,14 @@ def analyse(
     traces: Sequence[Trace],
     out: Path,
     show: Callable[[str, int, int], None] | None = None,
+    jobs: Sequence[Callable[..., DataFrame]] = JOBS,
 ) -> list[Headline]:
-    """Run every job over these traces and leave the results in `out`."""
+    """Run these jobs over these traces and leave the results in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     runs = [trace.run for trace in traces]
     tables = Tables(spark, traces)
     # Jobs are described one after the other and run side by side: most of a small one is waiting.
-    work = {job.__name__: call(job, tables) for job in JOBS}
+    work = {job.__name__: call(job, tables) for job in jobs}
     work["rejected"] = lake.rejects(spark, traces)
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:

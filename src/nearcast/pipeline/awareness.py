@@ -8,133 +8,140 @@ views has nothing to be judged by; and only nodes that have a position at the in
 but has no position is known wrongly.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 from nearcast.pipeline import join
-from nearcast.pipeline.delivery import chosen, origins, percentiles, ratio, with_second
+from nearcast.pipeline.sql import ask
 from nearcast.space.motion import FOREVER
 
-SLICE = 100_000  # positions that one call of the kernel takes, if instants are no larger
-SIGHT = ["run", "t", "node", "other"]
-AXES = ("x", "y", "z")
+SLICE = 400_000  # positions and views that one call of the kernel takes, if instants are no larger
 
-FATES = ["true_positives", "false_positives", "false_negatives", "true_negatives"]
-MEASURES = [
-    "known",
-    "should",
-    *FATES,
-    "precision",
-    "recall",
-    "accuracy",
-    "specificity",
-    "consistency",
-    "position_difference_mean",
-    "position_difference_p90",
-]
+ACQUAINTANCES = (
+    "run string, t long, node long, other long,"
+    " knew boolean, due boolean, present boolean, difference double, others long"
+)
 
 
 def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) -> DataFrame:
     """Each (instant, node, other) where the node knew the other or should have, once.
 
-    All tables here begin with it and build the same plan, so whoever writes several of them may
-    `persist` it first.
+    An other is `present` if it has a position then; `difference` is how far from it the node
+    believed it to be. Besides, each (instant, node) has a row of its own, which has no other but
+    tells how many `others` there were. Step by step, without WITH, for the reason given in
+    `delivery.pairs`.
     """
-    truly = positions.select(
-        "run",
-        "t",
-        f.col("node").alias("other"),
-        *(f.col(axis).alias(f"true_{axis}") for axis in AXES),
+    seen = ask(
+        """
+        SELECT run, t, node, NULL AS other, x, y, z FROM {positions}
+        UNION ALL
+        SELECT run, t, node, other, x, y, z FROM {views}
+        """,
+        positions=positions,
+        views=views,
     )
-    off = [f.col(axis) - f.col(f"true_{axis}") for axis in AXES]
-    difference = f.sqrt(off[0] * off[0] + off[1] * off[1] + off[2] * off[2])
-    known = (
-        views.where(f.col("node") != f.col("other"))
-        .join(truly, on=["run", "t", "other"], how="left")
-        .select(
-            *SIGHT,
-            f.lit(True).alias("known"),
-            f.lit(False).alias("should"),
-            f.col("true_x").isNotNull().alias("exists"),
-            difference.alias("difference"),
+    # A run is cut into slices of time with about so many rows as a worker likes to hold.
+    cuts = ask(
+        """
+        SELECT run,
+               min(t)                                                  AS earliest,
+               max(t)                                                  AS latest,
+               floor((max(t) - min(t)) / ceil(count(*) / {slice})) + 1 AS length
+        FROM {seen}
+        GROUP BY run
+        HAVING count(other) > 0
+        """,
+        seen=seen,
+        slice=SLICE,
+    )
+    there = ask(
+        """
+        SELECT /*+ BROADCAST(cuts) */
+               run, floor((t - earliest) / length) AS slice, t, node, other, x, y, z
+        FROM {seen} JOIN {cuts} AS cuts USING (run)
+        """,
+        seen=seen,
+        cuts=cuts,
+    )
+    # Every interest goes to all slices in which it is in force. Of rows of one subscription at one
+    # microsecond, that one holds which `join.spans` would choose.
+    held = ask(
+        """
+        SELECT *, explode(sequence(floor((begins - earliest) / length),
+                                   floor((ends - earliest) / length))) AS slice
+        FROM (
+            SELECT /*+ BROADCAST(cuts) */
+                   *, greatest(t, earliest) AS begins, least(end - 1, latest) AS ends
+            FROM (
+                SELECT *, lead(t, 1, {forever}) OVER (
+                    PARTITION BY run, subscription
+                    ORDER BY t, ended DESC, x DESC, y DESC, z DESC, rx DESC
+                ) AS end
+                FROM {interests}
+            ) JOIN {cuts} AS cuts USING (run)
+            WHERE NOT ended
         )
+        WHERE begins <= ends
+        """,
+        interests=interests,
+        cuts=cuts,
+        forever=FOREVER,
     )
-    due = _due(positions, interests).select(
-        *SIGHT,
-        f.lit(False).alias("known"),
-        f.lit(True).alias("should"),
-        f.lit(True).alias("exists"),
-        f.lit(None).cast("double").alias("difference"),
-    )
-    sampled = positions.select("run", "t", "node")
     return (
-        known.unionByName(due)
-        .join(sampled, on=["run", "t", "node"], how="left_semi")
-        .groupBy(*SIGHT)
-        .agg(
-            f.bool_or("known").alias("known"),
-            f.bool_or("should").alias("should"),
-            f.bool_or("exists").alias("exists"),
-            f.min("difference").alias("difference"),
-        )
-        .select(*SIGHT, "known", "should", "exists", "difference")
+        there.groupBy("run", "slice")
+        .cogroup(held.groupBy("run", "slice"))
+        .applyInArrow(_judged, ACQUAINTANCES)
     )
 
 
-def _due(positions: DataFrame, interests: DataFrame) -> DataFrame:
-    """(run, t, node, other) for each region of the node in which the other is.
+def _judged(seen: pa.Table, held: pa.Table) -> pa.Table:
+    """`acquaintances` for one slice of positions, which have no other, and views."""
+    views = seen.filter(pc.field("node") != pc.field("other"))
+    positions = seen.filter(pc.field("other").is_null()).sort_by("t")
+    sampled = positions.select(["t", "node"])
+    met = (
+        pa.concat_tables([_known(positions, views), _due(positions, held)])
+        .join(sampled, ["t", "node"], join_type="left semi", use_threads=False)
+        .group_by(["t", "node", "other"], use_threads=False)
+        .aggregate([("knew", "any"), ("due", "any"), ("present", "any"), ("difference", "min")])
+        .rename_columns(["t", "node", "other", "knew", "due", "present", "difference"])
+    )
+    crowds = sampled.group_by("t", use_threads=False).aggregate([([], "count_all")])
+    each = sampled.join(crowds, "t", use_threads=False)
+    each = each.append_column("others", pc.subtract(each.column("count_all"), 1))
+    both = pa.concat_tables([met, each.drop_columns("count_all")], promote_options="default")
+    runs = seen.column("run").slice(0, 1).take(pa.array(np.zeros(len(both), np.int8)))
+    return both.add_column(0, "run", runs)
 
-    A run is cut into slices of time with about so many positions as a worker likes to hold; every
-    interest goes to all slices in which it is in force.
-    """
-    slices = f.ceil(f.count(f.lit(1)) / SLICE)
-    cuts = positions.groupBy("run").agg(
-        f.min("t").alias("earliest"),
-        f.max("t").alias("latest"),
-        (f.floor((f.max("t") - f.min("t")) / slices) + 1).alias("length"),
-    )
 
-    def slice_of(t: Column) -> Column:
-        return f.floor((t - f.col("earliest")) / f.col("length"))
-
-    # Of rows of one subscription at one microsecond that one holds that `join.spans` would choose.
-    in_order = Window.partitionBy("run", "subscription").orderBy(
-        "t", *map(f.desc, ("ended", "x", "y", "z", "rx"))
-    )
-    begin, end = f.greatest("t", "earliest"), f.least("end", f.col("latest") + 1)
-    held = (
-        interests.withColumn("end", f.lead("t", 1, FOREVER).over(in_order))
-        .where(~f.col("ended"))
-        .join(f.broadcast(cuts), on="run", how="inner")
-        .where(begin < end)
-        .withColumn("slice", f.explode(f.sequence(slice_of(begin), slice_of(end - 1))))
-        .drop("earliest", "latest", "length")
-    )
-    there = positions.join(f.broadcast(cuts), on="run", how="inner").select(
-        "run", slice_of(f.col("t")).alias("slice"), "t", "node", *AXES
-    )
-    key = ["run", "slice"]
-    return (
-        there.groupBy(*key)
-        .cogroup(held.groupBy(*key))
-        .applyInArrow(_inside, "run string, t long, node long, other long")
+def _known(positions: pa.Table, views: pa.Table) -> pa.Table:
+    """Whom nodes believed to be somewhere, and how far from the truth that was."""
+    truth = positions.select(["t", "node", "x", "y", "z"])
+    truth = truth.rename_columns(["t", "other", "true_x", "true_y", "true_z"])
+    believed = views.join(truth, ["t", "other"], join_type="left outer", use_threads=False)
+    x, y, z = (pc.subtract(believed.column(a), believed.column(f"true_{a}")) for a in "xyz")
+    squares = pc.add(pc.add(pc.multiply(x, x), pc.multiply(y, y)), pc.multiply(z, z))
+    return pa.table(
+        {
+            **{name: believed.column(name) for name in ("t", "node", "other")},
+            "knew": pa.repeat(True, len(believed)),
+            "due": pa.repeat(False, len(believed)),
+            "present": believed.column("true_x").is_valid(),
+            "difference": pc.sqrt(squares),
+        }
     )
 
 
-def _inside(there: pa.Table, held: pa.Table) -> pa.Table:
-    """`_due` for one slice: everyone speaks at a point, on a channel on which all listen."""
-    there = there.sort_by("t")
-    silence = pa.nulls(len(there), pa.string())
-    nowhere = pa.array(np.zeros(len(there)))
-    said = there.append_column("channel", pa.repeat("", len(there)))
-    said = said.append_column("shape", pa.repeat("point", len(there)))
-    said = said.append_column("attributes", silence)
+def _due(positions: pa.Table, held: pa.Table) -> pa.Table:
+    """Whom nodes should know: everyone speaks at a point, on a channel on which all listen."""
+    count = len(positions)
+    said = positions.append_column("channel", pa.repeat("", count))
+    said = said.append_column("shape", pa.repeat("point", count))
+    said = said.append_column("attributes", pa.nulls(count, pa.string()))
     for extent in ("rx", "ry", "rz"):
-        said = said.append_column(extent, nowhere)
+        said = said.append_column(extent, pa.repeat(0.0, count))
     replaced = {
         "channel": pa.repeat("", len(held)),
         "filter": pa.nulls(len(held), pa.string()),
@@ -149,103 +156,93 @@ def _inside(there: pa.Table, held: pa.Table) -> pa.Table:
     owner = join.column(held, "node")[first]
     return pa.table(
         {
-            "run": there.column("run").take(pa.array(which)),
-            "t": join.column(there, "t")[which],
+            "t": join.column(positions, "t")[which],
             "node": owner[np.searchsorted(subscriptions, subscription)],
-            "other": join.column(there, "node")[which],
+            "other": join.column(positions, "node")[which],
+            "knew": pa.repeat(False, len(which)),
+            "due": pa.repeat(True, len(which)),
+            "present": pa.repeat(True, len(which)),
+            "difference": pa.nulls(len(which), pa.float64()),
         }
     )
 
 
-# The tables.
+# The tables. Each names the `part` of a run to which its rows of `met` belong.
+
+IN_ORDER = """
+    , in_order AS (
+        SELECT *,
+               row_number() OVER (PARTITION BY run, part ORDER BY difference NULLS LAST) AS place,
+               1 + 90 * (count(difference) OVER whole - 1) / 100                         AS ninety,
+               avg(difference) OVER whole                                                AS mean
+        FROM met
+        WINDOW whole AS (
+            PARTITION BY run, part ORDER BY difference NULLS LAST
+            ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+        )
+    )
+"""
+# Known and should are means over samples, ratios are of the sums of all samples. Consistency is
+# VAST's: all that is seen over all that should be. That is recall, under the name that the papers
+# on Voronoi overlays know. Position differences are of all that are known and exist. Percent 90
+# lies at place 90/100 · (n - 1) of them, counted from 0, between two of them in proportion, as
+# numpy has it: exact, of a run of any size, since windows sort on disk if need be.
+MEASURES = """
+    count_if(knew) / count(others)                               AS known,
+    count_if(due) / count(others)                                AS should,
+    count_if(knew AND due)                                       AS true_positives,
+    count_if(knew AND NOT due)                                   AS false_positives,
+    count_if(due AND NOT knew)                                   AS false_negatives,
+    sum(others) - count_if(present)                              AS true_negatives,
+    try_divide(true_positives, true_positives + false_positives) AS precision,
+    try_divide(true_positives, true_positives + false_negatives) AS recall,
+    try_divide(
+        true_positives + true_negatives,
+        true_positives + true_negatives + false_positives + false_negatives
+    )                                                            AS accuracy,
+    try_divide(true_negatives, true_negatives + false_positives) AS specificity,
+    try_divide(true_positives, true_positives + false_negatives) AS consistency,
+    max(mean)                                                    AS position_difference_mean,
+    sum(difference * (1 - abs(place - ninety)))
+        FILTER (WHERE abs(place - ninety) < 1)                   AS position_difference_p90
+    FROM in_order
+    GROUP BY run, part
+"""
 
 
-def awareness_by_second(
-    positions: DataFrame,
-    views: DataFrame,
-    interests: DataFrame,
-    publications: DataFrame,
-    messages: DataFrame,
-) -> DataFrame:
+def awareness_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
     """All samples of a second together; a run without publications and messages counts from its
     first position."""
-    origin = origins(publications, messages, positions)
-    by = ["run", "second"]
-    return _measured(positions, views, interests, by, origin).select(*by, "nodes", *MEASURES)
-
-
-def awareness_by_node(positions: DataFrame, views: DataFrame, interests: DataFrame) -> DataFrame:
-    by = ["run", "node"]
-    return _measured(positions, views, interests, by).select(*by, *MEASURES)
-
-
-def awareness_totals(positions: DataFrame, views: DataFrame, interests: DataFrame) -> DataFrame:
-    return _measured(positions, views, interests, ["run"]).select("run", "nodes", *MEASURES)
-
-
-def _measured(
-    positions: DataFrame,
-    views: DataFrame,
-    interests: DataFrame,
-    by: Sequence[str],
-    origin: DataFrame | None = None,
-) -> DataFrame:
-    """Means of whom a node knew and should know, and the ratios of the sums of all samples.
-
-    Consistency is VAST's: all that is seen over all that should be. That is recall, under the name
-    that the papers on Voronoi overlays know. Position differences are of all that are known and
-    exist; their percentile is exact.
-    """
-    met = acquaintances(positions, views, interests)
-    samples = _samples(positions, views)
-    if origin is not None:
-        met, samples = with_second(met, origin), with_second(samples, origin)
-    known, should = f.col("known"), f.col("should")
-    counts = {
-        "all_known": known,
-        "all_should": should,
-        "true_positives": known & should,
-        "false_positives": known & ~should,
-        "false_negatives": should & ~known,
-        "judged": f.col("exists"),
-    }
-    seen = met.groupBy(*by).agg(*(f.count_if(c).alias(name) for name, c in counts.items()))
-    away = chosen(
-        percentiles(met, by, "difference"), by, "difference", {"position_difference_p90": 90}
-    )
-    return (
-        samples.groupBy(*by)
-        .agg(
-            f.count_distinct("node").alias("nodes"),
-            f.count(f.lit(1)).alias("samples"),
-            f.sum("others").alias("others"),
+    return ask(
+        """
+        WITH met AS (
+            SELECT /*+ BROADCAST(origins) */ *, floor((t - origin) / 1000000) AS part
+            FROM {acquaintances} JOIN {origins} AS origins USING (run)
         )
-        .join(seen, on=list(by), how="left")
-        .join(away, on=list(by), how="left")
-        .fillna(0, subset=list(counts))
-        .withColumn("true_negatives", f.col("others") - f.col("judged"))
-        .withColumn("right", f.col("true_positives") + f.col("true_negatives"))
-        .withColumns(
-            {
-                "known": ratio("all_known", "samples"),
-                "should": ratio("all_should", "samples"),
-                "precision": ratio("true_positives", "true_positives", "false_positives"),
-                "recall": ratio("true_positives", "true_positives", "false_negatives"),
-                "accuracy": ratio("right", *FATES),
-                "specificity": ratio("true_negatives", "true_negatives", "false_positives"),
-                "consistency": ratio("true_positives", "true_positives", "false_negatives"),
-                "position_difference_mean": f.col("mean"),
-            }
-        )
+        """
+        + IN_ORDER
+        + "SELECT run, part AS second, count(DISTINCT node) AS nodes,"
+        + MEASURES,
+        acquaintances=acquaintances,
+        origins=origins,
     )
 
 
-def _samples(positions: DataFrame, views: DataFrame) -> DataFrame:
-    """One row for each node at each instant: how many others there were."""
-    with_views = views.groupBy("run").agg(f.count(f.lit(1)).alias("views"))
-    entities = positions.groupBy("run", "t").agg((f.count(f.lit(1)) - 1).alias("others"))
-    return (
-        positions.join(f.broadcast(with_views), on="run", how="left_semi")
-        .join(f.broadcast(entities), on=["run", "t"], how="inner")
-        .select("run", "t", "node", "others")
+def awareness_by_node(acquaintances: DataFrame) -> DataFrame:
+    return ask(
+        "WITH met AS (SELECT *, node AS part FROM {acquaintances})"
+        + IN_ORDER
+        + "SELECT run, part AS node,"
+        + MEASURES,
+        acquaintances=acquaintances,
+    )
+
+
+def awareness_totals(acquaintances: DataFrame) -> DataFrame:
+    return ask(
+        "WITH met AS (SELECT *, 'all' AS part FROM {acquaintances})"
+        + IN_ORDER
+        + "SELECT run, count(DISTINCT node) AS nodes,"
+        + MEASURES,
+        acquaintances=acquaintances,
     )

@@ -3,19 +3,15 @@
 `pairs` judges every (run, publication, subscription) once, against the exact truth; all tables here
 are small aggregations of it. Latencies and hops are those of the first delivery of a correct pair:
 what nobody should have heard has no delay worth knowing. Sums are taken over integers, or over
-doubles in a fixed order, so that counting twice gives the same bytes.
+doubles in a fixed order, so that counting twice gives the same bytes. Percentiles of latencies are
+exact: Spark's table of equal values cannot outgrow the microseconds of the longest latency.
 """
 
-from collections.abc import Sequence
-from functools import partial, reduce
+from pyspark.sql import DataFrame
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+from nearcast.pipeline.sql import ask
 
 MISSED_PLACES = 20_000  # what a map can show, and a report can carry
-SHARDS = 64
-
-PAIR = ["run", "publication", "subscription"]
 
 
 def pairs(
@@ -28,237 +24,262 @@ def pairs(
     overtaken if a later publication of the same publisher came first to the same subscription; what
     comes in the same microsecond is in order.
     """
-    due = expected.select(*PAIR, f.lit(True).alias("due"))
-    heard = deliveries.select(*PAIR, f.struct("t", "hops", "node").alias("delivery"))
-    published = publications.select(
-        "run", "publication", "t", "channel", f.col("node").alias("publisher")
-    )
-    subscribers = interests.groupBy("run", "subscription").agg(f.min("node").alias("subscriber"))
-    was_due, was_heard = f.col("due").isNotNull(), f.col("rows") > 0
-    outcome = f.when(was_due & was_heard, "correct").when(was_due, "missed").otherwise("spurious")
-    before = (
-        Window.partitionBy("run", "subscription", "publisher")
-        .orderBy("first", "t")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    overtaken = f.max(f.when(f.col("first").isNotNull(), f.col("t"))).over(before) > f.col("t")
-    return (
-        due.unionByName(heard, allowMissingColumns=True)
-        .repartition("run", "publication")  # as the next two steps both like it
-        .groupBy(*PAIR)
-        .agg(
-            f.bool_or("due").alias("due"),
-            f.min("delivery").alias("first"),
-            f.count("delivery").alias("rows"),
+    # In one piece, without WITH: Spark would not know the persisted answer in queries that have it.
+    return ask(
+        """
+        SELECT run,
+               publication,
+               subscription,
+               made.node                           AS publisher,
+               coalesce(subscriber, delivery.node) AS node,
+               made.channel                        AS channel,
+               made.t                              AS t,
+               CASE WHEN due AND heard > 0 THEN 'correct'
+                    WHEN due               THEN 'missed'
+                    ELSE 'spurious' END            AS outcome,
+               delivery.t                          AS first,
+               (delivery.t - made.t) / 1000        AS latency_ms,
+               delivery.hops                       AS hops,
+               greatest(heard - 1, 0)              AS duplicates,
+               coalesce(max(made.t) FILTER (WHERE heard > 0) OVER (
+                   PARTITION BY run, subscription, made.node
+                   ORDER BY delivery.t, made.t
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+               ) > made.t, FALSE)                  AS overtaken
+        FROM (
+            SELECT run, publication, subscription, due, delivery, heard,
+                   min(made) OVER (PARTITION BY run, publication) AS made
+            FROM (
+                SELECT run, publication, subscription,
+                       bool_or(due)    AS due,
+                       min(delivery)   AS delivery,
+                       count(delivery) AS heard,
+                       min(made)       AS made
+                FROM (
+                    SELECT run, publication, subscription,
+                           TRUE AS due, NULL AS delivery, NULL AS made
+                    FROM {expected}
+                    UNION ALL
+                    SELECT run, publication, subscription, NULL, struct(t, hops, node), NULL
+                    FROM {deliveries}
+                    UNION ALL  -- as a row without subscription: cheaper than a join
+                    SELECT run, publication, NULL, NULL, NULL, struct(t, node, channel)
+                    FROM {publications}
+                    DISTRIBUTE BY run, publication
+                )
+                GROUP BY run, publication, subscription
+            )
         )
-        .join(published, on=["run", "publication"], how="left")
-        .join(subscribers, on=["run", "subscription"], how="left")
-        .select(
-            *PAIR,
-            "publisher",
-            f.coalesce("subscriber", "first.node").alias("node"),
-            "channel",
-            "t",
-            outcome.alias("outcome"),
-            f.col("first.t").alias("first"),
-            ((f.col("first.t") - f.col("t")) / 1000).alias("latency_ms"),
-            f.col("first.hops").alias("hops"),
-            f.greatest(f.col("rows") - 1, f.lit(0)).alias("duplicates"),
-        )
-        .withColumn("overtaken", f.coalesce(overtaken, f.lit(False)))
+        LEFT JOIN (
+            SELECT run, subscription, min(node) AS subscriber
+            FROM {interests}
+            GROUP BY run, subscription
+        ) USING (run, subscription)
+        WHERE subscription IS NOT NULL
+        """,
+        expected=expected,
+        publications=publications,
+        interests=interests,
+        deliveries=deliveries,
     )
 
 
-# What the tables share.
-
-
-def origins(*tables: DataFrame) -> DataFrame:
+def first_moments(*tables: DataFrame) -> DataFrame:
     """Where each run's seconds begin: with the first row of its first table that has any."""
-    firsts = [
-        table.groupBy("run").agg(f.struct(f.lit(rank), f.min("t").alias("t")).alias("first"))
-        for rank, table in enumerate(tables)
-    ]
-    together = reduce(DataFrame.unionByName, firsts)
-    return together.groupBy("run").agg(f.min("first").getField("t").alias("origin"))
-
-
-def with_second(rows: DataFrame, origin: DataFrame) -> DataFrame:
-    """The rows with the whole `second` of their run at which `t` lies."""
-    since = f.col("t") - f.col("origin")
-    return (
-        rows.join(f.broadcast(origin), on="run", how="left")
-        .withColumn("second", f.floor(since / 1_000_000))
-        .drop("origin")
+    named = {f"table_{number}": table for number, table in enumerate(tables)}
+    rows = (f"SELECT run, t, '{name}' AS name FROM {{{name}}}" for name in named)
+    firsts = (f"min(t) FILTER (WHERE name = '{name}')" for name in named)
+    return ask(
+        f"""
+        SELECT run, coalesce({", ".join(firsts)}) AS origin
+        FROM ({" UNION ALL ".join(rows)})
+        GROUP BY run
+        """,
+        **named,
     )
 
 
-def percentiles(values: DataFrame, by: Sequence[str], value: str) -> DataFrame:
-    """(*by, percent 0 … 100, value, mean) for each group that has values: exact, not estimated.
-
-    Percent p lies at place p/100 · (n − 1) of the sorted values, between two of them in proportion,
-    as numpy has it. Equal values are counted, then sorted, on disk if need be: a group may be of
-    any size, which `percentile` with its table in memory could not promise.
-    """
-    in_order = Window.partitionBy(*by).orderBy(value)
-    up_to_here = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    all_in_order = in_order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    here, next_place, last = f.col(value), f.col("next_place"), f.col("last")
-    total = f.sum("times").over(all_in_order)
-    place = f.col("percent") * last / 100
-    rest = f.greatest(place - (next_place - 1), f.lit(0)) * (f.col("following") - here)
-    return (
-        values.where(here.isNotNull())
-        .groupBy(*by, value)
-        .agg(f.count(f.lit(1)).alias("times"))
-        .select(
-            *by,
-            value,
-            f.lead(value).over(in_order).alias("following"),
-            f.sum("times").over(up_to_here).alias("next_place"),
-            (total - 1).alias("last"),
-            (f.sum(here * f.col("times")).over(all_in_order) / total).alias("mean"),
-        )
-        # A value answers for all percents that lie before the place of the following one.
-        .withColumn(
-            "end", f.when(next_place > last, 101).otherwise(f.ceil(100 * next_place / last))
-        )
-        .withColumn("begin", f.lag("end", 1, 0).over(in_order))
-        .where(f.col("begin") < f.col("end"))
-        .withColumn("percent", f.explode(f.sequence("begin", f.col("end") - 1)))
-        .select(*by, "percent", (here + f.coalesce(rest, f.lit(0))).alias(value), "mean")
-    )
-
-
-def ratio(part: str, *wholes: str) -> Column:
-    """Part over the sum of the wholes; null where there is no whole."""
-    return f.try_divide(f.col(part), reduce(Column.__add__, map(f.col, wholes)))
-
-
-def chosen(
-    quantiles: DataFrame, by: Sequence[str], value: str, percents: dict[str, int]
+def origins(
+    publications: DataFrame,
+    messages: DataFrame,
+    positions: DataFrame,
+    notes: DataFrame,
+    interests: DataFrame,
 ) -> DataFrame:
-    """Of `percentiles`, a row for each group: its mean, and some percents as columns so named."""
-    percent = f.col("percent")
-    return (
-        quantiles.where(percent.isin(*percents.values()))
-        .groupBy(*by)
-        .agg(
-            f.max("mean").alias("mean"),
-            *(f.max(f.when(percent == p, f.col(value))).alias(n) for n, p in percents.items()),
-        )
-    )
-
-
-COUNTS = ["expected", "correct", "missed", "spurious", "duplicates"]
-
-
-def _counted(pairs: DataFrame, by: Sequence[str], *beside: DataFrame) -> DataFrame:
-    """Counts and mean latency of pairs, beside the sums of all other columns of other tables.
-
-    A key may be null, so that sums over groups are those of the run.
-    """
-    outcome = f.col("outcome")
-    correct = outcome == "correct"
-    late = f.when(correct, f.col("first") - f.col("t"))
-    rows = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), beside, pairs)
-    more = [name for table in beside for name in table.columns if name not in by]
-    return rows.groupBy(*by).agg(
-        f.count_if(outcome != "spurious").alias("expected"),
-        f.count_if(correct).alias("correct"),
-        f.count_if(outcome == "missed").alias("missed"),
-        f.count_if(outcome == "spurious").alias("spurious"),
-        f.coalesce(f.sum("duplicates"), f.lit(0)).alias("duplicates"),
-        f.count("first").alias("heard"),
-        f.count_if("overtaken").alias("order_violations"),
-        f.try_divide(f.sum(late), 1000 * f.count(late)).alias("latency_mean_ms"),
-        (f.max(late) / 1000).alias("latency_max_ms"),
-        f.try_divide(f.sum(f.when(correct, f.col("hops"))), f.count_if(correct)).alias("hops_mean"),
-        *(f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in more),
-    )
-
-
-def _with_ratios(counted: DataFrame, pairs: DataFrame, by: Sequence[str]) -> DataFrame:
-    """The counts with precision, recall and the latency's percents."""
-    percents = {"latency_p50_ms": 50, "latency_p90_ms": 90, "latency_p99_ms": 99}
-    latencies = percentiles(pairs.where(f.col("outcome") == "correct"), by, "latency_ms")
-    return (
-        counted.join(chosen(latencies, by, "latency_ms", percents), on=list(by), how="left")
-        .withColumn("precision", ratio("correct", "correct", "spurious"))
-        .withColumn("recall", ratio("correct", "expected"))
-    )
+    """Where the seconds of every table begin: with the first publication, if there is any."""
+    return first_moments(publications, messages, positions, notes, interests)
 
 
 # The tables.
 
+COUNTS = """
+    count_if(outcome != 'spurious') AS expected,
+    count_if(outcome = 'correct')   AS correct,
+    count_if(outcome = 'missed')    AS missed,
+    count_if(outcome = 'spurious')  AS spurious,
+    coalesce(sum(duplicates), 0)    AS duplicates,
+"""
+
 
 def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
     """One row for each run that published, heard or noted anything."""
-    withheld = f.when(f.col("fact") == "withheld", 1).alias("withheld")
-    published = publications.select("run", f.lit(1).alias("publications"))
-    counted = _counted(pairs, ["run"], published, notes.select("run", withheld))
-    return _with_ratios(counted, pairs, ["run"]).select(
-        "run",
-        "expected",
-        (f.col("heard") + f.col("duplicates")).alias("delivered"),
-        "correct",
-        "missed",
-        "spurious",
-        "duplicates",
-        "precision",
-        "recall",
-        "latency_mean_ms",
-        "latency_p50_ms",
-        "latency_p90_ms",
-        "latency_p99_ms",
-        "latency_max_ms",
-        "hops_mean",
-        "order_violations",
-        "withheld",
+    return ask(
+        """
+        WITH judged AS (
+            SELECT run, outcome, first, duplicates, overtaken, NULL AS fact,
+                   CASE outcome WHEN 'correct' THEN first - t END AS late,
+                   CASE outcome WHEN 'correct' THEN hops      END AS far
+            FROM {pairs}
+            UNION ALL
+            SELECT run, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM {publications}
+            UNION ALL
+            SELECT run, NULL, NULL, NULL, NULL, fact, NULL, NULL FROM {notes}
+        ), counted AS (
+            SELECT run,"""
+        + COUNTS
+        + """
+                   count(first)                            AS heard,
+                   try_divide(sum(late), count(late))      AS late_mean,
+                   percentile(late, array(0.5, 0.9, 0.99)) AS late_at,
+                   max(late)                               AS late_max,
+                   try_divide(sum(far), count(far))        AS hops_mean,
+                   count_if(overtaken)                     AS order_violations,
+                   count_if(fact = 'withheld')             AS withheld
+            FROM judged
+            GROUP BY run
+        )
+        SELECT run,
+               expected,
+               heard + duplicates                      AS delivered,
+               correct,
+               missed,
+               spurious,
+               duplicates,
+               try_divide(correct, correct + spurious) AS precision,
+               try_divide(correct, expected)           AS recall,
+               late_mean  / 1000                       AS latency_mean_ms,
+               late_at[0] / 1000                       AS latency_p50_ms,
+               late_at[1] / 1000                       AS latency_p90_ms,
+               late_at[2] / 1000                       AS latency_p99_ms,
+               late_max   / 1000                       AS latency_max_ms,
+               hops_mean,
+               order_violations,
+               withheld
+        FROM counted
+        """,
+        pairs=pairs,
+        publications=publications,
+        notes=notes,
     )
 
 
-def delivery_by_second(pairs: DataFrame, publications: DataFrame) -> DataFrame:
+def delivery_by_second(pairs: DataFrame, publications: DataFrame, origins: DataFrame) -> DataFrame:
     """By the second of the publication; null for publications that the trace does not have."""
-    origin = origins(publications)
-    by = ["run", "second"]
-    published = with_second(publications, origin).select(*by, f.lit(1).alias("publications"))
-    judged = with_second(pairs, origin)
-    return _with_ratios(_counted(judged, by, published), judged, by).select(
-        *by, "publications", *COUNTS, "recall", "precision", "latency_p50_ms", "latency_p99_ms"
+    return ask(
+        """
+        WITH judged AS (
+            SELECT run, t, outcome, duplicates, 0 AS published,
+                   CASE outcome WHEN 'correct' THEN first - t END AS late
+            FROM {pairs}
+            UNION ALL
+            SELECT run, t, NULL, NULL, 1, NULL FROM {publications}
+        ), counted AS (
+            SELECT /*+ BROADCAST(origins) */
+                   run,
+                   floor((t - origin) / 1000000)      AS second,
+                   sum(published)                     AS publications,"""
+        + COUNTS
+        + """
+                   percentile(late, array(0.5, 0.99)) AS late_at
+            FROM judged LEFT JOIN {origins} AS origins USING (run)
+            GROUP BY run, second
+        )
+        SELECT run,
+               second,
+               publications,
+               expected,
+               correct,
+               missed,
+               spurious,
+               duplicates,
+               try_divide(correct, expected)           AS recall,
+               try_divide(correct, correct + spurious) AS precision,
+               late_at[0] / 1000                       AS latency_p50_ms,
+               late_at[1] / 1000                       AS latency_p99_ms
+        FROM counted
+        """,
+        pairs=pairs,
+        publications=publications,
+        origins=origins,
     )
 
 
 def delivery_by_node(pairs: DataFrame) -> DataFrame:
     """By subscriber, for those that should have heard or did hear anything."""
-    by = ["run", "node"]
-    return _counted(pairs, by).select(*by, *COUNTS, "latency_mean_ms")
+    return ask(
+        """
+        SELECT run,
+               node,"""
+        + COUNTS
+        + """
+               try_divide(
+                   sum(first - t) FILTER (WHERE outcome = 'correct'), 1000 * correct
+               ) AS latency_mean_ms
+        FROM {pairs}
+        GROUP BY run, node
+        """,
+        pairs=pairs,
+    )
 
 
 def delivery_by_channel(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """By the publication's channel; null for publications that the trace does not have."""
-    by = ["run", "channel"]
-    published = publications.select(*by, f.lit(1).alias("publications"))
-    counted = _counted(pairs, by, published)
-    return _with_ratios(counted, pairs, by).select(*by, "publications", *COUNTS, "latency_p50_ms")
+    return ask(
+        """
+        WITH judged AS (
+            SELECT run, channel, outcome, duplicates, 0 AS published,
+                   CASE outcome WHEN 'correct' THEN first - t END AS late
+            FROM {pairs}
+            UNION ALL
+            SELECT run, channel, NULL, NULL, 1, NULL FROM {publications}
+        )
+        SELECT run,
+               channel,
+               sum(published) AS publications,"""
+        + COUNTS
+        + """
+               percentile(late, 0.5) / 1000 AS latency_p50_ms
+        FROM judged
+        GROUP BY run, channel
+        """,
+        pairs=pairs,
+        publications=publications,
+    )
+
+
+QUANTILES = tuple(percent / 100 for percent in range(101))
 
 
 def latency_quantiles(pairs: DataFrame) -> DataFrame:
     """The distributions of latency and of hops, each by itself, for runs with a correct pair."""
-    measures = ("latency_ms", "hops")
-    late, far = (
-        f.struct(f.lit(name).alias("measure"), f.col(name).cast("double").alias("value"))
-        for name in measures
-    )
-    values = (
-        pairs.where(f.col("outcome") == "correct")
-        .select("run", f.explode(f.array(late, far)).alias("one"))
-        .select("run", "one.*")
-    )
-    return (
-        percentiles(values, ["run", "measure"], "value")
-        .groupBy("run", "percent")
-        .agg(*(f.max(f.when(f.col("measure") == m, f.col("value"))).alias(m) for m in measures))
-        .select("run", (f.col("percent") / 100).alias("quantile"), *measures)
+    return ask(
+        """
+        WITH spreads AS (
+            SELECT run,
+                   percentile(first - t, array{quantiles}) AS late,
+                   percentile(hops, array{quantiles})      AS hops
+            FROM {pairs}
+            WHERE outcome = 'correct'
+            GROUP BY run
+        )
+        SELECT run,
+               percent / 100        AS quantile,
+               late[percent] / 1000 AS latency_ms,
+               hops[percent]        AS hops
+        FROM spreads LATERAL VIEW explode(sequence(0, 100)) AS percent
+        """,
+        pairs=pairs,
+        quantiles=QUANTILES,
     )
 
 
@@ -267,33 +288,31 @@ def popularity(pairs: DataFrame, publications: DataFrame) -> DataFrame:
 
     One that nobody should hear is complete at once and has no time.
     """
-    due = pairs.where(f.col("outcome") != "spurious").select(
-        "run", "publication", f.lit(1).alias("due"), "latency_ms"
-    )
-    fates = (
-        publications.select("run", "publication", f.lit(0).alias("due"))
-        .unionByName(due, allowMissingColumns=True)
-        .groupBy("run", "publication")
-        .agg(
-            f.sum("due").alias("interested"),
-            (f.count("latency_ms") == f.sum("due")).alias("complete"),
-            f.max("latency_ms").alias("last_ms"),
+    return ask(
+        """
+        WITH fates AS (
+            SELECT run, publication,
+                   sum(due)                                            AS interested,
+                   count(late) = sum(due)                              AS complete,
+                   CASE WHEN count(late) = sum(due) THEN max(late) END AS total
+            FROM (
+                SELECT run, publication, 0 AS due, NULL AS late FROM {publications}
+                UNION ALL
+                SELECT run, publication, 1, first - t FROM {pairs} WHERE outcome != 'spurious'
+            )
+            GROUP BY run, publication
         )
-        .withColumn("total_ms", f.when(f.col("complete"), f.col("last_ms")))
-    )
-    by = ["run", "interested"]
-    times = chosen(percentiles(fates, by, "total_ms"), by, "total_ms", {"total_time_p90_ms": 90})
-    return (
-        fates.groupBy(*by)
-        .agg(f.count(f.lit(1)).alias("publications"), f.count_if("complete").alias("complete"))
-        .join(times, on=by, how="left")
-        .select(
-            *by,
-            "publications",
-            "complete",
-            f.col("mean").alias("total_time_mean_ms"),
-            "total_time_p90_ms",
-        )
+        SELECT run,
+               interested,
+               count(*)                                    AS publications,
+               count_if(complete)                          AS complete,
+               try_divide(sum(total), 1000 * count(total)) AS total_time_mean_ms,
+               percentile(total, 0.9) / 1000               AS total_time_p90_ms
+        FROM fates
+        GROUP BY run, interested
+        """,
+        pairs=pairs,
+        publications=publications,
     )
 
 
@@ -303,73 +322,93 @@ def false_positives_by_level(messages: DataFrame, pairs: DataFrame, notes: DataF
     A level counts the nodes that a message with a publication reached; the spread is over them
     (of all, not of a sample). Where sums were recorded, no message tells what it carried.
     """
-    reached = f.col("publication").isNotNull() & ~f.col("lost")
-    carried = messages.where(reached).select(
-        "run", "publication", f.col("to").alias("node"), f.col("copies").alias("carried")
-    )
-    wanted = pairs.where(f.col("outcome") != "spurious").select(
-        "run", "publication", "node", f.lit(True).alias("wanted")
-    )
-    by_node = (
-        carried.unionByName(wanted, allowMissingColumns=True)
-        .groupBy("run", "publication", "node")
-        .agg(f.sum("carried").alias("carried"), f.count("wanted").alias("wanted"))
-        .where(f.col("carried") > 0)
-        .withColumn("unwanted", f.when(f.col("wanted") == 0, f.col("carried")).otherwise(0))
-        .groupBy("run", "node")
-        .agg(f.sum("carried").alias("carried"), f.sum("unwanted").alias("unwanted"))
-        .withColumn("rate", ratio("unwanted", "carried"))
-    )
-    levels = (
-        notes.where(f.col("fact") == "level")
-        .groupBy("run", "node")
-        .agg(f.max(f.struct("t", "value")).getField("value").alias("level"))
-    )
-    in_order = (
-        Window.partitionBy("run", "level")
-        .orderBy("rate")
-        .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    )
-    return (
-        by_node.join(levels, on=["run", "node"], how="left")
-        .withColumns(
-            {
-                "rate_mean": f.avg("rate").over(in_order),
-                "rate_std": f.stddev_pop("rate").over(in_order),
-            }
+    return ask(
+        """
+        WITH reached AS (
+            SELECT run, node,
+                   sum(carried)                         AS carried,
+                   if(bool_or(wanted), 0, sum(carried)) AS unwanted
+            FROM (
+                SELECT run, publication, to AS node, copies AS carried, NULL AS wanted
+                FROM {messages}
+                WHERE publication IS NOT NULL AND NOT lost
+                UNION ALL
+                SELECT run, publication, node, NULL, TRUE FROM {pairs} WHERE outcome != 'spurious'
+            )
+            GROUP BY run, publication, node
+        ), nodes AS (
+            SELECT run, node,
+                   sum(carried)                 AS carried,
+                   sum(unwanted)                AS unwanted,
+                   sum(unwanted) / sum(carried) AS rate,
+                   max(level)                   AS level
+            FROM (
+                SELECT run, node, carried, unwanted, NULL AS level FROM reached
+                UNION ALL
+                SELECT run, node, NULL, NULL, max(struct(t, value)).value
+                FROM {notes} WHERE fact = 'level' GROUP BY run, node
+            )
+            GROUP BY run, node
+            HAVING sum(carried) > 0
+        ), levels AS (
+            SELECT run, level, carried, unwanted,
+                   avg(rate)        OVER in_order AS rate_mean,
+                   stddev_pop(rate) OVER in_order AS rate_std
+            FROM nodes
+            WINDOW in_order AS (
+                PARTITION BY run, level ORDER BY rate
+                ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+            )
         )
-        .groupBy("run", "level")
-        .agg(
-            f.count(f.lit(1)).alias("nodes"),
-            f.sum("carried").alias("carried"),
-            f.sum("unwanted").alias("unwanted"),
-            f.max("rate_mean").alias("rate_mean"),
-            f.max("rate_std").alias("rate_std"),
-        )
-        .select("run", "level", "nodes", "carried", "unwanted", "rate_mean", "rate_std")
+        SELECT run,
+               level,
+               count(*)       AS nodes,
+               sum(carried)   AS carried,
+               sum(unwanted)  AS unwanted,
+               max(rate_mean) AS rate_mean,
+               max(rate_std)  AS rate_std
+        FROM levels
+        GROUP BY run, level
+        """,
+        messages=messages,
+        pairs=pairs,
+        notes=notes,
     )
 
 
 def missed_places(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """Where misses happened: all of them, or those 20,000 of a run whose hashes are lowest."""
-    by_chance = [f.xxhash64("publication", "subscription"), *map(f.col, PAIR[1:])]
-
-    def lowest(*group: str) -> Column:
-        ordered = Window.partitionBy(*group).orderBy(*by_chance)
-        return f.row_number().over(
-            ordered.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return ask(
+        """
+        WITH runs AS (
+            -- Each task keeps so many at most: nobody has to sort all that a run has missed.
+            SELECT run, min(published) AS origin, min_by(miss, by_chance, {most}) AS misses
+            FROM (
+                SELECT run, NULL AS published,
+                       struct(publication, subscription, node, t) AS miss,
+                       struct(xxhash64(publication, subscription), publication, subscription)
+                           AS by_chance
+                FROM {pairs}
+                WHERE outcome = 'missed'
+                UNION ALL
+                SELECT run, t, NULL, NULL FROM {publications}
+            )
+            GROUP BY run
+        ), kept AS (
+            SELECT run, origin, inline(misses) FROM runs
         )
-
-    # First within each shard, so that no one task has to sort all that a run has missed.
-    kept = (
-        pairs.where(f.col("outcome") == "missed")
-        .select(*PAIR, "node", "t", f.pmod("publication", f.lit(SHARDS)).alias("shard"))
-        .withColumn("place", lowest("run", "shard"))
-        .where(f.col("place") <= MISSED_PLACES)
-        .withColumn("place", lowest("run"))
-        .where(f.col("place") <= MISSED_PLACES)
-    )
-    places = publications.select("run", "publication", "x", "y", "z")
-    return kept.join(places, on=["run", "publication"], how="inner").select(
-        *PAIR, "node", "t", "x", "y", "z"
+        SELECT run,
+               publication,
+               subscription,
+               kept.node,
+               kept.t,
+               floor((kept.t - origin) / 1000000) AS second,
+               x,
+               y,
+               z
+        FROM kept JOIN {publications} USING (run, publication)
+        """,
+        pairs=pairs,
+        publications=publications,
+        most=MISSED_PLACES,
     )

@@ -9,27 +9,12 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
 
 Whole: TypeAlias = NDArray[np.int64]
 
 MEASURES = ("links", "nodes", "degree_max", "triangles", "triples", "components")
-KEYS = {"run": "string", "second": "bigint"}
-
-
-def graphs(links: DataFrame, *keys: str) -> DataFrame:
-    """The measures of each graph: one for each value of the keys. `low`, `high`: a link, once."""
-
-    def measured(group: pa.Table) -> pa.Table:
-        low, high = (group.column(end).to_numpy() for end in ("low", "high"))
-        first = {key: group.column(key).slice(0, 1) for key in keys}
-        return pa.table(first | {name: [value] for name, value in measure(low, high).items()})
-
-    columns = [f"{key} {KEYS[key]}" for key in keys] + [f"{name} bigint" for name in MEASURES]
-    return links.groupBy(*keys).applyInArrow(measured, ", ".join(columns))
 
 
 def measure(low: Whole, high: Whole) -> dict[str, int]:

@@ -70,7 +70,9 @@ def open_traces(paths: Iterable[str | Path]) -> list[Trace]:
     for path in map(Path, paths):
         if not path.is_dir():
             raise TraceError(f"there is no trace at {path}")
-        here = [path] if _is_trace(path) else [p for p in sorted(path.iterdir()) if _is_trace(p)]
+        # A name with a dot in front is that of a trace which somebody is still writing.
+        inside = (p for p in sorted(path.iterdir()) if not p.name.startswith("."))
+        here = [path] if _is_trace(path) else [p for p in inside if _is_trace(p)]
         if not here:
             raise TraceError(f"{path} holds neither a trace nor folders that do")
         for folder in here:
@@ -85,6 +87,11 @@ def open_traces(paths: Iterable[str | Path]) -> list[Trace]:
 
 def _is_trace(path: Path) -> bool:
     return path.is_dir() and any((path / name).exists() for name in (SCENARIO, *TABLES))
+
+
+def rows(traces: Sequence[Trace]) -> int:
+    """How much there is to count, by what the files' footers say."""
+    return sum(piece.rows for table in TABLES for piece in pieces(traces, table)[0])
 
 
 def _open(folder: Path) -> Trace:

@@ -6,102 +6,106 @@ one told. So a clock that jumps by years costs nothing.
 """
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
-from nearcast.pipeline.delivery import origins, with_second
-from nearcast.pipeline.graphs import MEASURES, measure
+from nearcast.pipeline.graphs import measure
 from nearcast.pipeline.replays import GRAPH, OWNED, replay_links, replay_owners
+from nearcast.pipeline.sql import ask
 
 
-def overlay_by_second(notes: DataFrame, messages: DataFrame, publications: DataFrame) -> DataFrame:
+def overlay_by_second(
+    notes: DataFrame, messages: DataFrame, publications: DataFrame, origins: DataFrame
+) -> DataFrame:
     """The graph of the overlay at the end of each second, and its height.
 
     In runs that note no links, two are linked in a second if a message went from one to the other.
-    """
-    run = Window.partitionBy("run")
-    so_far = run.orderBy("second").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    ever = run.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    told = f.struct(*MEASURES, "height")
-    noted, exchanged = f.when(f.col("noted"), told), f.when(~f.col("noted"), told)
-    notes_links = f.max(f.col("state.links").isNotNull()).over(ever)
-
-    def graph(name: str) -> Column:
-        chosen = f.when(f.col("notes_links"), f.col(f"state.{name}"))
-        return f.coalesce(chosen.otherwise(f.col(f"exchange.{name}")), f.lit(0))
-
-    return (
-        graphs_told(last_words(notes, messages, publications))
-        .groupBy("run", "second")
-        .agg(f.max(noted).alias("state"), f.max(exchanged).alias("exchange"))
-        .withColumn("notes_links", notes_links)
-        .withColumn("state", f.last("state", ignorenulls=True).over(so_far))
-        .select(
-            "run",
-            "second",
-            graph("links").alias("links"),
-            graph("nodes").alias("nodes"),
-            f.try_divide(2 * graph("links"), graph("nodes")).alias("degree_mean"),
-            graph("degree_max").alias("degree_max"),
-            f.try_divide(3 * graph("triangles"), graph("triples")).alias("clustering"),
-            graph("components").alias("components"),
-            "state.height",
-        )
-    )
-
-
-def last_words(notes: DataFrame, messages: DataFrame, publications: DataFrame) -> DataFrame:
-    """Of every second the last word on each matter, and at least one row.
-
-    Matters are what a node notes of a link, of its level and of its going; and, without a fact,
-    that a message went from one of two to the other. What tells of neither has no nodes.
-    """
-    fact, node, about, to = (f.col(name) for name in ("fact", "node", "about", "to"))
-    of_link = fact.isin("linked", "unlinked") & (about != node)
-    of_node = ((fact == "level") & f.col("value").isNotNull()) | fact.isin("left", "crashed")
-    received = ~f.col("lost") & (node != to)
-    words = notes.select(
-        "run",
-        "t",
-        f.when(of_link | of_node, fact).alias("fact"),
-        f.when(of_link | of_node, node).alias("node"),
-        f.when(of_link, about).alias("other"),
-        "value",
-    )
-    sent = messages.select(
-        "run",
-        "t",
-        f.when(received, f.least(node, to)).alias("node"),
-        f.when(received, f.greatest(node, to)).alias("other"),
-    )
-    rows = words.unionByName(sent, allowMissingColumns=True).unionByName(
-        publications.select("run", "t"), allowMissingColumns=True
-    )
-    return (
-        with_second(rows, origins(publications, messages, notes))
-        .groupBy("run", "second", "fact", "node", "other")
-        .agg(f.max(f.struct("t", "value")).alias("last"))
-        .select("run", "second", "fact", "node", "other", "last.t", "last.value")
-    )
-
-
-def graphs_told(words: DataFrame) -> DataFrame:
-    """The graphs that notes tell, wherever they change, and those that messages draw, by second.
-
     Links noted hold on, so all notes of a run are one group; messages of each second are their own.
     Either fits one worker.
     """
-
-    def told(group: pa.Table) -> pa.Table:
-        noted = not group["part"][0].is_valid
-        graphs = replay_links(group) if noted else exchange(group)
-        return named(group, graphs.append_column("noted", pa.repeat(noted, len(graphs))))
-
-    return (
-        words.withColumn("part", f.when(f.col("fact").isNull(), f.col("second")))
-        .groupBy("run", "part")
-        .applyInArrow(told, f"{ddl(GRAPH)}, noted boolean")
+    told = words(notes, messages, publications, origins).groupBy("run", "part")
+    return ask(
+        """
+        WITH told AS (
+            SELECT run, second, noted,
+                   struct(links, nodes, degree_max, triangles, triples, components, height) AS graph
+            FROM   {told}
+        ),
+        -- Each second has one graph that messages draw and, if it changed then, the one noted.
+        so_far AS (
+            SELECT run, second, noted,
+                   graph                                                              AS exchanged,
+                   last(if(noted, graph, NULL)) IGNORE NULLS OVER in_order            AS state,
+                   bool_or(noted AND graph.links IS NOT NULL) OVER (PARTITION BY run) AS notes_links
+            FROM   told
+            WINDOW in_order AS (
+                PARTITION BY run ORDER BY second, noted DESC
+                ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+            )
+        ),
+        chosen AS (
+            SELECT run, second, state.height, if(notes_links, state, exchanged) AS graph
+            FROM   so_far
+            WHERE  NOT noted
+        )
+        SELECT run, second,
+               coalesce(graph.links, 0)                       AS links,
+               coalesce(graph.nodes, 0)                       AS nodes,
+               try_divide(2 * graph.links, graph.nodes)       AS degree_mean,
+               coalesce(graph.degree_max, 0)                  AS degree_max,
+               try_divide(3 * graph.triangles, graph.triples) AS clustering,
+               coalesce(graph.components, 0)                  AS components,
+               height
+        FROM   chosen
+        """,
+        told=told.applyInArrow(graphs, f"{ddl(GRAPH)}, noted boolean"),
     )
+
+
+def words(
+    notes: DataFrame, messages: DataFrame, publications: DataFrame, origins: DataFrame
+) -> DataFrame:
+    """All that is noted of links, levels and goings; and, without a fact, of every second the pairs
+    that exchanged a message, and at least one row, even if nobody did."""
+    return ask(
+        """
+        WITH exchanged AS (
+            SELECT run, t,
+                   if(lost OR node = `to`, NULL, least(node, `to`))    AS low,
+                   if(lost OR node = `to`, NULL, greatest(node, `to`)) AS high
+            FROM   {messages}
+            UNION ALL
+            SELECT run, t, NULL, NULL FROM {publications}
+            UNION ALL
+            SELECT run, t, NULL, NULL FROM {notes}
+        ),
+        pairs AS (
+            SELECT /*+ BROADCAST(origins) */ DISTINCT
+                   run, floor((t - origin) / 1e6) AS second, low, high
+            FROM   exchanged JOIN {origins} AS origins USING (run)
+        )
+        SELECT run, second AS part, second, NULL AS t, NULL AS fact,
+               low AS node, high AS other, NULL AS value
+        FROM   pairs
+        UNION ALL
+        SELECT /*+ BROADCAST(origins) */
+               run, NULL, floor((t - origin) / 1e6), t, fact, node, about, value
+        FROM   {notes} JOIN {origins} AS origins USING (run)
+        WHERE  fact IN ('linked', 'unlinked') AND about <> node
+            OR fact IN ('left', 'crashed')
+            OR fact = 'level' AND value IS NOT NULL
+        """,
+        notes=notes,
+        messages=messages,
+        publications=publications,
+        origins=origins,
+    )
+
+
+def graphs(group: pa.Table) -> pa.Table:
+    """What the notes of a run tell, wherever it changes, or the graph of one second's messages."""
+    noted = not group["part"][0].is_valid
+    told = replay_links(group) if noted else exchange(group)
+    return named(group, told.append_column("noted", pa.repeat(noted, len(told))))
 
 
 def exchange(words: pa.Table) -> pa.Table:
@@ -122,87 +126,89 @@ def ddl(schema: pa.Schema) -> str:
     return ", ".join(["run string", *(f"{field.name} {kinds[field.type]}" for field in schema)])
 
 
-def overlay_links(messages: DataFrame, publications: DataFrame) -> DataFrame:
+def overlay_links(messages: DataFrame, origins: DataFrame) -> DataFrame:
     """How much each link was used: messages from `node` to `to`, lost ones too."""
-    since_begin = (f.col("t") - f.col("origin")) / 1e6
-    return (
-        messages.join(f.broadcast(origins(publications, messages)), on="run", how="inner")
-        .groupBy("run", "node", "to")
-        .agg(
-            f.sum("copies").alias("messages"),
-            f.sum("bytes").alias("bytes"),
-            f.min(since_begin).alias("first_s"),
-            f.max(since_begin).alias("last_s"),
+    return ask(
+        """
+        WITH links AS (
+            SELECT run, node, `to`,
+                   sum(copies) AS messages,
+                   sum(bytes)  AS bytes,
+                   min(t)      AS first,
+                   max(t)      AS last
+            FROM   {messages}
+            GROUP  BY run, node, `to`
         )
-        .select("run", "node", "to", "messages", "bytes", "first_s", "last_s")
+        SELECT /*+ BROADCAST(origins) */
+               run, node, `to`, messages, bytes,
+               (first - origin) / 1e6 AS first_s,
+               (last  - origin) / 1e6 AS last_s
+        FROM   links JOIN {origins} AS origins USING (run)
+        """,
+        messages=messages,
+        origins=origins,
     )
 
 
 def overlay_paths(deliveries: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
     """How many messages deliveries took, and how much longer than the direct way."""
-    said = publications.select(
-        "run", "publication", f.col("node").alias("publisher"), f.col("t").alias("published")
-    )
-    ways = direct_latencies(notes)
-    took_ms = (f.col("t") - f.col("published")) / 1e3
-    # Decimals add up to the same in any order, so the mean is the same on any cluster.
-    stretch = (took_ms / f.col("direct_ms")).try_cast("decimal(28, 9)")
-    return (
-        deliveries.join(said, on=["run", "publication"], how="left")
-        .withColumn("low", f.least("node", "publisher"))
-        .withColumn("high", f.greatest("node", "publisher"))
-        .join(ways, on=["run", "low", "high"], how="left")
-        .groupBy("run", "hops")
-        .agg(
-            f.count(f.lit(1)).alias("deliveries"),
-            f.avg(stretch).cast("double").alias("stretch_mean"),
+    return ask(
+        """
+        WITH ways AS (
+            -- The last word of either end on the latency between the two.
+            SELECT run, least(node, about) AS low, greatest(node, about) AS high,
+                   max(struct(t, value)).value AS direct_ms
+            FROM   {notes}
+            WHERE  fact = 'latency' AND about <> node AND value > 0
+            GROUP  BY ALL
+        ),
+        heard AS (
+            SELECT run, hops,
+                   (heard.t - said.t) / 1e3        AS took_ms,
+                   least(heard.node, said.node)    AS low,
+                   greatest(heard.node, said.node) AS high
+            FROM   {deliveries} AS heard LEFT JOIN {publications} AS said USING (run, publication)
         )
-        .select("run", "hops", "deliveries", "stretch_mean")
+        SELECT run, hops,
+               count(*) AS deliveries,
+               -- Decimals add up to the same in any order, so the mean is the same on any cluster.
+               CAST(avg(try_cast(took_ms / direct_ms AS DECIMAL(28, 9))) AS DOUBLE) AS stretch_mean
+        FROM   heard LEFT JOIN ways USING (run, low, high)
+        GROUP  BY run, hops
+        """,
+        deliveries=deliveries,
+        publications=publications,
+        notes=notes,
     )
 
 
-def direct_latencies(notes: DataFrame) -> DataFrame:
-    """The last word of either end on the latency between the two."""
-    usable = (
-        (f.col("fact") == "latency")
-        & f.col("about").isNotNull()
-        & (f.col("about") != f.col("node"))
-        & (f.col("value") > 0)
-    )
-    return (
-        notes.filter(usable)
-        .groupBy(
-            "run",
-            f.least("node", "about").alias("low"),
-            f.greatest("node", "about").alias("high"),
-        )
-        .agg(f.max(f.struct("t", "value"))["value"].alias("direct_ms"))
-        .select("run", "low", "high", "direct_ms")
-    )
-
-
-def ownership(
-    notes: DataFrame, interests: DataFrame, messages: DataFrame, publications: DataFrame
-) -> DataFrame:
+def ownership(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFrame:
     """Who owns how many subscriptions at the end of each second in which any of that may change.
 
     A subscription is owned by the last to note so, until it ends. `changes` counts how often this
     owner took one over from another in that second.
     """
+    claims = ask(
+        """
+        WITH words AS (
+            SELECT run, t, about AS subscription, node AS owner
+            FROM   {notes}
+            WHERE  fact = 'owner' AND about IS NOT NULL
+            UNION ALL
+            SELECT run, t, subscription, NULL
+            FROM   {interests}
+            WHERE  ended
+        )
+        SELECT /*+ BROADCAST(origins) */
+               run, floor((t - origin) / 1e6) AS second, t, subscription, owner
+        FROM   words JOIN {origins} AS origins USING (run)
+        """,
+        notes=notes,
+        interests=interests,
+        origins=origins,
+    )
+    return claims.groupBy("run").applyInArrow(owners, ddl(OWNED))
 
-    def replayed(group: pa.Table) -> pa.Table:
-        return named(group, replay_owners(group))
 
-    claimed = (f.col("fact") == "owner") & f.col("about").isNotNull()
-    claims = notes.filter(claimed).select(
-        "run", "t", f.col("about").alias("subscription"), f.col("node").alias("owner")
-    )
-    ends = interests.filter("ended").select(
-        "run", "t", "subscription", f.lit(None).cast("bigint").alias("owner")
-    )
-    return (
-        with_second(claims.unionAll(ends), origins(publications, messages, notes, interests))
-        .groupBy("run")
-        .applyInArrow(replayed, ddl(OWNED))
-        .select("run", "second", "owner", "subscriptions", "changes")
-    )
+def owners(group: pa.Table) -> pa.Table:
+    return named(group, replay_owners(group))

@@ -384,21 +384,24 @@ def grid(cards: Sequence[str]) -> str:
     return f'<div class="grid">{"".join(cards)}</div>' if cards else ""
 
 
+def anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
 def section(title: str, *parts: str) -> str:
-    return f'<section id="{title.lower()}"><h2>{title}</h2>{"".join(parts)}</section>'
+    return f'<section id="{anchor(title)}"><h2>{title}</h2>{"".join(parts)}</section>'
 
 
-def page(results: Results, sections: Mapping[str, str]) -> str:
+def page(title: str, head: str, sections: Mapping[str, str]) -> str:
     """The whole page, from the template and its parts; nothing in a part is taken for a mark."""
     script = files("nearcast.pipeline").joinpath("report.js").read_text("utf-8")
     template = files("nearcast.pipeline").joinpath("report.html").read_text("utf-8")
-    labels = ", ".join(results.labels.values())
     parts = {
-        "title": f"Nearcast: {safe(labels)}",
+        "title": safe(title),
         "script-hash": "sha256-" + b64encode(sha256(script.encode()).digest()).decode(),
         "plot-css": css(),
-        "head": head(results),
-        "nav": "".join(f'<a href="#{title.lower()}">{title}</a>' for title in sections),
+        "head": head,
+        "nav": "".join(f'<a href="#{anchor(name)}">{name}</a>' for name in sections),
         "main": "\n".join(sections.values()),
         "script": script,
     }

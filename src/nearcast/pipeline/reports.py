@@ -40,7 +40,8 @@ def compose(results: Results) -> tuple[str, list[Plot]]:
         plots += drawn
     sections["Scenario"] = page.section("Scenario", page.scenario(results))
     sections["Rejected"] = page.section("Rejected", rejected(results))
-    return page.page(results, sections), plots
+    title = f"Nearcast: {', '.join(results.labels.values())}"
+    return page.page(title, page.head(results), sections), plots
 
 
 def summary(results: Results) -> list[str]:

@@ -18,8 +18,16 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
-# The compiler that starts fast and the collector without threads: a third less CPU on small jobs.
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# A small trace is counted before compiled code would pay for its compilation, Java's or Spark's,
+# and many partitions would each be nearly empty. A large one wants all of it.
+LEAN_ROWS = 1_000_000
+LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
+LEAN = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 class NoJavaError(RuntimeError):
@@ -100,10 +108,11 @@ def package_archive() -> str:
     return str(archive)
 
 
-def start(master: str | None = None, **settings: str) -> SparkSession:
+def start(master: str | None = None, *, lean: bool = False, **settings: str) -> SparkSession:
     """A session on `master` (any Spark URL; default: this machine, all cores).
 
-    Settings win over ours; names are Spark's with `_` for `.`.
+    `lean`: for work that is over in seconds. Settings win over ours; names are Spark's with `_` for
+    `.`.
     """
     os.environ["JAVA_HOME"] = java_home()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -113,7 +122,9 @@ def start(master: str | None = None, **settings: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("nearcast")
     defaults = {
         "spark.driver.memory": f"{memory_mb()}m",
-        "spark.driver.extraJavaOptions": f"{LEAN} -Dlog4j2.configurationFile={quiet.as_uri()}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [LEAN_JAVA if lean else "", f"-Dlog4j2.configurationFile={quiet.as_uri()}"]
+        ),
         "spark.driver.host": "127.0.0.1" if local else None,
         "spark.driver.bindAddress": "127.0.0.1" if local else None,
         "spark.ui.enabled": "false",
@@ -126,7 +137,7 @@ def start(master: str | None = None, **settings: str) -> SparkSession:
         # A busy machine may take its time to start a Python worker.
         "spark.python.authenticate.socketTimeout": "120s",
     }
-    for name, value in defaults.items():
+    for name, value in {**defaults, **(LEAN if lean else {})}.items():
         if value is not None:
             builder = builder.config(name, value)
     for name, value in settings.items():

@@ -152,15 +152,25 @@ def member(choices: dict[str, list[Any]], values: Sequence[Any]) -> Member:
 def sweep(
     spark: SparkSession, file: Path, out: Path, show: Callable[[Progress], None] | None = None
 ) -> SweepSummary:
+    """All scenarios of a file, as `run_members` does them."""
+    return run_members(spark, read(file), file.name, out, show)
+
+
+def run_members(
+    spark: SparkSession,
+    members: Sequence[Member],
+    name: str,
+    out: Path,
+    show: Callable[[Progress], None] | None = None,
+) -> SweepSummary:
     """Run what is missing; leave OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
-    members = read(file)
     out = out.absolute()
     traces, failures = out / "traces", out / "failures"
     for folder in (traces, failures):
         folder.mkdir(parents=True, exist_ok=True)
     with alone_in(out):
         told = [{"run": each.run, "values": each.values} for each in members]
-        write_json(out / "sweep.json", {"file": file.name, "scenarios": told})
+        write_json(out / "sweep.json", {"file": name, "scenarios": told})
         clear(traces)
         there = set(os.listdir(traces))
         missing = [each for each in members if each.run not in there]

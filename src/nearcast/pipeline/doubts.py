@@ -1,0 +1,145 @@
+"""Filters and formulas have the last word on a pair, and it is the model's own functions that say.
+
+They are asked in groups, so that nothing is worked out twice: a text is parsed once, attributes are
+decoded once per distinct text, and a filter that does not evolve is asked once per distinct
+attributes. A formula that does not evolve has bounds, by which a grid can find its candidates.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import inf, isinf
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from nearcast.model import predicates
+from nearcast.model.subscription import Filter, Formula, Value
+from nearcast.space.shapes import Kind, Shape
+
+Box = tuple[float, float, float, float, float, float]
+Integers = NDArray[np.int64]
+PLACE = ("x", "y", "z", "rx", "ry", "rz")
+
+
+@lru_cache(65_536)
+def bounds(formula: str) -> Box:
+    """Centre and half-extents of a box around all that the formula ever touches."""
+    parsed = predicates.parse(formula)
+    zone = None if parsed.evolves else predicates.zone(parsed, 0.0)
+    if zone is None:
+        return 0.0, 0.0, 0.0, inf, inf, inf
+    (x, rx), (y, ry), (z, rz) = map(_middle, (zone.x, zone.y, zone.z))
+    return x, y, z, rx, ry, rz
+
+
+def _middle(side: predicates.Interval) -> tuple[float, float]:
+    middle = side.low + (side.high - side.low) * 0.5
+    if not np.isfinite(middle) or isinf(side.high) or isinf(side.low):
+        return 0.0, inf
+    half = max(side.high - middle, middle - side.low)
+    # Far more than rounding can be wrong by: whom this lets in too many, the formula turns away.
+    return middle, half + 1e-9 * (half + abs(middle)) + 1e-160
+
+
+class Doubts:
+    """What the interests of a part demand beyond place, time and channel; false if nothing."""
+
+    def __init__(self, held: pa.Table, said: pa.Table) -> None:
+        self._filter, self._filters = _coded(held, "filter")
+        self._formula, self._formulas = _coded(held, "formula")
+        if not self:
+            return
+        self._t = said.column("t").to_numpy()
+        self._since = np.zeros(len(held), np.int64)
+        if "since" in held.column_names:
+            self._since = pc.fill_null(held.column("since"), 0).to_numpy()
+        self._said = said
+        self._attributes, texts = _coded(said, "attributes")
+        self._decoded: list[Mapping[str, Value]] = [
+            msgspec.json.decode(text or "{}") for text in texts
+        ]
+        self._decoded.append({})  # of those that say nothing, whose code is -1
+
+    def __bool__(self) -> bool:
+        return bool(self._filters or self._formulas)
+
+    def settle(self, publications: Integers, places: Integers) -> NDArray[np.bool_]:
+        """Which of these pairs their rows' formulas and filters allow."""
+        allowed = np.ones(len(places), np.bool_)
+        asked = np.flatnonzero(self._formula[places] >= 0)
+        allowed[asked] = self._touched(publications[asked], places[asked])
+        asked = np.flatnonzero(allowed & (self._filter[places] >= 0))
+        allowed[asked] = self._accepted(publications[asked], places[asked])
+        return allowed
+
+    def _touched(self, publications: Integers, places: Integers) -> list[bool]:
+        @lru_cache(None)
+        def formula(code: int, since: int) -> Formula:
+            return Formula(self._formulas[code], since)
+
+        said, place = np.unique(publications, return_inverse=True)
+        shapes = _shapes(self._said.take(said))
+        t = self._t[publications].tolist()
+        return [
+            formula(code, since).touches(shapes[i], at)
+            for code, since, i, at in zip(
+                self._formula[places].tolist(), self._since[places].tolist(), place.tolist(), t,
+                strict=True,
+            )
+        ]  # fmt: skip
+
+    def _accepted(self, publications: Integers, places: Integers) -> NDArray[np.bool_]:
+        condition, attributes = self._filter[places], self._attributes[publications]
+        since = self._since[places]
+        evolving = np.array([predicates.parse(text).evolves for text in self._filters])
+        moment = np.where(evolving[condition], self._t[publications], 0)
+        # A filter that stands still gives the same answer at all times.
+        question = np.column_stack([condition, attributes, np.where(moment, since, 0), moment])
+        distinct, place = _distinct(question)
+
+        @lru_cache(None)
+        def accepts(code: int, since: int) -> Callable[[Any, int], bool]:
+            return Filter(self._filters[code], since).accepts
+
+        answers = [
+            accepts(code, since)(self._decoded[said], t)
+            for code, said, since, t in distinct.tolist()
+        ]
+        return np.array(answers, np.bool_)[place]
+
+
+def _distinct(rows: Integers) -> tuple[Integers, Integers]:
+    """Each different row once, and where to find every row among them."""
+    order = np.lexsort(rows.T)
+    ordered = rows[order]
+    new = np.ones(len(rows), np.bool_)
+    new[1:] = np.any(ordered[1:] != ordered[:-1], axis=1)
+    place = np.empty(len(rows), np.int64)
+    place[order] = np.cumsum(new) - 1
+    return ordered[new], place
+
+
+def _coded(table: pa.Table, name: str) -> tuple[Integers, list[str]]:
+    """Texts as numbers, -1 where there is none, and the texts."""
+    if name not in table.column_names or table.column(name).null_count == len(table):
+        return np.full(len(table), -1), []
+    texts = table.column(name).combine_chunks()
+    if not pa.types.is_dictionary(texts.type):
+        texts = texts.dictionary_encode()
+    return pc.fill_null(texts.indices, -1).to_numpy().astype(np.int64), texts.dictionary.to_pylist()
+
+
+def _shapes(said: pa.Table) -> list[Shape]:
+    names = said.column("shape").to_pylist()
+    sides = [
+        said.column(name).to_pylist() if name in said.column_names else [0.0] * len(said)
+        for name in PLACE
+    ]
+    return [
+        Shape(Kind[name.upper()], *numbers)
+        for name, numbers in zip(names, zip(*sides, strict=True), strict=True)
+    ]

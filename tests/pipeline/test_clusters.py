@@ -1,0 +1,63 @@
+"""The same results wherever Spark runs, whatever happens to an executor, and every time."""
+
+import json
+from pathlib import Path
+
+import pytest
+from clusters import analysing, contents, finished, kill_an_executor
+from pyspark.sql import SparkSession
+
+from nearcast.pipeline import lake
+from nearcast.pipeline.analyse import analyse
+from nearcast.scenario import Scenario
+from nearcast.sim.run import simulate
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clusters") / "world"
+    settings = {"loss": 0.05, "jitter_ms": 20.0, "size": 2000.0}
+    simulate(
+        Scenario(
+            protocol="client-server", workload="waypoint", nodes=60, seconds=4.0, settings=settings
+        ),
+        folder,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def here(spark: SparkSession, trace: Path) -> dict[str, list[bytes]]:
+    """On the suite's own session, two cores of this machine."""
+    analyse(spark, lake.open_traces([trace]), trace.with_name("here"))
+    return contents(trace.with_name("here"))
+
+
+def test_analysing_again_gives_the_same_bytes(
+    spark: SparkSession, trace: Path, here: dict[str, list[bytes]], tmp_path: Path
+) -> None:
+    analyse(spark, lake.open_traces([trace]), tmp_path / "again")
+    assert here
+    assert contents(tmp_path / "again") == here
+
+
+def test_one_core_and_the_command_line_give_the_same_bytes(
+    trace: Path, here: dict[str, list[bytes]], tmp_path: Path
+) -> None:
+    told = json.loads(finished(analysing(trace, tmp_path / "out", "local[1]")))
+    assert told["expected"] == told["correct"] + told["missed"] > 0
+    assert told["missed"] > 0
+    assert contents(tmp_path / "out") == here
+    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_cluster_that_loses_an_executor_gives_the_same_bytes(
+    trace: Path, here: dict[str, list[bytes]], tmp_path: Path
+) -> None:
+    process = analysing(trace, tmp_path / "out", "local-cluster[2,1,1024]")
+    try:
+        kill_an_executor(process, tmp_path / "out")
+        finished(process)
+    finally:
+        process.kill()
+    assert contents(tmp_path / "out") == here
