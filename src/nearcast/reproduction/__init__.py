@@ -1,0 +1,6 @@
+"""The papers that Nearcast reproduces, by the names that the command line uses."""
+
+from nearcast.reproduction.drtree import paper as drtree
+from nearcast.reproduction.paper import Paper
+
+PAPERS: dict[str, Paper] = {"drtree": drtree.PAPER}

@@ -1,0 +1,76 @@
+"""Ten times the peers, and what the abstract says of load: claims 34 to 37 (figure 6)."""
+
+from nearcast.reproduction.drtree.measures import (
+    HOTSPOTS,
+    LOCAL,
+    STRATEGIES,
+    Seen,
+    listed,
+    well_known,
+)
+from nearcast.reproduction.paper import Statement
+
+
+def shape(seen: Seen) -> tuple[str, bool]:
+    told, good = [], True
+    for hotspots in ("cold", "burning"):
+        rooted = well_known(seen.curve("root-link", hotspots, nodes=10_000))
+        flat = max(m for _, m in rooted.values()) / min(m for _, m in rooted.values())
+        rises = []
+        for strategy in LOCAL:
+            curve = well_known(seen.curve(strategy, hotspots, nodes=10_000))
+            rises.append(curve[max(curve)][1] - curve[2][1])
+        good &= flat <= 1.25 and min(rises) > 0
+        told.append(f"{hotspots}: root-link max/min {flat:.2f}, others rise by {min(rises):.2f}")
+    return "; ".join(told), good
+
+
+def slower(seen: Seen) -> tuple[str, bool]:
+    found = {}
+    for strategy in STRATEGIES:
+        small, large = (
+            [seen.mean(strategy, h, 2, nodes=nodes) for h in ("cold", "burning")]
+            for nodes in (1024, 10_000)
+        )
+        found[strategy] = sum(large) / sum(small) - 1
+    return listed(found.items(), "+.0f", 100) + " %", all(
+        0.1 <= more <= 0.45 for more in found.values()
+    )
+
+
+def taller(seen: Seen) -> tuple[str, bool]:
+    small = set(seen.heights(nodes=1024, churn_rate=0.0).values())
+    large = set(seen.heights(nodes=10_000).values())
+    return f"from {sorted(small)} to {sorted(large)}", small == {4} and large <= {5, 6}
+
+
+def no_worse(seen: Seen) -> tuple[str, bool]:
+    found = {}
+    for strategy in ("ancestors", "brothers"):
+        found[strategy] = max(
+            max(one.most for one in seen.levels(strategy, h))
+            / max(one.most for one in seen.levels("double-wave", h))
+            for h in HOTSPOTS
+        )
+    return f"busiest peer, times Double wave's: {listed(found.items())}", max(found.values()) <= 1.1
+
+
+CLAIMS = (
+    Statement(
+        34,
+        "10,000 peers: the curves have the same shape (VI.E)",
+        "Root Link flat (1.25), the others rise",
+        shape,
+    ),
+    Statement(
+        35,
+        "Ten times the peers: average latency grows by 25 %",
+        "10 to 45 % (k ≥ 2)",
+        slower,
+        note="The density is kept; cold and burning together.",
+    ),
+    Statement(36, "The height grows from 1,024 to 10,000 peers", "from 4 to 5 or 6", taller),
+    Statement(
+        37, "Load balancing is not altered (abstract)", "busiest peer at most 1.1 times", no_worse
+    ),
+)

@@ -1,0 +1,97 @@
+"""`nearcast reproduce`: simulate, count, compare, and leave claims.json and a page with figures."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+
+import msgspec
+from msgspec import to_builtins
+from pyspark.sql import SparkSession
+
+from nearcast.pipeline import lake, page, sweeps
+from nearcast.pipeline.analyse import analyse
+from nearcast.pipeline.plots import png, svg
+from nearcast.pipeline.reports import write
+from nearcast.pipeline.results import Results
+from nearcast.reproduction.paper import Claim, Counted, Figure, Paper
+from nearcast.sim.world import resolve
+
+Show = Callable[[str, int, int], None]
+
+
+def reproduce(
+    spark: SparkSession,
+    paper: Paper,
+    figures: Sequence[str],
+    out: Path,
+    *,
+    full: bool = False,
+    show: Show | None = None,
+) -> list[Claim]:
+    """Run what these figures need, unless it is there already, and judge the paper's claims."""
+    wanted = (scenario for figure in figures for scenario in paper.scenarios(figure, full))
+    resolved = (resolve(scenario)[0] for scenario in wanted)
+    members = {scenario.run: sweeps.Member(scenario.run, {}, scenario) for scenario in resolved}
+
+    def shown(progress: sweeps.Progress) -> None:
+        if show is not None:
+            ended = progress.skipped + progress.done + progress.failed
+            show(f"simulation {ended} of {progress.total}", ended, progress.total)
+
+    done = sweeps.run_members(spark, list(members.values()), paper.name, out, shown)
+    if not done.runs:
+        raise RuntimeError(f"every simulation failed; {out / 'failures'} tells why")
+    scenarios = [members[run].scenario for run in done.runs]
+    traces = lake.open_traces([out / "traces" / run for run in done.runs])
+    analyse(spark, traces, out / "results", show, paper.jobs)
+    results = Results(out / "results", done.runs, {s.run: to_builtins(s) for s in scenarios})
+    counted = Counted(results, scenarios)
+    claims, drawn = paper.claims(counted), paper.draw(counted)
+    write(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+    write(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
+    (out / "figures").mkdir(exist_ok=True)
+    for figure in drawn:
+        for plot in figure.plots:
+            write(out / "figures" / f"{plot.name}.svg", svg(plot).encode())
+            write(out / "figures" / f"{plot.name}.png", png(plot))
+    return claims
+
+
+def counts(claims: Sequence[Claim]) -> tuple[int, int, int]:
+    """How many hold, how many do not, and how many were not measured."""
+    answers = [claim.holds for claim in claims]
+    return answers.count(True), answers.count(False), answers.count(None)
+
+
+WORDS = {True: "holds", False: "does not hold", None: "not measured"}
+
+
+def _page(paper: Paper, figures: Sequence[Figure], claims: Sequence[Claim], seconds: float) -> str:
+    by_name = {claim.claim: claim for claim in claims}
+    sections = {
+        figure.number: page.section(
+            figure.number,
+            f'<p class="note">{escape(figure.caption)}</p>',
+            page.grid([page.figure(plot) for plot in figure.plots]),
+            _listed([by_name[name] for name in figure.claims]),
+        )
+        for figure in figures
+    }
+    sections["Claims"] = page.section("Claims", _listed(claims))
+    held, failed, unknown = counts(claims)
+    head = (
+        f"<h1>{escape(paper.title)}</h1><p>{held} claims hold, {failed} do not, {unknown} were not"
+        f" measured. Runs of {seconds:,.0f} simulated seconds; a second is a cycle.</p>"
+    )
+    return page.page(f"Nearcast: {paper.title}", head, sections)
+
+
+def _listed(claims: Sequence[Claim]) -> str:
+    rows = [
+        f"<tr><td>{escape(c.claim)}</td><td>{escape(c.says)}</td><td>{escape(c.expected)}</td>"
+        f"<td>{escape(c.measured)}</td><td>{WORDS[c.holds]}{' (soft)' if c.soft else ''}</td>"
+        f"<td>{escape(c.note)}</td></tr>"
+        for c in claims
+    ]
+    heads = ("claim", "the paper says", "we expect", "we measured", "so it", "note")
+    return page.sortable([(head, "text") for head in heads], rows) if rows else ""
