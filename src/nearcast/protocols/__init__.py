@@ -1,6 +1,10 @@
 """Protocols by the names that a scenario uses."""
 
-from nearcast.protocols import client_server
+from nearcast.protocols import brokers, client_server, drtree
 from nearcast.protocols.overlay import Kind
 
-PROTOCOLS: dict[str, Kind] = {"client-server": client_server.KIND}
+PROTOCOLS: dict[str, Kind] = {
+    "client-server": client_server.KIND,
+    "drtree": drtree.KIND,
+    "brokers": brokers.KIND,
+}

@@ -1,0 +1,57 @@
+"""The links that the paper adds to the tree (seed 000, V.A), kept true by what fathers say.
+
+Brothers know each other and their boxes; everybody knows the root; or everybody knows all of its
+ancestors. Each costs messages whenever the tree changes, so only what the strategy uses is kept.
+"""
+
+from nearcast.protocols.drtree.member import Member
+from nearcast.protocols.drtree.messages import Address, Entry, Yours
+
+BROTHERS, ROOT, ANCESTORS = "brothers", "root", "ancestors"
+LINKS: dict[str, str | None] = {
+    "double-wave": None,
+    "brothers": BROTHERS,
+    "root-link": ROOT,
+    "ancestors": ANCESTORS,
+    "by-root": None,
+}
+
+
+def word(member: Member, level: int, *, adopted: bool = False) -> Yours:
+    """What the owner of a node tells the node's children."""
+    node, kept = member.levels[level], LINKS[member.host.parameters.strategy]
+    above: tuple[tuple[Address, int], ...] = ()
+    brothers: tuple[Entry, ...] = ()
+    if kept == ANCESTORS:
+        above = ((member.address, level), *member.above)
+    elif kept == ROOT:
+        above = (root_of(member),)
+    elif kept == BROTHERS:
+        brothers = tuple(Entry(a, c.box, c.count) for a, c in node.children.items())
+    is_root = level == member.top and member.is_root
+    return Yours(member.address, level, node.box, is_root, adopted, above, brothers)
+
+
+def root_of(member: Member) -> tuple[Address, int]:
+    """The root as far as this member knows, and a level of it."""
+    return member.above[-1] if member.above else (member.address, member.top)
+
+
+def tell_children(member: Member, level: int) -> None:
+    children = member.others(level)
+    if children:
+        member.host.send_all(children, word(member, level))
+
+
+def tell_all(member: Member) -> None:
+    """What a member knows of its ancestors has changed; if its children keep links, they hear."""
+    if LINKS[member.host.parameters.strategy] is not None:
+        for level in range(1, member.top + 1):
+            tell_children(member, level)
+
+
+def tell_brothers(member: Member, lowest: int, highest: int) -> None:
+    """Children of these nodes have changed; if brothers know each other, they hear."""
+    if LINKS[member.host.parameters.strategy] == BROTHERS:
+        for level in range(max(lowest, 1), highest + 1):
+            tell_children(member, level)

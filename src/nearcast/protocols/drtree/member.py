@@ -1,0 +1,240 @@
+"""One leaf of the tree and the nodes above it that its owner holds (seed 000, IV.B).
+
+A member owns a contiguous chain of nodes, from its leaf (level 0) upwards, so in every node that it
+owns, the node below is a child of its own. Its father is the owner of the node above the chain. A
+member without father is a root: a newcomer and an orphan are roots of small trees that look for
+the large one. So joining, repairing and reuniting are one act.
+"""
+
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from msgspec.structs import replace
+
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import PublicationId
+from nearcast.node import Message
+from nearcast.protocols.drtree.boxes import joined
+from nearcast.protocols.drtree.messages import MOST_PASSES, SLOTS, Address, Carrying, Entry, Mine
+from nearcast.space.motion import Time
+from nearcast.space.rtree import Bounds
+
+NEVER: Time = -(2**62)
+
+
+class Host(Protocol):
+    """What a member sees of the node that it lives on."""
+
+    parameters: Any
+    rng: Random
+    now: Time
+    period: Time  # of the checks
+
+    def send(self, to: Address, message: Message) -> None: ...
+    def send_all(self, to: list[Address], message: Message) -> None: ...
+    def note(self, fact: str, about: int | None = None, value: float | None = None) -> None: ...
+    def deliver(self, member: "Member", publication: Publication, hops: int) -> None: ...
+    def contact(self, member: "Member") -> Address | None: ...
+    def suspect(self, contact: Address) -> None: ...
+    def seated(self, member: "Member") -> None: ...
+    def climbed(self) -> None: ...
+    def carry(self, to: list[Address], message: Carrying) -> None: ...
+
+
+class Child:
+    """A child as its father knows it."""
+
+    __slots__ = ("box", "changed", "count", "heard")
+
+    def __init__(self, box: Bounds, count: int, heard: Time) -> None:
+        self.box = box
+        self.count = count  # of its own children
+        self.heard = self.changed = heard
+
+
+class Level:
+    """A node of the tree; its children are nodes of the level below, by their owners."""
+
+    __slots__ = ("box", "children")
+
+    def __init__(self, box: Bounds, children: dict[Address, Child]) -> None:
+        self.box = box
+        self.children = children
+
+
+class Offshoot(NamedTuple):
+    """A node that has left one of mine, and which others may not yet reach without me."""
+
+    served_at: int  # level of my node that serves it, until then
+    until: Time
+    address: Address
+    level: int
+    box: Bounds
+
+
+class Member:
+    def __init__(self, address: Address, box: Bounds, host: Host) -> None:
+        self.address = address
+        self.host = host
+        self.levels = [Level(box, {})]
+        # The father, what it last said of itself, and what it was last told.
+        self.parent: Address | None = None
+        self.parent_box: Bounds | None = None
+        self.parent_is_root = False
+        self.heard: Time = 0
+        self.parent_since: Time = NEVER
+        self.confirmed = False  # has it called me its child since I took it for my father?
+        self.doubted = False  # has it denied that?
+        self.former: Address | None = None  # whom the father may still know in my place
+        self.told: Bounds | None = None
+        # A root that is not seated looks for a tree to join.
+        self.seated = False
+        self.contact: Address | None = None
+        self.tries = 0
+        self.sought: Time = 0
+        # A leaf whose area changes: was it resized since the last check, must it move in the tree,
+        # has it asked for that; and its father's box when it was adopted.
+        self.resized = self.displaced = self.moving = False
+        self.home: Bounds | None = None
+        self.moved: Time = NEVER
+        # Added links (V.A): ancestors above the chain, each with its lowest level on my path (the
+        # last one is the root); and the brothers of the uppermost node.
+        self.above: tuple[tuple[Address, int], ...] = ()
+        self.brothers: dict[Address, Bounds] = {}
+        self.offshoots: list[Offshoot] = []
+        self.heir: Address | None = None  # to whom I handed over lately
+        self.handed_over: Time = NEVER
+        self.changed = True  # since the last check
+        self.settled = False  # nothing changed between the last two checks
+        # Publications lately seen, with the highest level served, and the time before that.
+        self.passed: dict[PublicationId, int] = {}
+        self.passed_before: dict[PublicationId, int] = {}
+        self.delivered: dict[PublicationId, None] = {}
+        self.delivered_before: dict[PublicationId, None] = {}
+        self.remembers_since: Time = 0
+
+    @property
+    def top(self) -> int:
+        return len(self.levels) - 1
+
+    @property
+    def is_root(self) -> bool:
+        return self.parent is None
+
+    def entry(self, level: int) -> Entry:
+        node = self.levels[level]
+        return Entry(self.address, node.box, len(node.children))
+
+    def others(self, level: int) -> list[Address]:
+        """The children of that node which belong to somebody else."""
+        mine = self.address
+        return [address for address in self.levels[level].children if address != mine]
+
+    def own(self, level: int) -> Child:
+        """My own node below that one, as its child. Whatever has happened, I am one."""
+        children = self.levels[level].children
+        child = children.get(self.address)
+        if child is None:
+            below = self.levels[level - 1]
+            child = children[self.address] = Child(below.box, len(below.children), self.host.now)
+            self.mark()
+        return child
+
+    def mark(self) -> None:
+        self.changed = True
+        self.settled = False
+
+    def set_parent(self, parent: Address | None) -> None:
+        self.heard = self.host.now
+        self.doubted = False
+        if parent == self.parent:
+            return
+        if self.parent is not None:
+            self.host.note("unlinked", self.parent // SLOTS)
+        if parent is not None:
+            self.host.note("linked", parent // SLOTS)
+            self.tries = 0
+        self.parent, self.parent_box, self.parent_is_root = parent, None, False
+        self.parent_since, self.confirmed, self.told = self.host.now, False, None
+        self.brothers = {}
+        self.mark()
+
+    def climb(self, node: Level) -> None:
+        """Own one more node above the others; it has me for a child."""
+        below = self.levels[-1]
+        node.children[self.address] = Child(below.box, len(below.children), self.host.now)
+        node.box = joined([child.box for child in node.children.values()])
+        self.levels.append(node)
+        self.mark()
+        self.host.climbed()
+
+    def sink(self, level: int) -> None:
+        """Own nothing from that level on."""
+        del self.levels[level:]
+        self.mark()
+        self.host.climbed()
+
+    def fit(self, level: int) -> int:
+        """Boxes are exact again up the own chain after a change among the children of a node, and
+        the father hears of it (CHECK_MBR, at once). Returns the highest node that has changed.
+        """
+        highest = max(level, 1)
+        for k in range(highest, len(self.levels)):
+            node, below, own = self.levels[k], self.levels[k - 1], self.own(k)
+            if own.box == below.box and k > highest:
+                own.count = len(below.children)
+                break
+            if own.box != below.box:
+                own.box, own.changed = below.box, self.host.now
+            own.count = len(below.children)
+            node.box = joined([child.box for child in node.children.values()])
+            highest = k
+        self.mark()
+        if self.parent is not None and self.levels[-1].box != self.told:
+            self.tell_father()
+        return highest
+
+    def lately(self, t: Time) -> bool:
+        """So lately that not everybody may have heard of it?"""
+        return self.host.now - t <= self.host.period
+
+    def let_go(self, served_at: int, address: Address, level: int, box: Bounds) -> None:
+        """For a period, what comes to my node goes to that one too."""
+        until = self.host.now + self.host.period
+        self.offshoots.append(Offshoot(served_at, until, address, level, box))
+
+    @property
+    def successor(self) -> Address | None:
+        """Who owns the nodes above mine that I may have had: the heir if it was lately, and else my
+        father, since whoever hands a node over becomes a child of the heir.
+        """
+        return self.heir if self.lately(self.handed_over) else self.parent
+
+    def pass_on(self, message: Message, hops: int) -> bool:
+        """A message for a node above mine."""
+        to = self.successor
+        if to is None or hops >= MOST_PASSES:
+            self.host.note("ignored", self.address)
+            return False
+        self.host.send(to, replace(message, hops=hops + 1, slot=0))
+        return True
+
+    def forget(self, now: Time, after: Time) -> None:
+        """What was seen longer ago than this."""
+        if now - self.remembers_since > after:
+            self.passed_before, self.passed = self.passed, {}
+            self.delivered_before, self.delivered = self.delivered, {}
+            self.remembers_since = now
+
+    def is_new(self, publication: PublicationId) -> bool:
+        """To the application; from now on it is not."""
+        if publication in self.delivered or publication in self.delivered_before:
+            return False
+        self.delivered[publication] = None
+        return True
+
+    def tell_father(self) -> None:
+        assert self.parent is not None
+        entry = self.entry(self.top)
+        self.told = self.levels[-1].box
+        self.host.send(self.parent, Mine(self.top, entry, self.former))

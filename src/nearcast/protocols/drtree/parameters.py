@@ -1,0 +1,60 @@
+"""What can be set for a DR-tree."""
+
+from msgspec import Struct
+
+from nearcast.protocols.drtree.strategies import STRATEGIES
+from nearcast.space.rtree import SPLITS
+
+AREAS = ("merged", "split")
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    # Fewest children of a node, 1 to most/2; more of them, and the tree is lower and merges more.
+    least: int = 4
+    # Most children of a node, 2 to 1,000; more of them, and the tree is lower but owners busier.
+    most: int = 8
+    # quadratic, linear or rstar: how a node with too many children falls in two.
+    split: str = "quadratic"
+    # double-wave, brothers, root-link, ancestors or by-root: the way of a publication.
+    strategy: str = "double-wave"
+    # merged: one box around all that a node wants. split: one box and one member for each.
+    areas: str = "merged"
+    # Dimensions of the tree, with commas: axes first, then numeric attributes of publications.
+    dimensions: str = "x,y"
+    # Milliseconds between two checks of a member, above the slowest message's way; upkeep shrinks
+    # and repair takes longer as it grows.
+    check_ms: float = 5000.0
+    # Checks without a word from a neighbour after which it is given up, 1 to 100.
+    misses: int = 3
+    # Milliseconds that a moving area's box looks ahead; boxes grow and updates shrink with it.
+    horizon_ms: float = 4000.0
+    # Seconds for which a node knows whom it heard; views grow with it.
+    memory_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        _one_of("split", self.split, tuple(SPLITS))
+        _one_of("strategy", self.strategy, tuple(STRATEGIES))
+        _one_of("areas", self.areas, AREAS)
+        if not 2 <= self.most <= 1000:
+            raise ValueError(f"most must be between 2 and 1000, not {self.most}")
+        if not 1 <= self.least <= (self.most + 1) // 2:
+            raise ValueError(f"least must be between 1 and half of most, not {self.least}")
+        if not 1 <= self.misses <= 100:
+            raise ValueError(f"misses must be between 1 and 100, not {self.misses}")
+        for name in ("check_ms", "horizon_ms"):
+            if not 1 <= getattr(self, name) <= 1e7:
+                raise ValueError(f"{name} must be between 1 and 1e7, not {getattr(self, name)}")
+        if not 0 < self.memory_s <= 1e6:
+            raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
+        names = self.names
+        if not all(names) or len(dict.fromkeys(names)) < len(names) or "t" in names:
+            raise ValueError(f"dimensions must be different names, not {self.dimensions!r}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.dimensions.split(","))
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -1,0 +1,364 @@
+"""A node of the DR-tree overlay: its interests, its members in the tree, and its publications.
+
+Every member is one box in the tree. With `areas` merged a node has one member whose box covers all
+that the node wants; with `areas` split it has one per subscription, at the price of more members.
+A node without interests is outside the tree and publishes through a member that it knows.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.drtree.boxes import Box, box_of_publication, sound
+from nearcast.protocols.drtree.directory import Directory
+from nearcast.protocols.drtree.interests import Interests
+from nearcast.protocols.drtree.member import Member
+from nearcast.protocols.drtree.messages import (
+    CODEC,
+    SLOTS,
+    Address,
+    Carrying,
+    Dissolve,
+    Down,
+    Enter,
+    Gone,
+    Join,
+    Merge,
+    Mine,
+    NotYours,
+    Side,
+    Take,
+    Up,
+    Yours,
+)
+from nearcast.protocols.drtree.parameters import Parameters
+from nearcast.protocols.drtree.strategies import STRATEGIES, News, Way, publish
+from nearcast.protocols.drtree.tree import (
+    leave,
+    on_dissolve,
+    on_join,
+    on_merge,
+    on_take,
+    resize,
+    seek,
+)
+from nearcast.protocols.drtree.upkeep import check, on_gone, on_mine, on_not_yours, on_yours
+from nearcast.protocols.overlay import Kind
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import Vector
+
+MILLISECOND: Time = 1_000
+COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
+MOST_STEPS = 1_000  # between members of one node for one message; more go round in circles
+
+HANDLERS: dict[type[Message], Callable[[Member, Any], None]] = {
+    Join: on_join,
+    Yours: on_yours,
+    Mine: on_mine,
+    NotYours: on_not_yours,
+    Gone: on_gone,
+    Take: on_take,
+    Dissolve: on_dissolve,
+    Merge: on_merge,
+}
+# Boxes in a message, which must be of the tree's dimensions.
+BOXES: dict[type[Message], Callable[[Any], list[Box]]] = {
+    Join: lambda m: [m.child.box],
+    Yours: lambda m: [m.box, *[entry.box for entry in m.brothers]],
+    Mine: lambda m: [m.child.box],
+    Take: lambda m: [entry.box for entries in m.chain for entry in entries],
+    Merge: lambda m: [entry.box for entry in m.children],
+}
+
+
+class Check(Timer, frozen=True):
+    """Look after the members."""
+
+
+class Begin(Timer, frozen=True):
+    """A member's turn to join has come."""
+
+    slot: int
+
+
+class Refresh(Timer, frozen=True):
+    """Areas that move will soon leave their boxes."""
+
+
+class Peer(Node):
+    def __init__(
+        self, node_id: NodeId, rng: Random, parameters: Parameters, directory: Directory
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.directory = directory
+        self.dimensions = parameters.names
+        self.strategy = STRATEGIES[parameters.strategy]
+        self.period = round(parameters.check_ms * MILLISECOND)
+        self.horizon = round(parameters.horizon_ms * MILLISECOND)
+        self.members: dict[int, Member] = {}
+        self.interests = Interests()
+        self.slots: dict[int, list[SubscriptionId]] = {}
+        self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+        self.checking = False
+        self.level: int | None = None
+        self._local: deque[tuple[int, Message]] = deque()
+
+    @property
+    def ready(self) -> bool:
+        return all(member.settled for member in self.members.values())
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        """Who was heard lately, and where they said they were."""
+        memory = round(self.parameters.memory_s * SECOND)
+        return [
+            (other, where)
+            for other, (t, where) in self.heard.items()
+            if now - t <= memory and other != self.id
+        ]
+
+    # Doors.
+
+    def on_command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self._publish(command.stamped(self.id, self.now))
+            case Subscribe(subscription):
+                self.interests.put(command.stamped(self.id, self.now), self.now)
+                self._cover(self._slot(subscription))
+            case Move(subscription) | Unsubscribe(subscription) if (
+                self.interests.current(subscription) is None
+            ):
+                self.out.note("ignored", subscription)
+            case Move(subscription, region):
+                current = self.interests.current(subscription)
+                assert current is not None
+                self.interests.put(current.moved(region, self.now), self.now)
+                self._cover(self._slot(subscription))
+            case Unsubscribe(subscription):
+                self.interests.end(subscription, self.now)
+                self._cover(self._slot(subscription))
+            case Leave():
+                for slot in list(self.members):
+                    self._leave(slot)
+                self._step()
+                self.out.stop()
+        self._step()
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if type(message) is Down:
+            self._down(sender, message)
+        else:
+            self._hear(sender, message)
+        if self._local:
+            self._step()
+
+    def on_timer(self, timer: Timer) -> None:
+        match timer:
+            case Check():
+                self._check()
+            case Begin(slot) if slot in self.members:
+                member = self.members[slot]
+                if member.parent is None and not member.seated:
+                    seek(member)
+            case Refresh():
+                self.interests.forget(self.now - self.horizon)
+                for slot in list(self.slots):
+                    known = [s for s in self.slots[slot] if self.interests.known(s)]
+                    self.slots[slot] = known
+                    self._cover(slot)
+                    if not known:
+                        del self.slots[slot]
+        self._step()
+
+    def _hear(self, sender: NodeId, message: Message) -> None:
+        slot: int = getattr(message, "slot", 0)
+        member = self.members.get(slot)
+        kind = type(message)
+        boxes = BOXES.get(kind)
+        if member is None:
+            self.out.note("ignored", sender)
+        elif boxes is not None and not all(
+            sound(box, len(self.dimensions)) for box in boxes(message)
+        ):
+            self.out.note("refused", sender)
+        elif isinstance(message, Carrying):
+            publish(member, self._news(message), self.strategy)
+        else:
+            HANDLERS[kind](member, message)
+
+    def _down(self, sender: NodeId, message: Down) -> None:
+        """Most of all messages are these, and most of them end at a leaf."""
+        member = self.members.get(message.slot)
+        publication, hops, level = message.publication, message.hops, message.level
+        if member is None:
+            self.out.note("ignored", sender)
+        elif level == 0 and len(member.levels) == 1:
+            self.deliver(member, publication, hops)
+        else:
+            box = box_of_publication(publication, self.dimensions)
+            publish(member, News(publication, box, hops, Way.DOWNWARD, level), self.strategy)
+
+    def _step(self) -> None:
+        """What members of this node tell each other, without a message."""
+        for _ in range(MOST_STEPS):
+            if not self._local:
+                return
+            slot, message = self._local.popleft()
+            self._hear(self.id, replace(message, slot=slot))
+        self._local.clear()
+        self.out.note("ignored", self.id)
+
+    # Publications.
+
+    def _publish(self, publication: Publication) -> None:
+        news = News(publication, box_of_publication(publication, self.dimensions), 0, Way.LOCAL)
+        for member in self.members.values():
+            if member.parent is not None or member.seated:
+                publish(member, news, self.strategy)
+                return
+        contact = self.directory.any(self.rng, self.id * SLOTS)
+        if contact is not None:
+            self.send(contact, Enter(publication, 1))
+
+    def _news(self, message: Carrying) -> News:
+        publication, hops = message.publication, message.hops
+        box = box_of_publication(publication, self.dimensions)
+        match message:
+            case Down(level=level) | Side(level=level):
+                return News(publication, box, hops, Way.DOWNWARD, level)
+            case Up(child=child, level=level):
+                return News(publication, box, hops, Way.UPWARD, level + 1, child)
+            case Enter():
+                return News(publication, box, hops, Way.LOCAL)
+        return News(publication, box, hops, Way.TO_ROOT)
+
+    def deliver(self, member: Member, publication: Publication, hops: int) -> None:
+        slot = member.address % SLOTS
+        wanting = self.interests.wanting(self.slots.get(slot, ()), publication)
+        if wanting and member.is_new(publication.id):
+            self.out.deliver(publication, tuple(wanting), hops)
+            shape = publication.shape
+            self.heard[publication.node] = (self.now, (shape.x, shape.y, shape.z))
+
+    # Members and their boxes.
+
+    def _slot(self, subscription: SubscriptionId) -> int:
+        """The member that stands for a subscription."""
+        if self.parameters.areas == "merged":
+            slot = 0
+        else:
+            for slot, subscriptions in self.slots.items():
+                if subscription in subscriptions:
+                    return slot
+            taken = [*self.slots, *self.members]
+            slot = next((s for s in range(SLOTS) if s not in taken), SLOTS - 1)
+        if subscription not in self.slots.setdefault(slot, []):
+            self.slots[slot].append(subscription)
+        return slot
+
+    def _cover(self, slot: int) -> None:
+        """Give a member the box of what it stands for, now and for a while, or let it go."""
+        subscriptions = self.slots[slot]
+        begin, end = self.now - self.horizon // 2, self.now + self.horizon
+        box = self.interests.box(subscriptions, self.dimensions, max(begin, 0), end)
+        member = self.members.get(slot)
+        if box is None:
+            if member is not None:
+                self._leave(slot)
+        elif member is not None:
+            resize(member, box)
+        else:
+            member = self.members[slot] = Member(self.id * SLOTS + slot, box, self)
+            self.climbed()
+            self.out.set_timer(Begin(slot), self.directory.turn(self.now))
+            if not self.checking:
+                self.checking = True
+                self.out.set_timer(Check(), self.rng.randrange(self.period) + 1)
+        if self.interests.restless(subscriptions):
+            self.out.set_timer(Refresh(), self.horizon // 2)
+
+    def _leave(self, slot: int) -> None:
+        member = self.members.pop(slot)
+        self.directory.remove(member.address)
+        leave(member)
+
+    def _check(self) -> None:
+        for member in list(self.members.values()):
+            check(member)
+            member.forget(self.now, COPIES_COME_WITHIN)
+            if member.parent is not None or member.seated:
+                self.directory.add(member.address)
+        horizon = self.now - round(self.parameters.memory_s * SECOND)
+        self.heard = {node: heard for node, heard in self.heard.items() if heard[0] >= horizon}
+        self.checking = bool(self.members)
+        if self.checking:
+            self.out.set_timer(Check(), self.period)
+
+    # What members see of their host.
+
+    def send(self, to: Address, message: Message) -> None:
+        node, slot = divmod(to, SLOTS)
+        if node == self.id:
+            self._local.append((slot, message))
+        else:
+            self.out.send(node, replace(message, slot=slot) if slot else message)
+
+    def send_all(self, to: list[Address], message: Message) -> None:
+        if len(to) < 2 or any(address % SLOTS or address // SLOTS == self.id for address in to):
+            for address in to:
+                self.send(address, message)
+        else:
+            self.out.send_many([address // SLOTS for address in to], message)
+
+    def carry(self, to: list[Address], message: Carrying) -> None:
+        """A hop of a publication, which is none between members of one node."""
+        far = [address for address in to if address // SLOTS != self.id]
+        if len(far) < len(to):
+            near = replace(message, hops=message.hops - 1)
+            for address in to:
+                if address // SLOTS == self.id:
+                    self.send(address, near)
+        self.send_all(far, message)
+
+    def note(self, fact: str, about: int | None = None, value: float | None = None) -> None:
+        self.out.note(fact, about, value)
+
+    def contact(self, member: Member) -> Address | None:
+        return self.directory.any(self.rng, member.address)
+
+    def suspect(self, contact: Address) -> None:
+        self.directory.remove(contact)
+
+    def seated(self, member: Member) -> None:
+        self.directory.add(member.address)
+
+    def climbed(self) -> None:
+        """The trace hears of the highest level that this node owns."""
+        level = max((member.top for member in self.members.values()), default=0)
+        if level != self.level:
+            self.level = level
+            self.out.note("level", None, float(level))
+
+
+class DRTree:
+    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
+        del stream  # it has no servers that would need one
+        self.parameters = parameters
+        self.directory = Directory(round(parameters.check_ms * MILLISECOND))
+
+    def servers(self) -> list[Node]:
+        return []
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        return Peer(node_id, rng, self.parameters, self.directory)
+
+
+KIND = Kind(Parameters, CODEC, DRTree, settles=True)

@@ -1,0 +1,293 @@
+"""How the tree grows and shrinks: join, split, promotion, handover, merging, goodbye.
+
+The paper's tree is that of the 2007 DR-tree; the names and rules are those of shared/protocols.md
+1.4 to 1.6. Requests climb along father links to the root and descend by least enlargement. Who owns
+a node changes it alone, so an act is one local change and a few messages that tell of it. A message
+for a node that has changed hands meanwhile climbs again, or is passed to the new owner, who is the
+father of the old one.
+"""
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from nearcast.protocols.drtree.boxes import inside, joined
+from nearcast.protocols.drtree.links import tell_all, tell_brothers, word
+from nearcast.protocols.drtree.member import NEVER, Child, Level, Member
+from nearcast.protocols.drtree.messages import (
+    MOST_HOPS,
+    Address,
+    Dissolve,
+    Entry,
+    Gone,
+    Join,
+    Merge,
+    Take,
+)
+from nearcast.space.rtree import SPLITS, Bounds, choose, volume
+
+
+def largest(children: Mapping[Address, Child], besides: Address | None = None) -> Address:
+    """The child of largest coverage, of equal ones the smallest address (1.5, promotion)."""
+    return min(
+        (address for address in children if address != besides),
+        key=lambda address: ([-part for part in volume(children[address].box)], address),
+    )
+
+
+# Join.
+
+
+def seek(member: Member) -> None:
+    """Ask to be taken in, through somebody who is in the tree; without such, be the tree."""
+    member.contact = member.host.contact(member)
+    if member.contact is None:
+        seat(member)
+        return
+    member.tries += 1
+    member.sought = member.host.now
+    member.host.send(member.contact, Join(member.entry(member.top), member.top))
+
+
+def seat(member: Member) -> None:
+    if not member.seated:
+        member.seated = True
+        member.mark()
+    member.host.seated(member)
+
+
+def on_join(member: Member, join: Join) -> None:
+    child = join.child
+    if child.address == member.address:
+        if member.is_root:
+            seat(member)  # the request came back to me: there is no tree but mine
+        return
+    if join.hops >= MOST_HOPS:
+        member.host.note("ignored", child.address)
+        return
+    if join.level < join.at <= member.top:
+        descend(member, join.at, join)
+    elif member.parent is not None:
+        member.host.send(member.parent, replace(join, at=0, hops=join.hops + 1, slot=0))
+    else:
+        unite(member, join)
+
+
+def unite(member: Member, join: Join) -> None:
+    """A root meets the root of another tree: the lower one goes into the higher one."""
+    waits = member.tries > 0 and not member.seated and member.address > join.child.address
+    if member.top < join.level or (member.top == join.level and waits):
+        # Of two equal ones that look for each other, only one may build the new root.
+        request = Join(member.entry(member.top), member.top, 0, join.hops + 1)
+        member.host.send(join.child.address, request)
+        return
+    if member.top == join.level:
+        raise_root(member)
+    descend(member, member.top, join)
+
+
+def raise_root(member: Member) -> None:
+    """A new root above the old one, with me as its only child so far."""
+    member.climb(Level(member.levels[-1].box, {}))
+    tell_all(member)
+
+
+def descend(member: Member, at: int, join: Join) -> None:
+    """Guttman's ChooseLeaf, down to the level above the newcomer's."""
+    while at > join.level + 1:
+        member.own(at)
+        children = member.levels[at].children
+        addresses = list(children)
+        best = addresses[choose([children[a].box for a in addresses], Bounds(*join.child.box))]
+        at -= 1
+        if best != member.address:
+            member.host.send(best, replace(join, at=at, hops=join.hops + 1, slot=0))
+            return
+    adopt(member, at, [join.child])
+
+
+def adopt(member: Member, level: int, newcomers: list[Entry]) -> None:
+    """Take these in as children of my node, and split it if they are too many."""
+    node, host = member.levels[level], member.host
+    for entry in newcomers:
+        if entry.address != member.address:
+            box = Bounds(*entry.box)
+            node.children[entry.address] = Child(box, entry.count, host.now)
+    if len(node.children) > host.parameters.most:
+        split(member, level)
+    highest = member.fit(level)
+    for entry in newcomers:  # before the brothers hear: it must know that it is one
+        if entry.address in member.levels[level].children and entry.address != member.address:
+            host.send(entry.address, word(member, level, adopted=True))
+    tell_brothers(member, level, highest)
+
+
+# Split and promotion.
+
+
+def split(member: Member, level: int) -> None:
+    """Two nodes from one: mine, and one for the child of largest coverage in the other group."""
+    node, host = member.levels[level], member.host
+    member.own(level)
+    addresses = sorted(node.children)
+    kind = SPLITS[host.parameters.split]
+    groups = kind([node.children[a].box for a in addresses], host.parameters.least)
+    chosen = next(g for g in groups if member.address not in [addresses[i] for i in g])
+    moved = {addresses[i]: node.children.pop(addresses[i]) for i in chosen}
+    owner = largest(moved)
+    if level == member.top and member.is_root:
+        member.fit(level)
+        raise_root(member)
+    father = member.address if level < member.top else member.parent
+    brother = Entry(owner, joined([child.box for child in moved.values()]), len(moved))
+    chain = (tuple(Entry(a, c.box, c.count) for a, c in moved.items() if a != owner),)
+    host.send(owner, Take(level, chain, father, None))
+    member.let_go(level, owner, level, Bounds(*brother.box))
+    host.note("split", owner, float(level))
+    if level < member.top:
+        member.fit(level)
+        adopt(member, level + 1, [brother])
+    elif member.parent is not None:
+        host.send(member.parent, Join(brother, level, level + 1))
+
+
+def hand_over(member: Member, level: int, heir: Address, *, stays: bool) -> None:
+    """Give my nodes from that level upwards to one of my children there; I become its child."""
+    chain = []
+    for k in range(level, len(member.levels)):
+        entries = [
+            Entry(a, c.box, c.count)
+            for a, c in member.levels[k].children.items()
+            if a not in (member.address, heir)
+        ]
+        if k == level and stays:
+            entries.append(member.entry(level - 1))
+        chain.append(tuple(entries))
+    member.host.send(heir, Take(level, tuple(chain), member.parent, member.address))
+    member.sink(level)
+    member.heir, member.handed_over = heir, member.host.now
+    member.former = None
+    member.set_parent(heir)
+
+
+def on_take(member: Member, take: Take) -> None:
+    if take.level > member.top + 1:
+        member.pass_on(take, take.hops)
+        return
+    host, first_new = member.host, member.top + 1
+    for level, entries in enumerate(take.chain, max(take.level, 1)):
+        others = [entry for entry in entries if entry.address != member.address]
+        if level <= member.top:
+            # I own such a node already: whoever promoted me did not know. Its children are mine.
+            adopt(member, level, others)
+        else:
+            children = {e.address: Child(Bounds(*e.box), e.count, host.now) for e in others}
+            member.climb(Level(member.levels[-1].box, children))
+    if member.top < first_new:
+        return
+    member.set_parent(take.parent if take.parent != member.address else None)
+    member.former, member.handed_over = take.former, NEVER
+    if member.is_root:
+        member.above = ()
+        seat(member)
+    else:
+        member.tell_father()
+    for level in range(first_new, member.top + 1):
+        host.send_all(member.others(level), word(member, level, adopted=True))
+    tell_all(member)
+
+
+# Merging and goodbye.
+
+
+def dissolve(member: Member, level: int, small: Address) -> None:
+    """A child has too few children of its own: it and the brother nearest to it become one node.
+
+    The brother splits again if it has too many then, so this covers both merging and borrowing.
+    """
+    children = member.levels[level].children
+    brothers = [address for address in children if address != small]
+    boxes = [children[address].box for address in brothers]
+    nearest = brothers[choose(boxes, children[small].box)]
+    # My own node cannot go, because I own the one above it.
+    goes, into = (nearest, small) if small == member.address else (small, nearest)
+    member.let_go(level, goes, level - 1, children.pop(goes).box)
+    member.host.send(goes, Dissolve(level - 1, into))
+    member.host.note("merged", goes, float(level - 1))
+    tell_brothers(member, level, member.fit(level))
+
+
+def on_dissolve(member: Member, message: Dissolve) -> None:
+    if message.level > member.top:
+        member.pass_on(message, message.hops)
+        return
+    if message.level < member.top or member.top == 0 or message.into == member.address:
+        member.host.note("ignored", member.address)
+        return
+    children = [
+        Entry(address, child.box, child.count)
+        for address, child in member.levels[-1].children.items()
+        if address != member.address
+    ]
+    level = member.top
+    member.sink(level)
+    member.heir, member.handed_over = message.into, member.host.now
+    member.set_parent(message.into)
+    member.host.send(message.into, Merge(level, (*children, member.entry(level - 1))))
+
+
+def on_merge(member: Member, merge: Merge) -> None:
+    if merge.level > member.top:
+        member.pass_on(merge, merge.hops)
+    elif merge.level:
+        adopt(member, merge.level, list(merge.children))
+
+
+def leave(member: Member) -> None:
+    """Goodbye: the lowest node that has another child goes to the largest one, with all above."""
+    for level in range(1, len(member.levels)):
+        if member.others(level):
+            heir = largest(member.levels[level].children, member.address)
+            hand_over(member, level, heir, stays=False)
+            break
+    else:
+        if member.parent is not None:
+            member.host.send(member.parent, Gone(member.address, member.top + 1))
+    member.set_parent(None)
+
+
+# A leaf whose area changes.
+
+
+def resize(member: Member, box: Bounds) -> None:
+    """The father hears of the new box; whether to move in the tree is decided at the next check."""
+    if box == member.levels[0].box:
+        return
+    member.levels[0].box = box
+    member.resized = True
+    highest = member.fit(0)
+    if member.top:
+        tell_brothers(member, 1, highest)
+    member.host.note("box-updated", member.address)
+
+
+def move_in_tree(member: Member) -> None:
+    """A leaf that has left the box that its father had when it came asks for a better place.
+
+    It stays with its father until it is adopted elsewhere, and is heard at both for a while. An
+    owner hands its nodes over first, and moves as a plain leaf at the next check.
+    """
+    box, host = member.levels[0].box, member.host
+    resized, member.resized = member.resized, False
+    if member.top == 0:
+        if member.parent is None or member.home is None:
+            return
+        if member.displaced or (resized and not inside(box, member.home)):
+            member.displaced, member.moving = False, True
+            host.note("reinserted", member.address)
+            host.send(member.parent, Join(member.entry(0), 0))
+    elif resized and member.others(1):
+        children = member.levels[1].children
+        if not inside(box, joined([children[address].box for address in member.others(1)])):
+            member.displaced = True
+            hand_over(member, 1, largest(children, member.address), stays=True)
