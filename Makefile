@@ -23,7 +23,9 @@ soak: .venv/ready
 
 bench: .venv/ready
 	$(BIN)/python benchmarks/matching.py
+	$(BIN)/python benchmarks/evolving.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/join.py
 
 setup: .venv/ready
 

@@ -6,7 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline import lake
-from nearcast.pipeline.expected import Way, expected, interested
+from nearcast.pipeline.expected import Way, choose, expected, interested
+from nearcast.pipeline.lake import Piece
+from nearcast.pipeline.parts import Part
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.trace import reader
@@ -62,3 +64,20 @@ def test_counting_counts_what_the_pairs_are(spark: SparkSession, worlds: Path) -
     }
     said = sum(reader.read(trace.path, "publications").num_rows for trace in traces)
     assert len(counted) == said
+
+
+def piece(number: int, first: int, last: int, rows: int = 1_000_000) -> Piece:
+    return Piece("run", "publications", "file", number, rows, first, last)
+
+
+def test_a_trace_in_order_is_read_nearby_and_one_in_no_order_is_shuffled() -> None:
+    early, late = piece(0, 0, 9), piece(1, 10, 19)
+    assert choose([Part("run", 0, 10, [early], []), Part("run", 10, 20, [late], [])]) == "nearby"
+    both = [piece(0, 0, 19), piece(1, 0, 19)]
+    assert choose([Part("run", 0, 10, both, []), Part("run", 10, 20, both, [])]) == "shuffled"
+
+
+def test_stripes_of_one_moment_are_read_nearby_unless_they_are_many() -> None:
+    stripes = [Part("run", 0, 10, [piece(0, 5, 5)], [], x, x + 1.0) for x in (0.0, 1.0)]
+    assert choose(stripes) == "nearby"
+    assert choose(stripes * 3) == "shuffled"

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nearcast.matching import MATCHERS
+from nearcast.matching import EXACT, MATCHERS
 from nearcast.model.commands import Subscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
@@ -15,7 +15,7 @@ from nearcast.space.shapes import disc, point
 
 SERVER, ANN, BEN, EVE = FIRST_SERVER, 1, 2, 3
 HERE, THERE = Moving(disc(0, 0, 1)), Moving(disc(100, 0, 1))
-MATCHER_NAMES = pytest.mark.parametrize("matcher", MATCHERS)
+MATCHER_NAMES = pytest.mark.parametrize("matcher", EXACT)
 
 
 def client(node: int = ANN, memory: int = 2 * SECOND) -> Client:

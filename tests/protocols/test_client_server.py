@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nearcast.matching import MATCHERS
+from nearcast.matching import EXACT
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
@@ -420,7 +420,7 @@ def test_whatever_is_commanded_everyone_hears_what_they_want_and_nothing_else(
 @pytest.mark.parametrize(
     ("settings_", "sentence"),
     [
-        ({"matcher": "magic"}, f"matcher must be one of {', '.join(MATCHERS)}, not 'magic'"),
+        ({"matcher": "magic"}, f"matcher must be one of {', '.join(EXACT)}, not 'magic'"),
         ({"memory_s": 0.0}, "memory_s must be above 0 and at most 1e6, not 0.0"),
         ({"memory_s": -1.0}, "memory_s must be above 0 and at most 1e6, not -1.0"),
         ({"memory_s": nan}, "memory_s must be above 0 and at most 1e6, not nan"),

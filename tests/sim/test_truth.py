@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nearcast.matching import MATCHERS
+from nearcast.matching import EXACT
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import InOrderOfPublisher, NotBeforeItWasSaid, Once
 from nearcast.sim.run import simulate
@@ -59,7 +59,7 @@ def test_in_a_calm_network_everyone_hears_exactly_what_touches_their_area_once(
     assert_heard_exactly(run(workload, settings))
 
 
-@pytest.mark.parametrize("matcher", MATCHERS)
+@pytest.mark.parametrize("matcher", EXACT)
 def test_every_engine_makes_the_same_world(matcher: str) -> None:
     trace = run("waypoint", {"matcher": matcher, "size": 300.0})
     reference = run("waypoint", {"matcher": "scan", "size": 300.0})

@@ -75,7 +75,20 @@ recordings = st.fixed_dictionaries(
         "motion": st.sampled_from(("steps", "line")),
     }
 )
+players = st.fixed_dictionaries(
+    {
+        "size": st.floats(10, 1e4),
+        "scale": st.floats(0, 20),
+        "stride": st.floats(1, 1e4),
+        "speed": st.floats(0.01, 100),
+        "follow": st.sampled_from((0.0, 0.5, 1.0)),
+        "rate": st.floats(0.1, 50),
+        "payload": st.integers(0, 100),
+    }
+)
+# Traders have several interests, said anew rather than moved: they keep promises of their own.
 SETTINGS = {
+    "mammoth": players,
     "hotspots": residents,
     "waypoint": st.tuples(walkers, st.sampled_from((0.0, 0.1, 5.0))).map(
         lambda drawn: {**drawn[0], "pause": drawn[1]}
@@ -88,7 +101,7 @@ SETTINGS = {
 @st.composite
 def made(draw: st.DrawFn, file: str) -> tuple[Workload, str]:
     """A workload, and how its regions follow their owners."""
-    name = draw(st.sampled_from(sorted(WORKLOADS)))
+    name = draw(st.sampled_from(sorted(SETTINGS)))
     chosen = draw(SETTINGS[name])
     entities = draw(st.integers(1, 50))
     if name == "recorded":
@@ -277,14 +290,16 @@ def test_the_register_loads_neither_arrow_nor_numpy() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == "['clustering', 'hotspots', 'recorded', 'waypoint']"
+    assert ran.stdout.strip() == (
+        "['clustering', 'hotspots', 'mammoth', 'recorded', 'trading', 'waypoint']"
+    )
 
 
 def test_lives_do_not_depend_on_the_hash_seed() -> None:
     program = (
         "from itertools import islice\n"
         "from nearcast.workloads import WORKLOADS, churn\n"
-        "for name in ('hotspots', 'waypoint', 'clustering'):\n"
+        "for name in ('hotspots', 'waypoint', 'clustering', 'mammoth', 'trading'):\n"
         "    kind = WORKLOADS[name]\n"
         "    life = kind.make(kind.parameters(), 50, 60.0, 1).life(3, 0, 0)\n"
         "    print(list(islice(life.commands(), 50)))\n"

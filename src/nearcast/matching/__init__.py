@@ -1,16 +1,55 @@
-"""Engines by the names that a scenario uses. Each is loaded when it is first wanted."""
+"""Engines by the names that a scenario uses. Each is loaded when it is first wanted.
+
+All but scan and rtree compile (or load) kernels, which takes a while: they are imported late on
+purpose. Parameters are keywords: `interval_us` of periodic, `threshold_us` of cached.
+"""
 
 from collections.abc import Callable
 
 from nearcast.matching.matcher import Matcher
 from nearcast.matching.rtree import RTree
 from nearcast.matching.scan import Scan
+from nearcast.space.motion import SECOND, Time
 
 
 def _grid() -> Matcher:
-    from nearcast.matching.grid import Grid  # compiles (or loads) kernels: late on purpose
+    from nearcast.matching.grid import Grid
 
     return Grid()
 
 
-MATCHERS: dict[str, Callable[[], Matcher]] = {"scan": Scan, "grid": _grid, "rtree": RTree}
+def _periodic(interval_us: Time = SECOND) -> Matcher:
+    from nearcast.matching.periodic import Periodic
+
+    return Periodic(interval_us)
+
+
+def _lazy() -> Matcher:
+    from nearcast.matching.lazy import Lazy
+
+    return Lazy()
+
+
+def _cached(threshold_us: Time = SECOND // 10) -> Matcher:
+    from nearcast.matching.cached import Cached
+
+    return Cached(threshold_us)
+
+
+def _swept() -> Matcher:
+    from nearcast.matching.swept import Swept
+
+    return Swept()
+
+
+MATCHERS: dict[str, Callable[..., Matcher]] = {
+    "scan": Scan,
+    "grid": _grid,
+    "rtree": RTree,
+    "periodic": _periodic,
+    "lazy": _lazy,
+    "cached": _cached,
+    "swept": _swept,
+}
+STALE = ("periodic", "cached")  # may answer as of a little earlier; all others are exact
+EXACT = tuple(name for name in MATCHERS if name not in STALE)

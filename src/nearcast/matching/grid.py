@@ -2,32 +2,35 @@
 
 Most puts do not touch the index. A subscription that changed is `fresh`: it is asked one by one and
 passed over in the index, until so many are fresh that building anew is cheaper. Regions that move
-by themselves are indexed for a slice of time (see `kernels`); when a publication's moment lies
-outside it, the index is built for a new slice.
+by themselves are indexed for a slice of time (see `kernels`), formulas by interval arithmetic; when
+a publication's moment lies outside it, the index is built for a new slice. A formula that nothing
+bounds is asked one by one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from nearcast.matching import kernels
-from nearcast.matching.matcher import Batch, Floats, Integers, Matches
-from nearcast.matching.rows import FORMULA, Rows
-from nearcast.model.publication import Publication
+from nearcast.matching import kernels, machine
+from nearcast.matching.matcher import Floats, Integers
+from nearcast.matching.rowed import Look, Rowed
+from nearcast.matching.rows import FORMULA, region_evolves
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
-from nearcast.space.motion import FOREVER, SECOND, Moving, Time
+from nearcast.space.motion import FOREVER, SECOND, Time
 
 VALID, FRESH, GONE = 0, 1, 2  # of a place: what the index says is true, asked apart, or void
+BOX_SIDES = ("vx", "gx"), ("vy", "gy"), ("vz", "gz")  # where a formula's row has its box
+UNBOUNDED = -inf, -inf, -inf, inf, inf, inf
 
 
-class Grid:
+class Grid(Rowed):
     def __init__(self) -> None:
-        self._rows = Rows()
-        self._subscriptions: dict[SubscriptionId, Subscription] = {}
-        self._places: dict[SubscriptionId, list[int]] = {}
+        super().__init__()
         self._timed: dict[SubscriptionId, None] = {}  # regions whose place depends on the moment
+        self._formulas: dict[SubscriptionId, None] = {}  # those of them that are formulas
+        self._paces: dict[SubscriptionId, tuple[float, float]] = {}  # and their sizes and speeds
         self._by_id: Integers | None = None  # places of the living in the order of their ids
         self._state = np.zeros(64, np.uint8)
         self._fresh: list[int] = []
@@ -36,8 +39,20 @@ class Grid:
         self._slice: tuple[Time, Time] = (0, 0)
         self._reach = 0.0  # how far publications reach, typically
         self._built_for = 0.0
-        self._answers = 0  # pairs found last time: as many will be found this time
-        self._one = (*(np.zeros(1, np.int64) for _ in range(4)), np.zeros((2, 1, 3)))
+        self._served = 0  # publications since the index was built
+        self._stretch = 1.0  # of a slice
+
+    @property
+    def fallbacks(self) -> int:
+        """How many formulas nothing bounds in the present slice: each is asked every time."""
+        if self._index is None:
+            return 0
+        rows = self._rows.array[self._index[3]]
+        loose = rows[rows["flags"] & FORMULA != 0]
+        bounded = np.zeros(len(loose), bool)
+        for low, high in BOX_SIDES:
+            bounded |= np.isfinite(loose[low]) & np.isfinite(loose[high])
+        return len(loose) - int(np.count_nonzero(bounded))
 
     def put(self, subscription: Subscription) -> None:
         self.drop(subscription.id)
@@ -45,8 +60,10 @@ class Grid:
         places = self._places[subscription.id] = self._rows.add(subscription)
         self._by_id = None
         region = subscription.region
-        if not isinstance(region, Moving) or region.moves:
+        if region_evolves(region):
             self._timed[subscription.id] = None
+        if isinstance(region, Formula):
+            self._put_formula(subscription.id, region)
         if len(self._state) < len(self._rows.array):
             grown = np.zeros(len(self._rows.array), np.uint8)
             grown[: len(self._state)] = self._state
@@ -56,12 +73,21 @@ class Grid:
                 self._state[place] = FRESH
                 self._fresh.append(place)
 
+    def _put_formula(self, subscription: SubscriptionId, formula: Formula) -> None:
+        if formula.parsed.evolves:
+            self._formulas[subscription] = None
+            self._paces[subscription] = self._formula_pace(subscription, formula.since)
+        else:
+            self._bound([subscription], 0, 0)
+
     def drop(self, subscription: SubscriptionId) -> None:
         places = self._places.pop(subscription, None)
         if places is None:
             return
         del self._subscriptions[subscription]
         self._timed.pop(subscription, None)
+        self._formulas.pop(subscription, None)
+        self._paces.pop(subscription, None)
         self._rows.remove(places)
         self._by_id = None
         for place in places:
@@ -91,86 +117,18 @@ class Grid:
         self._state[fresh] = FRESH
         self._fresh += fresh.tolist()
 
-    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
-        t, node, channel, kind, (centre, extent) = self._one
-        s = publication.shape
-        t[0], node[0], kind[0] = at, publication.node, s.kind
-        channel[0] = self._rows.channels.get(publication.channel, -1)
-        centre[0], extent[0] = (s.x, s.y, s.z), (s.rx, s.ry, s.rz)
-        reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
-        columns = (t, node, channel, kind, centre, extent)
-        matches = self._match(columns, [publication], at, at, reach)
-        return sorted(matches.subscription.tolist())
-
-    def match_many(self, publications: Batch) -> Matches:
-        if not len(publications):
-            return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
-        codes = self._rows.channels
-        if publications.channel is None:
-            channel = np.full(len(publications), codes.get("", -1), np.int64)
-        else:
-            channel = np.array([codes.get(name, -1) for name in publications.channel], np.int64)
-        columns = (
-            publications.t, publications.node, channel, publications.kind,
-            publications.centre, publications.extent,
-        )  # fmt: skip
-        lo, hi = int(publications.t.min()), int(publications.t.max())
-        bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
-        reach = float(bounded.max(axis=1).mean())
-        return self._match(columns, publications.publications, lo, hi, reach)
-
-    def due(self) -> Time | None:
-        return None
-
-    def refresh(self, now: Time) -> None:
-        """The index renews itself when it is asked."""
-
-    def _match(
-        self, columns: Any, publications: Sequence[Publication], lo: Time, hi: Time, reach: float
-    ) -> Matches:
-        self._prepare(len(publications), lo, hi, reach)
-        rows, used, index = self._rows.array, self._rows.used, self._index
-        apart = index[3]
-        skip = self._state[:0]
-        if self._fresh or self._void:
-            skip = self._state
-            apart = np.concatenate((apart[skip[apart] == VALID], np.array(self._fresh, np.int64)))
-        order = kernels.arrange(columns[4], index[0])
-        capacity = 2 * used + max(min(2**18, 64 * len(columns[0])), self._answers)
-        found: list[tuple[Integers, Integers]] = []
-        done, total = 0, len(columns[0])
-        while done < total:
-            out = [np.empty(capacity, np.int64) for _ in range(4)]
-            done, n, m = kernels.query(columns, order, done, rows[:used], index, apart, skip, *out)
-            found.append((out[0][:n], out[1][:n]))
-            if m:
-                found.append(self._ask(columns[0], publications, out[2][:m], out[3][:m]))
-        self._answers = sum(len(f[0]) for f in found)
-        if len(found) == 1:
-            return Matches(*found[0])
-        return Matches(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]))
-
-    def _ask(
-        self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
-    ) -> tuple[Integers, Integers]:
-        """Let filters and formulas have the last word on pairs that the kernel could not settle."""
-        pairs: list[tuple[int, int]] = []
-        ids = self._rows.array["id"][places].tolist()
-        for i, subscription_id in zip(which.tolist(), ids, strict=True):
-            wanted, publication, moment = (
-                self._subscriptions[subscription_id], publications[i], int(at[i]),
-            )  # fmt: skip
-            if isinstance(wanted.region, Formula) and not wanted.region.touches(
-                publication.shape, moment
-            ):
-                continue
-            if wanted.filter is None or wanted.filter.accepts(publication.attributes, moment):
-                pairs.append((i, subscription_id))
-        columns = np.array(pairs, np.int64).reshape(-1, 2)
-        return columns[:, 0], columns[:, 1]
+    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
+        self._prepare(count, lo, hi, reach)
+        rows, apart = self._rows.array[: self._rows.used], self._index[3]
+        if not self._fresh and not self._void:
+            return Look(rows, self._index, apart, self._state[:0])
+        valid = apart[self._state[apart] == VALID]
+        apart = np.concatenate((valid, np.array(self._fresh, np.int64)))
+        return Look(rows, self._index, apart, self._state)
 
     def _prepare(self, count: int, lo: Time, hi: Time, reach: float) -> None:
         """Build the index anew if it does not cover these moments or too much has changed."""
+        self._served += count
         self._reach += (reach - self._reach) * 0.1
         changed = len(self._fresh) + self._void
         tolerable = 32 + 3 * len(self._places) ** 0.5
@@ -180,13 +138,46 @@ class Grid:
             return
         used = self._rows.used
         if self._timed and 4 * count < len(self._places):
-            # Few publications at a time: a slice that serves many of them.
-            ahead = int(min(max(kernels.calm(self._rows.array, used), 1e-3), 60.0) * SECOND)
+            # Few publications at a time: a slice that serves many of them. The fewer come, the
+            # longer it is: wide boxes cost each of them little, and building costs as ever.
+            if not covered and 8 * self._served < len(self._places):
+                self._stretch = min(2.0 * self._stretch, 8.0)
+            elif not covered and self._served > len(self._places):
+                self._stretch = max(0.5 * self._stretch, 1.0)
+            ahead = int(min(max(self._stretch * self._calm(), 1e-3), 60.0) * SECOND)
             lo, hi = lo - ahead // 4, hi + ahead
         elif not self._timed:
             lo, hi = -FOREVER, FOREVER - 1
+        self._bound(self._formulas, lo, hi)
         self._index = kernels.build(self._rows.array, used, lo, hi, self._reach)
+        self.evaluations += len(self._timed)
         self._slice, self._built_for = (lo, hi), self._reach
         self._state[:] = VALID
         self._fresh.clear()
-        self._void = 0
+        self._void = self._served = 0
+
+    def _bound(self, formulas: Iterable[SubscriptionId], lo: Time, hi: Time) -> None:
+        """Let the rows of these formulas have the boxes that they sweep between two moments."""
+        places = np.array([self._places[s][0] for s in formulas], np.int64)
+        machine.bound(self._rows.array, places, self._rows.programs.array, lo, hi)
+
+    def _formula_pace(self, subscription: SubscriptionId, since: Time) -> tuple[float, float]:
+        """About how large the region is, and how much its box grows in its first second."""
+        widths = []
+        for lasts in (SECOND, 0):
+            self._bound([subscription], since, since + lasts)
+            row = self._rows.array[self._places[subscription][0]]
+            sides = (row[high] - row[low] for low, high in BOX_SIDES)
+            widths.append(max((width for width in sides if 0.0 <= width < inf), default=0.0))
+            row["vx"], row["vy"], row["vz"], row["gx"], row["gy"], row["gz"] = UNBOUNDED
+        return widths[1] / 2, max(0.0, widths[0] - widths[1])
+
+    def _calm(self) -> float:
+        """Seconds in which a typical moving region travels a quarter of its own half-extent.
+
+        Indexing slices of about this length keeps swept boxes tight and rebuilding rare.
+        """
+        size, speed = kernels.pace(self._rows.array, self._rows.used)
+        size += sum(size for size, _ in self._paces.values())
+        speed += sum(speed for _, speed in self._paces.values())
+        return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0

@@ -1,4 +1,4 @@
-"""The grid's compiled part: build an index over rows for a slice of time, and query it.
+"""The grid's compiled part: build an index over rows for a slice of time (`lookup` queries it).
 
 Centres are sorted into square cells, so a query looks at the few cells around it. Cells are as wide
 as the largest half-extent of their level; levels (a factor of four in size, and the axes in which
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, FORMULA, MOVES
+from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, EVOLVES, FORMULA, MOVES
 from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import BOX, DISC
@@ -39,8 +39,7 @@ LEVEL = np.dtype(
 )
 FEW = 4  # a level with no more entries is looked through one by one
 LEVELS = 24
-NO, YES, ASK = 0, 1, 2
-ANY_ROW = 2**40  # no row of cells: cells are numbered within ±2**31
+FAR = 4e150  # no publication reaches beyond: its centre and its extents are at most LARGEST
 
 
 @njit(inline="always")
@@ -91,41 +90,64 @@ def gather(rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loo
         row = rows[place]
         if not row.flags & ALIVE or row.valid_from > hi or row.valid_to <= lo:
             continue
-        if row.flags & FORMULA:
-            loose[odd] = place
-            odd += 1
-            continue
-        begin = elapsed(max(lo, row.valid_from), row.since, row.until)
-        end = elapsed(min(hi, row.valid_to), row.since, row.until)
-        disc = row.kind == DISC
         entry = entries[count]
-        fixed = not row.flags & MOVES
-        always = row.valid_from <= lo and hi < row.valid_to
-        exact = always and (fixed or begin == end)
-        rx0, rx1 = grown(row.rx, row.gx, begin), grown(row.rx, row.gx, end)
-        if disc:
-            ry0, ry1, rz0, rz1 = rx0, rx1, rx0, rx1
+        if row.flags & FORMULA:
+            if row.vx > row.gx or row.vy > row.gy or row.vz > row.gz:
+                continue
+            exact = False
+            entry.x, entry.rx = between(row.vx, row.gx)
+            entry.y, entry.ry = between(row.vy, row.gy)
+            entry.z, entry.rz = between(row.vz, row.gz)
         else:
-            ry0, ry1 = grown(row.ry, row.gy, begin), grown(row.ry, row.gy, end)
-            rz0, rz1 = grown(row.rz, row.gz, begin), grown(row.rz, row.gz, end)
-        x0, y0, z0 = row.x + row.vx * begin, row.y + row.vy * begin, row.z + row.vz * begin
-        if exact:
-            entry.x, entry.y, entry.z = x0, y0, z0
-            entry.rx, entry.ry, entry.rz = rx0, ry0, rz0
-        else:
-            entry.x, entry.rx = sweep(x0, row.x + row.vx * end, rx0, rx1)
-            entry.y, entry.ry = sweep(y0, row.y + row.vy * end, ry0, ry1)
-            entry.z, entry.rz = sweep(z0, row.z + row.vz * end, rz0, rz1)
-        if isinf(entry.x) or isinf(entry.y) or isinf(entry.z):
+            exact = box_of_slice(row, lo, hi, entry)
+        unbounded = isinf(entry.rx) and isinf(entry.ry) and isinf(entry.rz)
+        if (
+            isinf(entry.x)
+            or isinf(entry.y)
+            or isinf(entry.z)
+            or (row.flags & FORMULA and unbounded)
+        ):
             loose[odd] = place
             odd += 1
             continue
         entry.id, entry.node, entry.channel = row.id, row.node, row.channel
         entry.place, entry.kind = place, row.kind if exact else BOX
-        entry.flags = (row.flags & (ECHO | DOUBTFUL)) | (0 if exact else SWEPT)
+        entry.flags = (row.flags & (ECHO | DOUBTFUL | EVOLVES)) | (0 if exact else SWEPT)
         sizes[count] = size_class(entry.rx, entry.ry, entry.rz)
         count += 1
     return count, odd
+
+
+@njit(inline="always")
+def between(low: float, high: float) -> Any:
+    """Centre and half-extent of a formula's bounds; unbounded unless both ends bound anything."""
+    if low < -FAR or high > FAR:
+        return 0.0, inf
+    return sweep(low, high, 0.0, 0.0)
+
+
+@njit(inline="always")
+def box_of_slice(row: Any, lo: int, hi: int, entry: Any) -> bool:
+    """The row's shape if it is one and the same in the whole slice, else the box that it sweeps."""
+    begin = elapsed(max(lo, row.valid_from), row.since, row.until)
+    end = elapsed(min(hi, row.valid_to), row.since, row.until)
+    always = row.valid_from <= lo and hi < row.valid_to
+    exact = always and (not row.flags & MOVES or begin == end)
+    rx0, rx1 = grown(row.rx, row.gx, begin), grown(row.rx, row.gx, end)
+    if row.kind == DISC:
+        ry0, ry1, rz0, rz1 = rx0, rx1, rx0, rx1
+    else:
+        ry0, ry1 = grown(row.ry, row.gy, begin), grown(row.ry, row.gy, end)
+        rz0, rz1 = grown(row.rz, row.gz, begin), grown(row.rz, row.gz, end)
+    x0, y0, z0 = row.x + row.vx * begin, row.y + row.vy * begin, row.z + row.vz * begin
+    if exact:
+        entry.x, entry.y, entry.z = x0, y0, z0
+        entry.rx, entry.ry, entry.rz = rx0, ry0, rz0
+    else:
+        entry.x, entry.rx = sweep(x0, row.x + row.vx * end, rx0, rx1)
+        entry.y, entry.ry = sweep(y0, row.y + row.vy * end, ry0, ry1)
+        entry.z, entry.rz = sweep(z0, row.z + row.vz * end, rz0, rz1)
+    return exact
 
 
 @njit(inline="always")
@@ -256,165 +278,17 @@ def place_in_order(entries: Any, where: Any, starts: Any, ordered: Any) -> None:
             taken[where[i]] += 1
 
 
-@njit(inline="always")
-def row_verdict(row: Any, p: Any) -> int:
-    """Does this row want the publication? NO, YES, or ASK: filter or formula must still agree."""
-    at, node, channel, kind, x, y, z, rx, ry, rz = p
-    if not row.flags & ALIVE or row.channel != channel or at < row.valid_from or at >= row.valid_to:
-        return NO
-    if row.node == node and not row.flags & ECHO:
-        return NO
-    if row.flags & FORMULA:
-        return ASK
-    dt = elapsed(at, row.since, row.until)
-    if not overlap(
-        row.kind, row.x + row.vx * dt, row.y + row.vy * dt, row.z + row.vz * dt,
-        grown(row.rx, row.gx, dt), grown(row.ry, row.gy, dt), grown(row.rz, row.gz, dt),
-        kind, x, y, z, rx, ry, rz,
-    ):  # fmt: skip
-        return NO
-    return ASK if row.flags & DOUBTFUL else YES
-
-
-@njit(inline="always")
-def note_run(runs: Any, count: int, first: int, last: int, iy: int, iz: int) -> int:
-    run = runs[count]
-    run[0], run[1], run[2], run[3] = first, last, iy, iz
-    return count + 1
-
-
 @njit(cache=True)
-def runs_around(p: Any, level: Any, starts: Any, runs: Any) -> int:
-    """The runs of entries whose cells the publication can reach: first, last, row of cells.
-
-    One run of the whole level, marked by a row beyond all cells, where that is cheaper.
-    """
-    _, _, _, kind, x, y, z, rx, ry, rz = p
-    wide = rx if kind == DISC else 0.0  # a disc reaches rx on every axis
-    hx = room(x, level.rx + rx)
-    hy, hz = room(y, level.ry + max(ry, wide)), room(z, level.rz + max(rz, wide))
-    ix0, ix1 = cell(x - hx, level.per_x), cell(x + hx, level.per_x)
-    iy0, iy1 = cell(y - hy, level.per_y), cell(y + hy, level.per_y)
-    iz0, iz1 = cell(z - hz, level.per_z), cell(z + hz, level.per_z)
-    table, base = level.mask + 1, level.starts
-    rows_of_cells = (iy1 - iy0 + 1.0) * (iz1 - iz0 + 1.0)  # in floats: it may not fit an integer
-    if (ix1 - ix0 + 4.0) * rows_of_cells > table or 2.0 * rows_of_cells > len(runs):
-        return note_run(runs, 0, starts[base], starts[base + table], ANY_ROW, 0)
-    count = 0
-    for iz in range(iz0, iz1 + 1):
-        for iy in range(iy0, iy1 + 1):
-            first = bucket(ix0, iy, iz, level.mask)
-            last = first + ix1 - ix0 + 1
-            end = min(last, table)
-            count = note_run(runs, count, starts[base + first], starts[base + end], iy, iz)
-            if last > table:  # the run goes on at the table's beginning
-                count = note_run(runs, count, starts[base], starts[base + last - table], iy, iz)
-    return count
-
-
-@njit(cache=True)
-def arrange(centre: Any, levels: Any) -> Any:
-    """The order in which to answer: by bucket, so that neighbours find the same cells in cache."""
-    count = len(centre)
-    order = np.arange(count)
-    if count < 64 or len(levels) == 0:
-        return order
-    widest = levels[0]
-    for level in levels:
-        if level.mask > widest.mask:
-            widest = level
-    starts = np.zeros(widest.mask + 2, np.int32)
-    where = np.empty(count, np.int32)
-    for i in range(count):
-        where[i] = bucket(
-            cell(centre[i, 0], widest.per_x), cell(centre[i, 1], widest.per_y),
-            cell(centre[i, 2], widest.per_z), widest.mask)  # fmt: skip
-        starts[where[i] + 1] += 1
-    for b in range(1, len(starts)):
-        starts[b] += starts[b - 1]
-    for i in range(count):
-        order[starts[where[i]]] = i
-        starts[where[i]] += 1
-    return order
-
-
-@njit(cache=True)
-def query(
-    publications: Any, order: Any, begin: int, rows: Any, index: Any, apart: Any, skip: Any,
-    found_publication: Any, found_id: Any, ask_publication: Any, ask_place: Any,
-) -> Any:  # fmt: skip
-    """Answer publications from `begin` on, until all are done or there may be no room for more.
-
-    `apart` are rows to ask one by one, `skip` marks rows whose entries are void (empty: none is).
-    Returns how many publications are done, the pairs found and the pairs to ask Python about.
-    """
-    t, node, channel, kind, centre, extent = publications
-    levels, starts, entries, _ = index
-    runs = np.empty((4096, 4), np.int64)
-    capacity = len(found_id) - len(rows)
-    skipping = len(skip) > 0
-    n = m = 0
-    for turn in range(begin, len(t)):
-        if n > capacity or m > capacity:
-            return turn, n, m
-        i = order[turn]
-        at, who, where, what = t[i], node[i], channel[i], kind[i]
-        x, y, z = centre[i, 0], centre[i, 1], centre[i, 2]
-        rx, ry, rz = extent[i, 0], extent[i, 1], extent[i, 2]
-        p = (at, who, where, what, x, y, z, rx, ry, rz)
-        for place in apart:
-            verdict = row_verdict(rows[place], p)
-            if verdict == YES:
-                found_publication[n], found_id[n] = i, rows[place].id
-                n += 1
-            elif verdict == ASK:
-                ask_publication[m], ask_place[m] = i, place
-                m += 1
-        for level in levels:
-            if not level.used:
-                continue
-            for run in range(runs_around(p, level, starts, runs)):
-                iy, iz = runs[run, 2], runs[run, 3]
-                for k in range(runs[run, 0], runs[run, 1]):
-                    entry = entries[k]
-                    # Free of jumps: whether a neighbour hears is a coin toss for the processor.
-                    hit = (
-                        overlap(
-                            entry.kind, entry.x, entry.y, entry.z, entry.rx, entry.ry, entry.rz,
-                            what, x, y, z, rx, ry, rz)
-                        & (entry.channel == where)
-                        & ((entry.node != who) | (entry.flags & ECHO != 0))
-                        & ((iy == ANY_ROW) | ((entry.iy == iy) & (entry.iz == iz)))
-                    )  # fmt: skip
-                    if skipping:
-                        hit &= skip[entry.place] == 0
-                    if not entry.flags & (SWEPT | DOUBTFUL):
-                        found_publication[n], found_id[n] = i, entry.id
-                        n += hit
-                    elif hit:
-                        verdict = row_verdict(rows[entry.place], p)
-                        if verdict == YES:
-                            found_publication[n], found_id[n] = i, entry.id
-                            n += 1
-                        elif verdict == ASK:
-                            ask_publication[m], ask_place[m] = i, entry.place
-                            m += 1
-    return len(t), n, m
-
-
-@njit(cache=True)
-def calm(rows: Any, used: int) -> float:
-    """Seconds in which a typical moving region travels a quarter of its own half-extent.
-
-    Indexing slices of about this length keeps swept boxes tight and rebuilding rare.
-    """
+def pace(rows: Any, used: int) -> Any:
+    """How large the moving regions are and how fast, each in sum."""
     size = speed = 0.0
     for place in range(used):
         row = rows[place]
-        if row.flags & ALIVE and row.flags & MOVES and not isinf(row.rx):
+        moves = row.flags & ALIVE and row.flags & MOVES
+        if moves and not isinf(row.rx):
             size += max(row.rx, 0.0 if isinf(row.ry) else row.ry)
             speed += abs(row.vx) + abs(row.vy) + abs(row.vz) + abs(row.gx)
-    return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0
+    return size, speed
 
 
 @njit(cache=True)
@@ -429,3 +303,33 @@ def move(rows: Any, places: Any, centre: Any, now: int) -> None:
         row.vx = row.vy = row.vz = row.gx = row.gy = row.gz = 0.0
         row.since, row.until = now, FOREVER
         row.flags &= ~MOVES
+
+
+@njit(cache=True)
+def renew(rows: Any, used: int, versions: Any, made: Any, limit: Any, channel: int, at: int) -> int:
+    """Let versions on that channel that are not of about `at` stand as their rows are then.
+
+    Each is good for its limit, up to and including it. Returns how many were evaluated.
+    """
+    renewed = 0
+    for place in range(used):
+        row = rows[place]
+        fresh = made[place] - limit[place] <= at <= made[place] + limit[place]
+        if not row.flags & ALIVE or row.channel != channel or fresh:
+            continue
+        made[place] = at
+        version = versions[place]
+        if at < row.valid_from or at >= row.valid_to:
+            version.flags = 0  # another leg is under way
+            continue
+        renewed += 1
+        dt = elapsed(at, row.since, row.until)
+        version.flags = row.flags & ~(MOVES | EVOLVES)
+        version.kind, version.id, version.node = row.kind, row.id, row.node
+        version.channel, version.since, version.until = row.channel, at, FOREVER
+        version.valid_from, version.valid_to = -FOREVER, FOREVER
+        version.x, version.y = row.x + row.vx * dt, row.y + row.vy * dt
+        version.z, version.rx = row.z + row.vz * dt, grown(row.rx, row.gx, dt)
+        version.ry, version.rz = grown(row.ry, row.gy, dt), grown(row.rz, row.gz, dt)
+        version.vx = version.vy = version.vz = version.gx = version.gy = version.gz = 0.0
+    return renewed

@@ -5,29 +5,48 @@ moment its leg begins until the next one does, so a kernel never follows Python 
 row through `struct` into the array's own memory costs a third of assigning to a numpy record.
 """
 
+from math import inf
 from struct import Struct as Packing
 from typing import Any
 
 import numpy as np
 
-from nearcast.model.subscription import Formula, Subscription
+from nearcast.matching.programs import Programs
+from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
 from nearcast.space.shapes import EVERYWHERE
 
+
+def evolves(subscription: Subscription) -> bool:
+    """Does its region or its filter change by itself as time goes by?"""
+    region, condition = subscription.region, subscription.filter
+    return region_evolves(region) or (condition is not None and condition.parsed.evolves)
+
+
+def region_evolves(region: Region) -> bool:
+    if isinstance(region, Formula):
+        return region.parsed.evolves
+    return isinstance(region, Path) or region.moves
+
+
 ROW = np.dtype(
     [(name, np.int64) for name in (
-        "flags", "kind", "id", "node", "channel", "since", "until", "valid_from", "valid_to")]
+        "flags", "kind", "id", "node", "channel", "since", "until", "valid_from", "valid_to",
+        "program")]
     + [(name, np.float64) for name in (
         "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
 )  # fmt: skip
-PACK = Packing("=9q12d").pack_into
+PACK = Packing("=10q12d").pack_into
 
 # Flags of a row.
 ALIVE = 1
 ECHO = 2
 MOVES = 4
-DOUBTFUL = 8  # a filter or a formula has the last word: Python must look at the pair
-FORMULA = 16  # the region has no bounds that a kernel could know
+DOUBTFUL = 8  # a filter has the last word: Python must look at the pair
+FORMULA = 16  # a program says where the region is; velocity and growth are a box around it
+EVOLVES = 32  # region or filter change by themselves: looking at them at a moment is an evaluation
+
+NO_PROGRAM = -1  # what moves is no formula
 
 
 class Rows:
@@ -38,9 +57,12 @@ class Rows:
         self.used = 0  # places 0 .. used-1 have been taken at some time
         self.free: list[int] = []
         self.channels: dict[str, int] = {}
+        self.programs = Programs()
 
     def remove(self, places: list[int]) -> None:
         for place in places:
+            if self.array[place]["flags"] & FORMULA:
+                self.programs.remove(int(self.array[place]["program"]))
             self.array[place]["flags"] = 0
         self.free.extend(places)
 
@@ -59,12 +81,11 @@ class Rows:
         """Pack the subscription and return the places it took."""
         region = subscription.region
         flags = ALIVE | (ECHO if subscription.echo else 0)
-        flags |= DOUBTFUL if subscription.filter or isinstance(region, Formula) else 0
+        flags |= DOUBTFUL if subscription.filter else 0
+        flags |= EVOLVES if evolves(subscription) else 0
         if isinstance(region, Formula):
-            legs: tuple[Moving, ...] = (Moving(EVERYWHERE, since=region.since),)
-            flags |= FORMULA
-        else:
-            legs = region.legs if isinstance(region, Path) else (region,)
+            return [self._pack_formula(subscription, region, flags | FORMULA)]
+        legs = region.legs if isinstance(region, Path) else (region,)
         ends = [leg.since for leg in legs[1:]] + [FOREVER]
         begins = [-FOREVER, *ends[:-1]]
         return [
@@ -78,6 +99,17 @@ class Rows:
             self.array, place * ROW.itemsize,
             flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
             self.channel(wanted.channel), leg.since, leg.until, begin, end,
-            s.x, s.y, s.z, s.rx, s.ry, s.rz, *leg.velocity, *leg.growth,
+            NO_PROGRAM, s.x, s.y, s.z, s.rx, s.ry, s.rz, *leg.velocity, *leg.growth,
+        )  # fmt: skip
+        return place
+
+    def _pack_formula(self, wanted: Subscription, formula: Formula, flags: int) -> int:
+        """Its box is unbounded, until somebody says better (`machine.bound`)."""
+        place, s = self._place(), EVERYWHERE
+        PACK(
+            self.array, place * ROW.itemsize,
+            flags, s.kind, wanted.id, wanted.node, self.channel(wanted.channel),
+            formula.since, FOREVER, -FOREVER, FOREVER, self.programs.add(formula.parsed),
+            s.x, s.y, s.z, s.rx, s.ry, s.rz, -inf, -inf, -inf, inf, inf, inf,
         )  # fmt: skip
         return place

@@ -1,15 +1,19 @@
 """What an application asks of its node.
 
 Regions and filters in a command are not stamped yet: the node that accepts the command does that.
+A subscription may give its region, its filter or both as plain text with variables in it, and
+their numbers beside it; `Tune` changes the numbers (see `variables`).
 """
 
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Filter,
+    Formula,
     NodeId,
     PublicationId,
     Region,
@@ -17,26 +21,77 @@ from nearcast.model.subscription import (
     SubscriptionId,
     Value,
 )
-from nearcast.space.motion import Time
+from nearcast.model.variables import bind, check_variables
+from nearcast.space.motion import Moving, Path, Time
 from nearcast.space.shapes import Shape
+
+
+def onward(region: Region, now: Time) -> Region:
+    """The same places from `now` on, beginning where it is: as a new row of the trace says it."""
+    if isinstance(region, Formula) or region.since >= now:
+        return region
+    if isinstance(region, Path):
+        leg = region.leg(now)
+        later = tuple(further for further in region.legs if further.since > now)
+        return Path((_onward(leg, now), *later))
+    return _onward(region, now)
+
+
+def _onward(leg: Moving, now: Time) -> Moving:
+    if leg.until <= now:
+        return Moving(leg.at(now), since=now)
+    left = None if leg.duration is None else leg.until - now
+    return Moving(leg.at(now), leg.velocity, leg.growth, left, now)
 
 
 class Subscribe(Struct, frozen=True):
     subscription: SubscriptionId
-    region: Region
-    filter: Filter | None = None
+    region: Region | str
+    filter: Filter | str | None = None
     channel: str = ""
     echo: bool = False
+    variables: dict[str, float] = {}
+
+    def __post_init__(self) -> None:
+        check_variables(self.variables)
+        if isinstance(self.region, str):
+            Formula(bind(self.region, self.variables))
+        if isinstance(self.filter, str):
+            Filter(bind(self.filter, self.variables))
 
     def stamped(self, node: NodeId, now: Time) -> Subscription:
+        region, condition = self.region, self.filter
+        if isinstance(region, str):
+            region = Formula(bind(region, self.variables))
+        if isinstance(condition, str):
+            condition = Filter(bind(condition, self.variables))
         return Subscription(
             self.subscription,
             node,
-            self.region.stamped(now),
-            self.filter.stamped(now) if self.filter else None,
+            region.stamped(now),
+            condition.stamped(now) if condition else None,
             self.channel,
             self.echo,
         )
+
+    def moved(self, region: Region) -> "Subscribe":
+        """What was asked for, after a Move."""
+        return replace(self, region=region)
+
+    def tuned(self, variables: dict[str, float]) -> "Subscribe":
+        """What was asked for, after a Tune; ValueError if that leaves no value."""
+        return replace(self, variables=self.variables | variables)
+
+    def rebound(self, current: Subscription, now: Time) -> Subscription:
+        """The subscription with the present numbers; its clocks go on, and its motion too."""
+        region, condition = current.region, current.filter
+        if isinstance(self.region, str):
+            region = Formula(bind(self.region, self.variables), region.since)
+        else:
+            region = onward(region, now)
+        if isinstance(self.filter, str) and condition is not None:
+            condition = Filter(bind(self.filter, self.variables), condition.since)
+        return replace(current, region=region, filter=condition)
 
 
 class Move(Struct, frozen=True):
@@ -44,6 +99,16 @@ class Move(Struct, frozen=True):
 
     subscription: SubscriptionId
     region: Region
+
+
+class Tune(Struct, frozen=True):
+    """These variables of the subscription have these numbers from now on; the others stay."""
+
+    subscription: SubscriptionId
+    variables: dict[str, float]
+
+    def __post_init__(self) -> None:
+        check_variables(self.variables)
 
 
 class Unsubscribe(Struct, frozen=True):
@@ -67,4 +132,4 @@ class Leave(Struct, frozen=True):
     """Say goodbye and stop."""
 
 
-Command: TypeAlias = Subscribe | Move | Unsubscribe | Publish | Leave
+Command: TypeAlias = Subscribe | Move | Tune | Unsubscribe | Publish | Leave

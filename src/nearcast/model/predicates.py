@@ -11,7 +11,7 @@ region, the `Zone`; all others filter a publication's attributes. Predicates tra
     predicate  = attribute ("<" | "<=" | ">" | ">=" | "==" | "!=") expression
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from math import inf, sqrt
 from operator import eq, ge, gt, le, lt, ne
@@ -33,7 +33,7 @@ from nearcast.model.expressions import (
     evaluator,
     nodes,
 )
-from nearcast.space.shapes import BOX, DISC
+from nearcast.space.shapes import DISC
 
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
@@ -111,17 +111,24 @@ class Predicates(Struct, frozen=True, dict=True):
 @lru_cache(REMEMBERED_TEXTS)
 def parse(text: str, variables: frozenset[str] = frozenset()) -> Predicates:
     """Read predicates in whose expressions `t` and `variables` may occur; or FormulaError."""
+    return Predicates(tuple(predicate for _, predicate in pieces(text, variables)))
+
+
+def pieces(text: str, variables: frozenset[str] = frozenset()) -> list[tuple[str, Predicate]]:
+    """Each predicate and the stretch of the text that says it."""
     parser = Parser(text, variables)
     braced = parser.accept("{")
-    items = [_predicate(parser)]
-    while parser.accept(","):
+    items: list[tuple[str, Predicate]] = []
+    while not items or parser.accept(","):
+        begin = parser.token.position
         if len(items) == MAX_PREDICATES:
-            raise parser.error(f"more than {MAX_PREDICATES} predicates", parser.token.position)
-        items.append(_predicate(parser))
+            raise parser.error(f"more than {MAX_PREDICATES} predicates", begin)
+        predicate = _predicate(parser)
+        items.append((text[begin : parser.taken], predicate))
     if braced:
         parser.expect("}")
     parser.take_kind("end", "',' or the end")
-    return Predicates(tuple(items))
+    return items
 
 
 def _predicate(parser: Parser) -> Predicate:
@@ -146,6 +153,11 @@ def _predicate(parser: Parser) -> Predicate:
 def spatial(predicates: Predicates) -> tuple[Predicate, ...]:
     """The predicates over x, y and z: together, the region."""
     return predicates._spatial
+
+
+def boxed(predicates: Predicates) -> bool:
+    """Is the region bounded from below and from above, along one axis at least?"""
+    return any(lows and highs for lows, highs in predicates._sides)
 
 
 def others(predicates: Predicates) -> tuple[Predicate, ...]:
@@ -183,11 +195,55 @@ def accepts(
     values: Mapping[str, float] = NO_VALUES,
 ) -> bool:
     """Do these attributes satisfy every predicate that is not over x, y or z?"""
+    return verdict(predicates, attributes, t, values) is True
+
+
+def verdict(
+    predicates: Predicates,
+    attributes: Mapping[str, Value],
+    t: float,
+    values: Mapping[str, float] = NO_VALUES,
+) -> bool | None:
+    """As `accepts`; None if it is no because of a fault: no value at `t`, or a clash of types."""
     for attribute, compare, evaluate in predicates._tests:
         value, bound = attributes.get(attribute), evaluate(t, values)
-        if not (_comparable(value, bound) and compare(value, bound)):
+        if not _comparable(value, bound):
+            return False if value is None else None
+        if not compare(value, bound):
             return False
     return True
+
+
+Settled: TypeAlias = tuple[tuple[str, Callable[..., bool], Value | None], ...]
+
+
+def settled(predicates: Predicates, t: float) -> Settled:
+    """The tests of attributes with the bounds that they have at `t`: they evolve no more."""
+    return tuple(
+        (attribute, compare, evaluate(t, NO_VALUES))
+        for attribute, compare, evaluate in predicates._tests
+    )
+
+
+def holds(tests: Settled, attributes: Mapping[str, Value]) -> bool | None:
+    """The verdict of settled tests."""
+    for attribute, compare, bound in tests:
+        value = attributes.get(attribute)
+        if not _comparable(value, bound):
+            return False if value is None else None
+        if not compare(value, bound):
+            return False
+    return True
+
+
+def valued(predicates: Predicates, t: float) -> bool:
+    """Has every bound over x, y and z a value at `t`?"""
+    return all(
+        evaluate(t, NO_VALUES) is not None
+        for sides in predicates._sides
+        for side in sides
+        for evaluate, _ in side
+    )
 
 
 def _comparable(value: Value | None, bound: Value | None) -> bool:
@@ -210,20 +266,6 @@ class Interval(Struct, frozen=True):
     strict_low: bool = False
     strict_high: bool = False
 
-    def meets(self, low: float, high: float) -> bool:
-        """Does it share a number with the closed interval from `low` to `high`?"""
-        return (high > self.low if self.strict_low else high >= self.low) and (
-            low < self.high if self.strict_high else low <= self.high
-        )
-
-    def nearest(self, number: float) -> float:
-        """The nearest number to this one, counting the ends as inside."""
-        return self.low if number < self.low else self.high if number > self.high else number
-
-    def excludes(self, end: float) -> bool:
-        """Is this end one that a strict side leaves out?"""
-        return (self.strict_low and end == self.low) or (self.strict_high and end == self.high)
-
 
 EVERY_NUMBER = Interval()
 
@@ -239,24 +281,48 @@ class Zone(Struct, frozen=True):
         self, kind: int, x: float, y: float, z: float, rx: float, ry: float, rz: float
     ) -> bool:
         """Does the closed shape (see `space.shapes`) share a point with the zone?"""
-        if kind == BOX:
-            return (
-                self.x.meets(x - rx, x + rx)
-                and self.y.meets(y - ry, y + ry)
-                and self.z.meets(z - rz, z + rz)
-            )
-        if kind == DISC:
-            return self._touches_ball(x, y, z, rx)
-        return self.x.meets(x, x) and self.y.meets(y, y) and self.z.meets(z, z)
+        a, b, c = self.x, self.y, self.z
+        return touching(
+            (a.low, b.low, c.low), (a.high, b.high, c.high),
+            (a.strict_low, b.strict_low, c.strict_low),
+            (a.strict_high, b.strict_high, c.strict_high),
+            kind, x, y, z, rx, ry, rz,
+        )  # fmt: skip
 
-    def _touches_ball(self, x: float, y: float, z: float, r: float) -> bool:
-        near_x, near_y, near_z = self.x.nearest(x), self.y.nearest(y), self.z.nearest(z)
-        dx, dy, dz = x - near_x, y - near_y, z - near_z
-        distance = sqrt(dx * dx + dy * dy + dz * dz)
-        if distance != r:
-            return distance < r
-        # Just touching, they share the nearest point alone, if no strict side leaves it out.
-        return not (self.x.excludes(near_x) or self.y.excludes(near_y) or self.z.excludes(near_z))
+
+def touching(
+    low: Sequence[float], high: Sequence[float],
+    strict_low: Sequence[bool], strict_high: Sequence[bool],
+    kind: int, x: float, y: float, z: float, rx: float, ry: float, rz: float,
+) -> bool:  # fmt: skip
+    """Does a closed shape share a point with the zone between these ends?
+
+    Plain numbers, so that the very same function serves Python objects and numba kernels.
+    """
+    centre, extents = (x, y, z), (rx, ry, rz)
+    if kind != DISC:
+        for axis in range(3):
+            begin, end = centre[axis] - extents[axis], centre[axis] + extents[axis]
+            if not (end >= low[axis] and begin <= high[axis]):
+                return False
+            if (strict_low[axis] and end == low[axis]) or (
+                strict_high[axis] and begin == high[axis]
+            ):
+                return False
+        return True
+    total, excluded = 0.0, False
+    for axis in range(3):
+        near = centre[axis]
+        if near < low[axis]:
+            near = low[axis]
+        elif near > high[axis]:
+            near = high[axis]
+        total += (centre[axis] - near) * (centre[axis] - near)
+        if (strict_low[axis] and near == low[axis]) or (strict_high[axis] and near == high[axis]):
+            excluded = True
+    distance = sqrt(total)
+    # Just touching, they share the nearest point alone, if no strict side leaves it out.
+    return distance < rx or (distance == rx and not excluded)
 
 
 def zone(predicates: Predicates, t: float, values: Mapping[str, float] = NO_VALUES) -> Zone | None:

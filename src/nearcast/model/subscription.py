@@ -1,6 +1,7 @@
 """What an entity wants to hear: a region, still or evolving, and conditions on attributes."""
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
@@ -33,7 +34,7 @@ def seconds_since(since: Time, t: Time) -> float:
     return (t - since) / 1e6 if t > since else 0.0
 
 
-class Formula(Struct, frozen=True, array_like=True, tag=3):
+class Formula(Struct, frozen=True, array_like=True, tag=3, dict=True):
     """A region by predicates over x, y and z, with bounds that are functions of `t` (seed 001)."""
 
     text: str
@@ -41,21 +42,25 @@ class Formula(Struct, frozen=True, array_like=True, tag=3):
 
     def __post_init__(self) -> None:
         check_moment(self.since)
-        parsed = predicates.parse(self.text)
-        if predicates.others(parsed):
+        if predicates.others(self.parsed):
             raise ValueError(f"a region's formula speaks of x, y and z alone: {self.text[:80]!r}")
+
+    @cached_property
+    def parsed(self) -> predicates.Predicates:
+        """What the text says; whoever keeps the formula keeps it too."""
+        return predicates.parse(self.text)
 
     def stamped(self, now: Time) -> "Formula":
         return replace(self, since=now)
 
     def touches(self, other: Shape, t: Time) -> bool:
-        zone = predicates.zone(predicates.parse(self.text), seconds_since(self.since, t))
+        zone = predicates.zone(self.parsed, seconds_since(self.since, t))
         return zone is not None and zone.touches(
             other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz
         )
 
 
-class Filter(Struct, frozen=True, array_like=True):
+class Filter(Struct, frozen=True, array_like=True, dict=True):
     """Conditions on a publication's attributes; they may evolve with `t` too."""
 
     text: str
@@ -63,17 +68,19 @@ class Filter(Struct, frozen=True, array_like=True):
 
     def __post_init__(self) -> None:
         check_moment(self.since)
-        parsed = predicates.parse(self.text)
-        if predicates.spatial(parsed):
+        if predicates.spatial(self.parsed):
             raise ValueError(f"a filter cannot speak of x, y or z: {self.text[:80]!r}")
+
+    @cached_property
+    def parsed(self) -> predicates.Predicates:
+        """What the text says; whoever keeps the filter keeps it too."""
+        return predicates.parse(self.text)
 
     def stamped(self, now: Time) -> "Filter":
         return replace(self, since=now)
 
     def accepts(self, attributes: Mapping[str, Value], t: Time) -> bool:
-        return predicates.accepts(
-            predicates.parse(self.text), attributes, seconds_since(self.since, t)
-        )
+        return predicates.accepts(self.parsed, attributes, seconds_since(self.since, t))
 
 
 Region: TypeAlias = Moving | Path | Formula

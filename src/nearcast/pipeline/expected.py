@@ -35,6 +35,7 @@ Emit: TypeAlias = Callable[[str, pa.Table, pa.Table], Iterator[pa.RecordBatch]]
 PART = 400_000  # publications per part of the shuffled way: seconds of work, tens of megabytes
 FEW = 20_000  # publications for which another part is not worth its while
 READ_AGAIN = 4  # nearby may read the trace so often; beyond that a shuffle is cheaper
+IN_ORDER = 1.5  # readings of the average publication, at most, if row groups are in order of time
 GATHERED = 1_000_000  # interest rows that one task brings into order
 INTERESTS, PUBLICATIONS = 0, 1  # the sides of a block
 
@@ -80,7 +81,7 @@ def joined(
 ) -> DataFrame:
     """What `emit` makes of the join, part by part."""
     parts = plan(spark, traces)
-    if way == "shuffled" or (way is None and _reads(parts) > READ_AGAIN):
+    if (way or choose(parts)) == "shuffled":
         return _shuffled(spark, traces, emit, schema)
 
     def work(part: Part) -> Iterator[pa.RecordBatch]:
@@ -111,9 +112,20 @@ def plan(spark: SparkSession, traces: Sequence[Trace]) -> list[Part]:
     return parts
 
 
-def _reads(parts: Sequence[Part]) -> float:
+def choose(parts: Sequence[Part]) -> Way:
+    """Nearby, unless tasks would read far too much, or too much at once."""
+    everything = [piece for part in parts for piece in (*part.publications, *part.interests)]
+    # Stripes of one time share their row groups; times share them only if there is no order.
+    times = {(part.run, part.begin): part.publications for part in parts}
+    said = [piece for pieces in times.values() for piece in pieces]
+    large = sum(piece.rows for piece in said) > 4 * PART
+    if _reads(everything) > READ_AGAIN or (large and _reads(said) > IN_ORDER):
+        return "shuffled"
+    return "nearby"
+
+
+def _reads(pieces: Sequence[Piece]) -> float:
     """How often, at worst, the average row is read."""
-    pieces = [piece for part in parts for piece in (*part.publications, *part.interests)]
     once = {(piece.file, piece.row_group): piece.rows for piece in pieces}
     return sum(piece.rows for piece in pieces) / max(1, sum(once.values()))
 

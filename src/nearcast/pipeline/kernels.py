@@ -14,10 +14,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.kernels import cell, elapsed, grown, room, sweep
-from nearcast.matching.lookup import overlap
+from nearcast.matching.kernels import cell, room, sweep
+from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import DISC
+
+overlap = njit(inline="always")(shapes.overlap)
+elapsed = njit(inline="always")(motion.elapsed)
+grown = njit(inline="always")(motion.grown)
 
 ENTRY = np.dtype(
     [(name, np.float64) for name in ("x", "y", "z", "hx", "hy", "hz")]
@@ -34,7 +38,7 @@ NOBODY = -1  # the owner of an entry whose own publications reach it too: no nod
 PLAIN, TIMED, WHOLE = 0, 1, 2
 EMPTY = -1  # a subscription that is none
 
-# Odd, and such that no two rows of cells within 4096 of each other share a lane.
+# Odd, and such that no two rows of cells that one query visits share a lane.
 BY_Y, BY_Z, BY_CHANNEL = 0x4F6CDD1D, 0x31A53F85, 0x2545F491
 MOST_LANES = 1024  # rows of cells that a query visits before it rather looks at every entry
 

@@ -97,3 +97,39 @@ def fanout_by_level(notes: DataFrame) -> DataFrame:
         """,
         notes=notes,
     )
+
+
+def traffic_by_tree_level(notes: DataFrame, pairs: DataFrame) -> DataFrame:
+    """Messages with publications between the nodes of a tree, whichever peers own them.
+
+    A peer that notes level 2 owns a node on each of the levels 0, 1 and 2. Who is reached notes
+    from which level a message left and at which it arrived.
+    """
+    return ask(
+        """
+        WITH tops AS (
+            SELECT run, node, CAST(max(struct(t, value)).value AS INT) AS top
+            FROM {notes} WHERE fact = 'level' GROUP BY run, node
+        ), tree AS (
+            SELECT run, level, count(*) AS nodes
+            FROM (SELECT run, explode(sequence(0, top)) AS level FROM tops) GROUP BY run, level
+        ), wanted AS (
+            SELECT DISTINCT run, publication AS about, node, TRUE AS wanted
+            FROM {pairs} WHERE outcome <> 'spurious'
+        ), passed AS (
+            SELECT run, CAST(value AS INT) AS level,
+                   count_if(fact = 'arrives')                    AS received,
+                   count_if(fact = 'leaves')                     AS sent,
+                   count_if(fact = 'arrives' AND wanted IS NULL) AS unwanted
+            FROM {notes} LEFT JOIN wanted USING (run, about, node)
+            WHERE fact IN ('leaves', 'arrives') GROUP BY run, level
+        )
+        SELECT run, level, nodes,
+               coalesce(received, 0L) AS received,
+               coalesce(sent, 0L)     AS sent,
+               coalesce(unwanted, 0L) AS unwanted
+        FROM tree LEFT JOIN passed USING (run, level)
+        """,
+        notes=notes,
+        pairs=pairs,
+    )

@@ -1,7 +1,8 @@
 """The baseline of every comparison: one server knows every interest.
 
 client                      server                         client
-  │── Interest, Moved, Cancel ─▶│
+  │── Interest, Moved, Tuned,   │
+  │   Cancel ──────────────────▶│
   │                             │◀───────────────── Post ──│
   │◀──────────────── Notify ────│ for whoever wants it
   │── Bye ─────────────────────▶│ forgets all of its interests
@@ -14,9 +15,9 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct
 
-from nearcast.matching import MATCHERS
+from nearcast.matching import EXACT, MATCHERS
 from nearcast.matching.matcher import Matcher, batch
-from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     NodeId,
@@ -75,10 +76,17 @@ class Ask(Message, frozen=True, tag=7):
     subscription: SubscriptionId
 
 
+class Tuned(Message, frozen=True, tag=8):
+    """The interest with its variables' new numbers. Its clock goes on: `t` says which is newer."""
+
+    subscription: Subscription
+    t: Time
+
+
 REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
 COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
 
-CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask)
+CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask, Tuned)
 
 
 Said = TypeVar("Said", int, tuple[int, int])
@@ -101,6 +109,7 @@ class Server(Node):
         # When the latest goodbye was said: an interest that it has overtaken comes too late.
         self.ended: dict[tuple[NodeId, SubscriptionId], Time] = {}
         self.left: dict[NodeId, Time] = {}
+        self.tuned: dict[SubscriptionId, Time] = {}
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
@@ -117,13 +126,15 @@ class Server(Node):
                     self.out.note("ignored", subscription)  # overtaken by a newer one
                 else:
                     self._put(sender, known.moved(region, region.since))
-            case Interest(subscription):
+            case Interest(subscription) | Tuned(subscription):
                 if self.owner.get(subscription.id, sender) != sender or subscription.node != sender:
                     self.out.note("refused", subscription.id)
-                elif self._overtaken(sender, subscription):
+                elif self._overtaken(sender, subscription, message):
                     self.out.note("ignored", subscription.id)
                 else:
                     self._put(sender, subscription)
+                    if isinstance(message, Tuned):
+                        self.tuned[subscription.id] = message.t
             case Cancel(subscription, t):
                 if self.owner.get(subscription, sender) == sender:
                     remember(self.ended, (sender, subscription), t)
@@ -165,11 +176,13 @@ class Server(Node):
         for node, subscriptions in by_node.items():
             self.out.send(node, Notify(publication, tuple(subscriptions)))
 
-    def _overtaken(self, sender: NodeId, subscription: Subscription) -> bool:
+    def _overtaken(self, sender: NodeId, subscription: Subscription, message: Message) -> bool:
         known = self.subscriptions.get(sender, {}).get(subscription.id)
         since = subscription.region.since
+        said = message.t if isinstance(message, Tuned) else since
         return (
             (known is not None and since < known.region.since)
+            or said < self.tuned.get(subscription.id, -1)
             or since <= self.left.get(sender, -1)
             or since <= self.ended.get((sender, subscription.id), -1)
         )
@@ -181,6 +194,7 @@ class Server(Node):
 
     def _drop(self, sender: NodeId, subscription: SubscriptionId) -> None:
         if self.subscriptions.get(sender, {}).pop(subscription, None) is not None:
+            self.tuned.pop(subscription, None)
             del self.owner[subscription]
             self.matcher.drop(subscription)
 
@@ -191,6 +205,7 @@ class Client(Node):
         self.server = server
         self.memory = memory
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered: dict[PublicationId, Time] = {}  # lately, against copies of the network
         self.remembered = REMEMBERED
@@ -206,16 +221,24 @@ class Client(Node):
                 subscription not in self.subscriptions
             ):
                 self.out.note("ignored", subscription)
+            case Tune(subscription, variables):
+                self._tune(subscription, variables)
             case Move(subscription, region):
                 moved = self.subscriptions[subscription].moved(region, self.now)
                 self.subscriptions[subscription] = moved
+                if subscription in self.asked:
+                    self.asked[subscription] = self.asked[subscription].moved(region)
                 self.out.send(self.server, Moved(subscription, moved.region))
             case Subscribe(subscription):
                 wanted = self.subscriptions[subscription] = command.stamped(self.id, self.now)
+                self.asked.pop(subscription, None)
+                if command.variables:
+                    self.asked[subscription] = command
                 self.span.setdefault(subscription, (self.now, FOREVER))  # or it goes on
                 self.out.send(self.server, Interest(wanted))
             case Unsubscribe(subscription):
                 del self.subscriptions[subscription]
+                self.asked.pop(subscription, None)
                 self.span[subscription] = (self.span[subscription][0], self.now)
                 self.out.send(self.server, Cancel(subscription, self.now))
             case Leave():
@@ -236,6 +259,19 @@ class Client(Node):
                     self.out.send(self.server, Interest(self.subscriptions[subscription]))
             case _:
                 self.out.note("ignored", sender)
+
+    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
+        if subscription not in self.asked:
+            self.out.note("ignored", subscription)
+            return
+        try:
+            tuned = self.asked[subscription].tuned(variables)
+            changed = tuned.rebound(self.subscriptions[subscription], self.now)
+        except ValueError:
+            self.out.note("refused", subscription)  # a bound would have no value
+            return
+        self.asked[subscription], self.subscriptions[subscription] = tuned, changed
+        self.out.send(self.server, Tuned(changed, self.now))
 
     def _wanted(self, subscription: SubscriptionId, t: Time) -> bool:
         begin, end = self.span.get(subscription, (FOREVER, FOREVER))
@@ -261,12 +297,13 @@ class Client(Node):
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
-    matcher: str = "grid"  # scan | grid | rtree: who wants a publication; all give one answer
+    # scan | grid | rtree | lazy | swept: who wants a publication; all give one answer
+    matcher: str = "grid"
     memory_s: float = 2.0  # seconds for which a client knows whom it heard; views grow with it
 
     def __post_init__(self) -> None:
-        if self.matcher not in MATCHERS:
-            raise ValueError(f"matcher must be one of {', '.join(MATCHERS)}, not {self.matcher!r}")
+        if self.matcher not in EXACT:
+            raise ValueError(f"matcher must be one of {', '.join(EXACT)}, not {self.matcher!r}")
         if not 0 < self.memory_s <= 1e6:
             raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
 

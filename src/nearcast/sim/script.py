@@ -30,7 +30,7 @@ class Stay(Struct):
 def standing(command: Subscribe) -> Subscribe:
     """The same interest where it begins, without its motion. A formula has no such place."""
     region = command.region
-    if isinstance(region, Formula):
+    if isinstance(region, Formula | str):
         return command
     return replace(command, region=Moving(region.at(region.since)))
 

@@ -1,11 +1,13 @@
 """Who does what, when: the movement workloads by the names used on the command line."""
 
-from nearcast.workloads import clustering, hotspots, recorded, waypoint
+from nearcast.workloads import clustering, hotspots, mammoth, recorded, trading, waypoint
 from nearcast.workloads.workload import Kind
 
 WORKLOADS: dict[str, Kind] = {
     "hotspots": Kind(hotspots.Parameters, hotspots.make),
     "waypoint": Kind(waypoint.Parameters, waypoint.make),
     "clustering": Kind(clustering.Parameters, clustering.make),
+    "mammoth": Kind(mammoth.Parameters, mammoth.make),
+    "trading": Kind(trading.Parameters, trading.make),
     "recorded": Kind(recorded.Parameters, recorded.make),
 }

@@ -24,6 +24,11 @@ class Interests:
     def end(self, subscription: SubscriptionId, now: Time) -> None:
         self._versions[subscription].append((now, None))
 
+    def end_all(self, now: Time) -> None:
+        for subscription in self._versions:
+            if self.current(subscription) is not None:
+                self.end(subscription, now)
+
     def current(self, subscription: SubscriptionId) -> Subscription | None:
         versions = self._versions.get(subscription)
         return versions[-1][1] if versions else None

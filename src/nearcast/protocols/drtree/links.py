@@ -26,7 +26,7 @@ def word(member: Member, level: int, *, adopted: bool = False) -> Yours:
         above = ((member.address, level), *member.above)
     elif kept == ROOT:
         above = (root_of(member),)
-    elif kept == BROTHERS:
+    if kept == BROTHERS or member.host.parameters.promotes == "latency":
         brothers = tuple(Entry(a, c.box, c.count) for a, c in node.children.items())
     is_root = level == member.top and member.is_root
     return Yours(member.address, level, node.box, is_root, adopted, above, brothers)

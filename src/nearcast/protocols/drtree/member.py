@@ -15,7 +15,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import PublicationId
 from nearcast.node import Message
 from nearcast.protocols.drtree.boxes import joined
-from nearcast.protocols.drtree.messages import MOST_PASSES, SLOTS, Address, Carrying, Entry, Mine
+from nearcast.protocols.drtree.messages import MOST_PASSES, Address, Carrying, Entry, Mine
 from nearcast.space.motion import Time
 from nearcast.space.rtree import Bounds
 
@@ -32,7 +32,7 @@ class Host(Protocol):
 
     def send(self, to: Address, message: Message) -> None: ...
     def send_all(self, to: list[Address], message: Message) -> None: ...
-    def note(self, fact: str, about: int | None = None, value: float | None = None) -> None: ...
+    def note(self, fact: str, about: Address, value: float | None = None) -> None: ...
     def deliver(self, member: "Member", publication: Publication, hops: int) -> None: ...
     def contact(self, member: "Member") -> Address | None: ...
     def suspect(self, contact: Address) -> None: ...
@@ -44,12 +44,13 @@ class Host(Protocol):
 class Child:
     """A child as its father knows it."""
 
-    __slots__ = ("box", "changed", "count", "heard")
+    __slots__ = ("apart", "box", "changed", "count", "heard")
 
     def __init__(self, box: Bounds, count: int, heard: Time) -> None:
         self.box = box
         self.count = count  # of its own children
         self.heard = self.changed = heard
+        self.apart: Time | None = None  # its mean round trip to its brothers, as it says
 
 
 class Level:
@@ -101,9 +102,13 @@ class Member:
         # last one is the root); and the brothers of the uppermost node.
         self.above: tuple[tuple[Address, int], ...] = ()
         self.brothers: dict[Address, Bounds] = {}
+        # Round trips to brothers and children: how many, and their mean (promotes=latency).
+        self.round_trips: dict[Address, tuple[int, Time]] = {}
+        self.apart: Time | None = None  # the mean to all brothers
         self.offshoots: list[Offshoot] = []
         self.heir: Address | None = None  # to whom I handed over lately
         self.handed_over: Time = NEVER
+        self.gone = False  # it has said goodbye, and passes on what still comes
         self.changed = True  # since the last check
         self.settled = False  # nothing changed between the last two checks
         # Publications lately seen, with the highest level served, and the time before that.
@@ -150,13 +155,13 @@ class Member:
         if parent == self.parent:
             return
         if self.parent is not None:
-            self.host.note("unlinked", self.parent // SLOTS)
+            self.host.note("unlinked", self.parent)
         if parent is not None:
-            self.host.note("linked", parent // SLOTS)
+            self.host.note("linked", parent)
             self.tries = 0
         self.parent, self.parent_box, self.parent_is_root = parent, None, False
         self.parent_since, self.confirmed, self.told = self.host.now, False, None
-        self.brothers = {}
+        self.brothers, self.apart = {}, None
         self.mark()
 
     def climb(self, node: Level) -> None:
@@ -237,4 +242,4 @@ class Member:
         assert self.parent is not None
         entry = self.entry(self.top)
         self.told = self.levels[-1].box
-        self.host.send(self.parent, Mine(self.top, entry, self.former))
+        self.host.send(self.parent, Mine(self.top, entry, self.former, apart=self.apart))

@@ -14,6 +14,8 @@ child                    parent                      a split, a swap, a goodbye
   │── Gone ───────────────▶│ do not list me
   │◀─ Dissolve ────────────│ your node is too small    child ── Merge ──▶ its brother
 
+brother ── Ping ──▶ brother ── Pong ──▶ brother        where latency decides who owns a node
+
 publication: Up and Down along the tree, Side to brothers, ToRoot, Enter from outside the tree.
 """
 
@@ -25,6 +27,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import PublicationId
 from nearcast.node import Message
 from nearcast.protocols.drtree.boxes import Box, require_numbers
+from nearcast.space.motion import Time
 from nearcast.wire import Codec
 
 SLOTS = 256  # members that one node may have
@@ -81,13 +84,17 @@ class Yours(Message, frozen=True, tag=2):
 
 
 class Mine(Message, frozen=True, tag=3):
-    """You are the father of my node of this level. `former`: who owned it before me."""
+    """You are the father of my node of this level. `former`: who owned it before me.
+
+    `apart`: my mean round trip to my brothers, if I have measured it.
+    """
 
     level: LevelNumber
     child: Entry
     former: Address | None = None
     hops: Hops = 0
     slot: Slot = 0
+    apart: Time | None = None
 
 
 class NotYours(Message, frozen=True, tag=4):
@@ -143,12 +150,19 @@ class Carrying(Message, frozen=True):
     def carries(self) -> PublicationId:
         return self.publication.id
 
+    def levels(self, top: int) -> tuple[int, int]:
+        """Of the nodes of the tree between which it goes; `top` is the receiver's uppermost."""
+        return 0, top
+
 
 class Down(Carrying, frozen=True, tag=9):
     """Into your node of this level."""
 
     level: LevelNumber
     slot: Slot = 0
+
+    def levels(self, top: int) -> tuple[int, int]:  # noqa: ARG002
+        return self.level + 1, self.level
 
 
 class Side(Carrying, frozen=True, tag=10):
@@ -157,6 +171,9 @@ class Side(Carrying, frozen=True, tag=10):
     level: LevelNumber
     slot: Slot = 0
 
+    def levels(self, top: int) -> tuple[int, int]:  # noqa: ARG002
+        return self.level, self.level
+
 
 class Up(Carrying, frozen=True, tag=11):
     """From this child, of this level, of a node of yours."""
@@ -164,6 +181,9 @@ class Up(Carrying, frozen=True, tag=11):
     child: Address
     level: LevelNumber
     slot: Slot = 0
+
+    def levels(self, top: int) -> tuple[int, int]:  # noqa: ARG002
+        return self.level, self.level + 1
 
 
 class ToRoot(Carrying, frozen=True, tag=12):
@@ -178,6 +198,21 @@ class Enter(Carrying, frozen=True, tag=13):
     slot: Slot = 0
 
 
+class Ping(Message, frozen=True, tag=14):
+    """Send this back to me at once; `sent` is my own clock's."""
+
+    by: Address
+    sent: Time
+    slot: Slot = 0
+
+
+class Pong(Message, frozen=True, tag=15):
+    by: Address
+    sent: Time
+    slot: Slot = 0
+
+
 CODEC = Codec(
-    Join, Yours, Mine, NotYours, Gone, Take, Dissolve, Merge, Down, Side, Up, ToRoot, Enter
-)
+    Join, Yours, Mine, NotYours, Gone, Take, Dissolve, Merge, Down, Side, Up, ToRoot, Enter,
+    Ping, Pong,
+)  # fmt: skip

@@ -6,6 +6,7 @@ from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import SPLITS
 
 AREAS = ("merged", "split")
+PROMOTES = ("coverage", "latency")
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
@@ -17,6 +18,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     split: str = "quadratic"
     # double-wave, brothers, root-link, ancestors or by-root: the way of a publication.
     strategy: str = "double-wave"
+    # coverage: the largest child owns a node. latency: the child with the least mean round trip to
+    # its brothers, measured by pings.
+    promotes: str = "coverage"
     # merged: one box around all that a node wants. split: one box and one member for each.
     areas: str = "merged"
     # Dimensions of the tree, with commas: axes first, then numeric attributes of publications.
@@ -28,6 +32,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     misses: int = 3
     # Milliseconds that a moving area's box looks ahead; boxes grow and updates shrink with it.
     horizon_ms: float = 4000.0
+    # Note for each message with a publication which levels of the tree it goes between (`leaves`,
+    # `arrives`); a trace grows by two notes per message.
+    note_levels: bool = False
     # Seconds for which a node knows whom it heard; views grow with it.
     memory_s: float = 2.0
 
@@ -35,6 +42,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         _one_of("split", self.split, tuple(SPLITS))
         _one_of("strategy", self.strategy, tuple(STRATEGIES))
         _one_of("areas", self.areas, AREAS)
+        _one_of("promotes", self.promotes, PROMOTES)
         if not 2 <= self.most <= 1000:
             raise ValueError(f"most must be between 2 and 1000, not {self.most}")
         if not 1 <= self.least <= (self.most + 1) // 2:

@@ -33,12 +33,15 @@ from nearcast.protocols.drtree.messages import (
     Merge,
     Mine,
     NotYours,
+    Ping,
+    Pong,
     Side,
     Take,
     Up,
     Yours,
 )
 from nearcast.protocols.drtree.parameters import Parameters
+from nearcast.protocols.drtree.placement import on_ping, on_pong
 from nearcast.protocols.drtree.strategies import STRATEGIES, News, Way, publish
 from nearcast.protocols.drtree.tree import (
     leave,
@@ -67,6 +70,8 @@ HANDLERS: dict[type[Message], Callable[[Member, Any], None]] = {
     Take: on_take,
     Dissolve: on_dissolve,
     Merge: on_merge,
+    Ping: on_ping,
+    Pong: on_pong,
 }
 # Boxes in a message, which must be of the tree's dimensions.
 BOXES: dict[type[Message], Callable[[Any], list[Box]]] = {
@@ -86,6 +91,10 @@ class Begin(Timer, frozen=True):
     """A member's turn to join has come."""
 
     slot: int
+
+
+class Farewell(Timer, frozen=True):
+    """All have heard that this node has left."""
 
 
 class Refresh(Timer, frozen=True):
@@ -113,7 +122,7 @@ class Peer(Node):
 
     @property
     def ready(self) -> bool:
-        return all(member.settled for member in self.members.values())
+        return all(member.settled or member.gone for member in self.members.values())
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""
@@ -146,13 +155,18 @@ class Peer(Node):
                 self.interests.end(subscription, self.now)
                 self._cover(self._slot(subscription))
             case Leave():
-                for slot in list(self.members):
-                    self._leave(slot)
-                self._step()
-                self.out.stop()
+                self.interests.end_all(self.now)
+                for member in self.members.values():
+                    self._leave(member)
+                # Words that cross the goodbye are still passed on.
+                self.out.set_timer(Farewell(), self.period // 5)
         self._step()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
+        if self.parameters.note_levels and isinstance(message, Carrying):
+            leaves, arrives = message.levels(self.level or 0)
+            self.out.note("leaves", message.publication.id, float(leaves))
+            self.out.note("arrives", message.publication.id, float(arrives))
         if type(message) is Down:
             self._down(sender, message)
         else:
@@ -164,9 +178,11 @@ class Peer(Node):
         match timer:
             case Check():
                 self._check()
+            case Farewell():
+                self.out.stop()
             case Begin(slot) if slot in self.members:
                 member = self.members[slot]
-                if member.parent is None and not member.seated:
+                if member.parent is None and not member.seated and not member.gone:
                     seek(member)
             case Refresh():
                 self.interests.forget(self.now - self.horizon)
@@ -193,6 +209,8 @@ class Peer(Node):
             publish(member, self._news(message), self.strategy)
         else:
             HANDLERS[kind](member, message)
+            if member.gone:
+                leave(member)
 
     def _down(self, sender: NodeId, message: Down) -> None:
         """Most of all messages are these, and most of them end at a leaf."""
@@ -221,9 +239,11 @@ class Peer(Node):
     def _publish(self, publication: Publication) -> None:
         news = News(publication, box_of_publication(publication, self.dimensions), 0, Way.LOCAL)
         for member in self.members.values():
-            if member.parent is not None or member.seated:
+            if (member.parent is not None or member.seated) and not member.gone:
                 publish(member, news, self.strategy)
                 return
+        for member in self.members.values():
+            self.deliver(member, publication, 0)  # who is not in the tree yet hears itself
         contact = self.directory.any(self.rng, self.id * SLOTS)
         if contact is not None:
             self.send(contact, Enter(publication, 1))
@@ -271,9 +291,9 @@ class Peer(Node):
         box = self.interests.box(subscriptions, self.dimensions, max(begin, 0), end)
         member = self.members.get(slot)
         if box is None:
-            if member is not None:
-                self._leave(slot)
-        elif member is not None:
+            if member is not None and not member.gone:
+                self._leave(member)
+        elif member is not None and not member.gone:
             resize(member, box)
         else:
             member = self.members[slot] = Member(self.id * SLOTS + slot, box, self)
@@ -285,13 +305,17 @@ class Peer(Node):
         if self.interests.restless(subscriptions):
             self.out.set_timer(Refresh(), self.horizon // 2)
 
-    def _leave(self, slot: int) -> None:
-        member = self.members.pop(slot)
+    def _leave(self, member: Member) -> None:
         self.directory.remove(member.address)
         leave(member)
 
     def _check(self) -> None:
-        for member in list(self.members.values()):
+        for slot, member in list(self.members.items()):
+            if member.gone:
+                if not member.changed:  # at its second check: nobody writes to it any more
+                    del self.members[slot]
+                member.changed = False
+                continue
             check(member)
             member.forget(self.now, COPIES_COME_WITHIN)
             if member.parent is not None or member.seated:
@@ -328,8 +352,8 @@ class Peer(Node):
                     self.send(address, near)
         self.send_all(far, message)
 
-    def note(self, fact: str, about: int | None = None, value: float | None = None) -> None:
-        self.out.note(fact, about, value)
+    def note(self, fact: str, about: Address, value: float | None = None) -> None:
+        self.out.note(fact, about // SLOTS, value)
 
     def contact(self, member: Member) -> Address | None:
         return self.directory.any(self.rng, member.address)
@@ -338,7 +362,8 @@ class Peer(Node):
         self.directory.remove(contact)
 
     def seated(self, member: Member) -> None:
-        self.directory.add(member.address)
+        if not member.gone:
+            self.directory.add(member.address)
 
     def climbed(self) -> None:
         """The trace hears of the highest level that this node owns."""

@@ -24,6 +24,7 @@ from nearcast.protocols.drtree.messages import (
     Merge,
     Take,
 )
+from nearcast.protocols.drtree.placement import best_placed
 from nearcast.space.rtree import SPLITS, Bounds, choose, volume
 
 
@@ -33,6 +34,15 @@ def largest(children: Mapping[Address, Child], besides: Address | None = None) -
         (address for address in children if address != besides),
         key=lambda address: ([-part for part in volume(children[address].box)], address),
     )
+
+
+def promoted(member: Member, children: Mapping[Address, Child]) -> Address:
+    """Who owns a node with these children, if it is not me."""
+    if member.host.parameters.promotes == "latency":
+        best = best_placed(children, member.address)
+        if best is not None:
+            return best
+    return largest(children, member.address)
 
 
 # Join.
@@ -126,7 +136,7 @@ def adopt(member: Member, level: int, newcomers: list[Entry]) -> None:
 
 
 def split(member: Member, level: int) -> None:
-    """Two nodes from one: mine, and one for the child of largest coverage in the other group."""
+    """Two nodes from one: mine, and one for the best child of the other group."""
     node, host = member.levels[level], member.host
     member.own(level)
     addresses = sorted(node.children)
@@ -134,7 +144,7 @@ def split(member: Member, level: int) -> None:
     groups = kind([node.children[a].box for a in addresses], host.parameters.least)
     chosen = next(g for g in groups if member.address not in [addresses[i] for i in g])
     moved = {addresses[i]: node.children.pop(addresses[i]) for i in chosen}
-    owner = largest(moved)
+    owner = promoted(member, moved)
     if level == member.top and member.is_root:
         member.fit(level)
         raise_root(member)
@@ -244,10 +254,14 @@ def on_merge(member: Member, merge: Merge) -> None:
 
 
 def leave(member: Member) -> None:
-    """Goodbye: the lowest node that has another child goes to the largest one, with all above."""
+    """Goodbye: the lowest node that has another child goes to the best one, with all above.
+
+    Whoever is gone may still be given nodes by those who do not know, and says goodbye again.
+    """
+    member.gone = True
     for level in range(1, len(member.levels)):
         if member.others(level):
-            heir = largest(member.levels[level].children, member.address)
+            heir = promoted(member, member.levels[level].children)
             hand_over(member, level, heir, stays=False)
             break
     else:
@@ -290,4 +304,4 @@ def move_in_tree(member: Member) -> None:
         children = member.levels[1].children
         if not inside(box, joined([children[address].box for address in member.others(1)])):
             member.displaced = True
-            hand_over(member, 1, largest(children, member.address), stays=True)
+            hand_over(member, 1, promoted(member, children), stays=True)

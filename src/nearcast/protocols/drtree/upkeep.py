@@ -4,7 +4,7 @@ A father tells its children, and a child its father, once per period. A child th
 hears nothing becomes a root and asks to be taken in again, with all that is below it; a father
 that hears nothing forgets the child. A father's node is one level above the child's, and both must
 agree on that, so circles cannot last. Roots keep asking for other trees, so one remains. The rest
-is local: own entries, numbers of children, boxes, and the child of largest coverage as owner.
+is local: own entries, numbers of children, boxes, and the best child as owner.
 """
 
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from nearcast.protocols.drtree.boxes import joined
 from nearcast.protocols.drtree.links import tell_all, tell_brothers, tell_children, word
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import Gone, Join, Mine, NotYours, Yours
+from nearcast.protocols.drtree.placement import better_placed, mean_to, measure
 from nearcast.protocols.drtree.tree import (
     dissolve,
     hand_over,
@@ -37,7 +38,10 @@ def check(member: Member) -> None:
     check_children(member, forget_before)
     check_parent(member, forget_before)
     check_structure(member)
-    check_cover(member)
+    if host.parameters.promotes == "latency":
+        check_place(member)
+    else:
+        check_cover(member)
     move_in_tree(member)
     if member.parent is not None:
         member.tell_father()
@@ -122,6 +126,20 @@ def check_cover(member: Member) -> None:
             return
 
 
+def check_place(member: Member) -> None:
+    """The best placed child owns the node, and with it all that I own above.
+
+    From below, since who owns a node decides where it stands among those of the next level.
+    """
+    measure(member)
+    for level in range(1, member.top + 1):
+        heir = better_placed(member, level)
+        if heir is not None:
+            hand_over(member, level, heir, stays=True)
+            break
+    member.apart = mean_to(member, member.brothers)
+
+
 # What father and child say to each other.
 
 
@@ -185,7 +203,7 @@ def on_mine(member: Member, mine: Mine) -> None:
     if known is None:
         host.send(child.address, NotYours(member.address, level))
         return
-    known.heard = host.now
+    known.heard, known.apart = host.now, mine.apart
     if known.count != child.count:
         known.count = child.count
         member.mark()

@@ -49,18 +49,19 @@ def spread(seen: Seen) -> tuple[str, bool]:
 
 
 def quiet_root(seen: Seen, what: str) -> tuple[str, bool]:
-    told, good = [], {}
-    for owners in ("chain", "single"):
+    """Is the root as quiet as a leaf, counted for its peer or for the node of the tree?"""
+    told, good = [], []
+    for counted, measure in (("peers", seen.levels), ("nodes", seen.nodes)):
         ends = []
         for hotspots in ("cold", "burning"):
-            found = seen.levels("brothers", hotspots, owners=owners)
+            found = measure("brothers", hotspots)
             ends.append((getattr(found[0], what), getattr(found[-1], what)))
-        good[owners] = all(root <= 1.2 * leaf for root, leaf in ends)
+        good.append(all(root <= 1.2 * leaf for root, leaf in ends))
         told.append(
-            f"owners={owners}: "
+            f"counted at {counted}: "
             + "; ".join(f"root {root:.2f}, leaf {leaf:.2f}" for root, leaf in ends)
         )
-    return " | ".join(told), any(good.values())
+    return " | ".join(told), any(good)
 
 
 def busier(seen: Seen) -> tuple[str, bool]:
@@ -95,9 +96,9 @@ def not_back(seen: Seen) -> tuple[str, bool]:
 
 
 READINGS = (
-    "In the paper's figure 1 a peer owns a chain of nodes up to the root, and the root's peer"
-    " then has all the traffic of the nodes below; only where every inner node has a peer of"
-    " its own is the root's peer as quiet as a leaf."
+    "Cold; burning. Figure 1 lets a peer own a chain of nodes up to the root, so the root's peer"
+    " has the traffic of its lower nodes too. Counted at the nodes of the tree between which a message"
+    " goes, whoever owns them, the root has no traffic at all: that is the reading that fits."
 )
 CLAIMS = (
     Statement(

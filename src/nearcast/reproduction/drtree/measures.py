@@ -37,9 +37,9 @@ class Seen:
         self, table: str, strategy: str, hotspots: str, **settings: Any
     ) -> list[dict[str, Any]]:
         nodes = settings.get("nodes", 1024)
-        usual: dict[str, Any] = {"nodes": nodes}
+        usual: dict[str, Any] = {}
         if "churn_rate" not in settings:
-            usual |= {"churn_rate": 0.0, "latency_ms": 1000.0}
+            usual |= {"nodes": nodes, "churn_rate": 0.0, "latency_ms": 1000.0}
             usual |= {"network": "constant", "size": 1024 * sqrt(nodes / 1024)}
         asked = {**usual, "strategy": strategy, "hotspots": hotspots, **settings}
         return self._counted.rows(table, **asked)
@@ -76,6 +76,22 @@ class Seen:
             found.append(load_of(here, false))
         return found
 
+    def nodes(self, strategy: str, hotspots: str) -> list[Load]:
+        """As `levels`, but of the nodes of the tree, whichever peers own them."""
+        rows = self.rows("traffic_by_tree_level", strategy, hotspots, note_levels=True)
+        height = {run: max(r["level"] for r in rows if r["run"] == run)
+                  for run in dict.fromkeys(row["run"] for row in rows)}  # fmt: skip
+        found = []
+        for depth in range(min(height.values()) + 1):
+            here = [row for row in rows if height[row["run"]] - row["level"] == depth]
+            nodes = sum(row["nodes"] * row["seconds"] for row in here)
+            received = sum(row["received"] for row in here)
+            unwanted = sum(row["unwanted"] for row in here)
+            sent = sum(row["sent"] for row in here)
+            rate = unwanted / received if received else 0.0
+            found.append(Load(received / nodes, sent / nodes, rate, 0.0, 0.0, 0.0))
+        return found
+
     def heights(self, **settings: Any) -> dict[str, int]:
         """Of every run, by its name: how far the leaves are below the root."""
         rows = self._counted.rows("traffic_by_level", **settings)
@@ -87,6 +103,9 @@ class Seen:
     def recall(self, strategy: str, hotspots: str, **settings: Any) -> float:
         rows = self.rows("delivery_totals", strategy, hotspots, **settings)
         return float(sum(r["correct"] for r in rows) / max(1, sum(r["expected"] for r in rows)))
+
+    def ran(self, **settings: Any) -> bool:
+        return bool(self._counted.runs(**settings))
 
     def all_rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
         return self._counted.rows(table, **settings)

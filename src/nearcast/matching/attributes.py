@@ -1,0 +1,166 @@
+"""A counting index over predicates on attributes: (attribute, operator, constant).
+
+Each predicate that a publication satisfies counts for its subscription; one is found when it has
+been counted as often as it has predicates (Yan and Garcia-Molina, 1994). Satisfied comparisons with
+`<` and `>` are one run of a sorted array, equalities one entry of a table. A subscription with
+equalities is counted only where the rarest of them holds (as Fabret et al., SIGMOD 2001, cluster
+theirs), and its channel is an equality like any other.
+
+Most puts do not touch the index: what changed is `fresh` and always found. So whoever asks must
+look again at what was found; nothing that wants the publication is missed.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from nearcast.matching.matcher import Integers
+from nearcast.model.subscription import SubscriptionId, Value
+
+Kind: TypeAlias = type  # str, bool, or float for all numbers
+Key: TypeAlias = tuple[str, Kind, Value]  # an attribute has this value
+CHANNEL = ""  # no predicate speaks of an attribute of this name
+
+
+def kind_of(value: Value) -> Kind:
+    return type(value) if isinstance(value, str | bool) else float
+
+
+class Comparison(NamedTuple):
+    attribute: str
+    operator: str  # one of < <= > >= == !=
+    bound: Value
+
+    @property
+    def key(self) -> Key:
+        return self.attribute, kind_of(self.bound), self.bound
+
+
+class Run(NamedTuple):
+    """Comparisons of one attribute in the order of their bounds, and who makes them."""
+
+    bounds: list[tuple[Any, int]]
+    slots: Integers
+
+
+class Bucket:
+    """Subscriptions that are counted together."""
+
+    def __init__(self, members: list[tuple[SubscriptionId, list[Comparison]]]) -> None:
+        self._ids = np.array([subscription for subscription, _ in members], np.int64)
+        self._needed = np.array([len(tests) for _, tests in members], np.int64)
+        above: dict[tuple[str, Kind], list[tuple[Any, int, int]]] = {}
+        below: dict[tuple[str, Kind], list[tuple[Any, int, int]]] = {}
+        equal: dict[Key, list[int]] = {}
+        unequal: dict[Key, list[int]] = {}
+        for slot, (_, tests) in enumerate(members):
+            for test in tests:
+                where = test.attribute, kind_of(test.bound)
+                match test.operator:
+                    # Ties are in such order that what a value satisfies borders on (value, 0).
+                    case ">=" | ">":
+                        above.setdefault(where, []).append(
+                            (test.bound, int(test.operator == ">"), slot)
+                        )
+                    case "<=" | "<":
+                        below.setdefault(where, []).append(
+                            (test.bound, int(test.operator == "<="), slot)
+                        )
+                    case "==":
+                        equal.setdefault(test.key, []).append(slot)
+                    case "!=":
+                        unequal.setdefault(test.key, []).append(slot)
+        self._above = {where: _run(items) for where, items in above.items()}
+        self._below = {where: _run(items) for where, items in below.items()}
+        self._equal = {key: np.array(slots) for key, slots in equal.items()}
+        self._unequal = {key: np.array(slots) for key, slots in unequal.items()}
+        self._differing: dict[tuple[str, Kind], Integers] = {}
+        for (attribute, kind, _), slots in self._unequal.items():
+            others = self._differing.get((attribute, kind), slots[:0])
+            self._differing[attribute, kind] = np.concatenate((others, slots))
+
+    def find(self, attributes: Mapping[str, Value]) -> list[SubscriptionId]:
+        counts = np.zeros(len(self._ids), np.int64)
+        for attribute, value in attributes.items():
+            where = attribute, kind_of(value)
+            if (run := self._above.get(where)) is not None:
+                end = bisect_right(run.bounds, (value, 0))
+                counts += np.bincount(run.slots[:end], minlength=len(counts))
+            if (run := self._below.get(where)) is not None:
+                begin = bisect_right(run.bounds, (value, 0))
+                counts += np.bincount(run.slots[begin:], minlength=len(counts))
+            if (slots := self._equal.get((*where, value))) is not None:
+                counts += np.bincount(slots, minlength=len(counts))
+            if (slots := self._differing.get(where)) is not None:
+                counts += np.bincount(slots, minlength=len(counts))
+                same = self._unequal.get((*where, value), slots[:0])
+                counts -= np.bincount(same, minlength=len(counts))
+        found: list[int] = self._ids[counts == self._needed].tolist()
+        return found
+
+
+def _run(items: list[tuple[Any, int, int]]) -> Run:
+    items.sort()
+    return Run(
+        [(bound, tie) for bound, tie, _ in items], np.array([slot for *_, slot in items], np.int64)
+    )
+
+
+class Attributes:
+    def __init__(self) -> None:
+        self.clashes = 0  # publications with an attribute of another type than a predicate's
+        self._tests: dict[SubscriptionId, list[Comparison]] = {}
+        self._fresh: dict[SubscriptionId, None] = {}
+        self._void: dict[SubscriptionId, None] = {}  # what the index says of these is not true
+        self._buckets: dict[Key, Bucket] = {}
+        self._kinds: dict[str, dict[Kind, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._tests)
+
+    def put(self, subscription: SubscriptionId, channel: str, tests: Iterable[Comparison]) -> None:
+        """From now on it is found if all these tests hold."""
+        self._tests[subscription] = [Comparison(CHANNEL, "==", channel), *tests]
+        self._fresh[subscription] = self._void[subscription] = None
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        if self._tests.pop(subscription, None) is not None:
+            self._fresh.pop(subscription, None)
+            self._void[subscription] = None
+
+    def find(self, channel: str, attributes: Mapping[str, Value]) -> list[SubscriptionId]:
+        """All whose tests hold, and some more; in ascending order."""
+        tolerable = 32 + 3 * len(self._tests) ** 0.5 if self._buckets else 0
+        if len(self._void) > tolerable:
+            self._build()
+        for attribute, value in attributes.items():
+            kinds = self._kinds.get(attribute, {})
+            self.clashes += len(kinds) > (kind_of(value) in kinds)
+        said = {**attributes, CHANNEL: channel}
+        found = list(self._fresh)
+        for attribute, value in said.items():
+            bucket = self._buckets.get((attribute, kind_of(value), value))
+            if bucket is not None:
+                found += [s for s in bucket.find(said) if s not in self._void]
+        return sorted(found)
+
+    def _build(self) -> None:
+        sizes = Counter(
+            test.key for tests in self._tests.values() for test in tests if test.operator == "=="
+        )
+        members: dict[Key, list[tuple[SubscriptionId, list[Comparison]]]] = {}
+        self._kinds = {}
+        for subscription, tests in self._tests.items():
+            rarest = min(
+                (test for test in tests if test.operator == "=="), key=lambda t: sizes[t.key]
+            )
+            rest = [test for test in tests if test is not rarest]
+            members.setdefault(rarest.key, []).append((subscription, rest))
+            for attribute, _, bound in tests:
+                self._kinds.setdefault(attribute, {})[kind_of(bound)] = None
+        self._buckets = {key: Bucket(several) for key, several in members.items()}
+        self._fresh.clear()
+        self._void.clear()

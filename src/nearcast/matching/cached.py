@@ -1,0 +1,137 @@
+"""CLEES, lazy evaluation with a cache (seed 001, section 4.3).
+
+As LEES, but what was evaluated for one publication serves the next ones too, until it expires: "if
+Exp(S) is equal or bigger than the current global time T, then the cached version is still valid";
+a new one expires at T + TT. So an answer is at most one threshold TT stale. A broker may hear of
+moments out of order: a version also serves moments up to TT before it was made, and none earlier.
+"""
+
+import numpy as np
+
+from nearcast.matching import kernels
+from nearcast.matching.lazy import Loop, Table, meeting
+from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.rowed import Look
+from nearcast.matching.rows import ROW
+from nearcast.matching.swept import Swept
+from nearcast.matching.versions import Snapshot, halves, shown, snapshot
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Formula, Subscription, SubscriptionId
+from nearcast.space.motion import FOREVER, SECOND, Time
+
+NEVER: Time = -FOREVER
+
+
+class Remembering(Loop):
+    """Every region is looked at for every publication, as it was when it was last evaluated."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._versions = np.zeros(0, ROW)
+        self._made = np.zeros(0, np.int64)
+        self._limit = np.zeros(0, np.int64)
+
+    def remember(self, subscription: Subscription, threshold: Time) -> None:
+        self.put(subscription)
+        missing = len(self._rows.array) - len(self._made)
+        if missing:
+            self._versions = np.concatenate((self._versions, np.zeros(missing, ROW)))
+            self._made = np.concatenate((self._made, np.zeros(missing, np.int64)))
+            self._limit = np.concatenate((self._limit, np.zeros(missing, np.int64)))
+        for place in self._places[subscription.id]:
+            self._made[place], self._limit[place] = NEVER, threshold
+
+    def renew(self, channel: str, at: Time) -> None:
+        self.evaluations += kernels.renew(
+            self._rows.array, self._rows.used, self._versions, self._made, self._limit,
+            self._rows.channels.get(channel, -1), at,
+        )  # fmt: skip
+
+    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
+        look = super()._look(count, lo, hi, reach)
+        return look._replace(rows=self._versions[: self._rows.used])
+
+
+class Cached:
+    def __init__(self, threshold_us: Time = SECOND // 10) -> None:
+        _check(threshold_us)
+        self._threshold = threshold_us
+        self._standard = Swept()
+        self._regions = Remembering()
+        self._table = Table()  # what has formulas, or filters that evolve
+        self._snapshots: dict[SubscriptionId, Snapshot] = {}
+        self._thresholds: dict[SubscriptionId, Time] = {}
+        self._both: dict[SubscriptionId, bool] = {}  # of what evolves: has it a still half too?
+        self._evaluations = 0
+        self._faults = 0
+
+    @property
+    def evaluations(self) -> int:
+        return self._evaluations + self._regions.evaluations
+
+    @property
+    def faults(self) -> int:
+        return self._faults + self._standard.faults
+
+    def put(self, subscription: Subscription, threshold_us: Time | None = None) -> None:
+        self.drop(subscription.id)
+        threshold = self._threshold if threshold_us is None else threshold_us
+        _check(threshold)
+        still, evolving = halves(subscription)
+        if still is not None:
+            self._standard.put(still)
+        if evolving is None:
+            return
+        self._both[subscription.id] = still is not None
+        if evolving.filter is None and not isinstance(evolving.region, Formula):
+            self._regions.remember(evolving, threshold)
+        else:
+            self._thresholds[subscription.id] = threshold
+            self._table.put(evolving)
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        self._standard.drop(subscription)
+        if self._both.pop(subscription, None) is not None:
+            self._regions.drop(subscription)
+            self._table.drop(subscription)
+            self._thresholds.pop(subscription, None)
+            self._snapshots.pop(subscription, None)
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        still = self._standard.match(publication, at)
+        self._regions.renew(publication.channel, at)
+        evolving = [*self._regions.match(publication, at), *self._recalled(publication, at)]
+        return meeting(still, evolving, self._both)
+
+    def match_many(self, publications: Batch) -> Matches:
+        """One after the other: what one of them evaluates, the next may find in the cache."""
+        pairs = [
+            (i, s) for i, p in enumerate(publications.publications) for s in self.match(p, p.t)
+        ]
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return Matches(columns[:, 0], columns[:, 1])
+
+    def due(self) -> Time | None:
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Versions are renewed when a publication asks for them."""
+
+    def _recalled(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        matching = []
+        for half in self._table.covered(publication):
+            picture, threshold = self._snapshots.get(half.id), self._thresholds[half.id]
+            if picture is None or abs(at - picture.made) > threshold:
+                self._evaluations += 1
+                picture = self._snapshots[half.id] = snapshot(half, at)
+            verdict = shown(half, picture, publication)
+            if verdict:
+                matching.append(half.id)
+            elif verdict is None:
+                self._faults += 1
+        return matching
+
+
+def _check(threshold: Time) -> None:
+    if threshold < 0:
+        raise ValueError(f"a version cannot serve for {threshold} microseconds")

@@ -1,0 +1,175 @@
+"""LEES, evolving subscriptions evaluated lazily (seed 001, section 4.2).
+
+The predicates that do not depend on time are in a standard engine, those that do in a table (LEME).
+For each publication, each entry of the table whose attributes the publication has is evaluated at
+the moment of matching. A subscription with both kinds wants what both want: M1 ∩ M2; one with
+nothing that is still counts as always in M1. Exact, and no work at all while nobody publishes.
+
+Regions that move are rows that a compiled loop runs through, the same that verifies for `grid`.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from nearcast.matching import kernels
+from nearcast.matching.matcher import Batch, Integers, Matches
+from nearcast.matching.rowed import Look, Rowed
+from nearcast.matching.swept import Swept
+from nearcast.matching.verdicts import heard
+from nearcast.matching.versions import halves
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.space.motion import Time
+
+
+class Loop(Rowed):
+    """Every region is looked at for every publication."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._nothing = kernels.build(self._rows.array, 0, 0, 0, 0.0)
+        self._all: Integers | None = None
+
+    def put(self, subscription: Subscription) -> None:
+        self.drop(subscription.id)
+        self._subscriptions[subscription.id] = subscription
+        self._places[subscription.id] = self._rows.add(subscription)
+        self._all = None
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        if self._subscriptions.pop(subscription, None) is not None:
+            self._rows.remove(self._places.pop(subscription))
+            self._all = None
+
+    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:  # noqa: ARG002
+        rows = self._rows.array[: self._rows.used]
+        if self._all is None:
+            self._all = np.flatnonzero(rows["flags"])
+        return Look(rows, self._nothing, self._all, np.empty(0, np.uint8))
+
+
+class Table:
+    """LEME, for what no compiled loop can evaluate: the evolving halves by channel."""
+
+    def __init__(self) -> None:
+        self._halves: dict[str, dict[SubscriptionId, Subscription]] = {}
+        self._channel: dict[SubscriptionId, str] = {}
+
+    def put(self, half: Subscription) -> None:
+        self.drop(half.id)
+        self._channel[half.id] = half.channel
+        self._halves.setdefault(half.channel, {})[half.id] = half
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        channel = self._channel.pop(subscription, None)
+        if channel is not None:
+            del self._halves[channel][subscription]
+            if not self._halves[channel]:
+                del self._halves[channel]
+
+    def __len__(self) -> int:
+        return len(self._channel)
+
+    def covered(self, publication: Publication) -> Iterable[Subscription]:
+        """Those "whose attributes are covered by the publication"."""
+        for half in self._halves.get(publication.channel, {}).values():
+            items = half.filter.parsed.items if half.filter else ()
+            if all(item.attribute in publication.attributes for item in items):
+                yield half
+
+
+def meeting(
+    still: list[SubscriptionId], evolving: list[SubscriptionId], both: dict[SubscriptionId, bool]
+) -> list[SubscriptionId]:
+    """M1 ∩ M2; `both` says of what evolves whether it has a still half too."""
+    m1 = dict.fromkeys(still)
+    whole = [s for s in still if s not in both]
+    return sorted([*whole, *(s for s in evolving if not both[s] or s in m1)])
+
+
+def all_meeting(still: Matches, evolving: Matches, both: dict[SubscriptionId, bool]) -> Matches:
+    """The same for pairs."""
+    if not len(still.subscription) and not any(both.values()):
+        return evolving
+    ids = np.concatenate((still.subscription, evolving.subscription))
+    known, rank = np.unique(ids, return_inverse=True)
+    pairs = np.concatenate((still.publication, evolving.publication)) * len(known) + rank
+    count = len(still.subscription)
+    whole = np.array([s not in both for s in known.tolist()], bool)[rank]
+    alone = np.array([not both.get(s, True) for s in known.tolist()], bool)[rank]
+    kept = np.concatenate((whole[:count], alone[count:] | np.isin(pairs[count:], pairs[:count])))
+    publications = np.concatenate((still.publication, evolving.publication))
+    return Matches(publications[kept], ids[kept])
+
+
+class Lazy:
+    def __init__(self) -> None:
+        self._standard = Swept()
+        self._regions = Loop()
+        self._table = Table()
+        self._both: dict[SubscriptionId, bool] = {}  # of what evolves: has it a still half too?
+        self._evaluations = 0
+        self._faults = 0
+
+    @property
+    def evaluations(self) -> int:
+        return self._evaluations + self._regions.evaluations
+
+    @property
+    def faults(self) -> int:
+        return self._faults + self._regions.faults + self._standard.faults
+
+    def put(self, subscription: Subscription) -> None:
+        self.drop(subscription.id)
+        still, evolving = halves(subscription)
+        if still is not None:
+            self._standard.put(still)
+        if evolving is not None:
+            self._both[subscription.id] = still is not None
+            (self._regions if evolving.filter is None else self._table).put(evolving)
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        self._standard.drop(subscription)
+        if self._both.pop(subscription, None) is not None:
+            self._regions.drop(subscription)
+            self._table.drop(subscription)
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        still = self._standard.match(publication, at)
+        evolving = [*self._regions.match(publication, at), *self._evaluated(publication, at)]
+        return meeting(still, evolving, self._both)
+
+    def match_many(self, publications: Batch) -> Matches:
+        still = self._standard.match_many(publications)
+        moving = self._regions.match_many(publications)
+        if not self._table:
+            return all_meeting(still, moving, self._both)
+        pairs = [
+            (i, s)
+            for i, publication in enumerate(publications.publications)
+            for s in self._evaluated(publication, publication.t)
+        ]
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        evolving = Matches(
+            np.concatenate((moving.publication, columns[:, 0])),
+            np.concatenate((moving.subscription, columns[:, 1])),
+        )
+        return all_meeting(still, evolving, self._both)
+
+    def due(self) -> Time | None:
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Evolution costs nothing until a publication comes."""
+
+    def _evaluated(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        matching = []
+        for half in self._table.covered(publication):
+            self._evaluations += 1
+            verdict = heard(half, publication, at)
+            if verdict:
+                matching.append(half.id)
+            elif verdict is None:
+                self._faults += 1
+        return matching

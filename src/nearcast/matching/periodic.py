@@ -1,0 +1,106 @@
+"""PES, periodic evolving subscriptions (seed 001, section 4.1).
+
+A standard engine holds one still version of each subscription. A queue, ordered by the time of the
+next evolution, says when a version is to be replaced by the one for that moment. Matching is what
+it always was; an answer is as stale as the version that gave it, one interval at most.
+"""
+
+from heapq import heappop, heappush
+
+from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.rows import evolves
+from nearcast.matching.swept import Swept
+from nearcast.matching.versions import arrives, faulty, version
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.space.motion import SECOND, Time
+
+
+class Periodic:
+    def __init__(self, interval_us: Time = SECOND) -> None:
+        _check(interval_us)
+        self.evaluations = 0
+        self._interval = interval_us
+        self._standard = Swept()
+        self._faults = 0
+        self._now: Time = 0  # the latest moment that was heard of
+        self._evolving: dict[SubscriptionId, Subscription] = {}
+        self._intervals: dict[SubscriptionId, Time] = {}
+        self._scheduled: dict[SubscriptionId, Time] = {}  # SCHEDT
+        self._queue: list[tuple[Time, SubscriptionId]] = []  # ESQ; outdated entries are passed over
+
+    @property
+    def faults(self) -> int:
+        return self._faults + self._standard.faults
+
+    def put(self, subscription: Subscription, interval_us: Time | None = None) -> None:
+        self.drop(subscription.id)
+        if not evolves(subscription):
+            self._standard.put(subscription)
+            return
+        interval = self._interval if interval_us is None else interval_us
+        _check(interval)
+        self._evolving[subscription.id] = subscription
+        self._intervals[subscription.id] = interval
+        submitted = subscription.region.since  # SUBT(S) = T
+        # "The broker creates an initial version of the subscription (with t = 0)", unless it came
+        # late: then as it is by now, for it would be stale already.
+        moment = max(submitted, self._now)
+        self._evolve(subscription.id, moment)
+        self._schedule(subscription.id, submitted + interval, moment)  # SCHEDT(S) = T + EI
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        self._standard.drop(subscription)
+        if self._evolving.pop(subscription, None) is not None:
+            del self._intervals[subscription]
+            self._scheduled.pop(subscription, None)
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        self._now = max(self._now, at)
+        return self._standard.match(publication, at)
+
+    def match_many(self, publications: Batch) -> Matches:
+        if len(publications):
+            self._now = max(self._now, int(publications.t.max()))
+        return self._standard.match_many(publications)
+
+    def due(self) -> Time | None:
+        while self._queue:
+            due, subscription = self._queue[0]
+            if self._scheduled.get(subscription) == due:
+                return due
+            heappop(self._queue)
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Let every subscription evolve whose time has come."""
+        self._now = max(self._now, now)
+        while (due := self.due()) is not None and due <= now:
+            _, subscription = heappop(self._queue)
+            self._evolve(subscription, now)
+            self._schedule(subscription, due + self._intervals[subscription], now)
+
+    def _evolve(self, subscription: SubscriptionId, now: Time) -> None:
+        """Replace the version in the standard engine by the one for now."""
+        self.evaluations += 1
+        evolving = self._evolving[subscription]
+        still = version(evolving, now)
+        if still is None:
+            self._faults += faulty(evolving, now)
+            self._standard.drop(subscription)
+        else:
+            self._standard.put(still)
+
+    def _schedule(self, subscription: SubscriptionId, due: Time, now: Time) -> None:
+        """The next evolution after now, unless what moved has arrived for good by then."""
+        self._scheduled.pop(subscription, None)
+        if arrives(self._evolving[subscription]) > now:
+            interval = self._intervals[subscription]
+            missed = max(0, (now - due) // interval + 1)
+            self._scheduled[subscription] = due + missed * interval
+            heappush(self._queue, (due + missed * interval, subscription))
+
+
+def _check(interval: Time) -> None:
+    if interval < 1:
+        raise ValueError(f"subscriptions cannot evolve every {interval} microseconds")

@@ -1,0 +1,117 @@
+"""What engines over packed rows share: publications become columns, kernels find pairs.
+
+A filter or a formula has the last word on pairs that a kernel could not settle. An engine says
+which rows may want the publications at all (`_look`).
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nearcast.matching import lookup
+from nearcast.matching.matcher import Batch, Integers, Matches
+from nearcast.matching.rows import Rows
+from nearcast.matching.verdicts import judged
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.space.motion import Time
+
+
+class Look(NamedTuple):
+    """Where a kernel looks: in the index, passing over places that `skip` marks, and apart."""
+
+    rows: Any
+    index: Any
+    apart: Integers
+    skip: Any
+
+
+class Rowed:
+    def __init__(self) -> None:
+        self.evaluations = 0  # how often something that evolves was looked at, for a moment
+        self.faults = 0  # how often that found no value, or an attribute of another type
+        self._rows = Rows()
+        self._subscriptions: dict[SubscriptionId, Subscription] = {}
+        self._places: dict[SubscriptionId, list[int]] = {}
+        self._answers = 0  # pairs found last time: as many will be found this time
+        self._one = (*(np.zeros(1, np.int64) for _ in range(4)), np.zeros((2, 1, 3)))
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        t, node, channel, kind, (centre, extent) = self._one
+        s = publication.shape
+        t[0], node[0], kind[0] = at, publication.node, s.kind
+        channel[0] = self._rows.channels.get(publication.channel, -1)
+        centre[0], extent[0] = (s.x, s.y, s.z), (s.rx, s.ry, s.rz)
+        reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
+        columns = (t, node, channel, kind, centre, extent)
+        matches = self._match(columns, [publication], at, at, reach)
+        return sorted(matches.subscription.tolist())
+
+    def match_many(self, publications: Batch) -> Matches:
+        if not len(publications):
+            return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
+        codes = self._rows.channels
+        if publications.channel is None:
+            channel = np.full(len(publications), codes.get("", -1), np.int64)
+        else:
+            channel = np.array([codes.get(name, -1) for name in publications.channel], np.int64)
+        columns = (
+            publications.t, publications.node, channel, publications.kind,
+            publications.centre, publications.extent,
+        )  # fmt: skip
+        lo, hi = int(publications.t.min()), int(publications.t.max())
+        bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
+        reach = float(bounded.max(axis=1).mean())
+        return self._match(columns, publications.publications, lo, hi, reach)
+
+    def due(self) -> Time | None:
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Nothing is done ahead of being asked."""
+
+    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
+        """For so many publications between these moments that reach about so far."""
+        raise NotImplementedError
+
+    def _match(
+        self, columns: Any, publications: Sequence[Publication], lo: Time, hi: Time, reach: float
+    ) -> Matches:
+        look = self._look(len(publications), lo, hi, reach)
+        order = lookup.arrange(columns[4], look.index[0])
+        capacity = 2 * len(look.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
+        programs = self._rows.programs.array
+        found: list[tuple[Integers, Integers]] = []
+        done, total = 0, len(columns[0])
+        while done < total:
+            out = [np.empty(capacity, np.int64) for _ in range(4)]
+            done, n, m, looked = lookup.query(columns, order, done, *look, *out)
+            self.evaluations += looked
+            found.append((out[0][:n], out[1][:n]))
+            if m:
+                pairs = np.empty((2, m), np.int64)
+                n, m = lookup.settle(columns, look.rows, programs, out[2][:m], out[3][:m], *pairs)
+                found.append((pairs[0, :n], pairs[1, :n]))
+            if m:
+                found.append(self._ask(columns[0], publications, out[2][:m], out[3][:m]))
+        self._answers = sum(len(f[0]) for f in found)
+        if len(found) == 1:
+            return Matches(*found[0])
+        return Matches(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]))
+
+    def _ask(
+        self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
+    ) -> tuple[Integers, Integers]:
+        """Let filters and formulas have the last word on pairs that the kernel could not settle."""
+        pairs: list[tuple[int, int]] = []
+        ids = self._rows.array["id"][places].tolist()
+        for i, subscription_id in zip(which.tolist(), ids, strict=True):
+            verdict = judged(self._subscriptions[subscription_id], publications[i], int(at[i]))
+            if verdict:
+                pairs.append((i, subscription_id))
+            elif verdict is None:
+                self.faults += 1
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return columns[:, 0], columns[:, 1]

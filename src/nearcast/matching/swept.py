@@ -1,0 +1,183 @@
+"""Our own engine for what evolves: index all that it may want in a slice of time, verify each pair.
+
+Exact as looking at every subscription for every publication (LEES), and as sparing as looking at
+still copies in an index (PES). Regions go to `grid`, which holds the boxes that they sweep during a
+slice. Subscriptions without a region go to `attributes`, with the bounds that interval arithmetic
+finds for their predicates during a slice. What is found is verified at the publication's moment;
+slices are renewed when a publication leaves them. What cannot be bounded is looked at every time
+(`fallbacks`). Nothing here depends on anything evolving: for still subscriptions it is the standard
+engine that the designs of seed 001 build upon.
+"""
+
+from math import inf
+
+import numpy as np
+
+from nearcast.matching.attributes import Attributes, Comparison
+from nearcast.matching.grid import Grid
+from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.rows import evolves
+from nearcast.matching.verdicts import heard
+from nearcast.model.expressions import Text, Truth, evaluator
+from nearcast.model.intervals import admitted
+from nearcast.model.predicates import NO_VALUES, Predicate, boxed
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import (
+    Filter,
+    Formula,
+    Region,
+    Subscription,
+    SubscriptionId,
+    seconds_since,
+)
+from nearcast.space.motion import SECOND, Path, Time
+
+SHORTEST, USUAL, LONGEST = SECOND // 10, SECOND, 60 * SECOND  # that a slice may last
+
+
+class Swept:
+    def __init__(self) -> None:
+        self._regions = Grid()
+        self._conditions = Attributes()
+        self._conditional: dict[SubscriptionId, Subscription] = {}  # those without a region
+        self._evolving: dict[SubscriptionId, Filter] = {}  # their filters that change with time
+        self._slice: tuple[Time, Time] = (0, -1)
+        self._ahead = USUAL
+        self._served = 0  # publications since the slice began
+        self._evaluations = 0
+        self._faults = 0
+
+    @property
+    def evaluations(self) -> int:
+        """How often something that evolves was looked at: verified, or bounded for a slice."""
+        return self._evaluations + self._regions.evaluations
+
+    @property
+    def faults(self) -> int:
+        return self._faults + self._regions.faults + self._conditions.clashes
+
+    @property
+    def fallbacks(self) -> int:
+        """How many subscriptions are looked at every time, because nothing bounds them now."""
+        return self._regions.fallbacks
+
+    def put(self, subscription: Subscription) -> None:
+        self.drop(subscription.id)
+        if subscription.filter is None and isinstance(subscription.region, Formula):
+            self._regions.put(subscription)  # the grid says if it is bounded nowhere
+        elif _has_box(subscription.region):
+            self._regions.put(subscription)
+        else:
+            self._conditional[subscription.id] = subscription
+            condition = subscription.filter
+            if condition is not None and condition.parsed.evolves:
+                self._evolving[subscription.id] = condition
+            self._index(subscription, *self._slice)
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        if self._conditional.pop(subscription, None) is None:
+            self._regions.drop(subscription)
+            return
+        self._evolving.pop(subscription, None)
+        self._conditions.drop(subscription)
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        found = self._regions.match(publication, at)
+        if not self._conditional:
+            return found
+        self._cover(at, at, 1)
+        return sorted([*found, *self._wanting(publication, at)])
+
+    def match_many(self, publications: Batch) -> Matches:
+        found = self._regions.match_many(publications)
+        if not self._conditional or not len(publications):
+            return found
+        self._cover(int(publications.t.min()), int(publications.t.max()), len(publications))
+        pairs = [
+            (i, subscription)
+            for i, publication in enumerate(publications.publications)
+            for subscription in self._wanting(publication, publication.t)
+        ]
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return Matches(
+            np.concatenate((found.publication, columns[:, 0])),
+            np.concatenate((found.subscription, columns[:, 1])),
+        )
+
+    def due(self) -> Time | None:
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Slices are renewed when a publication leaves them."""
+
+    def _wanting(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        wanting = []
+        for candidate in self._conditions.find(publication.channel, publication.attributes):
+            wanted = self._conditional[candidate]
+            self._evaluations += evolves(wanted)
+            verdict = heard(wanted, publication, at)
+            if verdict:
+                wanting.append(candidate)
+            elif verdict is None:
+                self._faults += 1
+        return wanting
+
+    def _cover(self, lo: Time, hi: Time, count: int) -> None:
+        """Bound the filters that evolve anew, if these moments are outside the slice."""
+        begin, end = self._slice
+        if self._evolving and not (begin <= lo and hi <= end):
+            # A slice should serve about as many publications as there are filters to be bounded.
+            if self._served < len(self._evolving) // 4:
+                self._ahead = min(2 * self._ahead, LONGEST)
+            elif self._served > 4 * len(self._evolving):
+                self._ahead = max(self._ahead // 2, SHORTEST)
+            self._slice, self._served = (lo - self._ahead // 4, hi + self._ahead), 0
+            for subscription in self._evolving:
+                self._index(self._conditional[subscription], *self._slice)
+            self._evaluations += len(self._evolving)
+        self._served += count
+
+    def _index(self, wanted: Subscription, lo: Time, hi: Time) -> None:
+        tests: list[Comparison] | None = []
+        if wanted.filter is not None:
+            begin, end = (
+                seconds_since(wanted.filter.since, moment) for moment in (lo, max(lo, hi))
+            )
+            tests = _tests(wanted.filter.parsed.items, begin, end)
+        if tests is None:
+            self._conditions.drop(wanted.id)  # in this slice it wants nothing
+        else:
+            self._conditions.put(wanted.id, wanted.channel, tests)
+
+
+def _has_box(region: Region) -> bool:
+    """Can a box around it say anything?"""
+    if isinstance(region, Formula):
+        return boxed(region.parsed)
+    shapes = [leg.shape for leg in region.legs] if isinstance(region, Path) else [region.shape]
+    return any(s.rx < inf or s.ry < inf for s in shapes)
+
+
+def _tests(predicates: tuple[Predicate, ...], begin: float, end: float) -> list[Comparison] | None:
+    """What holds whenever the predicates do, while `t` goes from begin to end; None: never."""
+    tests = []
+    for predicate in predicates:
+        attribute, operator, expression = (
+            predicate.attribute, predicate.operator, predicate.expression,
+        )  # fmt: skip
+        if isinstance(expression, Text | Truth):
+            tests.append(Comparison(attribute, operator, expression.value))
+            continue
+        if not predicate.evolves:
+            constant = evaluator(expression)(0.0, NO_VALUES)
+            assert constant is not None, "the parser refuses a constant without a value"
+            tests.append(Comparison(attribute, operator, constant))
+            continue
+        side = admitted(predicate, begin, end)
+        if side is None:
+            return None
+        if side.high < inf:
+            tests.append(Comparison(attribute, "<=", side.high))
+        if side.low > -inf or side.high == inf:
+            tests.append(Comparison(attribute, ">=", side.low))  # at the least, it must be a number
+    return tests

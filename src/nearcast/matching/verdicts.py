@@ -1,0 +1,40 @@
+"""`wants`, told apart: no, or no because of a fault.
+
+A fault is a bound that has no value at that moment (a division by zero, an overflow, a root of less
+than nothing) or an attribute of another type than the predicate's. It never matches, and engines
+count it, so that a broker can note it.
+"""
+
+from nearcast.model import predicates
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Formula, Subscription, seconds_since
+from nearcast.space.motion import Time
+
+
+def heard(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
+    """As `wants`; None: no, for a fault."""
+    if wanted.channel != publication.channel:
+        return False
+    if wanted.node == publication.node and not wanted.echo:
+        return False
+    region = wanted.region
+    if not isinstance(region, Formula) and not region.touches(publication.shape, at):
+        return False
+    return judged(wanted, publication, at)
+
+
+def judged(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
+    """What a formula and a filter say, as `wants` asks them; None: no, for a fault."""
+    region, condition = wanted.region, wanted.filter
+    if isinstance(region, Formula):
+        seconds, s = seconds_since(region.since, at), publication.shape
+        zone = predicates.zone(region.parsed, seconds)
+        if zone is None:
+            return False if predicates.valued(region.parsed, seconds) else None
+        if not zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+            return False
+    if condition is None:
+        return True
+    return predicates.verdict(
+        condition.parsed, publication.attributes, seconds_since(condition.since, at)
+    )

@@ -1,0 +1,159 @@
+"""An evolving subscription's still copies, and its two halves (seed 001, section 4).
+
+A version is the subscription with `t` replaced by a number: it stands still. The halves are the
+predicates that do not depend on time, which a standard engine can index, and those that do.
+"""
+
+from math import inf
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nearcast.matching.rows import evolves, region_evolves
+from nearcast.model import predicates
+from nearcast.model.expressions import MAX_LENGTH
+from nearcast.model.predicates import Zone
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
+from nearcast.space.motion import FOREVER, Moving, Path, Time
+from nearcast.space.shapes import EVERYWHERE
+
+
+def version(subscription: Subscription, at: Time) -> Subscription | None:
+    """The subscription as it is at that moment, standing still; None if it then wants nothing."""
+    try:
+        region = _standing(subscription.region, at)
+    except ValueError:  # a shape beyond all numbers
+        return None
+    condition = subscription.filter
+    if condition is not None and condition.parsed.evolves:
+        condition = _settled(condition, at)
+        if condition is None:
+            return None
+    return None if region is None else replace(subscription, region=region, filter=condition)
+
+
+def _standing(region: Region, at: Time) -> Region | None:
+    if not region_evolves(region):
+        return region
+    if not isinstance(region, Formula):
+        return Moving(region.at(at), since=region.since)
+    zone = predicates.zone(region.parsed, seconds_since(region.since, at))
+    if zone is None:
+        return None
+    sides = []
+    for axis, interval in zip(predicates.AXES, (zone.x, zone.y, zone.z), strict=True):
+        if interval.low > -inf:
+            sides.append(f"{axis} >{'' if interval.strict_low else '='} {interval.low!r}")
+        if interval.high < inf:
+            sides.append(f"{axis} <{'' if interval.strict_high else '='} {interval.high!r}")
+    return Formula(", ".join(sides), region.since)
+
+
+def _settled(condition: Filter, at: Time) -> Filter | None:
+    bounds = predicates.settled(condition.parsed, seconds_since(condition.since, at))
+    said = []
+    for (piece, predicate), (attribute, _, bound) in zip(
+        predicates.pieces(condition.text), bounds, strict=True
+    ):
+        if bound is None:
+            return None
+        said.append(f"{attribute} {predicate.operator} {bound!r}" if predicate.evolves else piece)
+    text = ", ".join(said)
+    # Numbers may be longer than what they stand for. Exact at any moment, it is never too stale.
+    return condition if len(text) > MAX_LENGTH else Filter(text, condition.since)
+
+
+def faulty(subscription: Subscription, at: Time) -> bool:
+    """Does it want nothing then because a bound has no value, or a shape is beyond all numbers?"""
+    region = subscription.region
+    if not isinstance(region, Formula):
+        try:
+            region.at(at)
+        except ValueError:
+            return True
+    picture = snapshot(subscription, at)
+    return not picture.valued or any(bound is None for *_, bound in picture.tests)
+
+
+def arrives(subscription: Subscription) -> Time:
+    """From when on it stays as it is: a motion ends, a function of time goes on for ever."""
+    region, condition = subscription.region, subscription.filter
+    if condition is not None and condition.parsed.evolves:
+        return FOREVER
+    if isinstance(region, Formula):
+        return FOREVER
+    last = region.legs[-1] if isinstance(region, Path) else region
+    return last.until if last.moves else last.since
+
+
+class Halves(NamedTuple):
+    """What does not evolve and what does, under one id; None: there is no such half."""
+
+    still: Subscription | None
+    evolving: Subscription | None
+
+
+def halves(subscription: Subscription) -> Halves:
+    """Seed 001, section 4.2: the evolving predicates are isolated from the others.
+
+    A region is never divided: a disc may touch what each of two predicates leaves and yet nothing
+    of what both leave together.
+    """
+    if not evolves(subscription):
+        return Halves(subscription, None)
+    everywhere = Moving(EVERYWHERE, since=subscription.region.since)
+    moves = region_evolves(subscription.region)
+    region, still_region = (
+        (subscription.region, everywhere) if moves else (everywhere, subscription.region)
+    )
+    changing, lasting = None, None
+    if subscription.filter is not None:
+        since, said = subscription.filter.since, predicates.pieces(subscription.filter.text)
+        evolving_text = ", ".join(piece for piece, predicate in said if predicate.evolves)
+        still_text = ", ".join(piece for piece, predicate in said if not predicate.evolves)
+        changing = Filter(evolving_text, since) if evolving_text else None
+        lasting = Filter(still_text, since) if still_text else None
+    still = None
+    if lasting is not None or not moves:
+        still = replace(subscription, region=still_region, filter=lasting)
+    return Halves(still, replace(subscription, region=region, filter=changing))
+
+
+class Snapshot(NamedTuple):
+    """An evolving half as it was at one moment: seed 001's time-independent version."""
+
+    made: Time
+    zone: Zone | None  # of a formula
+    tests: predicates.Settled
+    valued: bool  # False: some bound had no value, so nothing matches
+
+
+def snapshot(half: Subscription, at: Time) -> Snapshot:
+    region, condition = half.region, half.filter
+    zone, valued = None, True
+    tests: predicates.Settled = ()
+    if isinstance(region, Formula):
+        seconds = seconds_since(region.since, at)
+        zone = predicates.zone(region.parsed, seconds)
+        valued = zone is not None or predicates.valued(region.parsed, seconds)
+    if condition is not None:
+        tests = predicates.settled(condition.parsed, seconds_since(condition.since, at))
+    return Snapshot(at, zone, tests, valued)
+
+
+def shown(half: Subscription, picture: Snapshot, publication: Publication) -> bool | None:
+    """Does the half, as it was then, want the publication? None: no, for a fault."""
+    s = publication.shape
+    if half.channel != publication.channel:
+        return False
+    if half.node == publication.node and not half.echo:
+        return False
+    if not picture.valued:
+        return None
+    if not isinstance(half.region, Formula):
+        if not half.region.touches(s, picture.made):
+            return False
+    elif picture.zone is None or not picture.zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
+        return False
+    return predicates.holds(picture.tests, publication.attributes)

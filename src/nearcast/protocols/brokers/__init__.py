@@ -1,0 +1,5 @@
+"""A network of brokers in the manner of PADRES, for subscriptions that evolve (seed 001)."""
+
+from nearcast.protocols.brokers.deployment import KIND
+
+__all__ = ["KIND"]

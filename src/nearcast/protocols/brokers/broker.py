@@ -1,0 +1,358 @@
+"""A broker: sessions with its neighbours and clients, and publications on their way.
+
+Each link has a session at either end. A broker that starts, or that has given up a neighbour,
+begins a new one, and whoever hears of a new session forgets all that came over that link and tells
+everything again. So starting, restarting and reconnecting are one act. Signs of life carry a digest
+of what was told; who has heard anything else twice in a row says what it has and is told the rest.
+
+The network stays a tree: while a broker is down, the parts it held together do not hear each other.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from msgspec.structs import replace
+
+from nearcast.matching.matcher import Matcher
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.brokers.messages import (
+    Adjust,
+    Advertise,
+    Beat,
+    Bye,
+    Cancel,
+    Hello,
+    Interest,
+    Inventory,
+    Name,
+    Notify,
+    Pass,
+    Post,
+    Session,
+    Unadvertise,
+    Who,
+)
+from nearcast.protocols.brokers.parameters import MILLISECOND, Parameters
+from nearcast.protocols.brokers.routes import Entry, Routes
+from nearcast.protocols.brokers.standing import with_values
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.space.motion import SECOND, Time
+
+QUIET: Time = SECOND  # without news for so long, tables have settled
+REPORT: Time = SECOND  # how often an engine's counters are noted
+COUNTERS = ("evaluations", "faults", "fallbacks")  # of engines that count
+
+
+class Tick(Timer, frozen=True):
+    """Time for signs of life, and to look who has given none."""
+
+
+class Refresh(Timer, frozen=True):
+    """The engine wants to catch up."""
+
+
+class Report(Timer, frozen=True):
+    """Time to note what the engine has counted."""
+
+
+class Settle(Timer, frozen=True):
+    """Has nothing changed for a while?"""
+
+
+class Link:
+    """A neighbour, and the sessions at both ends."""
+
+    def __init__(self, mine: Session) -> None:
+        self.mine = mine
+        self.theirs: Session | None = None  # None: they have not answered
+        self.heard: Time = 0
+        self.doubts = 0  # digests in a row that were not what was heard
+
+
+class Broker(Node):
+    def __init__(
+        self, node_id: NodeId, rng: Random, parameters: Parameters, neighbours: Sequence[NodeId]
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.neighbours = tuple(neighbours)
+        self.skew = round(rng.uniform(-1, 1) * parameters.skew_ms * MILLISECOND)
+        self.links: dict[NodeId, Link] = {}
+        self.clients: dict[NodeId, Link] = {}
+        self.matcher: Matcher = parameters.engine()
+        self.routes = Routes(self, parameters.covering)
+        # An engine knows numbers, not names; a name keeps its number while it is known.
+        self.numbers: dict[Name, SubscriptionId] = {}
+        self.names: dict[SubscriptionId, Name] = {}
+        self.issued = 0
+        self.sessions = 0
+        self.refreshed: Time | None = None  # when the next refresh is planned for
+        self.counted = dict.fromkeys(COUNTERS, 0)
+        self.changed: Time = 0
+        self.settled = False
+
+    @property
+    def clock(self) -> Time:
+        return max(0, self.now + self.skew)
+
+    @property
+    def ready(self) -> bool:
+        return self.settled and all(link.theirs for link in self.links.values())
+
+    def on_start(self) -> None:
+        for neighbour in self.neighbours:
+            self.links[neighbour] = Link(self._new_session())
+            self.out.send(neighbour, Hello(self.links[neighbour].mine))
+        self.out.set_timer(Settle(), QUIET)
+        if self.parameters.heartbeat:
+            self.out.set_timer(Tick(), self.parameters.heartbeat)
+        if any(hasattr(self.matcher, counter) for counter in COUNTERS):
+            self.out.set_timer(Report(), REPORT)
+
+    def _new_session(self) -> Session:
+        """Never one of an earlier life."""
+        self.sessions = max(self.sessions + 1, self.now + 1)
+        return self.sessions
+
+    # Messages.
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if sender in self.links:
+            self._hear_neighbour(sender, self.links[sender], message)
+        elif sender >= FIRST_SERVER:
+            self.out.note("refused", sender)  # a broker, but no neighbour
+        else:
+            self._hear_client(sender, message)
+
+    def _hear_neighbour(self, sender: NodeId, link: Link, message: Message) -> None:
+        if isinstance(message, Hello):
+            self._greet(sender, link, message)
+            return
+        if not link.theirs:
+            self.out.note("ignored", sender)  # of a session that is over
+            return
+        link.heard = self.now
+        match message:
+            case Pass(publication, hops):
+                self._pass_on(publication, hops, sender)
+            case Beat(told):
+                self._compare(sender, link, told)
+            case Inventory():
+                self.routes.complete(sender, message)
+            case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
+                self._learn(sender, message)
+            case _:
+                self.out.note("ignored", sender)
+
+    def _hear_client(self, sender: NodeId, message: Message) -> None:
+        link = self.clients.get(sender)
+        if isinstance(message, Hello):
+            if link is None or link.mine != message.mine:  # else a copy of the network
+                self._attach(sender, message.mine)
+            return
+        if link is None:
+            if not isinstance(message, Bye):
+                self.out.send(sender, Who())
+            return
+        link.heard = self.now
+        match message:
+            case Post(publication):
+                if publication.node != sender or not self.routes.allows(sender, publication):
+                    self.out.note("refused", publication.id)
+                else:
+                    self._pass_on(publication, 1, sender)
+            case Beat(told):
+                self._compare(sender, link, told)
+                self.out.send(sender, Beat(0))
+            case Bye():
+                self._detach(sender)
+            case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
+                if _speaker(message) != sender:
+                    self.out.note("refused", sender)  # nobody speaks for another
+                else:
+                    self._learn(sender, message)
+            case _:
+                self.out.note("ignored", sender)
+
+    def _learn(
+        self, hop: NodeId, message: Advertise | Unadvertise | Interest | Adjust | Cancel
+    ) -> None:
+        routes = self.routes
+        match message:
+            case Advertise(advertisement, version):
+                news = routes.advertise(hop, advertisement, version)
+            case Unadvertise(node, number, version):
+                news = routes.unadvertise((node, number), version)
+            case Interest(subscription, version, said):
+                news = routes.put(Entry(subscription, version, hop, said))
+            case Adjust(node, number, version, values):
+                known = routes.entries.get((node, number))
+                if known is None or known.hop != hop:
+                    self.out.note("ignored", number)  # the digest will tell
+                    return
+                try:
+                    adjusted = with_values(known.subscription, values)
+                except ValueError:
+                    self.out.note("refused", number)
+                    return
+                news = routes.put(Entry(adjusted, version, hop, known.said, adjusted=True))
+            case Cancel(node, number, version):
+                news = routes.cancel((node, number), version)
+        if news:
+            self.changed = self.now
+            if self.settled:
+                self.settled = False
+                self.out.set_timer(Settle(), QUIET)
+        else:
+            self.out.note("ignored", hop)  # overtaken by a newer word
+
+    # Sessions.
+
+    def _greet(self, sender: NodeId, link: Link, hello: Hello) -> None:
+        link.heard = self.now
+        if hello.mine != link.theirs:
+            self.routes.close(sender)
+            if not link.theirs:
+                self.out.note("linked", sender)
+            link.theirs, link.doubts = hello.mine, 0
+            self.out.send(sender, Hello(link.mine, link.theirs))
+            self.routes.open(sender)
+        elif hello.yours != link.mine:
+            self.out.send(sender, Hello(link.mine, link.theirs))
+
+    def _give_up(self, neighbour: NodeId, link: Link) -> None:
+        self.out.note("unlinked", neighbour)
+        self.routes.close(neighbour)
+        link.mine, link.theirs, link.doubts = self._new_session(), None, 0
+        self.out.send(neighbour, Hello(link.mine))
+
+    def _attach(self, client: NodeId, session: Session) -> None:
+        self._detach(client)
+        link = self.clients[client] = Link(session)
+        link.heard = self.now
+        self.out.note("linked", client)
+        self.out.send(client, Hello(self._new_session(), session))
+
+    def _detach(self, client: NodeId) -> None:
+        if self.clients.pop(client, None) is not None:
+            self.out.note("unlinked", client)
+            self.routes.close(client)
+
+    def _compare(self, sender: NodeId, link: Link, told: int) -> None:
+        """What it says it has told, with what was heard. Once may be a message under way."""
+        link.doubts = link.doubts + 1 if told != self.routes.heard_from(sender) else 0
+        if link.doubts == 2:
+            link.doubts = 0
+            self.out.note("repaired", sender)
+            self.out.send(sender, self.routes.inventory(sender))
+
+    def on_timer(self, timer: Timer) -> None:
+        match timer:
+            case Tick():
+                self._look_around()
+                self.out.set_timer(Tick(), self.parameters.heartbeat)
+            case Refresh():
+                self.refreshed = None
+                self.matcher.refresh(self.clock)
+                self._plan_refresh()
+            case Report():
+                self._report()
+                self.out.set_timer(Report(), REPORT)
+            case Settle():
+                rest = self.changed + QUIET - self.now
+                self.settled = rest <= 0
+                if not self.settled:
+                    self.out.set_timer(Settle(), rest)
+
+    def _look_around(self) -> None:
+        patience = self.parameters.misses * self.parameters.heartbeat
+        for neighbour, link in self.links.items():
+            if not link.theirs:
+                self.out.send(neighbour, Hello(link.mine))
+            elif self.now - link.heard > patience:
+                self._give_up(neighbour, link)
+            else:
+                self.out.send(neighbour, Beat(self.routes.told_to(neighbour)))
+        for client, link in list(self.clients.items()):
+            if self.now - link.heard > patience:
+                self._detach(client)
+
+    # Publications.
+
+    def _pass_on(self, publication: Publication, hops: int, sender: NodeId) -> None:
+        at = publication.t if self.parameters.moment == "publication" else self.clock
+        clients: dict[NodeId, list[SubscriptionId]] = {}
+        links: dict[NodeId, None] = {}
+        for number in self.matcher.match(publication, at):
+            name = self.names[number]
+            hop = self.routes.entries[name].hop
+            if hop in self.links:
+                links[hop] = None
+            else:
+                clients.setdefault(hop, []).append(name[1])
+        for link in sorted(links):
+            if link != sender:  # one copy per link, and never back
+                self.out.send(link, Pass(publication, hops + 1))
+        for client, wanted in sorted(clients.items()):
+            self.out.send(client, Notify(publication, tuple(sorted(wanted)), hops + 1))
+
+    # What the routes tell the engine.
+
+    def say(self, to: NodeId, message: Message) -> None:
+        self.out.send(to, message)
+
+    def listen(self, entry: Entry) -> None:
+        name = entry.name
+        number = self.numbers.get(name)
+        if number is None:
+            number = self.issued
+            self.issued += 1
+            self.numbers[name], self.names[number] = number, name
+        subscription = entry.subscription
+        if self.parameters.stamp == "arrival":
+            subscription = shifted(subscription, self.clock - entry.said)
+        self.matcher.put(replace(subscription, id=number))
+        self._plan_refresh()
+
+    def forget(self, name: Name) -> None:
+        number = self.numbers.pop(name)
+        del self.names[number]
+        self.matcher.drop(number)
+        self._plan_refresh()
+
+    def _plan_refresh(self) -> None:
+        due = self.matcher.due()
+        if due is not None and due <= self.clock:
+            self.matcher.refresh(self.clock)
+            due = self.matcher.due()
+        if due is not None and due != self.refreshed:
+            self.refreshed = due
+            self.out.set_timer(Refresh(), max(1, due - self.clock))
+
+    def _report(self) -> None:
+        for counter, before in self.counted.items():
+            count = getattr(self.matcher, counter, 0)
+            if count != before:
+                self.out.note(counter, None, float(count - before))
+                self.counted[counter] = count
+
+
+def _speaker(message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> NodeId:
+    if isinstance(message, Advertise):
+        return message.advertisement.node
+    return message.subscription.node if isinstance(message, Interest) else message.node
+
+
+def shifted(subscription: Subscription, by: int) -> Subscription:
+    """Submitted so much later, as a broker has it that believes an interest was said on arrival."""
+    region, filter_ = subscription.region, subscription.filter
+    try:
+        return replace(
+            subscription,
+            region=region.stamped(max(0, region.since + by)),
+            filter=filter_ and filter_.stamped(max(0, filter_.since + by)),
+        )
+    except ValueError:
+        return subscription  # it would end after all times

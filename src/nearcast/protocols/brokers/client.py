@@ -1,0 +1,347 @@
+"""A client of a broker: says what it wants in the manner of its plan, and hears once.
+
+It is attached to one broker. When that one falls silent, it turns to the next and tells it all. It
+hears only what was said while it wanted it, and nothing twice; apart from that it believes its
+broker (see `interests` for why).
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from random import Random
+
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.publication import Publication, wants
+from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.node import Effect, Message, Node, Timer
+from nearcast.protocols.brokers.extents import bounds, conforms
+from nearcast.protocols.brokers.interests import plan
+from nearcast.protocols.brokers.messages import (
+    Adjust,
+    Advertise,
+    Advertisement,
+    Beat,
+    Bye,
+    Cancel,
+    Hello,
+    Interest,
+    Inventory,
+    Notify,
+    Post,
+    Unadvertise,
+    Version,
+    Who,
+)
+from nearcast.protocols.brokers.parameters import Parameters
+from nearcast.protocols.brokers.routes import digest
+from nearcast.protocols.brokers.standing import same_form, values_of
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
+
+REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
+COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
+QUIET: Time = SECOND  # after this, all news has been heard of
+CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
+
+
+class Tick(Timer, frozen=True):
+    """Time for a sign of life."""
+
+
+class Settle(Timer, frozen=True):
+    """By now, what was subscribed last is under way to every broker."""
+
+
+class Renew(Timer, frozen=True):
+    """Time to say again what this interest has become."""
+
+    subscription: SubscriptionId
+
+
+class Client(Node):
+    def __init__(
+        self, node_id: NodeId, rng: Random, parameters: Parameters, brokers: Sequence[NodeId]
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.brokers = brokers  # the first one is its own, the others are for worse days
+        self.turn = 0
+        self.plan = plan(parameters)
+        self.advertisements = [Advertisement(0, node_id)] if not parameters.advertise else []
+        self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        # Since when it wanted what; None: nothing any more.
+        self.history: dict[SubscriptionId, deque[tuple[Time, Subscription | None]]] = {}
+        # What the broker was told, by the name it knows it by; and for which interest.
+        self.told: dict[SubscriptionId, tuple[Subscription, Version, Time]] = {}
+        self.meant: dict[SubscriptionId, SubscriptionId] = {}
+        self.advertised: dict[int, Version] = {}
+        self.version: Version = 0
+        self.attached = self.settling = False
+        self.began: Time = 0  # this session
+        self.heard_broker: Time = 0
+        self.heard: dict[NodeId, tuple[Time, Vector]] = {}
+        self.delivered: dict[PublicationId, Time] = {}
+        self.remembered = REMEMBERED
+
+    @property
+    def broker(self) -> NodeId:
+        return self.brokers[self.turn % len(self.brokers)]
+
+    @property
+    def ready(self) -> bool:
+        return self.attached and not self.settling
+
+    def on_start(self) -> None:
+        self._attach()
+        if self.parameters.heartbeat:
+            self.out.set_timer(Tick(), self.parameters.heartbeat)
+
+    # The application.
+
+    def advertise(self, now: Time, advertisements: Sequence[Advertisement]) -> list[Effect]:
+        """A door: from now on it will publish what these say, and nothing else."""
+        self._advance(now)
+        if not self.out.stopped:
+            self._promise(list(advertisements))
+        return self.out.drain()
+
+    def on_command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self._publish(command.stamped(self.id, self.now))
+            case Move(subscription) | Unsubscribe(subscription) if (
+                subscription not in self.subscriptions
+            ):
+                self.out.note("ignored", subscription)
+            case Move(subscription, region):
+                self._want(self.subscriptions[subscription].moved(region, self.now))
+                if subscription in self.asked:
+                    self.asked[subscription] = self.asked[subscription].moved(region)
+            case Tune(subscription, variables):
+                self._tune(subscription, variables)
+            case Subscribe(subscription):
+                self._want(command.stamped(self.id, self.now))
+                self.asked.pop(subscription, None)
+                if command.variables:
+                    self.asked[subscription] = command
+                self.settling = True
+                self.out.set_timer(Settle(), QUIET)
+            case Unsubscribe(subscription):
+                del self.subscriptions[subscription]
+                self.asked.pop(subscription, None)
+                self._write_down(subscription, None)
+                self._tell(subscription, [])
+                self.out.clear_timer(Renew(subscription))
+            case Leave():
+                self.out.send(self.broker, Bye())
+                self.out.stop()
+
+    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
+        if subscription not in self.asked:
+            self.out.note("ignored", subscription)
+            return
+        try:
+            tuned = self.asked[subscription].tuned(variables)
+            changed = tuned.rebound(self.subscriptions[subscription], self.now)
+        except ValueError:
+            self.out.note("refused", subscription)  # a bound would have no value
+            return
+        self.asked[subscription] = tuned
+        self._want(changed)
+
+    def _want(self, subscription: Subscription) -> None:
+        self.subscriptions[subscription.id] = subscription
+        self._write_down(subscription.id, subscription)
+        self._renew(subscription)
+
+    def _write_down(self, name: SubscriptionId, wanted: Subscription | None) -> None:
+        history = self.history.setdefault(name, deque(maxlen=CHANGES_REMEMBERED))
+        history.append((self.now, wanted))
+
+    def _renew(self, wanted: Subscription) -> None:
+        self._tell(wanted.id, self.plan.parts(wanted, self.now))
+        if self.plan.renews(wanted, self.now):
+            self.out.set_timer(Renew(wanted.id), self.parameters.interval)
+        else:
+            self.out.clear_timer(Renew(wanted.id))
+
+    def _publish(self, publication: Publication) -> None:
+        extent = self.parameters.advertise
+        if extent and not any(conforms(publication, a) for a in self.advertisements):
+            area = _around(publication.shape, extent)
+            self._promise([Advertisement(0, self.id, area)])
+        for said in self.plan.posts(publication):
+            self.out.send(self.broker, Post(said))
+
+    # What the broker is told.
+
+    def _next_version(self) -> Version:
+        """Higher than all before, in earlier lives too."""
+        self.version = max(self.version + 1, self.now)
+        return self.version
+
+    def _promise(self, advertisements: list[Advertisement]) -> None:
+        self.advertisements = advertisements
+        kept = {advertisement.id for advertisement in advertisements}
+        for old in [old for old in self.advertised if old not in kept]:
+            del self.advertised[old]
+            self.out.send(self.broker, Unadvertise(self.id, old, self._next_version()))
+        for advertisement in advertisements:
+            version = self.advertised[advertisement.id] = self._next_version()
+            self.out.send(self.broker, Advertise(advertisement, version))
+
+    def _tell(self, wanted: SubscriptionId, parts: list[Subscription]) -> None:
+        """Whatever these parts change: cancelled, said, or said anew (PADRES knows no other way),
+        unless new numbers are enough."""
+        named = {part.id: part for part in parts}
+        for name in [name for name, of in self.meant.items() if of == wanted]:
+            if name not in named:
+                self._cancel(name)
+        for name, part in named.items():
+            before = self.told.get(name)
+            if before is not None and before[0] == part:
+                continue
+            if before is not None and self._only_numbers_differ(before[0], part):
+                version = self._next_version()
+                self.out.send(self.broker, Adjust(self.id, name, version, values_of(part)))
+            else:
+                if before is not None:
+                    self._cancel(name)
+                version = self._next_version()
+                self.out.send(self.broker, Interest(part, version, self.now))
+            self.told[name] = (part, version, self.now)
+            self.meant[name] = wanted
+
+    def _only_numbers_differ(self, before: Subscription, part: Subscription) -> bool:
+        return self.parameters.interest == "parametric" and same_form(before, part)
+
+    def _cancel(self, name: SubscriptionId) -> None:
+        del self.told[name], self.meant[name]
+        self.out.send(self.broker, Cancel(self.id, name, self._next_version()))
+
+    # The broker.
+
+    def _attach(self) -> None:
+        """A new session: all that was told is told again."""
+        self.attached = False
+        self.began = self.heard_broker = self.now
+        self.told, self.meant, self.advertised = {}, {}, {}
+        self.out.send(self.broker, Hello(self._next_version()))
+        self._promise(self.advertisements)
+        for subscription in self.subscriptions.values():
+            self._renew(subscription)
+
+    def on_timer(self, timer: Timer) -> None:
+        match timer:
+            case Renew(subscription) if subscription in self.subscriptions:
+                self._renew(self.subscriptions[subscription])
+            case Settle():
+                self.settling = False
+            case Tick():
+                silence = self.now - self.heard_broker
+                if silence > self.parameters.misses * self.parameters.heartbeat:
+                    self.out.note("unlinked", self.broker)
+                    self.turn += 1
+                    self._attach()
+                else:
+                    told = {(self.id, n): version for n, (_, version, _) in self.told.items()}
+                    promised = {(self.id, n): version for n, version in self.advertised.items()}
+                    self.out.send(self.broker, Beat(digest(told, promised)))
+                self.out.set_timer(Tick(), self.parameters.heartbeat)
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if sender != self.broker:
+            self.out.note("ignored", sender)
+            return
+        self.heard_broker = self.now
+        match message:
+            case Hello():
+                if not self.attached:
+                    self.attached = True
+                    self.out.note("linked", sender)
+            case Beat():
+                pass
+            case Who():
+                # Once for all messages that it answers, unless the answer to that was lost.
+                if self.attached or self.now - self.began > QUIET:
+                    self._attach()
+            case Inventory():
+                self._complete(message)
+            case Notify(publication, names, hops):
+                self._hear(publication, names, hops)
+            case _:
+                self.out.note("ignored", sender)
+
+    def _complete(self, inventory: Inventory) -> None:
+        """The broker has this of us: tell it what is missing, and take back what is over."""
+        has = {number: version for _, number, version in inventory.advertisements}
+        for advertisement in self.advertisements:
+            version = self.advertised[advertisement.id]
+            if has.get(advertisement.id) != version:
+                self.out.send(self.broker, Advertise(advertisement, version))
+        for number, version in has.items():
+            if number not in self.advertised:
+                self.out.send(self.broker, Unadvertise(self.id, number, version))
+        has = {number: version for _, number, version in inventory.interests}
+        for name, (part, version, said) in self.told.items():
+            if has.get(name) != version:
+                self.out.send(self.broker, Interest(part, version, said))
+        for name, version in has.items():
+            if name not in self.told:
+                self.out.send(self.broker, Cancel(self.id, name, version))
+
+    def _hear(self, said: Publication, names: Sequence[SubscriptionId], hops: int) -> None:
+        mine: dict[SubscriptionId, None] = {}
+        made: Publication | None = None
+        for name in names:
+            meant = self.plan.meaning(name)
+            wanted = None if meant is None else self._wanted(meant, said.t)
+            if wanted is None:
+                continue
+            heard = self.plan.hear(wanted, said, self.now)
+            if heard is None:
+                if wanted.id in self.subscriptions:
+                    now_wanted = self.subscriptions[wanted.id]
+                    self._tell(wanted.id, self.plan.parts(now_wanted, self.now))
+            elif not self.plan.filters or wants(wanted, heard, heard.t):
+                made = heard
+                mine[wanted.id] = None
+        if made is not None and self._is_new(made.id):
+            self.out.deliver(made, tuple(mine), hops)
+            s = made.shape
+            self.heard[made.node] = (self.now, (s.x, s.y, s.z))
+
+    def _wanted(self, subscription: SubscriptionId, t: Time) -> Subscription | None:
+        """What it wanted at that moment."""
+        for since, wanted in reversed(self.history.get(subscription, ())):
+            if since <= t:
+                return wanted
+        return None
+
+    def _is_new(self, publication: PublicationId) -> bool:
+        if publication in self.delivered:
+            return False
+        self.delivered[publication] = self.now
+        if len(self.delivered) > self.remembered:
+            horizon = self.now - COPIES_COME_WITHIN
+            self.delivered = {p: t for p, t in self.delivered.items() if t >= horizon}
+            self.remembered = max(REMEMBERED, 2 * len(self.delivered))
+        return True
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        """Who was heard lately, and where they said they were."""
+        memory = round(self.parameters.memory_s * SECOND)
+        return [
+            (other, where)
+            for other, (t, where) in self.heard.items()
+            if now - t <= memory and other != self.id
+        ]
+
+
+def _around(shape: Shape, extent: float) -> Shape:
+    """A box about a shape that reaches so far beyond it."""
+    low, high = bounds(shape)
+    sizes = [(b - a) / 2 + extent for a, b in zip(low, high, strict=True)]
+    if not max(sizes) <= LARGEST:
+        return EVERYWHERE
+    return cuboid(shape.x, shape.y, shape.z, *sizes)

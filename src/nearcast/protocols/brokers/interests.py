@@ -1,0 +1,206 @@
+"""How a client says what it wants: one design of seed 001's lineage each, in its simplest form.
+
+area        the interest itself. evolving=resubscribe: as it stands, cancelled and said anew every
+            interval while it moves; otherwise once, with its motion.
+parametric  as it stands; every interval only its new numbers travel, along the way that the
+            interest took. The form around them (channel, predicates) is said once.
+tile        a topic per tile of the world: the tiles that the area touches now, looked at again
+            every interval while it moves. A topic is named by its tile's box, which brokers match
+            like any area, so there are as many messages as with names. The client filters.
+object      a topic per entity. Every interval, an entity's publication goes out a second time,
+            without payload, on a channel for discovery; a client listens there in a box around its
+            area, and subscribes to whom it finds until it has not heard of it for a while. The
+            client filters.
+
+A client of `area` or `parametric` delivers what its broker says: how much an engine with stale
+knowledge misses or adds is what is measured, and a client that filtered by what it alone knows
+would hide it. With topics, filtering is the client's part of the design.
+"""
+
+from typing import Protocol, TypeAlias
+
+from msgspec.structs import replace
+
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Formula, NodeId, Subscription, SubscriptionId
+from nearcast.protocols.brokers.extents import Bounds, within
+from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
+from nearcast.protocols.brokers.standing import box_at, enlarged, evolves, standing, tiles
+from nearcast.space.motion import Moving, Time
+from nearcast.space.shapes import EVERYWHERE, cuboid
+
+MOST_TILES = 256  # an area that touches more listens to its whole channel
+EVERYTHING = Moving(EVERYWHERE)
+Tile: TypeAlias = tuple[int, int, int]
+Which: TypeAlias = Tile | str | None  # a tile, an entity, or everything
+FORGOTTEN_AFTER = 3  # intervals without a word of an entity that was found
+
+
+class Plan(Protocol):
+    filters: bool  # does the client check what it is told?
+
+    def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
+        """What to tell the broker at this moment, so as to hear what is wanted."""
+        ...
+
+    def renews(self, wanted: Subscription, now: Time) -> bool:
+        """Will the parts be others after a while?"""
+        ...
+
+    def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
+        """Which interest a part belongs to, by the name that brokers know it by."""
+        ...
+
+    def posts(self, publication: Publication) -> list[Publication]:
+        """What to send to the broker, so that it is heard."""
+        ...
+
+    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
+        """The publication as it was made; None: it only told the plan something."""
+        ...
+
+
+class Area:
+    """Evolving, as it is; otherwise as it stands."""
+
+    filters = False
+
+    def __init__(self, *, stands: bool) -> None:
+        self._stands = stands
+
+    def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
+        said = standing(wanted, now) if self._stands else wanted
+        return [] if said is None else [said]
+
+    def renews(self, wanted: Subscription, now: Time) -> bool:
+        return self._stands and evolves(wanted, now)
+
+    def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
+        return name
+
+    def posts(self, publication: Publication) -> list[Publication]:
+        return [publication]
+
+    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
+        del wanted, now
+        return said
+
+
+class Topics:
+    """What topics of tiles and of objects share: names of their own for what brokers are told."""
+
+    filters = True
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[SubscriptionId, Which], SubscriptionId] = {}
+        self._meanings: list[SubscriptionId] = []
+
+    def _name(self, wanted: SubscriptionId, which: Which) -> SubscriptionId:
+        name = self._names.get((wanted, which))
+        if name is None:
+            name = self._names[wanted, which] = len(self._meanings)
+            self._meanings.append(wanted)
+        return name
+
+    def meaning(self, name: SubscriptionId) -> SubscriptionId | None:
+        return self._meanings[name] if name < len(self._meanings) else None
+
+
+class Tiles(Topics):
+    def __init__(self, side: float) -> None:
+        super().__init__()
+        self._side = side
+
+    def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
+        box = box_at(wanted.region, now)
+        if box is None:
+            return []
+        touched = tiles(box, self._side, MOST_TILES)
+        if touched is None:
+            return [self._topic(wanted, EVERYTHING, None)]
+        return [self._topic(wanted, self._tile(*tile), tile) for tile in touched]
+
+    def _tile(self, i: int, j: int, k: int) -> Moving:
+        side, half = self._side, self._side / 2 * (1 + 1e-9)  # no point falls between two
+        return Moving(
+            cuboid((i + 0.5) * side, (j + 0.5) * side, (k + 0.5) * side, half, half, half)
+        )
+
+    def _topic(self, wanted: Subscription, region: Moving, tile: Tile | None) -> Subscription:
+        name = self._name(wanted.id, tile)
+        return Subscription(name, wanted.node, region, None, wanted.channel, wanted.echo)
+
+    def renews(self, wanted: Subscription, now: Time) -> bool:
+        return evolves(wanted, now)
+
+    def posts(self, publication: Publication) -> list[Publication]:
+        return [publication]
+
+    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
+        del wanted, now
+        return said
+
+
+class Objects(Topics):
+    """Channels `@7/chat`, for what entity 7 says on chat, and `@/chat`, for discovery there."""
+
+    def __init__(self, interval: Time, margin: float) -> None:
+        super().__init__()
+        self._interval, self._margin = interval, margin
+        self._found: dict[SubscriptionId, dict[NodeId, Time]] = {}
+        self._looked: dict[SubscriptionId, Bounds] = {}
+        self._shown: dict[str, Time] = {}  # when it last let itself be found, by channel
+
+    def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
+        found = self._found.setdefault(wanted.id, {})
+        for entity, heard in list(found.items()):
+            if now - heard > FORGOTTEN_AFTER * self._interval:
+                del found[entity]
+        others = [*found, *([wanted.node] if wanted.echo else [])]
+        topics = [self._topic(wanted, str(entity), EVERYTHING) for entity in dict.fromkeys(others)]
+        box = box_at(wanted.region, now)
+        if box is None:
+            return topics
+        return [*topics, self._topic(wanted, "", self._look_around(wanted.id, box))]
+
+    def _look_around(self, wanted: SubscriptionId, box: Bounds) -> Moving | Formula:
+        """Where to look for others: a box that stays until the area comes too near its border."""
+        looked = self._looked.get(wanted)
+        if looked is None or not within(enlarged(box, self._margin / 2), looked):
+            looked = self._looked[wanted] = enlarged(box, self._margin)
+        (a, b, c), (d, e, f) = looked
+        text = f"x >= {a!r}, x <= {d!r}, y >= {b!r}, y <= {e!r}, z >= {c!r}, z <= {f!r}"
+        return EVERYTHING if "inf" in text else Formula(text)
+
+    def _topic(self, wanted: Subscription, whose: str, region: Moving | Formula) -> Subscription:
+        name = self._name(wanted.id, whose)
+        channel = f"@{whose}/{wanted.channel}"
+        return Subscription(name, wanted.node, region, None, channel, wanted.echo)
+
+    def renews(self, wanted: Subscription, now: Time) -> bool:
+        del wanted, now
+        return True  # others come and go
+
+    def posts(self, publication: Publication) -> list[Publication]:
+        channel, now = publication.channel, publication.t
+        said = [replace(publication, channel=f"@{publication.node}/{channel}")]
+        if now >= self._shown.get(channel, -self._interval) + self._interval:
+            self._shown[channel] = now
+            said.append(replace(publication, channel=f"@/{channel}", payload=b""))
+        return said
+
+    def hear(self, wanted: Subscription, said: Publication, now: Time) -> Publication | None:
+        whose, _, channel = said.channel.partition("/")
+        if whose != "@":
+            return replace(said, channel=channel)
+        self._found.setdefault(wanted.id, {})[said.node] = now
+        return None
+
+
+def plan(parameters: Parameters) -> Plan:
+    if parameters.interest == "tile":
+        return Tiles(parameters.tile)
+    if parameters.interest == "object":
+        return Objects(parameters.interval, parameters.tile)
+    stands = parameters.interest == "parametric" or parameters.evolving == RESUBSCRIBE
+    return Area(stands=stands)

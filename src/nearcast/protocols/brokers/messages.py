@@ -1,0 +1,153 @@
+"""What clients and brokers say (PADRES, with sessions of our own).
+
+client                      broker                     broker                     client
+  │── Hello ──────────────────▶│◀──── Hello ─────────────▶│  sessions begin: tables are told anew
+  │── Advertise ──────────────▶│── Advertise ────────────▶│  flooded
+  │                            │◀──────────── Interest ───│◀─────────── Interest ──│
+  │                            │              towards intersecting advertisements   │
+  │── Post ───────────────────▶│── Pass ─────────────────▶│── Notify ─────────────▶│
+  │                            │◀──────────── Adjust ─────│◀─────────── Adjust ────│  new values
+  │                            │◀──────────── Cancel ─────│◀─────────── Cancel ────│
+  │◀─ Beat ───────────────────▶│◀──── Beat ──────────────▶│  alive, and what I have told you
+  │◀─ Inventory ───────────────│◀──── Inventory ─────────▶│  not what I have: tell me the rest
+  │◀─ Who ─────────────────────│ I do not know you: begin anew
+
+An interest has the name (node, id) and a version, which only its client raises. So whatever was
+overtaken is known as such, and nobody can touch what another has named.
+"""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import (
+    Filter,
+    NodeId,
+    PublicationId,
+    Subscription,
+    SubscriptionId,
+    check_text,
+)
+from nearcast.node import Message
+from nearcast.space.motion import Time
+from nearcast.space.shapes import EVERYWHERE, Shape
+from nearcast.wire import Codec
+
+Version: TypeAlias = Annotated[int, Meta(ge=0, lt=2**62)]
+Session: TypeAlias = Annotated[int, Meta(ge=1, lt=2**62)]
+Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of an advertisement, at its client
+Name: TypeAlias = tuple[NodeId, int]  # of an interest or an advertisement: whose, and which
+
+
+class Advertisement(Struct, frozen=True, array_like=True):
+    """Where, on which channel and with which attributes a client will publish."""
+
+    id: Number
+    node: NodeId
+    area: Shape = EVERYWHERE
+    channel: str | None = None  # None: on any
+    filter: Filter | None = None  # what all of its publications satisfy
+
+    def __post_init__(self) -> None:
+        check_text("a channel", self.channel or "")
+
+
+class Hello(Message, frozen=True, tag=1):
+    """My session with you is `mine`; the last one of yours that I have heard of is `yours`."""
+
+    mine: Session
+    yours: Session | None = None
+
+
+class Beat(Message, frozen=True, tag=2):
+    """I am alive. `told`: a digest of all that I have told you and that still holds."""
+
+    told: Digest
+
+
+class Who(Message, frozen=True, tag=3):
+    """To a client: begin a new session, and tell me everything."""
+
+
+class Bye(Message, frozen=True, tag=4):
+    """From a client that leaves."""
+
+
+class Advertise(Message, frozen=True, tag=5):
+    advertisement: Advertisement
+    version: Version
+
+
+class Unadvertise(Message, frozen=True, tag=6):
+    node: NodeId
+    advertisement: Number
+    version: Version
+
+
+class Interest(Message, frozen=True, tag=7):
+    """Said by its client at `said`, which is later than its submission if it has been told anew."""
+
+    subscription: Subscription
+    version: Version
+    said: Time
+
+
+class Adjust(Message, frozen=True, tag=8):
+    """The same interest with other numbers in it: parametric subscriptions."""
+
+    node: NodeId
+    subscription: SubscriptionId
+    version: Version
+    values: tuple[float, ...]
+
+
+class Cancel(Message, frozen=True, tag=9):
+    """It ends, up to this version."""
+
+    node: NodeId
+    subscription: SubscriptionId
+    version: Version
+
+
+class Post(Message, frozen=True, tag=10):
+    publication: Publication
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Pass(Message, frozen=True, tag=11):
+    """From broker to broker; `hops` counts this message too."""
+
+    publication: Publication
+    hops: Hops
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Notify(Message, frozen=True, tag=12):
+    """It touches these of your interests."""
+
+    publication: Publication
+    subscriptions: tuple[SubscriptionId, ...]
+    hops: Hops
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Inventory(Message, frozen=True, tag=13):
+    """All that I have of what you told me. Tell me what is missing, and take back what is over."""
+
+    advertisements: tuple[tuple[NodeId, Number, Version], ...]
+    interests: tuple[tuple[NodeId, SubscriptionId, Version], ...]
+
+
+CODEC = Codec(
+    Hello, Beat, Who, Bye, Advertise, Unadvertise, Interest, Adjust, Cancel, Post, Pass, Notify,
+    Inventory,
+)  # fmt: skip

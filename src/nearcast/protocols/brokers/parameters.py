@@ -1,0 +1,105 @@
+"""What can be set for a network of brokers."""
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Matcher
+from nearcast.protocols.brokers.topology import TOPOLOGIES
+
+MILLISECOND = 1_000
+RESUBSCRIBE = "resubscribe"
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    # Brokers, 1 to 10,000; each serves fewer clients, and ways are longer, as there are more.
+    brokers: int = 5
+    # line, star or tree: how they are linked; the longer the ways, the later an interest is known.
+    topology: str = "tree"
+    # The number of the broker that all clients attach to; -1: theirs modulo the brokers.
+    attach: int = -1
+    # off, lazy or active: do brokers keep interests back that others cover, or take back as well?
+    covering: str = "off"
+    # scan, grid or rtree: who wants a publication, where interests stand still.
+    matcher: str = "grid"
+    # resubscribe, or the engine that follows interests by itself: periodic, lazy, cached or swept
+    # (or scan, grid, rtree, which are exact too); for interest=area alone.
+    evolving: str = "swept"
+    # area, parametric, tile or object: does a client say its area, new numbers of it alone, the
+    # tiles that it touches, or whom it has found near it?
+    interest: str = "area"
+    # Milliseconds, 1 to 1e7, between two words of a client whose broker does not follow it, or two
+    # evolutions of engine periodic; fewer messages and staler knowledge as it grows.
+    interval_ms: float = 500.0
+    # Milliseconds, 0 to 1e7, for which engine cached uses what it has worked out.
+    threshold_ms: float = 500.0
+    # travels: the moment of submission goes with an interest. arrival: each broker takes its own
+    # clock when it hears of it, and is late by the way that the interest took.
+    stamp: str = "travels"
+    # publication or arrival: is an interest looked at as it was when the publication was made, or
+    # as it is by the broker's own clock when it arrives (seed 001, 4.2)?
+    moment: str = "publication"
+    # Milliseconds, 0 to 1e7, by which a broker's clock is wrong at most.
+    skew_ms: float = 0.0
+    # Half the side of the box that a client advertises around itself, in units, 0 to 1e9; interests
+    # travel less and are late for whoever has left its box. 0: it may publish everywhere.
+    advertise: float = 0.0
+    # Side of a tile in units, above 0 to 1e9, for interest=tile; for interest=object, how far
+    # beyond its area a client looks for others.
+    tile: float = 50.0
+    # Milliseconds, 1 to 1e7, between two signs of life; 0: none, and no failure is noticed.
+    heartbeat_ms: float = 2000.0
+    # Heartbeats without a word after which a neighbour is given up, 1 to 100.
+    misses: int = 3
+    # Seconds for which a client knows whom it heard; views grow with it.
+    memory_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        _between("brokers", self.brokers, 1, 10_000)
+        _one_of("topology", self.topology, list(TOPOLOGIES))
+        _between("attach", self.attach, -1, self.brokers - 1)
+        _one_of("covering", self.covering, ("off", "lazy", "active"))
+        _one_of("matcher", self.matcher, list(MATCHERS))
+        _one_of("evolving", self.evolving, [RESUBSCRIBE, *MATCHERS])
+        _one_of("interest", self.interest, ("area", "parametric", "tile", "object"))
+        _between("interval_ms", self.interval_ms, 1, 1e7)
+        _between("threshold_ms", self.threshold_ms, 0, 1e7)
+        _one_of("stamp", self.stamp, ("travels", "arrival"))
+        _one_of("moment", self.moment, ("publication", "arrival"))
+        _between("skew_ms", self.skew_ms, 0, 1e7)
+        _between("advertise", self.advertise, 0, 1e9)
+        _between("tile", self.tile, 1e-6, 1e9)
+        if self.heartbeat_ms:
+            _between("heartbeat_ms", self.heartbeat_ms, 1, 1e7)
+        _between("misses", self.misses, 1, 100)
+        _between("memory_s", self.memory_s, 1e-6, 1e6)
+
+    @property
+    def interval(self) -> int:
+        return round(self.interval_ms * MILLISECOND)
+
+    @property
+    def heartbeat(self) -> int:
+        return round(self.heartbeat_ms * MILLISECOND)
+
+    def engine(self) -> Matcher:
+        """What a broker matches with. Interests that stand still need none that follows them."""
+        follows = self.interest == "area" and self.evolving != RESUBSCRIBE
+        make: Callable[..., Matcher] = MATCHERS[self.evolving if follows else self.matcher]
+        if follows and self.evolving == "periodic":
+            return make(interval_us=self.interval)
+        if follows and self.evolving == "cached":
+            return make(threshold_us=round(self.threshold_ms * MILLISECOND))
+        return make()
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    # Written so that NaN is refused too.
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be between {low:,} and {high:,}, not {value:,}")
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

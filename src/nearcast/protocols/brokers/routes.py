@@ -1,0 +1,300 @@
+"""What a broker knows, and what it has told whom: PADRES routing on a tree of brokers.
+
+Advertisements are flooded, and each keeps its last hop. An interest goes towards the last hops of
+the advertisements that it intersects, once per neighbour; covering may keep it back, per neighbour.
+Publications run the other way, from interest to last hop.
+
+covering=off     every interest is told
+        =lazy    one that a told interest covers is kept back, until that one ends
+        =active  and one that a newly told interest covers is taken back
+"""
+
+from itertools import islice
+from typing import Protocol
+
+from msgspec import Struct
+
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, Subscription
+from nearcast.node import Message
+from nearcast.protocols.brokers.extents import conforms, covers, intersects
+from nearcast.protocols.brokers.messages import (
+    Adjust,
+    Advertise,
+    Advertisement,
+    Cancel,
+    Interest,
+    Inventory,
+    Name,
+    Unadvertise,
+    Version,
+)
+from nearcast.protocols.brokers.standing import values_of
+from nearcast.space.motion import Time
+
+MOST_LISTED = 20_000  # names of each kind in an inventory: it must fit one message
+MEMORY = 100_000  # endings that a broker remembers; messages do not stay under way for longer
+
+
+class Promise(Struct, frozen=True):
+    """An advertisement, and where it came from."""
+
+    advertisement: Advertisement
+    version: Version
+    hop: NodeId
+
+
+class Entry(Struct, frozen=True):
+    """An interest, and where it came from: publications for it go there."""
+
+    subscription: Subscription
+    version: Version
+    hop: NodeId
+    said: Time
+    adjusted: bool = False  # by values alone: whoever has the rest need not be told it again
+
+    @property
+    def name(self) -> Name:
+        return self.subscription.node, self.subscription.id
+
+
+class Host(Protocol):
+    """The broker as its routes see it."""
+
+    def say(self, to: NodeId, message: Message) -> None: ...
+    def listen(self, entry: Entry) -> None: ...
+    def forget(self, name: Name) -> None: ...
+
+
+def digest(*tables: dict[Name, Version]) -> int:
+    """One number for all of it, the same in whatever order it grew (and in every process: hashes of
+    whole numbers are)."""
+    return sum(hash((*n, version)) for table in tables for n, version in table.items()) % 2**53
+
+
+class Routes:
+    def __init__(self, host: Host, covering: str) -> None:
+        self._host = host
+        self._covering = covering
+        self.promises: dict[Name, Promise] = {}
+        self.entries: dict[Name, Entry] = {}
+        # Of each linked broker: the interests told to it, those kept back and by whom covered.
+        self.told: dict[NodeId, dict[Name, Version]] = {}
+        self._covered: dict[NodeId, dict[Name, Name]] = {}
+        # By last hop.
+        self._promised: dict[NodeId, dict[Name, Promise]] = {}
+        self._wanted: dict[NodeId, dict[Name, Entry]] = {}
+        self._ended: dict[Name, Version] = {}
+        self._withdrawn: dict[Name, Version] = {}
+
+    # Links.
+
+    def open(self, link: NodeId) -> None:
+        """A neighbour that knows nothing yet. It will hear of interests when it advertises."""
+        self.told[link], self._covered[link] = {}, {}
+        for promise in self.promises.values():
+            if promise.hop != link:
+                self._host.say(link, Advertise(promise.advertisement, promise.version))
+
+    def close(self, hop: NodeId) -> None:
+        """A neighbour or a client is gone, and all that came from it."""
+        self.told.pop(hop, None)
+        self._covered.pop(hop, None)
+        for name, entry in list(self._wanted.get(hop, {}).items()):
+            self._remove(name, entry.version)
+        for name, promise in list(self._promised.get(hop, {}).items()):
+            self._break(name, promise.version)
+        self._wanted.pop(hop, None)
+        self._promised.pop(hop, None)
+
+    # What was told over a link and what was heard must be one; a digest of both tells cheaply.
+
+    def heard_from(self, hop: NodeId) -> int:
+        return digest(self._promised_by(hop), self._wanted_by(hop))
+
+    def told_to(self, link: NodeId) -> int:
+        return digest(self._promised_to(link), self.told[link])
+
+    def inventory(self, hop: NodeId) -> Inventory:
+        """What is beyond its length is told once more, for nothing; that does no harm."""
+        promised, wanted = self._promised_by(hop), self._wanted_by(hop)
+        return Inventory(
+            tuple((*name, version) for name, version in islice(promised.items(), MOST_LISTED)),
+            tuple((*name, version) for name, version in islice(wanted.items(), MOST_LISTED)),
+        )
+
+    def complete(self, link: NodeId, inventory: Inventory) -> None:
+        """A neighbour has this of us: tell it what is missing, and take back what is over."""
+        has = {(node, number): version for node, number, version in inventory.advertisements}
+        promised = self._promised_to(link)
+        for name, version in promised.items():
+            if has.get(name) != version:
+                self._host.say(link, Advertise(self.promises[name].advertisement, version))
+        for name, version in has.items():
+            if name not in self.promises:
+                self._host.say(link, Unadvertise(*name, version))
+        has = {(node, number): version for node, number, version in inventory.interests}
+        for name, version in self.told[link].items():
+            if has.get(name) != version:
+                entry = self.entries[name]
+                self._host.say(link, Interest(entry.subscription, version, entry.said))
+        for name, version in has.items():
+            if name not in self.told[link]:
+                self._host.say(link, Cancel(*name, version))
+
+    def _promised_by(self, hop: NodeId) -> dict[Name, Version]:
+        return {name: known.version for name, known in self._promised.get(hop, {}).items()}
+
+    def _promised_to(self, link: NodeId) -> dict[Name, Version]:
+        return {name: known.version for name, known in self.promises.items() if known.hop != link}
+
+    def _wanted_by(self, hop: NodeId) -> dict[Name, Version]:
+        return {name: known.version for name, known in self._wanted.get(hop, {}).items()}
+
+    # Advertisements.
+
+    def advertise(self, hop: NodeId, advertisement: Advertisement, version: Version) -> bool:
+        """False: a newer word has overtaken it."""
+        name = (advertisement.node, advertisement.id)
+        known = self.promises.get(name)
+        if version < self._withdrawn.get(name, 0) or (known and version <= known.version):
+            return False
+        self.promises[name] = Promise(advertisement, version, hop)
+        if known and known.hop != hop:
+            del self._promised[known.hop][name]
+            self._review(known.hop)
+        self._promised.setdefault(hop, {})[name] = self.promises[name]
+        for link in self.told:
+            if link != hop:
+                self._host.say(link, Advertise(advertisement, version))
+        self._review(hop)
+        return True
+
+    def unadvertise(self, name: Name, version: Version) -> bool:
+        _remember(self._withdrawn, name, version)
+        known = self.promises.get(name)
+        if known is None or known.version > version:
+            return False
+        self._break(name, version)
+        return True
+
+    def _break(self, name: Name, version: Version) -> None:
+        promise = self.promises.pop(name)
+        del self._promised[promise.hop][name]
+        for link in self.told:
+            if link != promise.hop:
+                self._host.say(link, Unadvertise(*name, version))
+        self._review(promise.hop)
+
+    def allows(self, client: NodeId, publication: Publication) -> bool:
+        """The conformance check: did this client advertise what it now publishes?"""
+        mine = self._promised.get(client, {}).values()
+        return any(conforms(publication, promise.advertisement) for promise in mine)
+
+    def _leads(self, link: NodeId, subscription: Subscription) -> bool:
+        there = self._promised.get(link, {}).values()
+        return any(intersects(promise.advertisement, subscription) for promise in there)
+
+    def _review(self, hop: NodeId) -> None:
+        """What is advertised there has changed; so may what should be told there."""
+        if hop in self.told:
+            for entry in list(self.entries.values()):
+                self._update(hop, entry)
+
+    # Interests.
+
+    def put(self, entry: Entry) -> bool:
+        """False: a newer word has overtaken it."""
+        name = entry.name
+        known = self.entries.get(name)
+        if entry.version < self._ended.get(name, 0) or (known and entry.version <= known.version):
+            return False
+        self.entries[name] = entry
+        if known:
+            del self._wanted[known.hop][name]
+        self._wanted.setdefault(entry.hop, {})[name] = entry
+        if entry.hop in self.told:
+            # It has what it tells us; whatever it was told before, it has replaced.
+            self.told[entry.hop].pop(name, None)
+            self._covered[entry.hop].pop(name, None)
+        for link in self.told:
+            self._update(link, entry)
+            self._uncover(link, name)
+        self._host.listen(entry)
+        return True
+
+    def cancel(self, name: Name, version: Version) -> bool:
+        _remember(self._ended, name, version)
+        known = self.entries.get(name)
+        if known is None or known.version > version:
+            return False
+        self._remove(name, version)
+        return True
+
+    def _remove(self, name: Name, version: Version) -> None:
+        del self._wanted[self.entries.pop(name).hop][name]
+        self._host.forget(name)
+        for link in self.told:
+            self._covered[link].pop(name, None)
+            self._take_back(link, name, version)
+
+    def _update(self, link: NodeId, entry: Entry) -> None:
+        """Tell this neighbour of the interest, or take it back, if either is due."""
+        name, told = entry.name, self.told[link]
+        if entry.hop == link or not self._leads(link, entry.subscription):
+            self._covered[link].pop(name, None)
+            self._take_back(link, name, entry.version)
+            return
+        if told.get(name) == entry.version:
+            return
+        covering = self._coverer(link, entry)
+        if covering is not None:
+            self._covered[link][name] = covering
+            self._take_back(link, name, entry.version)
+            return
+        self._covered[link].pop(name, None)
+        short = entry.adjusted and name in told
+        told[name] = entry.version
+        s = entry.subscription
+        self._host.say(
+            link,
+            Adjust(s.node, s.id, entry.version, values_of(s)) if short else
+            Interest(s, entry.version, entry.said),
+        )  # fmt: skip
+        if self._covering == "active":
+            for other in list(told):
+                if other in told and other != name and covers(s, self.entries[other].subscription):
+                    self._covered[link][other] = name
+                    self._take_back(link, other, told[other])
+
+    def _coverer(self, link: NodeId, entry: Entry) -> Name | None:
+        if self._covering == "off":
+            return None
+        return next(
+            (
+                other
+                for other in self.told[link]
+                if other != entry.name
+                and covers(self.entries[other].subscription, entry.subscription)
+            ),
+            None,
+        )
+
+    def _take_back(self, link: NodeId, name: Name, version: Version) -> None:
+        if self.told[link].pop(name, None) is not None:
+            self._uncover(link, name)  # first, so that nothing is unheard in between
+            self._host.say(link, Cancel(*name, version))
+
+    def _uncover(self, link: NodeId, name: Name) -> None:
+        """What this one has covered there is looked at again."""
+        covered = self._covered[link]
+        for other in [other for other, by in covered.items() if by == name]:
+            if covered.get(other) == name:  # else another has taken it over meanwhile
+                del covered[other]
+                self._update(link, self.entries[other])
+
+
+def _remember(moments: dict[Name, Version], name: Name, version: Version) -> None:
+    moments[name] = max(version, moments.pop(name, version))
+    if len(moments) > MEMORY:
+        del moments[next(iter(moments))]

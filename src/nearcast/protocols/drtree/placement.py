@@ -1,0 +1,76 @@
+"""Owners placed by latency: "the impact of heterogeneity and nodes placement will be investigated
+in future works" (seed 000, VI.A).
+
+What comes to a node of the tree goes from one child to its owner and on to other children. So the
+best owner is the child with the least mean round trip to its brothers. Round trips are measured:
+a ping carries the sender's own time and comes back with it, so clocks need not agree. Everybody
+measures its brothers and the children of its nodes, and tells its father the mean.
+
+Leaves stand where they stand, so the owners of level 1 follow from them alone, those of level 2
+from the owners of level 1, and so on. That, and that an heir must be clearly better, is why owners
+come to rest.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from nearcast.protocols.drtree.member import Child, Member
+from nearcast.protocols.drtree.messages import Address, Ping, Pong
+from nearcast.space.motion import Time
+
+ENOUGH = 3  # round trips to somebody, before they count
+RECENT = 16  # so many count about equally; older ones fade
+BETTER = 0.9  # of the owner's mean: an heir must be below, or noise would move owners
+
+
+def mean_to(member: Member, others: Iterable[Address]) -> Time | None:
+    """The mean round trip from here to all of these; None where some are not known well enough."""
+    found = [member.round_trips.get(address, (0, 0)) for address in others]
+    if not found or any(count < ENOUGH for count, _ in found):
+        return None
+    return sum(mean for _, mean in found) // len(found)
+
+
+def measure(member: Member) -> None:
+    """Ping whom I do not know well enough, and one of the others, since networks change."""
+    near = dict.fromkeys(member.brothers)
+    for level in range(1, member.top + 1):
+        near.update(dict.fromkeys(member.others(level)))
+    trips = member.round_trips = {a: member.round_trips[a] for a in near if a in member.round_trips}
+    unknown = [a for a in near if a not in trips or trips[a][0] < ENOUGH]
+    if unknown:
+        member.mark()
+    elif near:
+        unknown = [member.host.rng.choice(list(near))]
+    member.host.send_all(unknown, Ping(member.address, member.host.now))
+
+
+def on_ping(member: Member, ping: Ping) -> None:
+    member.host.send(ping.by, Pong(member.address, ping.sent))
+
+
+def on_pong(member: Member, pong: Pong) -> None:
+    took = member.host.now - pong.sent
+    if took < 0:
+        return  # never sent by me
+    count, mean = member.round_trips.get(pong.by, (0, 0))
+    count = min(count + 1, RECENT)
+    member.round_trips[pong.by] = count, mean + (took - mean) // count
+
+
+def best_placed(children: Mapping[Address, Child], besides: Address) -> Address | None:
+    """Of those who have told their mean, the one with the least; of equals the first address."""
+    told = [(child.apart, a) for a, child in children.items() if child.apart is not None]
+    return min([(apart, a) for apart, a in told if a != besides], default=(0, None))[1]
+
+
+def better_placed(member: Member, level: int) -> Address | None:
+    """Who should own my node instead of me, if anybody."""
+    children, others = member.levels[level].children, member.others(level)
+    mine = mean_to(member, others)
+    if others and (mine is None or any(children[a].apart is None for a in others)):
+        member.mark()  # owners have not come to rest
+    heir = best_placed(children, member.address)
+    if mine is None or heir is None:
+        return None
+    apart = children[heir].apart
+    return heir if apart is not None and apart < mine * BETTER else None

@@ -1,0 +1,292 @@
+"""Seed 001, sections 2 to 4: its own examples and its claims 001.1 to 001.13, to the letter."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.matching import EXACT, MATCHERS
+from nearcast.matching.cached import Cached
+from nearcast.matching.lazy import Lazy
+from nearcast.matching.matcher import Matcher
+from nearcast.matching.periodic import Periodic
+from nearcast.matching.scan import Scan
+from nearcast.matching.swept import Swept
+from nearcast.matching.versions import halves
+from nearcast.model.publication import Publication, wants
+from nearcast.model.subscription import Filter, Formula, Subscription
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import EVERYWHERE, box, point
+
+ANYWHERE = Moving(EVERYWHERE)
+STATIC = "{(x >= -3),(x <= 3),(y >= -2),(y <= 2)}"
+EVOLVING = "{(x >= -3+t),(x <= 3+t),(y >= -2+t),(y <= 2+t)}"
+T = 1_000 * SECOND  # the global time of a submission
+APPLE = point(4, 3)
+
+every_engine = pytest.mark.parametrize("name", MATCHERS)
+
+
+def at(moment: int, x: float = 4, y: float = 3, **attributes: float | str | bool) -> Publication:
+    return Publication(1, 99, moment, point(x, y), attributes=attributes)
+
+
+def asked(engine: Matcher, publication: Publication) -> list[int]:
+    """As a broker asks: whoever is due evolves first."""
+    due = engine.due()
+    if due is not None and due <= publication.t:
+        engine.refresh(publication.t)
+    return engine.match(publication, publication.t)
+
+
+@every_engine
+def test_001_1_a_publication_matches_x_below_3_and_not_x_below_1(name: str) -> None:
+    engine = MATCHERS[name]()
+    engine.put(Subscription(1, 1, Formula("x < 3", T)))
+    engine.put(Subscription(2, 1, Formula("x < 1", T)))
+    engine.put(Subscription(3, 1, ANYWHERE.stamped(T), Filter("size < 3", T)))
+    engine.put(Subscription(4, 1, ANYWHERE.stamped(T), Filter("size < 1", T)))
+    assert asked(engine, at(T, 2, 0, size=2)) == [1, 3]
+
+
+@every_engine
+@pytest.mark.parametrize("region", [Formula(STATIC, T), Moving(box(0, 0, 3, 2), since=T)])
+def test_001_2_the_rectangle_around_the_origin_rejects_the_apple(
+    name: str, region: Formula | Moving
+) -> None:
+    engine = MATCHERS[name]()
+    engine.put(Subscription(1, 1, region))
+    assert asked(engine, at(T)) == []
+    assert asked(engine, at(T, 3, 2)) == [1]
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize(
+    "region", [Formula(EVOLVING, T), Moving(box(0, 0, 3, 2), (1.0, 1.0, 0.0), since=T)]
+)
+def test_001_3_the_moving_rectangle_has_the_apple_from_1_to_5_seconds(
+    name: str, region: Formula | Moving
+) -> None:
+    engine = MATCHERS[name]()
+    engine.put(Subscription(1, 1, region))
+    heard = [
+        after
+        for after in (0, SECOND - 1, SECOND, 2 * SECOND, 5 * SECOND, 5 * SECOND + 1, 9 * SECOND)
+        if asked(engine, at(T + after))
+    ]
+    assert heard == [SECOND, 2 * SECOND, 5 * SECOND]
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_001_4_a_bound_that_grows_with_t_widens_monotonically(name: str) -> None:
+    engine = MATCHERS[name]()
+    engine.put(Subscription(1, 1, Formula("x < 1 + 0.5 * t", T)))
+    widths = [
+        sum(asked(engine, at(T + second * SECOND, x / 4, 0)) == [1] for x in range(40))
+        for second in range(8)
+    ]
+    assert widths == sorted(set(widths))
+    assert widths[0] == 4  # 0, 1/4, 1/2, 3/4: below 1 + 0
+    assert widths[2] == 8
+
+
+def test_001_5_the_queue_is_ordered_by_the_next_evolution() -> None:
+    engine = Periodic(interval_us=5 * SECOND)
+    engine.put(Subscription(1, 1, Formula(EVOLVING, T)))
+    assert engine.due() == T + 5 * SECOND  # SCHEDT(S) = T + EI
+    engine.put(Subscription(2, 1, Formula(EVOLVING, T)), interval_us=2 * SECOND)
+    engine.put(Subscription(3, 1, Formula(EVOLVING, T + SECOND)), interval_us=3 * SECOND)
+    order = []
+    for _ in range(6):
+        due = engine.due()
+        assert due is not None
+        order.append(due - T)
+        engine.refresh(due)
+    assert order == [s * SECOND for s in (2, 4, 5, 6, 7, 8)]
+    # SUBT(S) = T: at its first evolution, 5 s after submission, t is 5 and the apple just inside.
+    alone = Periodic(interval_us=5 * SECOND)
+    alone.put(Subscription(1, 1, Formula(EVOLVING, T)))
+    assert asked(alone, at(T + 5 * SECOND)) == [1]
+    assert asked(alone, at(T + 5 * SECOND, -3 + 5 - 0.001, 3)) == []
+
+
+def test_001_6_the_standard_engine_holds_one_version_which_is_at_most_one_interval_old() -> None:
+    engine = Periodic(interval_us=SECOND)
+    subscription = Subscription(1, 1, Formula(EVOLVING, T))
+    engine.put(subscription)
+    for tenth in range(100):
+        now = T + tenth * SECOND // 10
+        versions = range(T, now + 1, SECOND)
+        for x in range(-4, 14):
+            publication = at(now, x, x)
+            answer = asked(engine, publication)
+            assert answer == ([1] if wants(subscription, publication, versions[-1]) else [])
+        assert now - versions[-1] <= SECOND
+    engine.drop(1)
+    assert asked(engine, at(T + 11 * SECOND, 11, 11)) == []
+    assert engine.due() is None
+
+
+def test_001_7_periodic_evaluates_nothing_when_it_matches() -> None:
+    engine, still = Periodic(interval_us=SECOND), Swept()
+    for i in range(50):
+        engine.put(Subscription(i, i, Moving(box(i, 0, 3, 2), (1.0, 1.0, 0.0), since=T)))
+        still.put(Subscription(i, i, Moving(box(i, 0, 3, 2), since=T)))
+    before = engine.evaluations
+    for x in range(50):
+        publication = at(T + SECOND // 2, x, 1)
+        assert asked(engine, publication) == asked(still, publication)
+    assert engine.evaluations == before
+    assert still.evaluations == 0
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    after=st.integers(0, 8 * SECOND),
+    x=st.integers(-4, 12),
+    y=st.integers(-4, 12),
+    weight=st.integers(0, 9),
+    kind=st.sampled_from(["apple", "pear"]),
+)
+def test_001_8_lazy_delivers_to_those_in_both_sets_which_is_brute_force_at_that_moment(
+    after: int, x: int, y: int, weight: int, kind: str
+) -> None:
+    both = Subscription(1, 1, Formula(EVOLVING, T), Filter('kind == "apple", weight <= t', T))
+    only_evolving = Subscription(2, 1, Formula(EVOLVING, T))
+    only_still = Subscription(3, 1, Formula(STATIC, T), Filter('kind == "apple"', T))
+    mixed = Subscription(4, 1, Formula(STATIC, T), Filter('kind == "apple", weight <= t', T))
+    engine, oracle = Lazy(), Scan()
+    m1, m2 = Scan(), Scan()
+    for subscription in (both, only_evolving, only_still, mixed):
+        engine.put(subscription)
+        oracle.put(subscription)
+        still, evolving = halves(subscription)
+        m1.put(still or Subscription(subscription.id, 1, ANYWHERE))  # nothing still: always in M1
+        m2.put(evolving or Subscription(subscription.id, 1, ANYWHERE))
+    publication = at(T + after, x, y, weight=weight, kind=kind)
+    answer = asked(engine, publication)
+    assert answer == oracle.match(publication, publication.t)
+    first, second = asked(m1, publication), asked(m2, publication)
+    assert answer == [s for s in first if s in second]
+
+
+def moving_crowd(n: int) -> list[Subscription]:
+    rng = Random(n)
+    return [
+        Subscription(
+            i,
+            i,
+            Moving(box(rng.uniform(0, 50), rng.uniform(0, 50), 3, 2), (1.0, 1.0, 0.0), since=T),
+        )
+        for i in range(n)
+    ]
+
+
+def played(engine: Matcher, moments: list[int], until: int) -> int:
+    """Evaluations of a crowd of 40 during which these publications are made."""
+    for subscription in moving_crowd(40):
+        engine.put(subscription)
+    for moment in moments:
+        while (due := engine.due()) is not None and due <= moment:
+            engine.refresh(due)
+        engine.match(at(moment, 25, 25), moment)
+    while (due := engine.due()) is not None and due <= until:
+        engine.refresh(due)
+    return engine.evaluations
+
+
+def test_001_9_lazy_evolution_costs_in_proportion_to_publications_and_nothing_without() -> None:
+    until = T + 20 * SECOND
+    assert played(Lazy(), [], until) == 0
+    for count in (1, 3, 17):
+        moments = [T + k * SECOND for k in range(count)]
+        assert played(Lazy(), moments, until) == 40 * count
+
+
+def test_001_10_lazy_is_cheaper_when_evolutions_outnumber_publications_and_dearer_otherwise() -> (
+    None
+):
+    cheaper = []
+    for per_evolution in (0.1, 0.2, 0.5, 1, 2, 5, 10):
+        count = round(20 * per_evolution)
+        moments = [T + 1 + k * 20 * SECOND // count for k in range(count)]
+        until = T + 20 * SECOND
+        lazily = played(Lazy(), moments, until)
+        periodically = played(Periodic(interval_us=SECOND), moments, until)
+        cheaper.append(lazily < periodically)
+    assert cheaper[0]
+    assert not cheaper[-1]
+    assert cheaper == sorted(cheaper, reverse=True), "the sign changes once"
+
+
+def test_001_11_a_cached_version_serves_until_it_expires_and_at_that_very_moment() -> None:
+    threshold = 3 * SECOND
+    engine = Cached(threshold_us=threshold)
+    engine.put(Subscription(1, 1, Formula(EVOLVING, T)))
+    assert asked(engine, at(T + SECOND)) == [1]  # made at t = 1; Exp = T + 1 s + TT
+    assert engine.evaluations == 1
+    edge = at(T + SECOND + threshold, -2, 1)  # in the rectangle of t = 1, long out of that of t = 4
+    assert asked(engine, edge) == [1]
+    assert engine.evaluations == 1
+    assert asked(engine, at(T + SECOND + threshold + 1, -2, 1)) == []
+    assert engine.evaluations == 2
+    expires = T + SECOND + threshold + 1 + threshold  # the new Exp = T + TT
+    asked(engine, at(expires))
+    assert engine.evaluations == 2
+    asked(engine, at(expires + 1))
+    assert engine.evaluations == 3
+
+
+def test_001_11_each_subscription_may_have_its_own_threshold() -> None:
+    engine = Cached(threshold_us=0)
+    moving = Moving(box(0, 0, 3, 2), (1.0, 1.0, 0.0), since=T)
+    engine.put(Subscription(1, 1, moving), threshold_us=2 * SECOND)
+    engine.put(Subscription(2, 1, moving))
+    for second in range(5):
+        asked(engine, at(T + second * SECOND))
+    assert engine.evaluations == 2 + 5
+
+
+@pytest.mark.parametrize("threshold", [0, 1, SECOND // 2, 2 * SECOND])
+def test_001_12_the_cache_never_evaluates_more_and_less_if_a_threshold_sees_two(
+    threshold: int,
+) -> None:
+    rng = Random(threshold)
+    apart = sorted(T + rng.randrange(20 * SECOND) for _ in range(15))
+    lazily, cached = played(Lazy(), apart, T), played(Cached(threshold), apart, T)
+    assert cached <= lazily
+    close = any(b - a <= threshold for a, b in pairwise(apart))
+    assert (cached < lazily) == close
+    twice = sorted([*apart, *apart])
+    assert played(Cached(threshold), twice, T) < played(Lazy(), twice, T)
+
+
+def test_001_12_without_a_threshold_it_answers_as_lazy_does() -> None:
+    cached, lazily = Cached(threshold_us=0), Lazy()
+    for subscription in moving_crowd(40):
+        cached.put(subscription)
+        lazily.put(subscription)
+    for k in range(50):
+        publication = at(T + k * SECOND // 7, k, k)
+        assert asked(cached, publication) == asked(lazily, publication)
+
+
+def test_001_13_the_cache_errs_only_within_its_threshold() -> None:
+    threshold, rng = 2 * SECOND, Random(13)
+    engine = Cached(threshold_us=threshold)
+    crowd = moving_crowd(40)
+    for subscription in crowd:
+        engine.put(subscription)
+    made, moment, errors = T, T, 0
+    for k in range(300):
+        moment += rng.randrange(SECOND // 2)
+        if k == 0 or moment - made > threshold:
+            made = moment
+        publication = at(moment, rng.uniform(0, 60), rng.uniform(0, 60))
+        answer = asked(engine, publication)
+        assert answer == [s.id for s in crowd if wants(s, publication, made)]
+        assert moment - made <= threshold
+        errors += answer != [s.id for s in crowd if wants(s, publication, moment)]
+    assert errors > 0, "a cache that never errs was not tested"
