@@ -61,7 +61,7 @@ def play(engine: Matcher, history: list[tuple[str, object]]) -> None:
 
 
 @pytest.mark.parametrize("make", ENGINES)
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(history=histories())
 def test_for_every_history_it_answers_as_the_scan_does(
     make: Callable[[], Matcher], history: list[tuple[str, object]]

@@ -37,7 +37,6 @@ class Host(Protocol):
     def contact(self, member: "Member") -> Address | None: ...
     def suspect(self, contact: Address) -> None: ...
     def seated(self, member: "Member") -> None: ...
-    def climbed(self) -> None: ...
     def carry(self, to: list[Address], message: Carrying) -> None: ...
 
 
@@ -80,6 +79,7 @@ class Member:
         self.levels = [Level(box, {})]
         # The father, what it last said of itself, and what it was last told.
         self.parent: Address | None = None
+        self.noted: Address | None = None  # the father that the trace knows
         self.parent_box: Bounds | None = None
         self.parent_is_root = False
         self.heard: Time = 0
@@ -154,10 +154,7 @@ class Member:
         self.doubted = False
         if parent == self.parent:
             return
-        if self.parent is not None:
-            self.host.note("unlinked", self.parent)
         if parent is not None:
-            self.host.note("linked", parent)
             self.tries = 0
         self.parent, self.parent_box, self.parent_is_root = parent, None, False
         self.parent_since, self.confirmed, self.told = self.host.now, False, None
@@ -171,13 +168,11 @@ class Member:
         node.box = joined([child.box for child in node.children.values()])
         self.levels.append(node)
         self.mark()
-        self.host.climbed()
 
     def sink(self, level: int) -> None:
         """Own nothing from that level on."""
         del self.levels[level:]
         self.mark()
-        self.host.climbed()
 
     def fit(self, level: int) -> int:
         """Boxes are exact again up the own chain after a change among the children of a node, and

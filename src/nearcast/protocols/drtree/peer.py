@@ -297,7 +297,6 @@ class Peer(Node):
             resize(member, box)
         else:
             member = self.members[slot] = Member(self.id * SLOTS + slot, box, self)
-            self.climbed()
             self.out.set_timer(Begin(slot), self.directory.turn(self.now))
             if not self.checking:
                 self.checking = True
@@ -320,11 +319,32 @@ class Peer(Node):
             member.forget(self.now, COPIES_COME_WITHIN)
             if member.parent is not None or member.seated:
                 self.directory.add(member.address)
+            self._note_father(member)
+        self._note_level()
         horizon = self.now - round(self.parameters.memory_s * SECOND)
         self.heard = {node: heard for node, heard in self.heard.items() if heard[0] >= horizon}
         self.checking = bool(self.members)
         if self.checking:
             self.out.set_timer(Check(), self.period)
+
+    # The trace hears of the tree at checks: between two of them, at one moment, much may change and
+    # change back, and notes of one moment have no order.
+
+    def _note_father(self, member: Member) -> None:
+        if member.parent == member.noted:
+            return
+        if member.noted is not None:
+            self.note("unlinked", member.noted)
+        if member.parent is not None:
+            self.note("linked", member.parent)
+        member.noted = member.parent
+
+    def _note_level(self) -> None:
+        """The highest level that this node owns."""
+        level = max((member.top for member in self.members.values()), default=0)
+        if level != self.level:
+            self.level = level
+            self.out.note("level", None, float(level))
 
     # What members see of their host.
 
@@ -364,13 +384,6 @@ class Peer(Node):
     def seated(self, member: Member) -> None:
         if not member.gone:
             self.directory.add(member.address)
-
-    def climbed(self) -> None:
-        """The trace hears of the highest level that this node owns."""
-        level = max((member.top for member in self.members.values()), default=0)
-        if level != self.level:
-            self.level = level
-            self.out.note("level", None, float(level))
 
 
 class DRTree:

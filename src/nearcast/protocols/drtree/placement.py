@@ -17,14 +17,15 @@ from nearcast.protocols.drtree.member import Child, Member
 from nearcast.protocols.drtree.messages import Address, Ping, Pong
 from nearcast.space.motion import Time
 
-ENOUGH = 3  # round trips to somebody, before they count
+ENOUGH = 8  # round trips to somebody, one after the other, before they count
 RECENT = 16  # so many count about equally; older ones fade
+UNKNOWN: tuple[int, Time] = 0, 0
 BETTER = 0.9  # of the owner's mean: an heir must be below, or noise would move owners
 
 
 def mean_to(member: Member, others: Iterable[Address]) -> Time | None:
     """The mean round trip from here to all of these; None where some are not known well enough."""
-    found = [member.round_trips.get(address, (0, 0)) for address in others]
+    found = [member.round_trips.get(address, UNKNOWN) for address in others]
     if not found or any(count < ENOUGH for count, _ in found):
         return None
     return sum(mean for _, mean in found) // len(found)
@@ -35,8 +36,8 @@ def measure(member: Member) -> None:
     near = dict.fromkeys(member.brothers)
     for level in range(1, member.top + 1):
         near.update(dict.fromkeys(member.others(level)))
-    trips = member.round_trips = {a: member.round_trips[a] for a in near if a in member.round_trips}
-    unknown = [a for a in near if a not in trips or trips[a][0] < ENOUGH]
+    trips = member.round_trips = {a: member.round_trips.get(a, UNKNOWN) for a in near}
+    unknown = [a for a, (count, _) in trips.items() if count < ENOUGH]
     if unknown:
         member.mark()
     elif near:
@@ -50,11 +51,13 @@ def on_ping(member: Member, ping: Ping) -> None:
 
 def on_pong(member: Member, pong: Pong) -> None:
     took = member.host.now - pong.sent
-    if took < 0:
-        return  # never sent by me
-    count, mean = member.round_trips.get(pong.by, (0, 0))
+    if took < 0 or pong.by not in member.round_trips:
+        return  # I have not asked
+    count, mean = member.round_trips[pong.by]
     count = min(count + 1, RECENT)
     member.round_trips[pong.by] = count, mean + (took - mean) // count
+    if count < ENOUGH:
+        member.host.send(pong.by, Ping(member.address, member.host.now))
 
 
 def best_placed(children: Mapping[Address, Child], besides: Address) -> Address | None:

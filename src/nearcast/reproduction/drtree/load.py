@@ -97,8 +97,8 @@ def not_back(seen: Seen) -> tuple[str, bool]:
 
 READINGS = (
     "Cold; burning. Figure 1 lets a peer own a chain of nodes up to the root, so the root's peer"
-    " has the traffic of its lower nodes too. Counted at the nodes of the tree between which a message"
-    " goes, whoever owns them, the root has no traffic at all: that is the reading that fits."
+    " has the traffic of its lower nodes too. Counted at the nodes of the tree between which a"
+    " message goes, whoever owns them, the root has none at all: that is the reading that fits."
 )
 CLAIMS = (
     Statement(

@@ -203,9 +203,9 @@ def churn(seen: Seen) -> Plot | None:
             series.append(Series(name=strategy, x=list(found), y=values, style=style(place)))
     if not series:
         return None
-    rate = Axis("peers that crash per second, each followed by a new one", number, low=0)
+    rates = Axis("peers that crash per second, each followed by a new one", number, low=0)
     title = "Hot: what is heard while peers crash and others come"
-    return chart("churn", title, rate, Axis("recall", share), series, LEGEND)
+    return chart("churn", title, rates, Axis("recall", share), series, LEGEND)
 
 
 OTHERS = Statement(
