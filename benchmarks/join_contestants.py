@@ -61,9 +61,11 @@ def ours(trace: Path, way: str) -> Callable[[], Answer]:
     traces = lake.open_traces([trace])
 
     def emitted() -> Answer:
-        frame = expected(spark, traces, "nearby")
-        frame.write.format("noop").mode("overwrite").save()
-        return 0, 0
+        # Every pair goes to the JVM, which adds them up.
+        total = f"sum(({A} * publication + {B} * subscription) % {M})"
+        row = expected(spark, traces, "nearby").selectExpr("count(*)", total).first()
+        assert row is not None
+        return row[0], row[1]
 
     def counted() -> Answer:
         rows = joined(spark, traces, way, summed, SUM).collect()

@@ -62,12 +62,13 @@ def add_simulate(commands: Any) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
-    add("protocol", metavar="PROTOCOL", help="client-server, drtree")
+    add("protocol", metavar="PROTOCOL", help="client-server, drtree, brokers")
     add(
         "--workload",
         default="waypoint",
         metavar="NAME",
-        help="who does what: waypoint (default), hotspots, clustering, recorded (--set file=PATH)",
+        help="who does what: waypoint (default), hotspots, clustering, mammoth, trading,"
+        " recorded (--set file=PATH)",
     )
     add("--nodes", type=int, metavar="N", help="entities (default 1000; recorded: all in the file)")
     add("--seconds", type=float, default=10.0, metavar="S", help="simulated seconds (default 10)")

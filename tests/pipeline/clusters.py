@@ -1,4 +1,4 @@
-"""Analysing as a person would, on any Spark, and what comes out of it byte by byte."""
+"""Analysing as a person would, on any Spark, and what comes out of it bit by bit."""
 
 import os
 import signal
@@ -6,6 +6,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 PATIENCE_S = 300  # a machine at its limit takes long to start a cluster
 
@@ -27,12 +30,22 @@ def finished(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def contents(out: Path) -> dict[str, list[bytes]]:
-    """The bytes of all result files, by table and run; their names are drawn anew each time."""
-    found: dict[str, list[bytes]] = {}
-    for file in sorted(out.rglob("*.parquet")):
-        found.setdefault(str(file.parent.relative_to(out)), []).append(file.read_bytes())
-    return {where: sorted(files) for where, files in found.items()}
+def contents(out: Path) -> dict[str, bytes]:
+    """The rows of all result tables, bit by bit, by table and run.
+
+    Not the files' own bytes: a Parquet footer lists a column's encodings in the order of a Java
+    set, which is another in each JVM.
+    """
+    found: dict[str, bytes] = {}
+    for folder in sorted({file.parent for file in out.rglob("*.parquet")}):
+        rows = pa.concat_tables(
+            pq.ParquetFile(file).read() for file in sorted(folder.glob("*.parquet"))
+        )
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows.combine_chunks())
+        found[str(folder.relative_to(out))] = sink.getvalue().to_pybytes()
+    return found
 
 
 def executors(of: int) -> list[int]:

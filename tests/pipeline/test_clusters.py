@@ -27,22 +27,22 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def here(spark: SparkSession, trace: Path) -> dict[str, list[bytes]]:
+def here(spark: SparkSession, trace: Path) -> dict[str, bytes]:
     """On the suite's own session, two cores of this machine."""
     analyse(spark, lake.open_traces([trace]), trace.with_name("here"))
     return contents(trace.with_name("here"))
 
 
-def test_analysing_again_gives_the_same_bytes(
-    spark: SparkSession, trace: Path, here: dict[str, list[bytes]], tmp_path: Path
+def test_analysing_again_gives_the_same_rows(
+    spark: SparkSession, trace: Path, here: dict[str, bytes], tmp_path: Path
 ) -> None:
     analyse(spark, lake.open_traces([trace]), tmp_path / "again")
     assert here
     assert contents(tmp_path / "again") == here
 
 
-def test_one_core_and_the_command_line_give_the_same_bytes(
-    trace: Path, here: dict[str, list[bytes]], tmp_path: Path
+def test_one_core_and_the_command_line_give_the_same_rows(
+    trace: Path, here: dict[str, bytes], tmp_path: Path
 ) -> None:
     told = json.loads(finished(analysing(trace, tmp_path / "out", "local[1]")))
     assert told["expected"] == told["correct"] + told["missed"] > 0
@@ -51,8 +51,8 @@ def test_one_core_and_the_command_line_give_the_same_bytes(
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_a_cluster_that_loses_an_executor_gives_the_same_bytes(
-    trace: Path, here: dict[str, list[bytes]], tmp_path: Path
+def test_a_cluster_that_loses_an_executor_gives_the_same_rows(
+    trace: Path, here: dict[str, bytes], tmp_path: Path
 ) -> None:
     process = analysing(trace, tmp_path / "out", "local-cluster[2,1,1024]")
     try:

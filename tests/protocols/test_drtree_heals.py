@@ -15,6 +15,7 @@ from grove import Grove, assert_heard_exactly, grown
 from nearcast.model.commands import Leave, Publish
 from nearcast.protocols.drtree.member import Child, Level, Member
 from nearcast.protocols.drtree.messages import SLOTS
+from nearcast.protocols.drtree.parameters import PROMOTES
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import Bounds
 from nearcast.space.shapes import point
@@ -96,7 +97,7 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
     whom = st.sampled_from([*addresses, 999 * SLOTS])
     children = st.dictionaries(whom, st.tuples(BOXES, st.integers(0, 9)), max_size=12)
     now = member.host.now
-    what = draw(st.integers(0, 7))
+    what = draw(st.integers(0, 8))
     if what == 0:
         member.parent = draw(st.none() | whom)
     elif what == 1:
@@ -123,6 +124,12 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
         member.above = tuple(draw(steps))
         member.brothers = draw(st.dictionaries(whom, BOXES, max_size=4))
         member.parent_is_root, member.told = draw(st.booleans()), draw(BOXES)
+    elif what == 8:
+        trips = st.tuples(st.integers(0, 16), st.integers(0, 10**6))
+        member.round_trips = draw(st.dictionaries(whom, trips, max_size=8))
+        for level in range(1, member.top + 1):
+            for child in member.levels[level].children.values():
+                child.apart = draw(st.none() | st.integers(0, 10**6))
 
 
 @settings(max_examples=40)
@@ -130,7 +137,8 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
 def test_from_any_state_the_tree_becomes_legal_again(data: st.DataObject) -> None:
     count = data.draw(st.sampled_from([2, 3, 9, 20, 30]))
     strategy = data.draw(st.sampled_from(list(STRATEGIES)))
-    grove = grown(count, strategy=strategy, check_ms=1000.0)
+    promotes = data.draw(st.sampled_from(PROMOTES))
+    grove = grown(count, strategy=strategy, promotes=promotes, check_ms=1000.0)
     members = grove.members()
     victims = data.draw(st.lists(st.sampled_from(list(members)), min_size=1, max_size=2 * count))
     for address in victims:

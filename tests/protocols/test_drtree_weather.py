@@ -11,7 +11,7 @@ from grove import Grove, grown, run
 from nearcast.model.commands import Move, Publish, Subscribe, Unsubscribe
 from nearcast.model.subscription import Filter, Formula
 from nearcast.protocols.drtree.messages import CODEC, SLOTS
-from nearcast.protocols.drtree.parameters import Parameters
+from nearcast.protocols.drtree.parameters import PROMOTES, Parameters
 from nearcast.protocols.drtree.peer import Peer
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.sim.network import Constant, Duplication, Loss, Reordering
@@ -20,6 +20,7 @@ from nearcast.space.shapes import box, point
 from test_wire import messages
 from truth import delivered, expected
 
+OWNERS = st.sampled_from(PROMOTES)
 BAD = {"loss": 0.1, "duplicate": 0.1, "reorder": 0.1, "reorder_ms": 300.0, "check_ms": 1000.0}
 
 
@@ -34,10 +35,11 @@ def test_on_a_bad_network_most_is_heard_and_nothing_twice_or_unwanted(strategy: 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_when_a_bad_network_gets_well_so_does_the_tree(strategy: str) -> None:
+@pytest.mark.parametrize("promotes", PROMOTES)
+def test_when_a_bad_network_gets_well_so_does_the_tree(promotes: str, strategy: str) -> None:
     rng = Random(3)
     bad = Loss(0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, Constant(50_000))))
-    grove = Grove(Parameters(strategy=strategy, check_ms=1000.0), bad)
+    grove = Grove(Parameters(strategy=strategy, promotes=promotes, check_ms=1000.0), bad)
     for node in range(60):
         grove.plant(node, box(rng.uniform(0, 300), rng.uniform(0, 300), 20, 20))
     grove.pass_periods(20)
@@ -68,7 +70,8 @@ def fields(message: Any) -> dict[str, Any]:
 @settings(max_examples=25)
 @given(data=st.data())
 def test_no_message_of_the_protocol_breaks_a_peer_in_any_state(data: st.DataObject) -> None:
-    grove = grown(12, check_ms=1000.0, strategy=data.draw(st.sampled_from(list(STRATEGIES))))
+    strategy, promotes = data.draw(st.sampled_from(list(STRATEGIES))), data.draw(OWNERS)
+    grove = grown(12, check_ms=1000.0, strategy=strategy, promotes=promotes)
     for _ in range(data.draw(st.integers(1, 12))):
         node, message = data.draw(anything(grove))
         peer = grove.simulation.nodes[node]
@@ -194,6 +197,7 @@ def test_attributes_can_be_dimensions_of_the_tree() -> None:
         ({"split": "best"}, "split must be one of"),
         ({"strategy": "flood"}, "strategy must be one of"),
         ({"areas": "all"}, "areas must be one of"),
+        ({"promotes": "age"}, "promotes must be one of"),
         ({"dimensions": "x,,y"}, "dimensions must be different names"),
         ({"dimensions": "x,x"}, "dimensions must be different names"),
         ({"check_ms": 0.0}, "check_ms must be between"),

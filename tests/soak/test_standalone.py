@@ -50,7 +50,7 @@ def answers(port: int) -> bool:
     return True
 
 
-def test_a_standalone_cluster_gives_the_same_bytes_as_this_machine(tmp_path: Path) -> None:
+def test_a_standalone_cluster_gives_the_same_rows_as_this_machine(tmp_path: Path) -> None:
     scenario = Scenario(protocol="client-server", workload="hotspots", nodes=300, seconds=20.0)
     simulate(scenario, tmp_path / "world")
     finished(analysing(tmp_path / "world", tmp_path / "here", "local[2]"))
