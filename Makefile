@@ -25,6 +25,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/evolving.py
 	$(BIN)/python benchmarks/simulator.py
+	$(BIN)/python benchmarks/drtree.py
 	$(BIN)/python benchmarks/join.py
 
 setup: .venv/ready

@@ -1,18 +1,19 @@
 """How the cost of a DR-tree grows with its peers, next to a server that knows everybody.
 
 Each run is a process of its own that does what `nearcast simulate` does, with its trace on disk:
-peers join, and when all sit in the tree, each publishes twice within its own area (the paper's
-workload, "hot", in a world that keeps the density). The naive opponent, client-server, has the same
-peers, areas and publications. Counted in the trace: messages before the workload per peer (joins
-and upkeep of the growing tree), messages with a publication, what the busiest node sent and
-received of these, and how high the tree is. CPU of building ends with the first half percent of
-the workload. Both must have delivered the same.
+peers join, and when all sit in the tree, each publishes once within its own area (the paper's
+workload, "warm", in a world that keeps the density, so that a publication concerns as many however
+many peers there are). The naive opponent, client-server, has the same peers, areas and
+publications, and must deliver the same.
 
-Run: python benchmarks/drtree.py [--peers 1000 3000 10000 30000 100000] [--promotes latency]
+Counted in the trace: messages per peer before the workload (joins, and upkeep of the growing tree),
+messages with a publication, and how many of these the busiest node sent and received. The CPU of
+building ends with the first half percent of the workload.
+
+Run: python benchmarks/drtree.py [--peers 1000 3000 10000] [--set promotes=latency …]
 """
 
 import argparse
-import json
 import resource
 import subprocess
 import sys
@@ -20,18 +21,17 @@ import tempfile
 from math import sqrt
 from pathlib import Path
 from time import process_time
-from typing import NamedTuple
 
+import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from nearcast.scenario import Scenario
+from nearcast.scenario import Scenario, Setting
 from nearcast.sim.run import Progress, simulate
 
-DENSITY = 1024 / 1024.0**2  # peers per unit of area, as in seed 000
 
-
-class Cost(NamedTuple):
+class Cost(msgspec.Struct, frozen=True):
     joining: float  # messages per peer before the workload
     build: float  # CPU seconds
     publish: float
@@ -39,50 +39,107 @@ class Cost(NamedTuple):
     carrying: float  # messages per publication
     busiest: int  # messages with a publication that one node sent and received
     height: int
+    publications: int
     deliveries: int
 
 
-def measure(protocol: str, peers: int, settings: dict[str, str]) -> Cost:
-    """In this process, which should be a fresh one."""
+def scenario(protocol: str, peers: int, settings: dict[str, Setting]) -> Scenario:
+    return Scenario(
+        protocol=protocol, workload="hotspots", nodes=peers, seconds=2.0,
+        settings={
+            "hotspots": "warm", "size": 32 * sqrt(peers), "sample_ms": 0.0, "payload": 0,
+            **settings,
+        },
+    )  # fmt: skip
+
+
+def measure(what: Scenario, folder: Path) -> Cost:
+    """In this process, which should be a fresh one: memory is counted from its beginning."""
     built: list[float] = []
 
     def show(_: Progress) -> None:
         if not built:
             built.append(process_time())
 
-    scenario = Scenario(
-        protocol=protocol, workload="hotspots", nodes=peers, seconds=4.0,
-        settings={
-            "hotspots": "hot", "size": sqrt(peers / DENSITY), "sample_ms": 0.0, "payload": 0,
-            **settings,
-        },
-    )  # fmt: skip
     began = process_time()
-    with tempfile.TemporaryDirectory() as folder:
-        summary = simulate(scenario, Path(folder) / "trace", show)
-        ended = process_time()
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        return Cost(
-            *counted(Path(summary.trace), peers, built[0] - began, ended - built[0], peak),
-            summary.rows["deliveries"],
-        )
-
-
-def counted(
-    trace: Path, peers: int, build: float, publish: float, peak: float
-) -> tuple[float, float, float, float, float, int, int]:
-    tables = {
-        name: ds.dataset(trace / name).to_table(columns=columns)
-        for name, columns in (
-            ("messages", ["t", "node", "to", "publication"]),
-            ("publications", ["t"]),
-            ("notes", ["fact", "value"]),
-        )
-    }
-    messages, published = tables["messages"], tables["publications"]
+    simulate(what, folder, show)
+    ended = process_time()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    messages = read(folder, "messages", ["t", "node", "to", "publication"])
+    published = read(folder, "publications", ["t"])
+    levels = read(folder, "notes", ["value"], ds.field("fact") == "level")
+    deliveries = read(folder, "deliveries", ["t"])
     before = pc.sum(pc.less(messages["t"], pc.min(published["t"]))).as_py()
     carrying = messages.filter(pc.is_valid(messages["publication"]))
-    ends = pc.value_counts(
-        ds.dataset([]) if False else pc.concat_tables([])  # replaced below
+    ends = pa.chunked_array([*carrying["node"].chunks, *carrying["to"].chunks])
+    return Cost(
+        joining=before / what.nodes,
+        build=built[0] - began,
+        publish=ended - built[0],
+        peak=peak,
+        carrying=carrying.num_rows / published.num_rows,
+        busiest=pc.max(pc.value_counts(ends).field("counts")).as_py(),
+        height=round(pc.max(levels["value"]).as_py() or 0),
+        publications=published.num_rows,
+        deliveries=deliveries.num_rows,
     )
-    return before, build, publish, peak, carrying.num_rows, ends, peers
+
+
+def read(
+    folder: Path, table: str, columns: list[str], only: ds.Expression | None = None
+) -> pa.Table:
+    return ds.dataset(folder / table).to_table(columns=columns, filter=only)
+
+
+def in_a_process(what: Scenario) -> Cost:
+    """Measured by this very file, which finds the scenario on its standard input."""
+    answer = subprocess.run(
+        [sys.executable, __file__, "--alone"],
+        input=msgspec.json.encode(what),
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return msgspec.json.decode(answer.stdout, type=Cost)
+
+
+def alone() -> None:
+    what = msgspec.json.decode(sys.stdin.buffer.read(), type=Scenario)
+    with tempfile.TemporaryDirectory() as folder:
+        cost = measure(what, Path(folder) / "trace")
+    sys.stdout.buffer.write(msgspec.json.encode(cost))
+
+
+def compare(sizes: list[int], settings: dict[str, Setting]) -> None:
+    titles = ("join", "build s", "publish s", "MiB", "per publ.", "busiest", "height", "delivered")
+    widths = (8, 9, 11, 8, 11, 10, 8, 11)
+    print(
+        f"{'peers':>8}  {'':14}" + "".join(f"{t:>{w}}" for t, w in zip(titles, widths, strict=True))
+    )
+    for peers in sizes:
+        tree = in_a_process(scenario("drtree", peers, settings))
+        server = in_a_process(scenario("client-server", peers, {}))
+        for name, cost in (("DR-tree", tree), ("client-server", server)):
+            print(
+                f"{peers:>8,}  {name:14}{cost.joining:>8.1f}{cost.build:>9.1f}"
+                f"{cost.publish:>11.1f}{cost.peak:>8,.0f}{cost.carrying:>11.2f}"
+                f"{cost.busiest:>10,}{cost.height or '':>8}{cost.deliveries:>11,}",
+                flush=True,
+            )
+        if tree.deliveries != server.deliveries:
+            raise SystemExit("they have not delivered the same")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", type=int, nargs="+", default=[1_000, 3_000, 10_000])
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the tree")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.alone:
+        alone()
+    else:
+        compare(arguments.peers, dict(one.split("=", 1) for one in arguments.set))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,11 +1,11 @@
 """In a calm network everyone hears what touches their area, once, whatever the way it takes."""
 
 import pytest
-from grove import assert_heard_exactly, faults, grown, run
 
+from grove import assert_heard_exactly, faults, grown, members, run
 from nearcast.model.commands import Publish
 from nearcast.protocols.drtree.strategies import STRATEGIES
-from nearcast.space.rtree import SPLITS
+from nearcast.space.rtree import SPLITS, volume
 from nearcast.space.shapes import box, point
 from truth import delivered, expected
 
@@ -94,3 +94,15 @@ def test_nobody_hears_itself_without_echo_and_hops_count_messages(strategy: str)
     assert set(delivered(grove.memory.table("deliveries"))) == expected(
         grove.memory.table("interests"), grove.memory.table("publications")
     )
+
+
+def test_a_crowd_that_joins_at_once_makes_no_worse_a_tree_than_a_slow_one() -> None:
+    """Requests that a split overtakes go on to the other half; else nodes cover each other's."""
+
+    def covered(latency_ms: float) -> float:
+        """By the nodes of level 1, in units of the world."""
+        world, _ = run(nodes=1000, seconds=0.1, size=1000.0, latency_ms=latency_ms, sample_ms=0.0)
+        found = members(world.simulation).values()
+        return sum(volume(m.levels[1].box).volume for m in found if m.top) / 1000.0**2
+
+    assert covered(latency_ms=50.0) < 1.5 * covered(latency_ms=1.0)

@@ -81,7 +81,7 @@ def _page(paper: Paper, figures: Sequence[Figure], claims: Sequence[Claim], seco
     held, failed, unknown = counts(claims)
     head = (
         f"<h1>{escape(paper.title)}</h1><p>{held} claims hold, {failed} do not, {unknown} were not"
-        f" measured. Runs of {seconds:,.0f} simulated seconds; a second is a cycle.</p>"
+        f" measured. Runs of {seconds:g} simulated seconds and more.</p>"
     )
     return page.page(f"Nearcast: {paper.title}", head, sections)
 

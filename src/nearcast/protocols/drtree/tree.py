@@ -103,17 +103,34 @@ def raise_root(member: Member) -> None:
 
 
 def descend(member: Member, at: int, join: Join) -> None:
-    """Guttman's ChooseLeaf, down to the level above the newcomer's."""
-    while at > join.level + 1:
+    """Guttman's ChooseLeaf, down to the level above the newcomer's.
+
+    Who was sent here before a split may belong to the other half by now. It goes on to there, as in
+    the B-link trees of Lehman and Yao; taken in here, it would stretch this node over both halves.
+    """
+    box = Bounds(*join.child.box)
+    while True:
+        halves = [shoot for shoot in member.offshoots if shoot.served_at == at == shoot.level]
+        if halves:
+            place = choose([member.levels[at].box, *[half.box for half in halves]], box)
+            if place:
+                pass_down(member, halves[place - 1].address, at, join)
+                return
+        if at == join.level + 1:
+            adopt(member, at, [join.child])
+            return
         member.own(at)
         children = member.levels[at].children
         addresses = list(children)
-        best = addresses[choose([children[a].box for a in addresses], Bounds(*join.child.box))]
+        best = addresses[choose([children[a].box for a in addresses], box)]
         at -= 1
         if best != member.address:
-            member.host.send(best, replace(join, at=at, hops=join.hops + 1, slot=0))
+            pass_down(member, best, at, join)
             return
-    adopt(member, at, [join.child])
+
+
+def pass_down(member: Member, to: Address, at: int, join: Join) -> None:
+    member.host.send(to, replace(join, at=at, hops=join.hops + 1, slot=0))
 
 
 def adopt(member: Member, level: int, newcomers: list[Entry]) -> None:

@@ -11,6 +11,8 @@ from nearcast.reproduction.paper import Counted
 STRATEGIES = "double-wave", "brothers", "root-link", "ancestors"
 HOTSPOTS = "cold", "warm", "hot", "burning"
 LOCAL = "double-wave", "brothers", "ancestors"  # those that do not go to the root first
+CYCLE_MS = 50.0  # of ours to a cycle of the paper
+RATE = 0.5 * 1000 / CYCLE_MS  # publications per second: one every other cycle
 ENOUGH = 20  # publications of one popularity, before their mean is compared
 
 Curve = dict[int, tuple[int, float]]  # interested: publications, mean cycles until all have it
@@ -39,7 +41,7 @@ class Seen:
         nodes = settings.get("nodes", 1024)
         usual: dict[str, Any] = {}
         if "churn_rate" not in settings:
-            usual |= {"nodes": nodes, "churn_rate": 0.0, "latency_ms": 1000.0}
+            usual |= {"nodes": nodes, "churn_rate": 0.0, "rate": RATE}
             usual |= {"network": "constant", "size": 1024 * sqrt(nodes / 1024)}
         asked = {**usual, "strategy": strategy, "hotspots": hotspots, **settings}
         return self._counted.rows(table, **asked)
@@ -50,7 +52,7 @@ class Seen:
         for row in self.rows("popularity", strategy, hotspots, **settings):
             if row["complete"]:
                 number, total = sums.get(row["interested"], (0, 0.0))
-                whole = row["complete"] * row["total_time_mean_ms"] / 1000
+                whole = row["complete"] * row["total_time_mean_ms"] / CYCLE_MS
                 sums[row["interested"]] = number + row["complete"], total + whole
         return {k: (n, total / n) for k, (n, total) in sorted(sums.items())}
 
@@ -84,7 +86,7 @@ class Seen:
         found = []
         for depth in range(min(height.values()) + 1):
             here = [row for row in rows if height[row["run"]] - row["level"] == depth]
-            nodes = sum(row["nodes"] * row["seconds"] for row in here)
+            nodes = sum(row["nodes"] * cycles(row) for row in here)
             received = sum(row["received"] for row in here)
             unwanted = sum(row["unwanted"] for row in here)
             sent = sum(row["sent"] for row in here)
@@ -111,6 +113,10 @@ class Seen:
         return self._counted.rows(table, **settings)
 
 
+def cycles(row: dict[str, Any]) -> float:
+    return float(row["seconds"] * 1000 / CYCLE_MS)
+
+
 def mean_from(curve: Curve, least: int = 1) -> float:
     counted = [(n, m) for k, (n, m) in curve.items() if k >= least]
     return sum(n * m for n, m in counted) / max(1, sum(n for n, _ in counted))
@@ -120,7 +126,7 @@ def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> Load:
     nodes = sum(row["nodes"] for row in loads)
 
     def weighted(name: str) -> float:
-        return float(sum(row["nodes"] * row[name] / row["seconds"] for row in loads) / nodes)
+        return float(sum(row["nodes"] * row[name] / cycles(row) for row in loads) / nodes)
 
     received, sent = weighted("received_mean"), weighted("sent_mean")
     carried = sum(row["carried"] for row in false)
@@ -130,7 +136,7 @@ def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> Load:
         sum(row["unwanted"] for row in false) / carried if carried else 0.0,
         weighted("received_std") / received if received else 0.0,
         weighted("sent_std") / sent if sent else 0.0,
-        max(row["load_max"] / row["seconds"] for row in loads),
+        max(row["load_max"] / cycles(row) for row in loads),
     )
 
 
