@@ -133,3 +133,43 @@ def test_children_are_those_who_are_linked_and_the_owner_itself(notes: DataFrame
         ]  # fmt: skip
 
     assert_same(levels.fanout_by_level(notes), of_each_run(plain), ["run", "level"])
+
+
+def test_a_tree_has_a_node_on_each_level_below_a_peers_own(spark: SparkSession) -> None:
+    chance = Random(5)
+    noted, judged = [], []
+    for run in ("a", "b", "c"):
+        tops = [chance.randrange(3) for _ in range(8)]
+        noted += [
+            {"run": run, "t": 1, "node": n, "fact": "level", "about": None, "value": float(top)}
+            for n, top in enumerate(tops)
+        ]
+        for _ in range(30):
+            node = chance.randrange(8)
+            noted.append(
+                {
+                    "run": run, "t": 2, "node": node, "about": chance.randrange(4),
+                    "fact": chance.choice(["leaves", "arrives"]),
+                    "value": float(chance.randrange(3)),
+                }
+            )  # fmt: skip
+        outcomes = ("correct", "missed", "spurious")
+        judged += [(run, p, n, chance.choice(outcomes)) for p in range(4) for n in range(0, 8, 2)]
+    wanted = []
+    for run in ("a", "b", "c"):
+        rows = [row for row in noted if row["run"] == run]
+        tops = [row["value"] for row in rows if row["fact"] == "level"]
+        due = {(p, n) for r, p, n, outcome in judged if r == run and outcome != "spurious"}
+        for level in range(int(max(tops)) + 1):
+            arrived = [r for r in rows if r["fact"] == "arrives" and r["value"] == level]
+            left = [r for r in rows if r["fact"] == "leaves" and r["value"] == level]
+            wanted.append(
+                {
+                    "run": run, "level": level, "nodes": sum(top >= level for top in tops),
+                    "received": len(arrived), "sent": len(left),
+                    "unwanted": sum((r["about"], r["node"]) not in due for r in arrived),
+                }
+            )  # fmt: skip
+    pairs = spark.createDataFrame(judged, "run string, publication long, node long, outcome string")
+    found = levels.traffic_by_tree_level(frame(spark, "notes", noted), pairs)
+    assert_same(found, wanted, ["run", "level"])

@@ -88,10 +88,12 @@ def _page(paper: Paper, figures: Sequence[Figure], claims: Sequence[Claim], seco
 
 def _listed(claims: Sequence[Claim]) -> str:
     rows = [
-        f"<tr><td>{escape(c.claim)}</td><td>{escape(c.says)}</td><td>{escape(c.expected)}</td>"
-        f"<td>{escape(c.measured)}</td><td>{WORDS[c.holds]}{' (soft)' if c.soft else ''}</td>"
-        f"<td>{escape(c.note)}</td></tr>"
+        f'<tr><td>{escape(c.claim)}</td><td class="words">{escape(c.says)}</td>'
+        f'<td class="words">{escape(c.expected)}</td><td class="words">{escape(c.measured)}</td>'
+        f'<td class="words">{WORDS[c.holds]}{" (soft)" if c.soft else ""}</td>'
+        f'<td class="words">{escape(c.note)}</td></tr>'
         for c in claims
     ]
     heads = ("claim", "the paper says", "we expect", "we measured", "so it", "note")
-    return page.sortable([(head, "text") for head in heads], rows) if rows else ""
+    table = page.sortable([("", head) for head in heads], rows)
+    return f'<div class="card broad">{table}</div>' if rows else ""

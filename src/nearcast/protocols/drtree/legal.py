@@ -2,7 +2,7 @@
 
 One root; father and child agree on each other, on level and box; nodes have between `least` and
 `most` children and the root at least two; boxes are exact; every owner is the child of largest
-coverage, unless latency decides that; added links are true (seed 000, IV; shared/protocols.md 1.7).
+coverage, unless latency decides that; added links are true (seed 000, IV).
 Leaves are at one level by construction: whoever owns a node owns one of its children, down to a
 leaf.
 """

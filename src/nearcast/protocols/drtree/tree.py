@@ -1,10 +1,9 @@
 """How the tree grows and shrinks: join, split, promotion, handover, merging, goodbye.
 
-The paper's tree is that of the 2007 DR-tree; the names and rules are those of shared/protocols.md
-1.4 to 1.6. Requests climb along father links to the root and descend by least enlargement. Who owns
-a node changes it alone, so an act is one local change and a few messages that tell of it. A message
-for a node that has changed hands meanwhile climbs again, or is passed to the new owner, who is the
-father of the old one.
+The paper's tree is that of the 2007 DR-tree. Requests climb along father links to the root and
+descend by least enlargement. Who owns a node changes it alone, so an act is one local change and a
+few messages that tell of it. A message for a node that has changed hands meanwhile climbs again, or
+is passed to the new owner, who is the father of the old one.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The periodic checks that make the tree heal from any state (shared/protocols.md 1.7).
+"""The periodic checks that make the tree heal from any state.
 
 A father tells its children, and a child its father, once per period. A child that is denied or
 hears nothing becomes a root and asks to be taken in again, with all that is below it; a father

@@ -100,6 +100,10 @@ READINGS = (
     " has the traffic of its lower nodes too. Counted at the nodes of the tree between which a"
     " message goes, whoever owns them, the root has none at all: that is the reading that fits."
 )
+READINGS_SENT = (
+    "Cold; burning. Counted at nodes the root still sends: its peer, reached through a lower node"
+    " of its own, serves that node's brothers as their father, which here is the same."
+)
 CLAIMS = (
     Statement(
         20,
@@ -139,7 +143,7 @@ CLAIMS = (
         "at most 1.2 times a leaf's",
         lambda seen: quiet_root(seen, "sent"),
         soft=True,
-        note=READINGS,
+        note=READINGS_SENT,
     ),
     Statement(
         27, "Root Link: more load on the root", "fan out at least 1.3 times the others'", root_busy
