@@ -1,8 +1,8 @@
 """The checker of trees: patient while they heal, and no longer."""
 
 import pytest
-from grove import grown
 
+from grove import grown
 from nearcast.sim.checkers import BrokenError
 from nearcast.sim.legal_trees import LegalTree
 from nearcast.space.motion import SECOND

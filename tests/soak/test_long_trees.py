@@ -3,8 +3,8 @@
 from random import Random
 
 import pytest
-from grove import assert_heard_exactly, faults, grown, run
 
+from grove import assert_heard_exactly, faults, grown, run
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import SPLITS
 
