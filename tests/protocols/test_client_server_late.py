@@ -14,7 +14,7 @@ from nearcast.matching import EXACT
 from nearcast.model.commands import Command, Leave, Move, Subscribe, Unsubscribe
 from nearcast.model.subscription import Filter, Subscription
 from nearcast.node import Deliver, Effect, Message, Note, Send
-from nearcast.protocols import client_server
+from nearcast.protocols import client_server, copies
 from nearcast.protocols.client_server import Bye, Cancel, Client, Interest, Moved, Notify, Post
 from nearcast.space.motion import SECOND
 
@@ -207,10 +207,10 @@ def test_looking_at_whom_a_client_knows_changes_nothing() -> None:
 def test_a_client_forgets_old_deliveries_once_there_are_many_and_no_recent_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_server, "REMEMBERED", 10)
+    monkeypatch.setattr(copies, "REMEMBERED", 10)
     ann = Client(ANN, Random(1), SERVER, SECOND)
     ann.obey(0, Subscribe(7, HERE))
-    recent = client_server.COPIES_COME_WITHIN
+    recent = copies.COPIES_COME_WITHIN
     for number in range(1_000):
         now = number * recent // 5
         assert len(ann.receive(now, SERVER, Notify(said(number), (7,)))) == 1

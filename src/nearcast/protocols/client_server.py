@@ -27,6 +27,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
 )
 from nearcast.node import Message, Node
+from nearcast.protocols.copies import Delivered
 from nearcast.protocols.overlay import FIRST_SERVER, Kind
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector
@@ -82,9 +83,6 @@ class Tuned(Message, frozen=True, tag=8):
     subscription: Subscription
     t: Time
 
-
-REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
-COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
 
 CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask, Tuned)
 
@@ -207,8 +205,7 @@ class Client(Node):
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
-        self.delivered: dict[PublicationId, Time] = {}  # lately, against copies of the network
-        self.remembered = REMEMBERED
+        self.delivered = Delivered()
         # From when until when this life has wanted something. What was said before that or after
         # it was not wanted, whatever a server with late knowledge believes.
         self.span: dict[SubscriptionId, tuple[Time, Time]] = {}
@@ -249,7 +246,7 @@ class Client(Node):
         match message:
             case Notify(publication, subscriptions) if sender == self.server:
                 mine = tuple(s for s in subscriptions if self._wanted(s, publication.t))
-                if mine and self._is_new(publication.id):
+                if mine and self.delivered.is_new(publication.id, self.now):
                     # Two messages lie between publisher and subscriber: Post and Notify.
                     self.out.deliver(publication, mine, 2)
                     s = publication.shape
@@ -276,16 +273,6 @@ class Client(Node):
     def _wanted(self, subscription: SubscriptionId, t: Time) -> bool:
         begin, end = self.span.get(subscription, (FOREVER, FOREVER))
         return begin <= t < end
-
-    def _is_new(self, publication: PublicationId) -> bool:
-        if publication in self.delivered:
-            return False
-        self.delivered[publication] = self.now
-        if len(self.delivered) > self.remembered:
-            horizon = self.now - COPIES_COME_WITHIN
-            self.delivered = {p: t for p, t in self.delivered.items() if t >= horizon}
-            self.remembered = max(REMEMBERED, 2 * len(self.delivered))
-        return True
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""

@@ -11,7 +11,7 @@ from random import Random
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication, wants
-from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
 from nearcast.protocols.brokers.extents import bounds, conforms
 from nearcast.protocols.brokers.interests import plan
@@ -34,11 +34,10 @@ from nearcast.protocols.brokers.messages import (
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.routes import digest
 from nearcast.protocols.brokers.standing import same_form, values_of
+from nearcast.protocols.copies import Delivered
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
 
-REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
-COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
 QUIET: Time = SECOND  # after this, all news has been heard of
 CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
 
@@ -80,8 +79,7 @@ class Client(Node):
         self.began: Time = 0  # this session
         self.heard_broker: Time = 0
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
-        self.delivered: dict[PublicationId, Time] = {}
-        self.remembered = REMEMBERED
+        self.delivered = Delivered()
 
     @property
     def broker(self) -> NodeId:
@@ -306,7 +304,7 @@ class Client(Node):
             elif not self.plan.filters or wants(wanted, heard, heard.t):
                 made = heard
                 mine[wanted.id] = None
-        if made is not None and self._is_new(made.id):
+        if made is not None and self.delivered.is_new(made.id, self.now):
             self.out.deliver(made, tuple(mine), hops)
             s = made.shape
             self.heard[made.node] = (self.now, (s.x, s.y, s.z))
@@ -317,16 +315,6 @@ class Client(Node):
             if since <= t:
                 return wanted
         return None
-
-    def _is_new(self, publication: PublicationId) -> bool:
-        if publication in self.delivered:
-            return False
-        self.delivered[publication] = self.now
-        if len(self.delivered) > self.remembered:
-            horizon = self.now - COPIES_COME_WITHIN
-            self.delivered = {p: t for p, t in self.delivered.items() if t >= horizon}
-            self.remembered = max(REMEMBERED, 2 * len(self.delivered))
-        return True
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""

@@ -16,6 +16,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Un
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message, Node, Timer
+from nearcast.protocols.copies import COPIES_COME_WITHIN
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, sound
 from nearcast.protocols.drtree.directory import Directory
 from nearcast.protocols.drtree.interests import Interests
@@ -58,7 +59,6 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
 MILLISECOND: Time = 1_000
-COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
 MOST_STEPS = 1_000  # between members of one node for one message; more go round in circles
 
 HANDLERS: dict[type[Message], Callable[[Member, Any], None]] = {

@@ -6,7 +6,7 @@ apart as they are by default, a hundred cycles. Figures 2 to 5 are of
 1,024 peers, figure 6 of 10,000 in a world that keeps the density. Three figures are ours.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from math import sqrt
@@ -103,8 +103,11 @@ def scenario(
 
 # Figures.
 
-LEGEND = [Key(name, style(place)) for place, name in enumerate(STRATEGIES)]
 CYCLES = Axis("cycles", number, low=0)
+
+
+def keys(series: Sequence[Series]) -> list[Key]:
+    return [Key(one.name, one.style) for one in series]
 
 
 def draw(counted: Counted) -> list[Figure]:
@@ -153,7 +156,7 @@ def curves(seen: Seen, figure: str, hotspots: str, nodes: int) -> Plot | None:
         return None
     title = f"{hotspots.capitalize()}: time until all have it, {nodes:,} peers"
     interested = Axis("interested subscribers", count, low=1)
-    return chart(f"figure-{figure}-{hotspots}", title, interested, CYCLES, series, LEGEND)
+    return chart(f"figure-{figure}-{hotspots}", title, interested, CYCLES, series, keys(series))
 
 
 def bars(seen: Seen, figure: str, hotspots: str, what: str, label: str) -> Plot | None:
@@ -172,7 +175,7 @@ def bars(seen: Seen, figure: str, hotspots: str, what: str, label: str) -> Plot 
     level = Axis("level (0: root)", count, low=-0.5, high=deepest - 0.5)
     height = Axis(label, share if what == "unwanted" else number, low=0)
     title = f"{hotspots.capitalize()}: {what} by level"
-    return chart(f"figure-{figure}-{what}-{hotspots}", title, level, height, series, LEGEND)
+    return chart(f"figure-{figure}-{what}-{hotspots}", title, level, height, series, keys(series))
 
 
 def placement(seen: Seen) -> Plot | None:
@@ -214,7 +217,7 @@ def churn(seen: Seen) -> Plot | None:
         return None
     rates = Axis("peers that crash per second, each followed by a new one", number, low=0)
     title = "Hot: what is heard while peers crash and others come"
-    return chart("churn", title, rates, Axis("recall", share), series, LEGEND)
+    return chart("churn", title, rates, Axis("recall", share), series, keys(series))
 
 
 OTHERS = Statement(
