@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
-from nearcast.pipeline import join
-from nearcast.space.motion import SECOND
+from nearcast.pipeline import join, kernels
+from nearcast.space.motion import FOREVER, SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from strategies import TIMES, publications, subscriptions
@@ -92,6 +92,23 @@ def test_the_order_of_rows_means_nothing(trace: tuple[pa.Table, pa.Table], rng: 
     order = list(range(interests.num_rows))
     rng.shuffle(order)
     assert joined(interests.take(pa.array(order, pa.int64())), said) == joined(interests, said)
+
+
+@settings(max_examples=60)
+@given(
+    said=st.lists(st.integers(0, 8), max_size=40), apart=st.sampled_from([1, 2**30]),
+    begin=st.sampled_from([0, 2**20]),
+)  # fmt: skip
+def test_a_row_holds_until_its_subscription_speaks_again_however_far_apart_numbers_lie(
+    said: list[int], apart: int, begin: int
+) -> None:
+    subscription = begin + apart * np.array(said, np.int64)
+    t = 7 * np.arange(len(said))
+    later = [
+        next((int(t[j]) for j in range(i + 1, len(said)) if said[j] == said[i]), FOREVER)
+        for i in range(len(said))
+    ]
+    assert kernels.ends(subscription, t).tolist() == later
 
 
 def test_a_crowd_that_moves_in_steps_is_cut_into_slices_and_joined_exactly() -> None:

@@ -149,8 +149,7 @@ def _due(positions: pa.Table, held: pa.Table) -> pa.Table:
     }
     for name, column in replaced.items():
         held = held.set_column(held.column_names.index(name), name, column)
-    nobody = np.empty(0, np.int64)
-    found = list(join.join(held, said)) or [(nobody, nobody)]
+    found = list(join.join(held, said)) or [(np.empty(0, np.int32), np.empty(0, np.int64))]
     which, subscription = (np.concatenate(column) for column in zip(*found, strict=True))
     subscriptions, first = np.unique(join.column(held, "subscription"), return_index=True)
     owner = join.column(held, "node")[first]

@@ -22,6 +22,7 @@ from nearcast.space.shapes import Kind, Shape
 
 Box = tuple[float, float, float, float, float, float]
 Integers = NDArray[np.int64]
+Places = NDArray[np.int32]
 PLACE = ("x", "y", "z", "rx", "ry", "rz")
 
 
@@ -67,7 +68,7 @@ class Doubts:
     def __bool__(self) -> bool:
         return bool(self._filters or self._formulas)
 
-    def settle(self, publications: Integers, places: Integers) -> NDArray[np.bool_]:
+    def settle(self, publications: Places, places: Places) -> NDArray[np.bool_]:
         """Which of these pairs their rows' formulas and filters allow."""
         allowed = np.ones(len(places), np.bool_)
         asked = np.flatnonzero(self._formula[places] >= 0)
@@ -76,7 +77,7 @@ class Doubts:
         allowed[asked] = self._accepted(publications[asked], places[asked])
         return allowed
 
-    def _touched(self, publications: Integers, places: Integers) -> list[bool]:
+    def _touched(self, publications: Places, places: Places) -> list[bool]:
         @lru_cache(None)
         def formula(code: int, since: int) -> Formula:
             return Formula(self._formulas[code], since)
@@ -92,7 +93,7 @@ class Doubts:
             )
         ]  # fmt: skip
 
-    def _accepted(self, publications: Integers, places: Integers) -> NDArray[np.bool_]:
+    def _accepted(self, publications: Places, places: Places) -> NDArray[np.bool_]:
         condition, attributes = self._filter[places], self._attributes[publications]
         since = self._since[places]
         evolving = np.array([predicates.parse(text).evolves for text in self._filters])

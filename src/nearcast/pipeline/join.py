@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nearcast.pipeline import kernels
-from nearcast.pipeline.doubts import Doubts, bounds
+from nearcast.pipeline.doubts import Doubts, Places, bounds
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import BOX, DISC
 from nearcast.trace.schema import SHAPES, TABLES
 
 Integers: TypeAlias = NDArray[np.int64]
-Pairs: TypeAlias = tuple[Integers, Integers]  # places of publications in their table; subscriptions
+Pairs: TypeAlias = tuple[Places, Integers]  # places of publications in their table; subscriptions
 Columns: TypeAlias = tuple[Any, ...]  # as `kernels` takes them
 
 PLACE = ("x", "y", "z", "rx", "ry", "rz")
@@ -173,7 +173,7 @@ def join(held: pa.Table, publications: pa.Table) -> Iterator[Pairs]:
             if doubts:
                 sure = doubts.settle(which, place)
                 which, place = which[sure], place[sure]
-            yield which, subscription[place]
+            yield which, subscription.take(place)
 
 
 def _usual(extents: NDArray[np.float64]) -> float:
@@ -224,8 +224,8 @@ def _calm(rows: Columns) -> int:
 def asked(
     live: Integers, first: int, last: int, rows: Columns, said: Columns, least: int, reach: float,
     found: Columns,
-) -> Iterator[Pairs]:  # fmt: skip
-    """The pairs of a slice, but for the doubts: places of publications and of rows."""
+) -> Iterator[tuple[Places, Places]]:  # fmt: skip
+    """The pairs of a slice, but for the doubts: places of publications and rows."""
     boxes, sizes = np.empty((len(live), 6)), np.empty(len(live), np.int64)
     moments = int(said[0][first]), int(said[0][last - 1])
     asking = max(least, kernels.surround(live, *moments, rows, boxes, sizes))
@@ -236,7 +236,7 @@ def asked(
         while done < len(questions):
             done, count = kernels.query(questions, done, said, index, *found)
             if count:
-                yield found[0][:count].astype(np.int64), found[1][:count].astype(np.int64)
+                yield found[0][:count].copy(), found[1][:count]
 
 
 def _levels(sizes: Integers) -> Iterator[Integers]:
