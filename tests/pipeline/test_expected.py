@@ -2,16 +2,20 @@
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline import lake
-from nearcast.pipeline.expected import Way, choose, expected, interested
+from nearcast.pipeline.expected import Way, choose, edges_of, expected, interested
 from nearcast.pipeline.lake import Piece
 from nearcast.pipeline.parts import Part
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.trace import reader
+from nearcast.trace.schema import TABLES
+from nearcast.trace.sinks import Folder
 from truth import expected as brute_force
 
 
@@ -81,3 +85,23 @@ def test_stripes_of_one_moment_are_read_nearby_unless_they_are_many() -> None:
     stripes = [Part("run", 0, 10, [piece(0, 5, 5)], [], x, x + 1.0) for x in (0.0, 1.0)]
     assert choose(stripes) == "nearby"
     assert choose(stripes * 3) == "shuffled"
+
+
+def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_moments_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    t = rng.permutation(np.concatenate([rng.integers(0, 1_000, 9_000), [10**9] * 1_000]))
+    sink = Folder(tmp_path / "busy", b'{"schema": 1}')
+    columns = {"t": t, "publication": np.arange(len(t)), "shape": ["point"] * len(t)}
+    empty = {
+        field.name: [""] * len(t) if field.type == pa.string() else np.zeros(len(t))
+        for field in TABLES["publications"]
+        if field.name != "attributes"
+    }
+    said = {**empty, **columns, "attributes": pa.nulls(len(t), pa.string())}
+    sink.write({"publications": pa.table(said, schema=TABLES["publications"])})
+    monkeypatch.setattr("nearcast.pipeline.expected.PART", 1_000)
+    pieces, _ = lake.pieces(lake.open_traces([tmp_path / "busy"]), "publications")
+    parts = np.searchsorted(edges_of(pieces), t, "right")
+    assert np.bincount(parts, minlength=10).max() <= 1_100

@@ -36,6 +36,7 @@ PART = 400_000  # publications per part of the shuffled way: seconds of work, te
 FEW = 20_000  # publications for which another part is not worth its while
 READ_AGAIN = 4  # nearby may read the trace so often; beyond that a shuffle is cheaper
 IN_ORDER = 1.5  # readings of the average publication, at most, if row groups are in order of time
+SAMPLED = 16  # row groups, at most, that are asked for the moments at which parts are cut
 GATHERED = 1_000_000  # interest rows that one task brings into order
 INTERESTS, PUBLICATIONS = 0, 1  # the sides of a block
 
@@ -138,7 +139,7 @@ def _shuffled(
 ) -> DataFrame:
     wanted, _ = lake.pieces(traces, "interests")
     said, _ = lake.pieces(traces, "publications")
-    edges = {trace.run: _edges([p for p in said if p.run == trace.run]) for trace in traces}
+    edges = {trace.run: edges_of([p for p in said if p.run == trace.run]) for trace in traces}
     buckets = max(1, ceil(sum(piece.rows for piece in wanted) / GATHERED))
     cores = spark.sparkContext.defaultParallelism
 
@@ -179,10 +180,18 @@ def _shuffled(
     return spread.mapInArrow(of_part, from_arrow_schema(schema))
 
 
-def _edges(said: Sequence[Piece]) -> NDArray[np.int64]:
-    """The moments at which parts of a run end and others begin."""
-    count = max(1, ceil(sum(piece.rows for piece in said) / PART))
-    return np.array([begin for begin, _ in cuts(said, count)[1:]], np.int64)
+def edges_of(said: Sequence[Piece]) -> NDArray[np.int64]:
+    """The moments at which parts of a run end and others begin: as much is said in each.
+
+    In a trace without order every row group spans the whole run, so its statistics do not tell when
+    the run was busy; the moments themselves do, of some row groups as well as of all.
+    """
+    count = ceil(sum(piece.rows for piece in said) / PART)
+    if count < 2:
+        return np.empty(0, np.int64)
+    some = said[:: ceil(len(said) / SAMPLED)]
+    t = np.sort(np.concatenate([join.column(read(piece), "t") for piece in some]))
+    return np.unique(t[len(t) * np.arange(1, count) // count])
 
 
 def _with_end(held: pa.Table) -> pa.Table:
