@@ -8,9 +8,10 @@ publications, and must deliver the same.
 
 Counted in the trace: messages per peer before the workload (joins, and upkeep of the growing tree),
 messages with a publication, and how many of these the busiest node sent and received. The CPU of
-building ends with the first half percent of the workload.
+building ends with the first half percent of the workload. After the last row stands how each cost
+grew: how many times as much for how many times the peers, and the power of n that this is.
 
-Run: python benchmarks/drtree.py [--peers 1000 3000 10000] [--set promotes=latency …]
+Run: python benchmarks/drtree.py [--peers 1000 10000 100000] [--set promotes=latency …]
 """
 
 import argparse
@@ -18,7 +19,8 @@ import resource
 import subprocess
 import sys
 import tempfile
-from math import sqrt
+from collections.abc import Callable
+from math import log, sqrt
 from pathlib import Path
 from time import process_time
 
@@ -115,8 +117,9 @@ def compare(sizes: list[int], settings: dict[str, Setting]) -> None:
     print(
         f"{'peers':>8}  {'':14}" + "".join(f"{t:>{w}}" for t, w in zip(titles, widths, strict=True))
     )
+    trees: dict[int, Cost] = {}
     for peers in sizes:
-        tree = in_a_process(scenario("drtree", peers, settings))
+        tree = trees[peers] = in_a_process(scenario("drtree", peers, settings))
         server = in_a_process(scenario("client-server", peers, {}))
         for name, cost in (("DR-tree", tree), ("client-server", server)):
             print(
@@ -127,11 +130,36 @@ def compare(sizes: list[int], settings: dict[str, Setting]) -> None:
             )
         if tree.deliveries != server.deliveries:
             raise SystemExit("they have not delivered the same")
+    tell_growth(trees)
+
+
+def tell_growth(trees: dict[int, Cost]) -> None:
+    """Of the tree: each cost at its largest number of peers against that at its smallest."""
+    few, many = min(trees), max(trees)
+    if few == many:
+        return
+    print(f"\nDR-tree, from {few:,} to {many:,} peers ({many / few:g} times as many):")
+    for cost, measure in GROWS.items():
+        before, after = measure(trees[few], few), measure(trees[many], many)
+        power = log(after / before) / log(many / few)
+        grown = f"{after / before:.2f} times, n^{power:.2f}"
+        print(f"  {cost:44}{before:>12,.4g} → {after:<12,.4g}{grown:>22}")
+
+
+GROWS: dict[str, Callable[[Cost, int], float]] = {
+    "messages per peer until the tree stands": lambda cost, _: cost.joining,
+    "CPU ms per peer to build": lambda cost, peers: 1000 * cost.build / peers,
+    "CPU ms per publication": lambda cost, _: 1000 * cost.publish / cost.publications,
+    "KiB per peer at the peak": lambda cost, peers: 1024 * cost.peak / peers,
+    "messages per publication": lambda cost, _: cost.carrying,
+    "messages with publications, of the busiest": lambda cost, _: cost.busiest,
+    "levels above the leaves": lambda cost, _: cost.height,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peers", type=int, nargs="+", default=[1_000, 3_000, 10_000])
+    parser.add_argument("--peers", type=int, nargs="+", default=[1_000, 10_000, 100_000])
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="of the tree")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

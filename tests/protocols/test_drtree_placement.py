@@ -46,7 +46,9 @@ def test_on_a_map_everyone_hears_sooner_from_owners_placed_by_latency(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("nodes", [1, 2, 3, 9, 70])
 def test_where_all_are_equally_far_nothing_is_missed_either(strategy: str, nodes: int) -> None:
-    world, trace = run(nodes=nodes, strategy=strategy, promotes="latency", rate=3.0, size=100.0)
+    world, trace = run(
+        nodes=nodes, seconds=2.0, strategy=strategy, promotes="latency", rate=3.0, size=100.0
+    )
     assert faults(world.simulation) == []
     assert_heard_exactly(trace, at_least=3)
 
@@ -169,3 +171,14 @@ def test_crashes_and_goodbyes_leave_a_tree_behind(strategy: str) -> None:
     grove.pass_periods(2)
     grove.simulation.recorder.close()
     assert_heard_exactly(grove.memory)
+
+
+def test_the_child_of_least_address_may_own_a_node_whatever_its_size() -> None:
+    grove = grown(60, promotes="address", check_ms=1000.0)
+    (root,) = [member for member in grove.members().values() if member.is_root]
+    assert root.address == min(grove.members())
+    grove.simulation.crash(root.address // SLOTS)
+    grove.pass_periods(4)
+    grove.settle(40)
+    (heir,) = [member for member in grove.members().values() if member.is_root]
+    assert heir.address == min(grove.members()) > root.address

@@ -36,7 +36,8 @@ def reproduce(
     def shown(progress: sweeps.Progress) -> None:
         if show is not None:
             ended = progress.skipped + progress.done + progress.failed
-            show(f"simulation {ended} of {progress.total}", ended, progress.total)
+            left = "" if progress.left_s is None else f", {progress.left_s:.0f} s left"
+            show(f"simulation {ended} of {progress.total}{left}", ended, progress.total)
 
     done = sweeps.run_members(spark, list(members.values()), paper.name, out, shown)
     if not done.runs:

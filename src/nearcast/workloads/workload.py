@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import fields
 
 from nearcast.model.commands import Command
 from nearcast.model.subscription import NodeId
@@ -17,6 +18,7 @@ from nearcast.space.shapes import Vector
 
 Scheduled: TypeAlias = tuple[Time, Command]
 
+USUAL = 1000  # entities for which the default sizes of worlds are made
 STAYS = 256  # an entity may return so often in one run
 NUMBERS = 2**24  # identifiers that one stay may use
 
@@ -57,3 +59,13 @@ class Kind(Struct, frozen=True):
 
     parameters: type[Struct]
     make: Callable[..., Workload]
+
+    def size_for(self, entities: int, dims: int) -> float | None:
+        """The side of a world that is as full as by default, also with more than the usual number.
+
+        None: this workload's world has no size.
+        """
+        for field in fields(self.parameters):
+            if field.name == "size":
+                return float(field.default * max(1.0, entities / USUAL) ** (1 / dims))
+        return None

@@ -1,86 +1,120 @@
-"""What a node wants and has wanted lately.
+"""What a node wants and has wanted lately, and which of its members stands for it.
 
 A publication counts for whoever wanted it at its own moment, and it may arrive later. So a version
-of a subscription is kept for a while after the next one, and boxes still cover it.
+of a subscription is kept for a while after the next one, and boxes still cover it. A member is a
+slot of its node; a subscription that goes from one slot to another begins a new version, and both
+members cover it until the tree has heard of the second.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Subscription, SubscriptionId
-from nearcast.protocols.drtree.boxes import box_of_subscription, evolves, joined
+from nearcast.protocols.drtree.boxes import Box, box_of_subscription, evolves, joined, touch
 from nearcast.space.motion import Time
 from nearcast.space.rtree import Bounds
 
 
+class Version(NamedTuple):
+    begins: Time
+    wanted: Subscription | None  # None: the subscription has ended
+    slot: int
+
+
 class Interests:
     def __init__(self) -> None:
-        # Each version with the moment it begins; None: the subscription has ended.
-        self._versions: dict[SubscriptionId, list[tuple[Time, Subscription | None]]] = {}
+        self._versions: dict[SubscriptionId, list[Version]] = {}
 
-    def put(self, subscription: Subscription, now: Time) -> None:
-        self._versions.setdefault(subscription.id, []).append((now, subscription))
+    def put(self, subscription: Subscription, slot: int, now: Time) -> None:
+        versions = self._versions.setdefault(subscription.id, [])
+        if versions and versions[-1].begins == now:
+            versions.pop()  # it lasted for no time
+        versions.append(Version(now, subscription, slot))
 
     def end(self, subscription: SubscriptionId, now: Time) -> None:
-        self._versions[subscription].append((now, None))
+        versions = self._versions[subscription]
+        versions.append(Version(now, None, versions[-1].slot))
 
     def end_all(self, now: Time) -> None:
-        for subscription in self._versions:
-            if self.current(subscription) is not None:
-                self.end(subscription, now)
+        for subscription in self.present():
+            self.end(subscription, now)
 
     def current(self, subscription: SubscriptionId) -> Subscription | None:
         versions = self._versions.get(subscription)
-        return versions[-1][1] if versions else None
+        return versions[-1].wanted if versions else None
 
-    def known(self, subscription: SubscriptionId) -> bool:
-        return subscription in self._versions
+    def present(self) -> dict[SubscriptionId, int]:
+        """Those that have not ended, each with its slot."""
+        last = {subscription: versions[-1] for subscription, versions in self._versions.items()}
+        return {s: version.slot for s, version in last.items() if version.wanted is not None}
 
-    def wanting(
-        self, subscriptions: Iterable[SubscriptionId], publication: Publication
-    ) -> list[SubscriptionId]:
-        return [s for s in subscriptions if self._wants(s, publication)]
+    def slots(self) -> list[int]:
+        """Those that stand for anything, now or lately."""
+        return list(dict.fromkeys(v.slot for versions in self._versions.values() for v in versions))
+
+    def wanting(self, publication: Publication) -> list[SubscriptionId]:
+        return [s for s in self._versions if self._wants(s, publication)]
 
     def _wants(self, subscription: SubscriptionId, publication: Publication) -> bool:
-        for begin, version in reversed(self._versions[subscription]):
-            if begin <= publication.t:
-                return version is not None and wants(version, publication, publication.t)
+        for begins, wanted, _ in reversed(self._versions[subscription]):
+            if begins <= publication.t:
+                return wanted is not None and wants(wanted, publication, publication.t)
         return False
 
     def forget(self, before: Time) -> None:
         """Versions that ended before that moment, and subscriptions of which nothing is left."""
         for subscription, versions in list(self._versions.items()):
-            while len(versions) > 1 and versions[1][0] < before:
+            while len(versions) > 1 and versions[1].begins < before:
                 versions.pop(0)
-            if versions[0][1] is None and versions[0][0] < before:
+            if versions[0].wanted is None and versions[0].begins < before:
                 del self._versions[subscription]
 
-    def box(
-        self,
-        subscriptions: Iterable[SubscriptionId],
-        dimensions: Sequence[str],
-        begin: Time,
-        end: Time,
-    ) -> Bounds | None:
-        """Around all that they cover at any moment from `begin` to `end`."""
+    def box(self, slot: int, dimensions: Sequence[str], begin: Time, end: Time) -> Bounds | None:
+        """Around all that a slot covers at any moment from `begin` to `end`."""
         boxes = []
-        for subscription in subscriptions:
-            versions = self._versions[subscription]
-            ends = [start for start, _ in versions[1:]] + [end]
-            for (start, version), until in zip(versions, ends, strict=True):
-                if version is not None and until >= begin:
+        for versions in self._versions.values():
+            ends = [version.begins for version in versions[1:]] + [end]
+            for (begins, wanted, of), until in zip(versions, ends, strict=True):
+                if wanted is not None and of == slot and until >= begin:
                     box = box_of_subscription(
-                        version, dimensions, max(begin, start), max(until, start)
+                        wanted, dimensions, max(begin, begins), max(until, begins)
                     )
                     if box is not None:
                         boxes.append(box)
         return joined(boxes) if boxes else None
 
-    def restless(self, subscriptions: Iterable[SubscriptionId]) -> bool:
-        """Will their box change by itself?"""
-        for subscription in subscriptions:
-            versions = self._versions[subscription]
-            _, last = versions[-1]
-            if len(versions) > 1 or last is None or evolves(last):
+    def areas(
+        self, dimensions: Sequence[str], begin: Time, end: Time
+    ) -> dict[SubscriptionId, Bounds]:
+        """The box of each that is wanted now, without its past; what is nowhere has none."""
+        found = {}
+        for subscription in self.present():
+            wanted = self.current(subscription)
+            assert wanted is not None
+            box = box_of_subscription(wanted, dimensions, begin, end)
+            if box is not None:
+                found[subscription] = box
+        return found
+
+    def restless(self, slot: int) -> bool:
+        """Will its box change by itself?"""
+        for versions in self._versions.values():
+            last = versions[-1].wanted
+            if any(version.slot == slot for version in versions) and (
+                len(versions) > 1 or last is None or evolves(last)
+            ):
                 return True
         return False
+
+
+def grouped(areas: Mapping[SubscriptionId, Box]) -> list[list[SubscriptionId]]:
+    """Areas that touch, directly or through others, are one: only disjoint ranges are worth a
+    rectangle each (seed 000, III).
+    """
+    groups: list[list[SubscriptionId]] = []
+    for subscription, box in areas.items():
+        near = [group for group in groups if any(touch(areas[other], box) for other in group)]
+        groups = [group for group in groups if group not in near]
+        groups.append([*(other for group in near for other in group), subscription])
+    return groups

@@ -2,7 +2,7 @@
 
 One root; father and child agree on each other, on level and box; nodes have between `least` and
 `most` children and the root at least two; boxes are exact; every owner is the child of largest
-coverage, unless latency decides that; added links are true (seed 000, IV).
+coverage, unless something else decides that; added links are true (seed 000, IV).
 Leaves are at one level by construction: whoever owns a node owns one of its children, down to a
 leaf.
 """
@@ -56,6 +56,8 @@ def wrong_node(
     sizes = {address: volume(child.box) for address, child in node.children.items()}
     if parameters.promotes == "coverage" and sizes[owner.address] < max(sizes.values()):
         found.append(f"{name} is not owned by its largest child")
+    if parameters.promotes == "address" and min(node.children) < owner.address:
+        found.append(f"{name} is not owned by its child of least address")
     return found
 
 

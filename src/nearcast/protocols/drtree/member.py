@@ -33,11 +33,12 @@ class Host(Protocol):
     def send(self, to: Address, message: Message) -> None: ...
     def send_all(self, to: list[Address], message: Message) -> None: ...
     def note(self, fact: str, about: Address, value: float | None = None) -> None: ...
-    def deliver(self, member: "Member", publication: Publication, hops: int) -> None: ...
+    def deliver(self, publication: Publication, hops: int) -> None: ...
     def contact(self, member: "Member") -> Address | None: ...
     def suspect(self, contact: Address) -> None: ...
     def seated(self, member: "Member") -> None: ...
     def carry(self, to: list[Address], message: Carrying) -> None: ...
+    def step(self, publication: Publication, leaves: int, arrives: int) -> None: ...
 
 
 class Child:
@@ -114,8 +115,6 @@ class Member:
         # Publications lately seen, with the highest level served, and the time before that.
         self.passed: dict[PublicationId, int] = {}
         self.passed_before: dict[PublicationId, int] = {}
-        self.delivered: dict[PublicationId, None] = {}
-        self.delivered_before: dict[PublicationId, None] = {}
         self.remembers_since: Time = 0
 
     @property
@@ -223,15 +222,7 @@ class Member:
         """What was seen longer ago than this."""
         if now - self.remembers_since > after:
             self.passed_before, self.passed = self.passed, {}
-            self.delivered_before, self.delivered = self.delivered, {}
             self.remembers_since = now
-
-    def is_new(self, publication: PublicationId) -> bool:
-        """To the application; from now on it is not."""
-        if publication in self.delivered or publication in self.delivered_before:
-            return False
-        self.delivered[publication] = None
-        return True
 
     def tell_father(self) -> None:
         assert self.parent is not None

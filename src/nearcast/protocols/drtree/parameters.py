@@ -6,7 +6,7 @@ from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import SPLITS
 
 AREAS = ("merged", "split")
-PROMOTES = ("coverage", "latency")
+PROMOTES = ("coverage", "latency", "address")
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
@@ -19,9 +19,10 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # double-wave, brothers, root-link, ancestors or by-root: the way of a publication.
     strategy: str = "double-wave"
     # coverage: the largest child owns a node. latency: the child with the least mean round trip to
-    # its brothers, measured by pings.
+    # its brothers, measured by pings. address: the child of least address.
     promotes: str = "coverage"
-    # merged: one box around all that a node wants. split: one box and one member for each.
+    # merged: one box around all that a node wants. split: one box and one member for each group of
+    # areas that touch.
     areas: str = "merged"
     # Dimensions of the tree, with commas: axes first, then numeric attributes of publications.
     dimensions: str = "x,y"
@@ -32,8 +33,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
     misses: int = 3
     # Milliseconds that a moving area's box looks ahead; boxes grow and updates shrink with it.
     horizon_ms: float = 4000.0
-    # Note for each message with a publication which levels of the tree it goes between (`leaves`,
-    # `arrives`); a trace grows by two notes per message.
+    # Note for each step of a publication which levels of the tree it goes between (`leaves`,
+    # `arrives`), within a peer too; a trace grows by two notes per step.
     note_levels: bool = False
     # Seconds for which a node knows whom it heard; views grow with it.
     memory_s: float = 2.0

@@ -1,7 +1,8 @@
 """A node of the DR-tree overlay: its interests, its members in the tree, and its publications.
 
 Every member is one box in the tree. With `areas` merged a node has one member whose box covers all
-that the node wants; with `areas` split it has one per subscription, at the price of more members.
+that the node wants; with `areas` split it has one for each group of areas that touch, at the price
+of more members. Whichever member a publication comes to, the node hears it once, for all it wants.
 A node without interests is outside the tree and publishes through a member that it knows.
 """
 
@@ -12,14 +13,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Unsubscribe
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.copies import COPIES_COME_WITHIN
+from nearcast.protocols.copies import COPIES_COME_WITHIN, Delivered
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, sound
 from nearcast.protocols.drtree.directory import Directory
-from nearcast.protocols.drtree.interests import Interests
+from nearcast.protocols.drtree.interests import Interests, grouped
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import (
     CODEC,
@@ -114,7 +115,8 @@ class Peer(Node):
         self.horizon = round(parameters.horizon_ms * MILLISECOND)
         self.members: dict[int, Member] = {}
         self.interests = Interests()
-        self.slots: dict[int, list[SubscriptionId]] = {}
+        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.delivered = Delivered()
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.checking = False
         self.level: int | None = None
@@ -140,8 +142,10 @@ class Peer(Node):
             case Publish():
                 self._publish(command.stamped(self.id, self.now))
             case Subscribe(subscription):
-                self.interests.put(command.stamped(self.id, self.now), self.now)
-                self._cover(self._slot(subscription))
+                self.asked.pop(subscription, None)
+                if command.variables:
+                    self.asked[subscription] = command
+                self._want(command.stamped(self.id, self.now))
             case Move(subscription) | Unsubscribe(subscription) if (
                 self.interests.current(subscription) is None
             ):
@@ -149,11 +153,16 @@ class Peer(Node):
             case Move(subscription, region):
                 current = self.interests.current(subscription)
                 assert current is not None
-                self.interests.put(current.moved(region, self.now), self.now)
-                self._cover(self._slot(subscription))
+                if subscription in self.asked:
+                    self.asked[subscription] = self.asked[subscription].moved(region)
+                self._want(current.moved(region, self.now))
+            case Tune(subscription, variables):
+                self._tune(subscription, variables)
             case Unsubscribe(subscription):
+                self.asked.pop(subscription, None)
+                slot = self.interests.present()[subscription]
                 self.interests.end(subscription, self.now)
-                self._cover(self._slot(subscription))
+                self._cover(slot)
             case Leave():
                 self.interests.end_all(self.now)
                 for member in self.members.values():
@@ -165,8 +174,9 @@ class Peer(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         if self.parameters.note_levels and isinstance(message, Carrying):
             leaves, arrives = message.levels(self.level or 0)
-            self.out.note("leaves", message.publication.id, float(leaves))
-            self.out.note("arrives", message.publication.id, float(arrives))
+            if self.parameters.strategy == "ancestors" and isinstance(message, Up):
+                leaves = 0  # links to ancestors begin at leaves
+            self.step(message.publication, leaves, arrives)
         if type(message) is Down:
             self._down(sender, message)
         else:
@@ -186,12 +196,9 @@ class Peer(Node):
                     seek(member)
             case Refresh():
                 self.interests.forget(self.now - self.horizon)
-                for slot in list(self.slots):
-                    known = [s for s in self.slots[slot] if self.interests.known(s)]
-                    self.slots[slot] = known
+                self._regroup()
+                for slot in dict.fromkeys([*self.interests.slots(), *self.members]):
                     self._cover(slot)
-                    if not known:
-                        del self.slots[slot]
         self._step()
 
     def _hear(self, sender: NodeId, message: Message) -> None:
@@ -219,7 +226,7 @@ class Peer(Node):
         if member is None:
             self.out.note("ignored", sender)
         elif level == 0 and len(member.levels) == 1:
-            self.deliver(member, publication, hops)
+            self.deliver(publication, hops)
         else:
             box = box_of_publication(publication, self.dimensions)
             publish(member, News(publication, box, hops, Way.DOWNWARD, level), self.strategy)
@@ -242,8 +249,7 @@ class Peer(Node):
             if (member.parent is not None or member.seated) and not member.gone:
                 publish(member, news, self.strategy)
                 return
-        for member in self.members.values():
-            self.deliver(member, publication, 0)  # who is not in the tree yet hears itself
+        self.deliver(publication, 0)  # who is not in the tree yet hears itself
         contact = self.directory.any(self.rng, self.id * SLOTS)
         if contact is not None:
             self.send(contact, Enter(publication, 1))
@@ -260,35 +266,63 @@ class Peer(Node):
                 return News(publication, box, hops, Way.LOCAL)
         return News(publication, box, hops, Way.TO_ROOT)
 
-    def deliver(self, member: Member, publication: Publication, hops: int) -> None:
-        slot = member.address % SLOTS
-        wanting = self.interests.wanting(self.slots.get(slot, ()), publication)
-        if wanting and member.is_new(publication.id):
+    def deliver(self, publication: Publication, hops: int) -> None:
+        wanting = self.interests.wanting(publication)
+        if wanting and self.delivered.is_new(publication.id, self.now):
             self.out.deliver(publication, tuple(wanting), hops)
             shape = publication.shape
             self.heard[publication.node] = (self.now, (shape.x, shape.y, shape.z))
 
     # Members and their boxes.
 
-    def _slot(self, subscription: SubscriptionId) -> int:
-        """The member that stands for a subscription."""
+    def _want(self, wanted: Subscription) -> None:
+        """From now on it is this, in the member that it belongs to."""
+        slot = self.interests.present().get(wanted.id, 0)
+        self.interests.put(wanted, slot, self.now)
+        for changed in dict.fromkeys([*self._regroup(), slot]):
+            self._cover(changed)
+
+    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
+        current = self.interests.current(subscription)
+        if subscription not in self.asked or current is None:
+            self.out.note("ignored", subscription)
+            return
+        try:
+            tuned = self.asked[subscription].tuned(variables)
+            changed = tuned.rebound(current, self.now)
+        except ValueError:
+            self.out.note("refused", subscription)  # a bound would have no value
+            return
+        self.asked[subscription] = tuned
+        self._want(changed)
+
+    def _regroup(self) -> list[int]:
+        """Areas that touch get one member, if not all have one; returns the slots that changed.
+
+        Large groups keep the slot that they have: moving between members costs messages.
+        """
         if self.parameters.areas == "merged":
-            slot = 0
-        else:
-            for slot, subscriptions in self.slots.items():
-                if subscription in subscriptions:
-                    return slot
-            taken = [*self.slots, *self.members]
-            slot = next((s for s in range(SLOTS) if s not in taken), SLOTS - 1)
-        if subscription not in self.slots.setdefault(slot, []):
-            self.slots[slot].append(subscription)
-        return slot
+            return []
+        before, changed = self.interests.present(), []
+        areas = self.interests.areas(self.dimensions, self.now, self.now + self.horizon)
+        taken = dict.fromkeys([*self.interests.slots(), *self.members])
+        given: dict[int, None] = {}
+        for group in sorted(grouped(areas), key=len, reverse=True):
+            slot = next((before[s] for s in group if before[s] not in given), None)
+            if slot is None:
+                slot = next((s for s in range(SLOTS) if s not in taken), SLOTS - 1)
+            given[slot] = taken[slot] = None
+            for subscription in group:
+                current = self.interests.current(subscription)
+                if before[subscription] != slot and current is not None:
+                    self.interests.put(current, slot, self.now)
+                    changed += [slot, before[subscription]]
+        return changed
 
     def _cover(self, slot: int) -> None:
         """Give a member the box of what it stands for, now and for a while, or let it go."""
-        subscriptions = self.slots[slot]
         begin, end = self.now - self.horizon // 2, self.now + self.horizon
-        box = self.interests.box(subscriptions, self.dimensions, max(begin, 0), end)
+        box = self.interests.box(slot, self.dimensions, max(begin, 0), end)
         member = self.members.get(slot)
         if box is None:
             if member is not None and not member.gone:
@@ -301,7 +335,7 @@ class Peer(Node):
             if not self.checking:
                 self.checking = True
                 self.out.set_timer(Check(), self.rng.randrange(self.period) + 1)
-        if self.interests.restless(subscriptions):
+        if self.interests.restless(slot):
             self.out.set_timer(Refresh(), self.horizon // 2)
 
     def _leave(self, member: Member) -> None:
@@ -374,6 +408,12 @@ class Peer(Node):
 
     def note(self, fact: str, about: Address, value: float | None = None) -> None:
         self.out.note(fact, about // SLOTS, value)
+
+    def step(self, publication: Publication, leaves: int, arrives: int) -> None:
+        """A publication has gone from a node of the tree to the next, of one peer or of two."""
+        if self.parameters.note_levels:
+            self.out.note("leaves", publication.id, float(leaves))
+            self.out.note("arrives", publication.id, float(arrives))
 
     def contact(self, member: Member) -> Address | None:
         return self.directory.any(self.rng, member.address)

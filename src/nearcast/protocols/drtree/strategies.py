@@ -4,7 +4,8 @@
 that a node has received from one of its children, and a downward event is an event that a node has
 received from its father." A member may own several nodes of the tree; what goes from one of them to
 the next costs no message. Within its chain, an event from below is served to the children of all
-nodes above; an event from above, to those of all nodes below.
+nodes above; an event from above, to those of all nodes below. Such a step is told to the trace like
+any other (`step`), so that a reader may count nodes instead of peers.
 """
 
 from collections.abc import Callable
@@ -81,7 +82,7 @@ def ancestors_wave(member: Member, news: News) -> None:
 
     Whoever has a new father tells it, since those below may not know it yet.
     """
-    to_children(member, news)
+    to_children(member, news, from_leaf=True)
     if news.way is not Way.DOWNWARD and member.lately(member.parent_since):
         to_father(member, news)
     if news.way is Way.LOCAL:
@@ -128,8 +129,14 @@ def publish(member: Member, news: News, strategy: Strategy) -> None:
 # What the strategies are made of.
 
 
-def to_children(member: Member, news: News, *, brothers_served: bool = False) -> None:
-    """To the interested children of all nodes that I own on the event's way, once."""
+def to_children(
+    member: Member, news: News, *, brothers_served: bool = False, from_leaf: bool = False
+) -> None:
+    """To the interested children of all nodes that I own on the event's way, once.
+
+    `brothers_served`: a node below serves its brothers itself, so the father need not, and a root
+    need not even know. `from_leaf`: each of my nodes has it from the publisher's leaf.
+    """
     served = member.passed.get(news.publication.id)
     if served is None:
         served = member.passed_before.get(news.publication.id, -1)
@@ -141,16 +148,23 @@ def to_children(member: Member, news: News, *, brothers_served: bool = False) ->
     member.passed[news.publication.id] = member.top
     first = max(news.level, 1)
     for level in range(max(first, served + 1), member.top + 1):
-        serve(member, news, level, lately=brothers_served and level == news.level)
+        rises, is_root = level > news.level, level == member.top and member.is_root
+        if rises and not (brothers_served and is_root):
+            member.host.step(news.publication, 0 if from_leaf else level - 1, level)
+        lately = brothers_served and not rises
+        serve(member, news, level, lately=lately, sideways=brothers_served and rises)
     if served < max(first - 1, 0):
         # From below, the own nodes further down may be interested like any other child.
         if news.way is Way.LOCAL:
-            member.host.deliver(member, news.publication, news.hops)
+            member.host.deliver(news.publication, news.hops)
         elif first <= member.top and touch(member.levels[first - 1].box, news.box):
+            member.host.step(news.publication, first - brothers_served, first - 1)
             descend(member, news, first - 1)
 
 
 def from_root(member: Member, news: News) -> None:
+    if news.way is Way.LOCAL and member.top:
+        member.host.step(news.publication, 0, member.top)
     to_children(member, replace(news, way=Way.DOWNWARD, level=member.top))
 
 
@@ -160,13 +174,17 @@ def descend(member: Member, news: News, level: int) -> None:
         serve(member, news, k)
         if not touch(member.levels[k - 1].box, news.box):
             return
-    member.host.deliver(member, news.publication, news.hops)
+        member.host.step(news.publication, k, k - 1)
+    member.host.deliver(news.publication, news.hops)
 
 
-def serve(member: Member, news: News, level: int, *, lately: bool = False) -> None:
+def serve(
+    member: Member, news: News, level: int, *, lately: bool = False, sideways: bool = False
+) -> None:
     """To the interested children of one node, but not to myself nor where it came from.
 
-    `lately`: only to those of whom their brothers may not have heard yet.
+    `lately`: only to those of whom their brothers may not have heard yet. `sideways`: from my own
+    node among them, as from a brother.
     """
     children = member.levels[level].children
     found = touched(children.items(), news.box)
@@ -177,7 +195,8 @@ def serve(member: Member, news: News, level: int, *, lately: bool = False) -> No
         if not_to in found:
             found.remove(not_to)
     if found:
-        member.host.carry(found, Down(news.publication, news.hops + 1, level - 1))
+        kind = Side if sideways else Down
+        member.host.carry(found, kind(news.publication, news.hops + 1, level - 1))
     for shoot in member.offshoots:
         if shoot.served_at == level and touch(shoot.box, news.box):
             down = Down(news.publication, news.hops + 1, shoot.level)

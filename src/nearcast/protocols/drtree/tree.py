@@ -27,11 +27,20 @@ from nearcast.protocols.drtree.placement import best_placed
 from nearcast.space.rtree import SPLITS, Bounds, choose, volume
 
 
-def largest(children: Mapping[Address, Child], besides: Address | None = None) -> Address:
+def rank(member: Member, address: Address, child: Child) -> list[float]:
+    """What a child has to say for itself as an owner; the less, the better."""
+    if member.host.parameters.promotes == "address":
+        return [address]
+    return [-part for part in volume(child.box)]
+
+
+def foremost(
+    member: Member, children: Mapping[Address, Child], besides: Address | None = None
+) -> Address:
     """The child of largest coverage, of equal ones the smallest address (1.5, promotion)."""
     return min(
         (address for address in children if address != besides),
-        key=lambda address: ([-part for part in volume(children[address].box)], address),
+        key=lambda address: (rank(member, address, children[address]), address),
     )
 
 
@@ -41,7 +50,7 @@ def promoted(member: Member, children: Mapping[Address, Child]) -> Address:
         best = best_placed(children, member.address)
         if best is not None:
             return best
-    return largest(children, member.address)
+    return foremost(member, children, member.address)
 
 
 # Join.

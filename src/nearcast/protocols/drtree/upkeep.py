@@ -16,15 +16,16 @@ from nearcast.protocols.drtree.messages import Gone, Join, Mine, NotYours, Yours
 from nearcast.protocols.drtree.placement import better_placed, mean_to, measure
 from nearcast.protocols.drtree.tree import (
     dissolve,
+    foremost,
     hand_over,
-    largest,
     move_in_tree,
+    rank,
     seat,
     seek,
     split,
 )
 from nearcast.space.motion import Time
-from nearcast.space.rtree import Bounds, volume
+from nearcast.space.rtree import Bounds
 
 
 def check(member: Member) -> None:
@@ -119,9 +120,9 @@ def check_structure(member: Member) -> None:
 def check_cover(member: Member) -> None:
     """The child of largest coverage owns the node, and with it all that I own above."""
     for level in range(member.top, 0, -1):
-        children = member.levels[level].children
-        heir, own = largest(children), children[member.address]
-        if volume(children[heir].box) > volume(own.box):
+        children, mine = member.levels[level].children, member.address
+        heir = foremost(member, children)
+        if rank(member, heir, children[heir]) < rank(member, mine, children[mine]):
             hand_over(member, level, heir, stays=True)
             return
 

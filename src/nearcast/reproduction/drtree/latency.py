@@ -53,8 +53,10 @@ def logarithmic(seen: Seen) -> tuple[str, bool]:
 
 
 def best(seen: Seen) -> tuple[str, bool]:
-    worse = []
+    worse, means = [], []
     for hotspots in HOTSPOTS:
+        rivals = [seen.mean(s, hotspots, 2) for s in ("double-wave", "brothers", "root-link")]
+        means.append(f"{hotspots} {seen.mean('ancestors', hotspots, 2):.2f}/{min(rivals):.2f}")
         mine = well_known(seen.curve("ancestors", hotspots))
         for other in ("double-wave", "brothers", "root-link"):
             theirs = seen.curve(other, hotspots)
@@ -63,7 +65,8 @@ def best(seen: Seen) -> tuple[str, bool]:
                 for k, (_, m) in mine.items()
                 if m > theirs[k][1]
             ]
-    return "never worse" if not worse else "; ".join(worse[:6]), not worse
+    told = "never worse" if not worse else "; ".join(worse[:6])
+    return f"{told}; means, and the best other's: {', '.join(means)}", not worse
 
 
 def gain(seen: Seen, strategy: str, hotspots: str) -> float:

@@ -41,27 +41,21 @@ def spread(seen: Seen) -> tuple[str, bool]:
     found: dict[int, float] = {}
     for strategy in STRATEGIES:
         for hotspots in HOTSPOTS:
-            for depth, one in enumerate(seen.levels(strategy, hotspots)):
-                most = max(one.received_spread, one.sent_spread)
+            for depth, most in enumerate(seen.spreads(strategy, hotspots)):
                 found[depth] = max(found.get(depth, 0.0), most)
     told = listed((f"level {depth}:", value) for depth, value in found.items())
     return f"standard deviation over mean, at most: {told}", max(found.values()) <= 0.5
 
 
 def quiet_root(seen: Seen, what: str) -> tuple[str, bool]:
-    """Is the root as quiet as a leaf, counted for its peer or for the node of the tree?"""
-    told, good = [], []
-    for counted, measure in (("peers", seen.levels), ("nodes", seen.nodes)):
-        ends = []
-        for hotspots in ("cold", "burning"):
-            found = measure("brothers", hotspots)
-            ends.append((getattr(found[0], what), getattr(found[-1], what)))
-        good.append(all(root <= 1.2 * leaf for root, leaf in ends))
-        told.append(
-            f"counted at {counted}: "
-            + "; ".join(f"root {root:.2f}, leaf {leaf:.2f}" for root, leaf in ends)
-        )
-    return " | ".join(told), any(good)
+    """Is the root as quiet as a leaf?"""
+    told, good = [], True
+    for hotspots in HOTSPOTS:
+        found = seen.levels("brothers", hotspots)
+        root, leaf = getattr(found[0], what), getattr(found[-1], what)
+        good &= root <= 1.2 * leaf
+        told.append(f"{hotspots}: root {root:.2f}, leaf {leaf:.2f}")
+    return "; ".join(told), good
 
 
 def busier(seen: Seen) -> tuple[str, bool]:
@@ -95,14 +89,9 @@ def not_back(seen: Seen) -> tuple[str, bool]:
     return f"events sent back to whom they came from: {listed(found.items(), 'd')}", good
 
 
-READINGS = (
-    "Cold; burning. Figure 1 lets a peer own a chain of nodes up to the root, so the root's peer"
-    " has the traffic of its lower nodes too. Counted at the nodes of the tree between which a"
-    " message goes, whoever owns them, the root has none at all: that is the reading that fits."
-)
-READINGS_SENT = (
-    "Cold; burning. Counted at nodes the root still sends: its peer, reached through a lower node"
-    " of its own, serves that node's brothers as their father, which here is the same."
+CHAIN = (
+    "Figure 1 lets a peer own a chain of nodes up to the root, so the root's peer has the traffic"
+    " of its lower nodes too."
 )
 CLAIMS = (
     Statement(
@@ -123,7 +112,7 @@ CLAIMS = (
         "at most 1.2 times a leaf's",
         lambda seen: quiet_root(seen, "received"),
         soft=True,
-        note=READINGS,
+        note=CHAIN,
     ),
     Statement(
         24,
@@ -143,7 +132,7 @@ CLAIMS = (
         "at most 1.2 times a leaf's",
         lambda seen: quiet_root(seen, "sent"),
         soft=True,
-        note=READINGS_SENT,
+        note=CHAIN,
     ),
     Statement(
         27, "Root Link: more load on the root", "fan out at least 1.3 times the others'", root_busy

@@ -1,18 +1,21 @@
 """What seed 000 measures, read off the pipeline's tables: by strategy, distribution and level."""
 
 from collections.abc import Callable, Iterable
-from math import sqrt
+from contextlib import suppress
+from math import nan, sqrt
+from statistics import stdev
 from typing import Any
 
 from msgspec import Struct
 
-from nearcast.reproduction.paper import Counted
+from nearcast.reproduction.paper import Counted, NotMeasuredError
 
 STRATEGIES = "double-wave", "brothers", "root-link", "ancestors"
 HOTSPOTS = "cold", "warm", "hot", "burning"
 LOCAL = "double-wave", "brothers", "ancestors"  # those that do not go to the root first
 CYCLE_MS = 50.0  # of ours to a cycle of the paper
 RATE = 0.5 * 1000 / CYCLE_MS  # publications per second: one every other cycle
+TINY = 1e-12
 ENOUGH = 20  # publications of one popularity, before their mean is compared
 
 Curve = dict[int, tuple[int, float]]  # interested: publications, mean cycles until all have it
@@ -24,9 +27,9 @@ class Load(Struct, frozen=True):
     received: float
     sent: float
     unwanted: float
-    received_spread: float  # standard deviation over mean
-    sent_spread: float
-    most: float  # received and sent, of the busiest
+    received_std: float = nan  # over the peers; not counted where nodes are
+    sent_std: float = nan
+    most: float = nan  # received and sent, of the busiest
 
 
 class Seen:
@@ -43,6 +46,7 @@ class Seen:
         if "churn_rate" not in settings:
             usual |= {"nodes": nodes, "churn_rate": 0.0, "rate": RATE}
             usual |= {"network": "constant", "size": 1024 * sqrt(nodes / 1024)}
+            usual |= {"jitter_ms": CYCLE_MS / 10, "spread": 30.0, "promotes": "coverage"}
         asked = {**usual, "strategy": strategy, "hotspots": hotspots, **settings}
         return self._counted.rows(table, **asked)
 
@@ -59,6 +63,22 @@ class Seen:
     def mean(self, strategy: str, hotspots: str, least: int = 1, **settings: Any) -> float:
         """Over all publications that so many want."""
         return mean_from(self.curve(strategy, hotspots, **settings), least)
+
+    def error(self, strategy: str, hotspots: str, least: int = 1, **settings: Any) -> float | None:
+        """Standard error of the mean over runs of different seeds, as a share of that mean.
+
+        Publications of one run share its tree, so it is the runs that are independent. None: of a
+        single run nothing is known.
+        """
+        nodes = settings.get("nodes", 1024)
+        seeds = dict.fromkeys(run.seed for run in self._counted.runs(nodes=nodes))
+        means = []
+        for seed in seeds:
+            with suppress(NotMeasuredError):
+                means.append(self.mean(strategy, hotspots, least, **settings, seed=seed))
+        if len(means) < 2:
+            return None
+        return stdev(means) / sqrt(len(means)) / (sum(means) / len(means))
 
     def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
         """Per cycle, from the root's level to the leaves' (figures 3 to 5)."""
@@ -78,9 +98,34 @@ class Seen:
             found.append(load_of(here, false))
         return found
 
-    def nodes(self, strategy: str, hotspots: str) -> list[Load]:
+    def ways(self, counted: str, strategy: str, hotspots: str, **settings: Any) -> Curve:
+        """As `curve`, but of steps between `peers` or `nodes`, as the tree tells them."""
+        column = f"{counted}_{strategy.replace('-', '_')}"
+        sums: dict[int, tuple[int, float]] = {}
+        for tree in STRATEGIES:  # each tree tells the ways of all strategies
+            with suppress(NotMeasuredError):
+                for row in self.rows("ways", tree, hotspots, **settings):
+                    number, total = sums.get(row["interested"], (0, 0.0))
+                    sums[row["interested"]] = number + row["publications"], total + row[column]
+        if not sums:
+            raise NotMeasuredError(f"trees of {hotspots}")
+        return {k: (n, total / n) for k, (n, total) in sorted(sums.items())}
+
+    def spreads(self, strategy: str, hotspots: str) -> list[float]:
+        """By level: standard deviation over mean, of what is received or sent, the larger."""
+        return [
+            max(one.received_std / max(one.received, TINY), one.sent_std / max(one.sent, TINY))
+            for one in self.levels(strategy, hotspots)
+        ]
+
+    def busiest(self, strategy: str, hotspots: str) -> float:
+        """What the busiest peer receives and sends in a cycle."""
+        return max(one.most for one in self.levels(strategy, hotspots))
+
+    def nodes(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
         """As `levels`, but of the nodes of the tree, whichever peers own them."""
-        rows = self.rows("traffic_by_tree_level", strategy, hotspots, note_levels=True)
+        settings["note_levels"] = True
+        rows = self.rows("traffic_by_tree_level", strategy, hotspots, **settings)
         height = {run: max(r["level"] for r in rows if r["run"] == run)
                   for run in dict.fromkeys(row["run"] for row in rows)}  # fmt: skip
         found = []
@@ -91,7 +136,7 @@ class Seen:
             unwanted = sum(row["unwanted"] for row in here)
             sent = sum(row["sent"] for row in here)
             rate = unwanted / received if received else 0.0
-            found.append(Load(received / nodes, sent / nodes, rate, 0.0, 0.0, 0.0))
+            found.append(Load(received / nodes, sent / nodes, rate))
         return found
 
     def heights(self, **settings: Any) -> dict[str, int]:
@@ -119,7 +164,9 @@ def cycles(row: dict[str, Any]) -> float:
 
 def mean_from(curve: Curve, least: int = 1) -> float:
     counted = [(n, m) for k, (n, m) in curve.items() if k >= least]
-    return sum(n * m for n, m in counted) / max(1, sum(n for n, _ in counted))
+    if not counted:
+        raise NotMeasuredError(f"publications that {least} want")
+    return sum(n * m for n, m in counted) / sum(n for n, _ in counted)
 
 
 def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> Load:
@@ -128,14 +175,13 @@ def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> Load:
     def weighted(name: str) -> float:
         return float(sum(row["nodes"] * row[name] / cycles(row) for row in loads) / nodes)
 
-    received, sent = weighted("received_mean"), weighted("sent_mean")
     carried = sum(row["carried"] for row in false)
     return Load(
-        received,
-        sent,
+        weighted("received_mean"),
+        weighted("sent_mean"),
         sum(row["unwanted"] for row in false) / carried if carried else 0.0,
-        weighted("received_std") / received if received else 0.0,
-        weighted("sent_std") / sent if sent else 0.0,
+        weighted("received_std"),
+        weighted("sent_std"),
         max(row["load_max"] / cycles(row) for row in loads),
     )
 

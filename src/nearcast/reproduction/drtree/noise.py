@@ -4,7 +4,14 @@ from itertools import pairwise
 from math import isclose
 from typing import Any
 
-from nearcast.reproduction.drtree.measures import HOTSPOTS, STRATEGIES, Seen, listed
+from nearcast.reproduction.drtree.load import CHAIN
+from nearcast.reproduction.drtree.measures import (
+    HOTSPOTS,
+    STRATEGIES,
+    Seen,
+    each_hotspot,
+    listed,
+)
 from nearcast.reproduction.paper import Statement
 
 
@@ -46,15 +53,8 @@ def popular(seen: Seen) -> tuple[str, bool]:
 
 
 def root(seen: Seen) -> tuple[str, bool]:
-    found = {}
-    for hotspots in ("cold", "burning"):
-        found[f"peers {hotspots}"] = seen.levels("brothers", hotspots)[0].unwanted
-        found[f"nodes {hotspots}"] = seen.nodes("brothers", hotspots)[0].unwanted
-    good = any(
-        max(rate for name, rate in found.items() if name.startswith(counted)) == 0
-        for counted in ("peers", "nodes")
-    )
-    return f"counted at {listed(found.items(), '.1f', 100)} %", good
+    found = each_hotspot(lambda h: rates(seen, "brothers", h)[0])
+    return f"{listed(found.items(), '.1f', 100)} %", max(found.values()) == 0
 
 
 CLAIMS = (
@@ -70,9 +70,9 @@ CLAIMS = (
     Statement(
         33,
         "Brothers: no false positive at the root",
-        "0 %, counted at peers or at nodes",
+        "exactly 0 %",
         root,
         soft=True,
-        note="See 000.23: none if counted at nodes of the tree; the root's receives nothing.",
+        note=CHAIN,
     ),
 )

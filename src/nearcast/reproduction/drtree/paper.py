@@ -20,16 +20,21 @@ from nearcast.reproduction.drtree import latency, load, noise, scale, structure
 from nearcast.reproduction.drtree.measures import (
     CYCLE_MS,
     HOTSPOTS,
-    LOCAL,
     RATE,
     STRATEGIES,
     Seen,
 )
+from nearcast.reproduction.drtree.readings import NARROW, WIDE, ByNodes, judged
+from nearcast.reproduction.drtree.ways import ways
 from nearcast.reproduction.paper import Claim, Counted, Figure, NotMeasuredError, Paper, Statement
 from nearcast.scenario import Scenario
 
 PEERS, MANY = 1024, 10_000
-READINGS = "cold", "burning"  # where the readings of the paper are told apart
+QUICK_CYCLES = 10
+# What the full form adds, by seed: cycles of 1,024 peers, and of 10,000. The paper's 600 cycles of
+# one tree make its means exact; other trees tell how far means differ from tree to tree.
+LONG = {2: 600, 3: 60, 4: 60}
+LARGE = {2: 5, 3: 5}
 CHURN = 0.0, 0.5, 2.0, 8.0  # peers exchanged per second
 PROMOTES = "coverage", "latency"
 CAPTIONS = {
@@ -39,8 +44,11 @@ CAPTIONS = {
     "4": "Fan out versus level: messages that a peer sends per cycle; level 0 is the root.",
     "5": "False positive rate versus level: how much of what a peer receives it did not want.",
     "6": "Total propagation time for 10,000 peers, in a world of the same density.",
-    "nodes": "Another reading: traffic counted at the nodes of the tree between which a message"
-    " goes, whichever peers own them. So read, Brothers leaves the root without any.",
+    "nodes": "Another reading: traffic counted at the nodes of the tree, whichever peers own them,"
+    " so a step from node to node within a peer counts too. Brothers leaves the root without any.",
+    "readings": "Another reading of figure 2: every step from node to node takes a cycle, within a"
+    " peer too. The claims below are those that do not hold, with what other readings give: other"
+    " hotspots, other owners, other means. They are told in the notes of all claims.",
     "placement": "Ours: latencies between places on a map instead of a constant, and inner nodes"
     " owned by the best placed child instead of the largest (the paper's future work).",
     "churn": "Ours: peers are exchanged for new ones, without a goodbye, while others publish.",
@@ -56,16 +64,30 @@ SHOWS = {
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
     match figure:
-        case "2" | "3" | "4" | "5" | "nodes":
-            seeds, cycles = ((1, 2, 3), 600) if full else ((1,), 10)
-            for seed, strategy, hotspots in product(seeds, STRATEGIES, HOTSPOTS):
-                noting = seed == 1 and strategy in LOCAL and hotspots in READINGS
-                yield scenario(strategy, hotspots, cycles=cycles, seed=seed, note_levels=noting)
+        case "2" | "3" | "4" | "5":
+            for strategy, hotspots in product(STRATEGIES, HOTSPOTS):
+                yield scenario(strategy, hotspots, cycles=QUICK_CYCLES)
+            for seed, cycles in LONG.items() if full else ():
+                for strategy, hotspots in product(STRATEGIES, HOTSPOTS):
+                    yield scenario(strategy, hotspots, cycles=cycles, seed=seed)
         case "6":
-            for strategy, hotspots in product(STRATEGIES, HOTSPOTS if full else HOTSPOTS[:1]):
-                yield scenario(strategy, hotspots, nodes=MANY, cycles=60 if full else 2)
-                if full:  # the paper does not say whether the world grows with the crowd
-                    yield scenario(strategy, hotspots, nodes=MANY, cycles=60, size=1024.0)
+            for strategy in STRATEGIES:
+                yield scenario(strategy, "cold", nodes=MANY, cycles=2)
+            for seed, strategy, hotspots in product(LARGE if full else (), STRATEGIES, HOTSPOTS):
+                yield scenario(strategy, hotspots, nodes=MANY, cycles=LARGE[seed], seed=seed)
+        case "nodes":
+            for strategy, hotspots in product(STRATEGIES, HOTSPOTS):
+                yield scenario(
+                    strategy, hotspots, cycles=QUICK_CYCLES, jitter_ms=0.0, note_levels=True
+                )
+        case "readings":
+            for hotspots in HOTSPOTS:
+                yield scenario("double-wave", hotspots, cycles=QUICK_CYCLES, promotes="address")
+            for spread, hotspots in product((NARROW, WIDE), HOTSPOTS[1:]):
+                yield scenario("double-wave", hotspots, cycles=QUICK_CYCLES, spread=spread)
+            for hotspots in HOTSPOTS if full else ():
+                # The paper does not say whether the world grows with the crowd.
+                yield scenario("double-wave", hotspots, nodes=MANY, cycles=2, size=1024.0)
         case "placement":
             for promotes, strategy in product(PROMOTES, STRATEGIES if full else STRATEGIES[::3]):
                 yield scenario(
@@ -75,7 +97,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "churn":
             for rate, strategy in product(CHURN, STRATEGIES if full else STRATEGIES[::3]):
                 yield scenario(
-                    strategy, "hot", nodes=PEERS if full else 200, cycles=1200 if full else 600,
+                    strategy, "hot", nodes=PEERS if full else 200, cycles=600,
                     churn_rate=rate, churn_by="crash", rate=0.5, check_ms=500.0,
                 )  # fmt: skip
 
@@ -103,7 +125,7 @@ def scenario(
 
 # Figures.
 
-CYCLES = Axis("cycles", number, low=0)
+IN_CYCLES = Axis("cycles", number, low=0)
 
 
 def keys(series: Sequence[Series]) -> list[Key]:
@@ -119,12 +141,14 @@ def draw(counted: Counted) -> list[Figure]:
         "5": [bars(seen, "5", hotspots, "unwanted", "false positives") for hotspots in HOTSPOTS],
         "6": [curves(seen, "6", hotspots, MANY) for hotspots in HOTSPOTS],
         "nodes": [
-            bars(seen, "nodes", hotspots, what, what)
-            for what, hotspots in product(("received", "sent", "unwanted"), READINGS)
+            bars(ByNodes(counted), "nodes", hotspots, what, what)
+            for what, hotspots in product(("received", "sent", "unwanted"), HOTSPOTS)
         ],
+        "readings": [curves(ByNodes(counted), "readings", h, PEERS) for h in HOTSPOTS],
         "placement": [placement(seen)],
         "churn": [churn(seen)],
     }
+    doubtful = [claim.claim for claim in claims(counted) if claim.holds is False]
     drawn = {
         number: [plot for plot in found if plot is not None] for number, found in plots.items()
     }
@@ -133,7 +157,7 @@ def draw(counted: Counted) -> list[Figure]:
             f"Figure {name}" if name.isdigit() else name.capitalize(),
             CAPTIONS[name],
             found,
-            [f"000.{claim}" for claim in SHOWS.get(name, ())],
+            doubtful if name == "readings" else [f"000.{claim}" for claim in SHOWS.get(name, ())],
         )
         for name, found in drawn.items()
         if found
@@ -156,14 +180,14 @@ def curves(seen: Seen, figure: str, hotspots: str, nodes: int) -> Plot | None:
         return None
     title = f"{hotspots.capitalize()}: time until all have it, {nodes:,} peers"
     interested = Axis("interested subscribers", count, low=1)
-    return chart(f"figure-{figure}-{hotspots}", title, interested, CYCLES, series, keys(series))
+    return chart(f"figure-{figure}-{hotspots}", title, interested, IN_CYCLES, series, keys(series))
 
 
 def bars(seen: Seen, figure: str, hotspots: str, what: str, label: str) -> Plot | None:
     series = []
     for place, strategy in enumerate(STRATEGIES):
         try:
-            loads = (seen.nodes if figure == "nodes" else seen.levels)(strategy, hotspots)
+            loads = seen.levels(strategy, hotspots)
         except NotMeasuredError:
             continue
         found = [getattr(load, what) for load in loads]
@@ -180,24 +204,26 @@ def bars(seen: Seen, figure: str, hotspots: str, what: str, label: str) -> Plot 
 
 def placement(seen: Seen) -> Plot | None:
     """Milliseconds until the last interested has it, by who owns inner nodes."""
-    series = []
-    for place, promotes in enumerate(PROMOTES):
-        found = {}
-        for at, strategy in enumerate(STRATEGIES):
-            with suppress(NotMeasuredError):
-                mean = seen.mean(strategy, "burning", network="embedding", promotes=promotes)
-                found[float(at)] = CYCLE_MS * mean
-        series.append(
-            Series(
-                name=promotes, x=list(found), y=list(found.values()), style=style(place),
-                shape="bar",
-            )
-        )  # fmt: skip
-    if not any(one.x for one in series):
+    found: dict[str, dict[str, float]] = {}
+    for promotes, strategy in product(PROMOTES, STRATEGIES):
+        with suppress(NotMeasuredError):
+            mean = seen.mean(strategy, "burning", network="embedding", promotes=promotes)
+            found.setdefault(promotes, {})[strategy] = CYCLE_MS * mean
+    drawn = [s for s in STRATEGIES if any(s in means for means in found.values())]
+    if not drawn:
         return None
-    which = Axis(
-        "strategy", lambda at: STRATEGIES[round(at)] if at == round(at) else "", low=-0.5, high=3.5
-    )
+    series = [
+        Series(
+            name=promotes, x=[float(drawn.index(s)) for s in means], y=list(means.values()),
+            style=style(place), shape="bar",
+        )
+        for place, (promotes, means) in enumerate(found.items())
+    ]  # fmt: skip
+
+    def named(at: float) -> str:
+        return drawn[round(at)] if at == round(at) else ""
+
+    which = Axis("strategy", named, low=-0.5, high=len(drawn) - 0.5)
     legend = [Key(f"owner by {one.name}", one.style) for one in series]
     title = "Burning, on a map: time until all have it"
     return chart("placement", title, which, Axis("ms", number, low=0), series, legend)
@@ -235,8 +261,7 @@ STATEMENTS = (
 
 
 def claims(counted: Counted) -> list[Claim]:
-    seen = Seen(counted)
-    return [statement.judged("drtree", "000", seen) for statement in STATEMENTS]
+    return [judged(statement, counted) for statement in STATEMENTS]
 
 
 PAPER = Paper(
@@ -252,6 +277,7 @@ PAPER = Paper(
         levels.fanout_by_level,
         levels.returned,
         levels.traffic_by_tree_level,
+        ways,
     ),
     claims,
     draw,

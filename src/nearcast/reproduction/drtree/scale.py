@@ -43,7 +43,10 @@ def slower(seen: Seen) -> tuple[str, bool]:
             for nodes in (1024, MANY)
         )
         found[strategy] = many / few - 1
-    return listed(found.items(), "+.0f", 100) + " %", all(
+    errors = [seen.error(s, h, 2, nodes=MANY) for s in STRATEGIES for h in large(seen)]
+    known = [error for error in errors if error is not None]
+    sure = f"; standard error of the means at most {max(known):.1%}" if known else ""
+    return listed(found.items(), "+.0f", 100) + f" %{sure}", all(
         0.1 <= more <= 0.45 for more in found.values()
     )
 
@@ -58,9 +61,7 @@ def no_worse(seen: Seen) -> tuple[str, bool]:
     found = {}
     for strategy in ("ancestors", "brothers"):
         found[strategy] = max(
-            max(one.most for one in seen.levels(strategy, h))
-            / max(one.most for one in seen.levels("double-wave", h))
-            for h in HOTSPOTS
+            seen.busiest(strategy, h) / seen.busiest("double-wave", h) for h in HOTSPOTS
         )
     return f"busiest peer, times Double wave's: {listed(found.items())}", max(found.values()) <= 1.1
 
