@@ -68,8 +68,8 @@ def delivery(missed: int) -> dict[str, Columns]:
             "unwanted": [40, 2, 30], "rate_mean": [1.0, 0.02, 0.5], "rate_std": [0.0, 0.01, 0.0],
         },
         "missed_places": {
-            "publication": [5, 6], "subscription": [8, 9], "node": [1, 3], "t": [5_000, 6_000],
-            "second": [0, 0], "x": [10.0, 90.0], "y": [10.0, 40.0], "z": [0.0, 0.0],
+            "publication": [5, 6], "subscription": [8, 9], "node": [1, 3], "t": [5_000, 2_006_000],
+            "second": [0, 2], "x": [10.0, 90.0], "y": [10.0, 40.0], "z": [0.0, 0.0],
         },
         "rejected": {
             "table": ["interests"], "file": ["interests/0.parquet"], "reason": ["negative radius"],

@@ -1,5 +1,7 @@
 """The truth in plain SQL, on twenty thousand rows of each side: an oracle that shares no code."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ from pyspark.sql import SparkSession
 from nearcast.pipeline import lake
 from nearcast.pipeline.expected import Way, expected
 from nearcast.space.motion import SECOND
+from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder
 
@@ -19,32 +22,29 @@ CHANNELS = np.array(["", *"abcdefghijk"])
 
 TRUTH = """
 WITH held AS (
-    SELECT *, coalesce(lead(t) OVER (PARTITION BY subscription ORDER BY t), 99000000) AS end
+    SELECT *, coalesce(lead(t) OVER (PARTITION BY subscription ORDER BY t), 99000000) AS "end"
     FROM interests
-), by_second AS (
-    SELECT *, explode(sequence(t div 1000000, (end - 1) div 1000000)) AS second
-    FROM held WHERE NOT ended
 ), met AS (
     SELECT p.publication, h.subscription, h.shape AS a, p.shape AS b, p.rx AS brx, p.ry AS bry,
         p.rz AS brz, h.vx, h.vy, h.vz,
         h.x AS hx, h.y AS hy, h.z AS hz, p.x AS px, p.y AS py, p.z AS pz,
         h.rx, h.ry, h.rz, h.gx, h.gy, h.gz,
-        (least(p.t, coalesce(h.until, p.t)) - h.t) / 1e6D AS dt
-    FROM publications p
-    JOIN by_second h ON h.channel = p.channel AND h.second = p.t div 1000000
-    WHERE h.t <= p.t AND p.t < h.end AND (h.node != p.node OR h.echo)
+        (min(p.t, coalesce(h.until, p.t)) - h.t) / 1e6 AS dt
+    FROM held h
+    JOIN publications p ON h.channel = p.channel AND p.t BETWEEN h.t AND h."end" - 1
+    WHERE NOT h.ended AND (h.node != p.node OR h.echo)
 ), there AS (
     SELECT publication, subscription, a, b, brx, bry, brz,
         abs(hx + vx * dt - px) AS dx, abs(hy + vy * dt - py) AS dy, abs(hz + vz * dt - pz) AS dz,
-        greatest(rx + gx * dt, 0D) AS arx, greatest(ry + gy * dt, 0D) AS ary,
-        greatest(rz + gz * dt, 0D) AS arz
+        max(rx + gx * dt, 0.0) AS arx, max(ry + gy * dt, 0.0) AS ary,
+        max(rz + gz * dt, 0.0) AS arz
     FROM met
 ), apart AS (
     SELECT *,
-        greatest(dx - if(a = 'box', arx, brx), 0D) AS ox,
-        greatest(dy - if(a = 'box', ary, bry), 0D) AS oy,
-        greatest(dz - if(a = 'box', arz, brz), 0D) AS oz,
-        if(a = 'box', brx, arx) AS r
+        max(dx - iif(a = 'box', arx, brx), 0.0) AS ox,
+        max(dy - iif(a = 'box', ary, bry), 0.0) AS oy,
+        max(dz - iif(a = 'box', arz, brz), 0.0) AS oz,
+        iif(a = 'box', brx, arx) AS r
     FROM there
 )
 SELECT publication, subscription FROM apart WHERE CASE
@@ -116,11 +116,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def truth(spark: SparkSession, world: Path) -> set[tuple[int, int]]:
-    for name in ("interests", "publications"):
-        spark.read.parquet(str(world / name)).createOrReplaceTempView(name)
-    rows = spark.sql(TRUTH).toArrow()
-    return set(zip(*(rows.column(i).to_pylist() for i in range(2)), strict=True))
+def truth(world: Path) -> set[tuple[int, int]]:
+    """By SQLite, which takes a fraction of the time that Spark does for so few rows."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        for name in ("interests", "publications"):
+            rows = reader.read(world, name)
+            database.execute(f"CREATE TABLE {name} ({', '.join(map(quoted, rows.column_names))})")
+            marks = ", ".join("?" * rows.num_columns)
+            columns = [column.to_pylist() for column in rows.columns]
+            database.executemany(f"INSERT INTO {name} VALUES ({marks})", zip(*columns, strict=True))
+        database.execute("CREATE INDEX said ON publications (channel, t)")
+        return set(database.execute(TRUTH))
+
+
+def quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 @pytest.mark.parametrize("way", ["nearby", "shuffled"])

@@ -227,11 +227,43 @@ def test_a_map_colours_exactly_the_occupied_cells_by_how_full_they_are(
 
 def test_a_miss_lies_in_the_cell_of_its_place() -> None:
     place = maps.Ground(x_low=0, y_low=0, cell_width=2, cell_height=1, across=8, up=4)
-    missed = pa.table({"x": [3.0, 1000.0], "y": [63.5, 0.0]})
-    (dots,), told = maps.misses(missed, place)
-    assert isinstance(dots, Lines)
+    missed = pa.table({"second": [0, 0], "x": [3.0, 1000.0], "y": [63.5, 0.0]})
+    ((dots,),), told = maps.misses(missed, place, [0])
     assert dots.strokes == [[(maps.LEFT + 12, maps.TOP + 2)]], "one cell from the left, top row"
-    assert told == "dots: 2 misses"
+    assert told == "dots: misses from then to the next (2 in all)"
+
+
+@given(
+    st.lists(st.integers(-3, 12), min_size=1, max_size=30),
+    st.lists(st.integers(0, 9), min_size=1, max_size=6, unique=True).map(sorted),
+)
+@settings(max_examples=50)
+def test_each_miss_is_shown_from_the_moment_before_it_to_the_next(
+    missed_at: list[int], seconds: list[int]
+) -> None:
+    place = maps.Ground(x_low=0, y_low=0, cell_width=1, cell_height=1, across=8, up=8)
+    x = [float(number) for number in range(len(missed_at))]
+    missed = pa.table({"second": missed_at, "x": x, "y": x})
+    dots, _ = maps.misses(missed, place, seconds)
+    shown = [[(px - maps.LEFT) / 8 for (line,) in [each] for ((px, _),) in line.strokes]
+             for each in dots]  # fmt: skip
+    assert shown == [
+        [
+            place
+            for place, second in zip(x, missed_at, strict=True)
+            if (number == 0 or seconds[number] <= second)
+            and (number + 1 == len(seconds) or second < seconds[number + 1])
+        ]
+        for number in range(len(seconds))
+    ]
+
+
+def test_without_misses_there_is_nothing_above_the_map() -> None:
+    place = maps.Ground(x_low=0, y_low=0, cell_width=1, cell_height=1, across=8, up=8)
+    none = pa.table({"second": pa.array([], pa.int64()), "x": pa.array([], pa.float64()),
+                     "y": pa.array([], pa.float64())})  # fmt: skip
+    assert maps.misses(none, place, [0, 1]) == ([[], []], "nothing was missed")
+    assert maps.misses(None, place, [0, 1]) == ([[], []], "misses are not known")
 
 
 def test_a_world_without_extent_is_drawn_all_the_same() -> None:

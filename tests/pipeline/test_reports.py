@@ -340,9 +340,21 @@ def test_in_a_browser_the_slider_moves_the_map(browser: Any, several: Path) -> N
         outputs = page.locator("#world output").all_text_contents()
         assert outputs == [f"{second} s"] * 2, "one slider moves the maps of all runs"
     assert len({maps[0] for maps in seen}) == 3 and len({maps[1] for maps in seen}) == 3
+    assert complaints == []
+
+
+def test_in_a_browser_the_slider_shows_what_was_missed_then(browser: Any, several: Path) -> None:
+    page, complaints = opened(browser, several)
+    dots = "[...document.querySelectorAll('#world g.above > path')].map(p => p.getAttribute('d'))"
+    seen = []
+    for second in range(3):
+        page.locator("#world input[type=range]").first.fill(str(second))
+        seen.append(page.evaluate(dots))
+    assert [[each.count("M") for each in maps] for maps in seen] == [[1, 1], [0, 0], [1, 1]]
+    assert seen[0] != seen[2], "at another place"
     page.locator("#world input[type=checkbox]").first.uncheck()
-    assert not page.locator("#world g.above").first.is_visible()
-    assert page.locator("#world g.above").last.is_visible()
+    shown = "[...document.querySelectorAll('#world g.above')].map(g => getComputedStyle(g).display)"
+    assert page.evaluate(shown) == ["none", "inline"]
     assert complaints == []
 
 

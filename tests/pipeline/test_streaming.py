@@ -1,139 +1,77 @@
-"""Windows over a growing trace against plain Python, through a stop and a kill."""
+"""Windows over a growing trace against plain Python: through a kill, a stop, and to the end."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
-from statistics import mean
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import pytest
-from little_traces import Rows, add_part, begin_trace, delivery, interest, message, publication
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import Row as SparkRow
-from pyspark.sql import functions as f
+from growing_worlds import COUNTS, grow, made_up, told, windows_of
+from little_traces import Rows, begin_trace
+from pyspark.sql import SparkSession
 
+from nearcast.cli import main
+from nearcast.pipeline.lake import result
 from nearcast.pipeline.streaming import follow, windows
 from nearcast.trace.schema import TraceError
 
-WINDOW_S, LATE_S = 0.5, 1.0
-PART_S, PARTS = 2, 6
-SECOND = 1_000_000
+LATE_S = 5.0  # as `nearcast analyse --follow` has it
+FOLLOW = [sys.executable, "-m", "nearcast.cli", "analyse", "--json", "--follow"]
 
-Windows = dict[tuple[Any, ...], tuple[Any, ...]]
-
-
-def made_up(seed: int) -> Rows:
-    """Twelve seconds in which some are heard by several, some twice, and some by nobody."""
-    rng = Random(seed)
-    rows: Rows = {"publications": [], "deliveries": [], "messages": []}
-    for number in range(12 * 8):
-        t = number * SECOND // 8 + rng.randrange(1000)
-        rows["publications"].append(publication(t, number))
-        for subscription in range(rng.choice([0, 1, 3])):
-            for _ in range(rng.choice([1, 1, 2])):
-                heard = t + rng.randrange(20_000, 700_000)
-                rows["deliveries"].append(delivery(heard, number, subscription))
-        kind, copies = rng.choice(["publish", "notice"]), rng.choice([1, 5])
-        rows["messages"].append(message(t, kind=kind, copies=copies, bytes=60 * copies))
-    return rows
+Said = list[dict[str, Any]]
 
 
-def grow(trace: Path, rows: Rows, parts: range) -> None:
-    """What a recorder would have flushed: publications before their deliveries."""
-    for number in parts:
-        for table in ("publications", "messages", "deliveries"):
-            flushed = [row for row in rows[table] if part_of(row["t"]) == number]
-            add_part(trace, table, flushed, number)
+class Story(NamedTuple):
+    """What was followed; what a killed process, one that was stopped and the last one said."""
+
+    rows: Rows
+    trace: Path
+    out: Path
+    killed: Said
+    kept_when_killed: Said
+    stopped: Said
+    ended: Said
 
 
-def part_of(t: int) -> int:
-    return min(t // (PART_S * SECOND), PARTS - 1)
+@pytest.fixture(scope="module")
+def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    root = tmp_path_factory.mktemp("followed")
+    rows, trace, out = made_up(1, seconds=24), root / "walk", root / "out"
+    killed = said_until_killed(trace, out, rows)
+    kept = [window_as_said(window) for window in windows(out, "walk")]
+    later: list[Said] = []
+    for flushes in (range(16, 20, 2), range(20, 40, 2)):
+        for second in flushes:
+            grow(trace, rows, second, second + 2)
+        if flushes.stop == 40:
+            (trace / "summary.json").write_text("{}")
+        later.append(said_by(spark, trace, out, stop_after=flushes.stop < 40))
+    return Story(rows, trace, out, killed, kept, *later)
 
 
-def start_of(t: int) -> float:
-    return t // round(WINDOW_S * SECOND) * WINDOW_S
-
-
-def true_traffic(rows: Rows) -> Windows:
-    messages: Counter[tuple[Any, ...]] = Counter()
-    sizes: Counter[tuple[Any, ...]] = Counter()
-    for row in rows["messages"]:
-        key = ("walk", start_of(row["t"]), row["kind"])
-        messages[key] += row["copies"]
-        sizes[key] += row["bytes"]
-    return {key: (messages[key], sizes[key]) for key in messages}
-
-
-def true_delivery(rows: Rows) -> Windows:
-    """(deliveries, pairs, duplicates, unheard, mean, p50, max) of the publications in a window."""
-    made = {row["publication"]: row["t"] for row in rows["publications"]}
-    first: dict[float, dict[tuple[int, int], float]] = defaultdict(dict)
-    heard: Counter[float] = Counter()
-    unheard = Counter(start_of(t) for t in made.values())
-    seen: set[int] = set()
-    for row in sorted(rows["deliveries"], key=lambda row: row["t"]):
-        number = row["publication"]
-        start = start_of(made[number])
-        heard[start] += 1
-        pair = (number, row["subscription"])
-        first[start].setdefault(pair, (row["t"] - made[number]) / 1000)
-        if number not in seen:
-            seen.add(number)
-            unheard[start] -= 1
-    truth: Windows = {}
-    for start in map(start_of, made.values()):
-        latency = sorted(first[start].values())
-        pairs = len(latency)
-        told = (mean(latency), latency[(pairs - 1) // 2], latency[-1]) if pairs else (None,) * 3
-        counts = (heard[start], pairs, heard[start] - pairs, unheard[start])
-        truth["walk", start] = (*counts, *told)
-    return truth
-
-
-def part_of_truth(found: Windows, truth: Windows) -> bool:
-    """Right, and without a gap: all windows of the truth up to the last one found."""
-    last = max((key[1] for key in found), default=-1.0)
-    return found == {key: value for key, value in truth.items() if key[1] <= last}
-
-
-CHILD = """
-import sys
-from pathlib import Path
-from nearcast.pipeline.session import start
-from nearcast.pipeline.streaming import follow
-
-trace, out, again = map(Path, sys.argv[1:4])
-window_s, late_s = map(float, sys.argv[4:])
-spark = start("local[2]", lean=True, spark_driver_memory="1g")
-queries = follow(spark, trace, out, window_s, late_s)
-for query in queries:
-    query.processAllAvailable()
-for query in queries:
-    query.stop()
-queries = follow(spark, trace, out, window_s, late_s)
-again.touch()
-queries[0].awaitTermination()
-"""
-
-
-def stop_and_kill(trace: Path, out: Path, rows: Rows) -> None:
-    """Another process follows, stops cleanly, goes on, and is killed in the middle of a batch."""
-    again = trace.parent / "again"
-    arguments = map(str, (trace, out, again, WINDOW_S, LATE_S))
-    child = subprocess.Popen([sys.executable, "-c", CHILD, *arguments], start_new_session=True)
-    try:
-        wait_until(again.exists, child)
-        grow(trace, rows, range(2, 4))
-        wait_until(lambda: batches(out, "offsets") > batches(out, "commits"), child)
-    finally:
-        os.killpg(child.pid, signal.SIGKILL)  # Spark's Java too
-        child.wait()
+def said_until_killed(trace: Path, out: Path, rows: Rows) -> Said:
+    """Another process waits for a trace, follows it, and is killed in the middle of a batch."""
+    lines = out.with_name("lines")
+    with lines.open("wb") as stdout:
+        child = subprocess.Popen(
+            [*FOLLOW, str(trace), "--out", str(out)], stdout=stdout, start_new_session=True
+        )
+        try:
+            sleep(0.5)
+            begin_trace(trace)
+            grow(trace, rows, 0, 12)
+            wait_until(lambda: lines.stat().st_size > 0, child)
+            grow(trace, rows, 12, 16)
+            wait_until(lambda: batches(out, "offsets") > batches(out, "commits"), child)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)  # Spark's Java too
+            child.wait()
+    return [json.loads(line) for line in lines.read_text().splitlines()]
 
 
 def wait_until(something: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
@@ -145,112 +83,118 @@ def wait_until(something: Callable[[], bool], child: subprocess.Popen[bytes]) ->
 
 
 def batches(out: Path, log: str) -> int:
-    return len(list((out / "checkpoints" / "delivery" / log).glob("[0-9]*")))
+    return len(list((out / "following" / "checkpoint" / log).glob("[0-9]*")))
 
 
-def made_up_counts(publications: DataFrame, interests: DataFrame) -> DataFrame:
-    """As if every interest in two wanted every third publication."""
-    interested = interests.groupBy("run").agg((f.count("t") / 2).cast("bigint").alias("some"))
-    wanted = f.when(f.col("publication") % 3 == 0, f.col("some")).otherwise(0)
-    return publications.join(interested, on="run", how="inner").select(
-        "run", "publication", wanted.alias("expected")
-    )
+def said_by(spark: SparkSession, trace: Path, out: Path, stop_after: bool) -> Said:
+    """One that is stopped when it has said something, or that ends by itself."""
+    said: Said = []
+    ended = follow(
+        spark, trace, out,
+        tell=lambda found: said.extend(map(window_as_said, found)),
+        stopped=lambda: stop_after and bool(said),
+    )  # fmt: skip
+    assert ended != stop_after
+    assert not spark.streams.active
+    return said
 
 
-class Story(NamedTuple):
-    """What was followed, and what `windows` said before, after the kill, and at the end."""
-
-    rows: Rows
-    trace: Path
-    out: Path
-    before: list[list[SparkRow]]
-    killed: list[list[SparkRow]]
-    ended: list[list[SparkRow]]
+def window_as_said(window: Any) -> dict[str, Any]:
+    return {name: getattr(window, name) for name in window.__struct_fields__}
 
 
-@pytest.fixture(scope="module")
-def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    root = tmp_path_factory.mktemp("followed")
-    rows, trace, out = made_up(1), begin_trace(root / "walk"), root / "out"
-    add_part(trace, "interests", [interest(0, number) for number in range(8)], 0)
-    grow(trace, rows, range(2))
-
-    def told() -> list[list[SparkRow]]:
-        return [windows(spark, out, table).collect() for table in ("traffic", "delivery")]
-
-    before = told()
-    stop_and_kill(trace, out, rows)
-    killed = told()
-    grow(trace, rows, range(4, PARTS))
-    (trace / "summary.json").write_text("{}")
-    queries = follow(spark, trace, out, WINDOW_S, LATE_S, made_up_counts)
-    for query in queries:
-        query.processAllAvailable()
-    for query in queries:
-        query.stop()
-    return Story(rows, trace, out, before, killed, told())
+def check(said: Said, rows: Rows) -> None:
+    """Each window once, as plain Python counts it."""
+    truth = windows_of(rows, 1.0, LATE_S)
+    seconds = [one["second"] for one in said]
+    assert seconds == sorted(set(seconds)), "a window was told twice"
+    for one in said:
+        true, late = told(truth[one["second"]]), one["latency_ms"]
+        kinds = {kind["kind"]: kind["messages"] for kind in one["kinds"]}
+        assert sum(kind["bytes"] for kind in one["kinds"]) == one["bytes"]
+        found = {name: one[name] for name in COUNTS}
+        found |= {"mean": pytest.approx(late["mean"]), "max": late["max"], "kinds": kinds}
+        assert true == found
+        ranked = sorted(truth[one["second"]]["late"])
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            assert late[name] == pytest.approx(between_ranks(ranked, share))
 
 
-def as_traffic(rows: list[SparkRow]) -> Windows:
-    found = {(row.run, row.start_s, row.kind): (row.messages, row.bytes) for row in rows}
-    assert len(found) == len(rows), "a window was written twice"
-    return found
+def between_ranks(ranked: list[float], share: float) -> float | None:
+    """As SQL's `percentile` has it."""
+    if not ranked:
+        return None
+    place = share * (len(ranked) - 1)
+    low = int(place)
+    high = min(low + 1, len(ranked) - 1)
+    return ranked[low] + (place - low) * (ranked[high] - ranked[low])
 
 
-def as_delivery(rows: list[SparkRow]) -> Windows:
-    found = {
-        (row.run, row.start_s): (
-            row.deliveries, row.pairs, row.duplicates, row.unheard,
-            row.latency_mean_ms and pytest.approx(row.latency_mean_ms),
-            row.latency_p50_ms, row.latency_max_ms,
-        )
-        for row in rows
-    }  # fmt: skip
-    assert len(found) == len(rows), "a window was written twice"
-    return found
+def test_a_killed_process_has_said_and_kept_whole_windows(story: Story) -> None:
+    check(story.killed, story.rows)
+    check(story.kept_when_killed, story.rows)
+    assert [one["second"] for one in story.killed][:3] == [0.0, 1.0, 2.0]
+    assert story.kept_when_killed[: len(story.killed)] == story.killed
 
 
-def test_before_anything_is_written_there_are_no_windows(story: Story) -> None:
-    assert story.before == [[], []]
+def test_after_a_kill_and_a_stop_every_window_was_told_and_kept_once(story: Story) -> None:
+    assert story.stopped and story.ended
+    together = story.kept_when_killed + story.stopped + story.ended
+    check(together, story.rows)
+    assert [one["second"] for one in together] == sorted(windows_of(story.rows, 1.0, LATE_S))
+    kept = [window_as_said(window) for window in windows(story.out, "walk")]
+    assert kept == together
+    assert len(result(story.out, "windows", "walk")) == len(kept)
+    assert not list(story.out.glob("**/.*.unfinished"))
 
 
-def test_what_a_killed_process_has_left_is_right_and_without_a_gap(story: Story) -> None:
-    traffic, told = story.killed
-    assert traffic and part_of_truth(as_traffic(traffic), true_traffic(story.rows))
-    assert told and part_of_truth(as_delivery(told), true_delivery(story.rows))
-    assert "expected" not in told[0].asDict()
+def test_a_monitor_finds_the_latest_windows_in_one_file(story: Story) -> None:
+    live = json.loads((story.out / "live.json").read_text())
+    assert live == {"windows": [window_as_said(one) for one in windows(story.out, "walk")]}
 
 
-def test_after_a_stop_and_a_kill_all_windows_equal_plain_python(story: Story) -> None:
-    traffic, told = story.ended
-    assert as_traffic(traffic) == true_traffic(story.rows)
-    assert as_delivery(told) == true_delivery(story.rows)
-
-
-def test_expected_counts_are_summed_over_the_publications_of_a_window(story: Story) -> None:
-    made: Counter[float] = Counter()
-    expected: Counter[float] = Counter()
-    for row in story.rows["publications"]:
-        made[start_of(row["t"])] += 1
-        expected[start_of(row["t"])] += 4 * (row["publication"] % 3 == 0)
-    found = {row.start_s: (row.publications, row.expected) for row in story.ended[1]}
-    assert found == {start: (made[start], expected[start]) for start in made}
+def test_a_trace_that_was_followed_to_its_end_has_nothing_more_to_tell(
+    spark: SparkSession, story: Story
+) -> None:
+    assert said_by(spark, story.trace, story.out, stop_after=False) == []
 
 
 def test_windows_of_two_kinds_do_not_mix(spark: SparkSession, story: Story) -> None:
     with pytest.raises(TraceError, match="begin another folder"):
-        follow(spark, story.trace, story.out, 2 * WINDOW_S, LATE_S)
+        follow(spark, story.trace, story.out, 2.0)
     with pytest.raises(ValueError, match="no such windows"):
         follow(spark, story.trace, story.out, 0.0)
-    with pytest.raises(
-        ValueError, match="there are windows of traffic and delivery, not of 'note'"
-    ):
-        windows(spark, story.out, "note")
 
 
-def test_one_trace_is_followed_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_who_waits_for_a_trace_says_so_and_stops_when_told(tmp_path: Path) -> None:
+    for name, number in (("missing", signal.SIGINT), ("empty", signal.SIGTERM)):
+        trace = tmp_path / name
+        if name == "empty":
+            trace.mkdir()
+        child = subprocess.Popen([*FOLLOW, str(trace)], stderr=subprocess.PIPE, text=True)
+        assert child.stderr is not None
+        said = child.stderr.readline()
+        assert said == f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n"
+        child.send_signal(number)
+        assert child.communicate(timeout=60)[1] == "" and child.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "why", "code"),
+    [
+        (["file"], "there is no trace at", 1),
+        (["several"], "holds several traces", 1),
+        (["strange"], "holds neither a trace nor", 1),
+        (["several", "file"], "--follow takes one trace", 2),
+    ],
+)
+def test_what_cannot_be_followed_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: list[str], why: str, code: int
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "strange" / "inside").mkdir(parents=True)
     for name in "ab":
-        begin_trace(tmp_path / "all" / name)
-    with pytest.raises(TraceError, match="holds several traces"):
-        follow(spark, tmp_path / "all", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+        begin_trace(tmp_path / "several" / name)
+    assert main(["analyse", "--follow", *(str(tmp_path / name) for name in names)]) == code
+    said = capsys.readouterr()
+    assert why in said.err and said.err.count("\n") == 1 and said.out == ""

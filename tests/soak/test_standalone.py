@@ -70,4 +70,6 @@ def test_a_standalone_cluster_gives_the_same_rows_as_this_machine(tmp_path: Path
             daemon(tmp_path / "two", "worker.Worker", *worker),
         ):
             finished(analysing(tmp_path / "world", tmp_path / "there", url))
+    for name in ("one", "two"):
+        assert any((tmp_path / name).glob("app-*")), "this worker was given nothing to do"
     assert contents(tmp_path / "there") == contents(tmp_path / "here")

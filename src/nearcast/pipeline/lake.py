@@ -1,16 +1,19 @@
 """Traces in, results out: where the pipeline reads and writes.
 
 A trace is listed by its row groups; Spark carries that list, and workers read the row groups with
-pyarrow, set broken rows aside by the rules of `trace.rules` and hand on Arrow batches. Results are
+pyarrow. Sound rows go on; broken rows and files that cannot be read are set aside with their
+reasons, by the rules of `trace.rules`, and never keep the rest from being read. Results are
 Parquet, partitioned by run: complete or absent, and replaced, never doubled.
 """
 
+import errno
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -18,12 +21,13 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from nearcast.pipeline.sql import ask
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
 from nearcast.trace.reader import files, missing_or_mistyped
-from nearcast.trace.rules import rejected
-from nearcast.trace.schema import TABLES, TraceError
-from nearcast.trace.sinks import SCENARIO, in_a_line
+from nearcast.trace.rules import RULES, rejected
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES, TraceError
+from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
 
 RUN = pa.field("run", pa.string(), nullable=False)
 REJECTED = pa.schema(
@@ -35,6 +39,16 @@ REJECTED = pa.schema(
         pa.field("rows", pa.int64(), nullable=False),
     ]
 )
+SET_ASIDE = pa.schema(
+    [
+        RUN,
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),  # as the trace has it: table/name
+        pa.field("row", pa.int64()),  # within the file; null: not about one row
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
+_ADDED = ("bytes", "copies")  # of messages: what sums add up
 
 
 class Trace(Struct, frozen=True):
@@ -44,7 +58,10 @@ class Trace(Struct, frozen=True):
 
 
 class Piece(Struct, frozen=True):
-    """One row group of one file, and the times it spans (all times, without statistics)."""
+    """One row group of one file, and the times it spans (all times, without statistics).
+
+    Or, if there is a fault, a file that cannot be used. The rest is analysed all the same.
+    """
 
     run: str
     table: str
@@ -53,15 +70,19 @@ class Piece(Struct, frozen=True):
     rows: int
     first: int
     last: int
+    row: int = 0  # the number of its first row within the file
+    fault: str = ""
 
 
-class Unreadable(Struct, frozen=True):
-    """A file that could not be used, and why. The rest is analysed all the same."""
+class Bounds(NamedTuple):
+    """Which rows are wanted: times from low to high, and some runs or (None) all."""
 
-    run: str
-    table: str
-    file: str
-    reason: str
+    low: float = -FOREVER
+    high: float = FOREVER
+    runs: frozenset[str] | None = None
+
+
+EVERYTHING = Bounds()
 
 
 def open_traces(paths: Iterable[str | Path]) -> list[Trace]:
@@ -103,53 +124,176 @@ def _open(folder: Path) -> Trace:
     return Trace(str(folder), scenario.run, scenario)
 
 
-def pieces(traces: Sequence[Trace], table: str) -> tuple[list[Piece], list[Unreadable]]:
+# Row groups.
+
+
+def pieces(traces: Sequence[Trace], table: str) -> tuple[list[Piece], list[Piece]]:
     """All row groups of a table, and the files that cannot be read or have other columns."""
-    good: list[Piece] = []
-    bad: list[Unreadable] = []
-    for trace in traces:
-        for file in files(Path(trace.path), table):
-            try:
-                footer = pq.ParquetFile(file).metadata
-                wrong = missing_or_mistyped(footer.schema.to_arrow_schema(), TABLES[table])
-            except (OSError, pa.ArrowException) as error:
-                bad.append(Unreadable(trace.run, table, str(file), in_a_line(error)))
-                continue
-            if wrong:
-                bad.append(Unreadable(trace.run, table, str(file), "; ".join(wrong)))
-                continue
-            for group in range(footer.num_row_groups):
-                good.append(_piece(trace.run, table, str(file), group, footer.row_group(group)))
-    return good, bad
+    found = [
+        piece
+        for trace in traces
+        for piece in row_groups(trace, table, files(Path(trace.path), table))
+    ]
+    return [piece for piece in found if not piece.fault], [piece for piece in found if piece.fault]
 
 
-def _piece(run: str, table: str, file: str, group: int, about: Any) -> Piece:
-    first, last = -FOREVER, FOREVER
-    for i in range(about.num_columns):
-        column = about.column(i)
+def row_groups(
+    trace: Trace, table: str, parts: Iterable[Path], bounds: Bounds = EVERYTHING
+) -> Iterator[Piece]:
+    """The row groups of these files of a table that may hold wanted rows; faults among them."""
+    run, scenario = trace.run, Path(trace.path, SCENARIO)
+    if bounds.runs is not None and run not in bounds.runs:
+        return
+    if strange := _foreign_version(scenario):
+        yield Piece(run, table, str(scenario), 0, 0, -FOREVER, FOREVER, fault=strange)
+        return
+    for file in parts:
+        try:
+            with pq.ParquetFile(file) as parquet:
+                faults = missing_or_mistyped(parquet.schema_arrow, TABLES[table])
+                footer = parquet.metadata
+        except (OSError, ValueError, pa.ArrowException) as error:
+            faults = [_fault(error)]
+        if faults:
+            yield Piece(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault="; ".join(faults))
+            continue
+        row = 0
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            first, last = _times(group)
+            if first <= bounds.high and last >= bounds.low:
+                yield Piece(run, table, str(file), number, group.num_rows, first, last, row)
+            row += group.num_rows
+
+
+def _times(group: Any) -> tuple[int, int]:
+    for place in range(group.num_columns):
+        column = group.column(place)
         if column.path_in_schema == "t" and column.statistics and column.statistics.has_min_max:
-            first, last = column.statistics.min, column.statistics.max
-    return Piece(run, table, file, group, about.num_rows, first, last)
+            return column.statistics.min, column.statistics.max
+    return -FOREVER, FOREVER
 
 
-def read_piece(piece: Piece) -> tuple[pa.Table, pa.Array]:
-    """The rows of a row group in the table's own types, and why each is broken (null: sound)."""
-    schema = TABLES[piece.table]
-    found = pq.ParquetFile(piece.file).read_row_group(piece.row_group, schema.names)
-    wanted = pa.schema([field.with_nullable(True) for field in schema])
-    rows = found.cast(wanted).combine_chunks()
-    return rows, rejected(piece.table, rows)
+def _foreign_version(scenario: Path) -> str:
+    """Why the tables of this trace cannot be understood, if its scenario says so."""
+    try:
+        said = msgspec.json.decode(scenario.read_bytes(), type=dict[str, Any])
+    except (OSError, ValueError, RecursionError):
+        return ""
+    version = said.get("schema")
+    return "" if version == SCHEMA_VERSION else f"says schema {version}; we read {SCHEMA_VERSION}"
+
+
+def _fault(error: Exception) -> str:
+    """What is wrong with the file. What is wrong with the machine may pass, and is raised."""
+    passing = isinstance(error, OSError) and error.errno not in (None, errno.EACCES, errno.EISDIR)
+    if passing or isinstance(error, MemoryError):
+        raise error
+    return f"cannot be read: {in_a_line(error)}"
+
+
+def _batches(piece: Piece, faults: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows with the number of the first of them, until a fault, which is added to the faults."""
+    schema, row = TABLES[piece.table], piece.row
+    if piece.fault:
+        faults.append(piece.fault)
+        return
+    try:
+        with pq.ParquetFile(piece.file, page_checksum_verification=True) as parquet:
+            for rows in parquet.iter_batches(ROW_GROUP, [piece.row_group], schema.names):
+                columns = [rows.column(field.name).cast(field.type) for field in schema]
+                for column in columns:
+                    if column.type == pa.string():
+                        column.validate(full=True)  # damaged texts show themselves only here
+                yield row, pa.RecordBatch.from_arrays(columns, names=schema.names)
+                row += rows.num_rows
+    except (OSError, ValueError, pa.ArrowException) as error:
+        end = piece.row + piece.rows - 1
+        faults.append(f"rows {row} to {end}: {_fault(error)}")
+
+
+def _all_sound(table: str, rows: pa.RecordBatch) -> bool:
+    """Nearly always so, and asked in a fraction of the time that giving reasons takes."""
+    return not any(rule.broken(rows).true_count for rule in RULES[table])
+
+
+def _sound(piece: Piece) -> Iterator[pa.RecordBatch]:
+    for _, rows in _batches(piece, []):
+        whole = _all_sound(piece.table, rows)
+        yield rows if whole else rows.filter(rejected(piece.table, rows).is_null())
 
 
 def sound_rows(piece: Piece) -> pa.Table:
-    rows, reasons = read_piece(piece)
-    return rows if reasons.null_count == len(reasons) else rows.filter(reasons.is_null())
+    wanted = pa.schema([field.with_nullable(True) for field in TABLES[piece.table]])
+    return pa.Table.from_batches(_sound(piece), wanted).combine_chunks()
+
+
+def sound(
+    columns: pa.Schema, some: Iterable[Piece], sums: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """These columns of the sound rows; or their sums, for rows alike in so many microseconds."""
+    for piece in some:
+        for rows in _sound(piece):
+            given = rows if sums is None else _summed(columns, rows, sums)
+            yield _with_run(columns, piece.run, given)
+
+
+def set_aside(columns: pa.Schema, some: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    """These columns of `SET_ASIDE`, for the rows and files that `sound` leaves out."""
+    for piece in some:
+        for numbers, reasons in _broken(piece):
+            name = Path(piece.file).name
+            about = {
+                "table": pa.repeat(piece.table, len(numbers)),
+                "file": pa.repeat(
+                    name if name == SCENARIO else f"{piece.table}/{name}", len(numbers)
+                ),
+                "row": numbers,
+                "reason": reasons,
+            }
+            yield _with_run(columns, piece.run, pa.record_batch(about))
+
+
+def _broken(piece: Piece) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """The numbers of broken rows (null: not about one row), and the reason for each."""
+    faults: list[str] = []
+    for row, rows in _batches(piece, faults):
+        if not _all_sound(piece.table, rows):
+            reasons = rejected(piece.table, rows)
+            numbers = pa.array(range(row, row + rows.num_rows), pa.int64())
+            yield numbers.filter(reasons.is_valid()), reasons.drop_null()
+    if faults:
+        yield pa.nulls(1, pa.int64()), pa.array(faults)
+
+
+def _summed(columns: pa.Schema, rows: pa.RecordBatch, span: int) -> pa.RecordBatch:
+    """As the recording level "sums" does it, for messages that are alike in the other columns."""
+    t = rows.column("t").to_numpy()
+    floored = rows.set_column(rows.schema.get_field_index("t"), "t", pa.array(t - t % span))
+    asked = [field.name for field in columns if field.name != "run"]
+    alike = [name for name in asked if name not in _ADDED]
+    added = [(name, "sum") for name in asked if name in _ADDED]
+    sums = pa.Table.from_batches([floored]).group_by(alike, use_threads=False).aggregate(added)
+    names = [name.removesuffix("_sum") for name in sums.schema.names]
+    arrays = [column.combine_chunks() for column in sums.columns]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _with_run(columns: pa.Schema, run: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(run, rows.num_rows) if field.name == "run" else rows.column(field.name)
+            for field in columns
+        ],
+        schema=columns,
+    )
+
+
+# On Spark.
 
 
 def spread(spark: SparkSession, items: Sequence[Struct], kind: type[Struct]) -> DataFrame:
     """A list of small values as a DataFrame of one column, one partition per few of them."""
-    import msgspec
-
     if not items:
         return spark.createDataFrame([], "item string")
     most = max(2 * spark.sparkContext.defaultParallelism, len(items) // 16)
@@ -167,7 +311,6 @@ def mapped(
     schema: pa.Schema,
 ) -> DataFrame:
     """Let workers turn each item into Arrow batches."""
-    import msgspec
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -183,46 +326,34 @@ def table(spark: SparkSession, traces: Sequence[Trace], name: str) -> DataFrame:
     schema = pa.schema([RUN, *TABLES[name]])
 
     def rows(piece: Piece) -> Iterator[pa.RecordBatch]:
-        sound = sound_rows(piece)
-        named = sound.add_column(0, RUN, pa.array([piece.run] * len(sound), pa.string()))
-        yield from named.to_batches(100_000)
+        return sound(schema, [piece])
 
     return mapped(spark, pieces(traces, name)[0], Piece, rows, schema)
 
 
 def rejects(spark: SparkSession, traces: Sequence[Trace]) -> DataFrame:
-    """How many rows of which file were set aside, and why; unreadable files count all as one."""
-    good: list[Piece] = []
-    bad: list[Unreadable] = []
-    for name in TABLES:
-        more, worse = pieces(traces, name)
-        good += more
-        bad += worse
+    """How many rows of which file were set aside, and why; what cannot be read counts as one."""
 
-    def reasons(piece: Piece) -> Iterator[pa.RecordBatch]:
-        _, why = read_piece(piece)
-        counted = pc.value_counts(why.drop_null())
-        for each in counted.to_pylist():
-            yield pa.RecordBatch.from_pylist(
-                [
-                    {
-                        "run": piece.run, "table": piece.table, "file": piece.file,
-                        "reason": each["values"], "rows": each["counts"],
-                    }
-                ],
-                REJECTED,
-            )  # fmt: skip
+    def counts(piece: Piece) -> Iterator[pa.RecordBatch]:
+        for _, reasons in _broken(piece):
+            for each in pc.value_counts(reasons).to_pylist():
+                row = (piece.run, piece.table, piece.file, each["values"], each["counts"])
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([value]) for value in row], schema=REJECTED
+                )
 
-    found = mapped(spark, good, Piece, reasons, REJECTED)
-    if bad:
-        rows = [(b.run, b.table, b.file, b.reason, 1) for b in bad]
-        found = found.unionAll(spark.createDataFrame(rows, found.schema))
-    return (
-        found.groupBy("run", "table", "file", "reason")
-        .agg({"rows": "sum"})
-        .select("run", "table", "file", "reason", "`sum(rows)`")
-        .toDF("run", "table", "file", "reason", "rows")
+    listed = [piece for name in TABLES for some in pieces(traces, name) for piece in some]
+    return ask(
+        """
+        SELECT run, table, file, reason, sum(rows) AS rows
+        FROM {counted}
+        GROUP BY run, table, file, reason
+        """,
+        counted=mapped(spark, listed, Piece, counts, REJECTED),
     )
+
+
+# Results.
 
 
 def write(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:

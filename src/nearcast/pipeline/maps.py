@@ -19,7 +19,7 @@ from nearcast.pipeline.wording import clean, count
 CELLS = 64  # of a map, along either side
 SIDE = 512  # of a map on paper: 8 to a cell
 LEFT, TOP, RIGHT, BOTTOM = 62, 52, 86, 44
-MISSES = 3000  # drawn at most
+MISSES = 6000  # drawn at most, at all moments together
 LINKS = 500  # drawn at most
 THICKNESSES = (0.6, 1.0, 1.6, 2.6)
 
@@ -106,20 +106,21 @@ def world_map(
     seconds: Sequence[int],
     most: float,
 ) -> Plot:
-    """Density at each of these seconds (or at the last one known before), and all misses on top.
+    """Density at each of these seconds (or at the last one known before), and on top what was
+    missed from then until the next of them.
 
     `most` is the highest density of all maps that share their colours. No `missed` at all means
     that nobody counted.
     """
     place, steps = ground(density), heat_steps(most)
     known = np.unique(numbers(density, "second"))
+    dots, told = misses(missed, place, seconds)
     moments = []
-    for second in seconds:
+    for second, above in zip(seconds, dots, strict=True):
         before = known[known <= second]
         now = before[-1] if len(before) else None
         cells = density.filter(pc.equal(density.column("second"), now))
-        moments.append(Moment(f"{second:,} s", crowds(cells, place, steps)))
-    above, told = misses(missed, place)
+        moments.append(Moment(f"{second:,} s", crowds(cells, place, steps), above))
     return Plot(
         name=name,
         title=title,
@@ -133,25 +134,32 @@ def world_map(
         ],
         moments=moments,
         shown=len(moments) // 2,
-        above=above,
     )
 
 
-def misses(missed: pa.Table | None, place: Ground) -> tuple[list[Mark], str]:
-    """Dots where publications were made that someone missed. The table has them by chance."""
+def misses(
+    missed: pa.Table | None, place: Ground, seconds: Sequence[int]
+) -> tuple[list[list[Lines]], str]:
+    """Dots where publications were made that someone missed, for each of these seconds.
+
+    One shows what was missed from then until the next; the first, what came before it too. The
+    table has them by chance.
+    """
     if missed is None:
-        return [], "misses are not known"
+        return [[] for _ in seconds], "misses are not known"
     if not len(missed):
-        return [], "nothing was missed"
-    missed = complete(missed, "x", "y")
+        return [[] for _ in seconds], "nothing was missed"
+    missed = complete(missed, "x", "y", "second")
     rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MISSES)).astype(int))
-    spots = dict.fromkeys(
-        (round(px, 1), round(py, 1))
-        for px, py in map(place.at, numbers(rows, "x"), numbers(rows, "y"))
-        if LEFT <= px <= LEFT + CELLS * place.across and TOP <= py <= place.bottom
-    )
-    told = "a sample of the misses" if len(rows) < len(missed) else f"{count(len(rows))} misses"
-    return [Lines([[spot] for spot in spots], "alarm", 2.4, opacity=0.55)], f"dots: {told}"
+    moment = np.searchsorted(seconds, numbers(rows, "second"), "right") - 1
+    spots: list[dict[Point, None]] = [{} for _ in seconds]
+    for which, x, y in zip(moment, numbers(rows, "x"), numbers(rows, "y"), strict=True):
+        px, py = place.at(x, y)
+        if LEFT <= px <= LEFT + CELLS * place.across and TOP <= py <= place.bottom:
+            spots[max(which, 0)][round(px, 1), round(py, 1)] = None
+    dots = [[Lines([[spot] for spot in here], "alarm", 3.2, opacity=0.75)] for here in spots]
+    sample = "a sample of the " if len(rows) < len(missed) else ""
+    return dots, f"dots: {sample}misses from then to the next ({count(len(missed))} in all)"
 
 
 def map_frame(place: Ground) -> list[Mark]:

@@ -357,9 +357,8 @@ def figure(plot: Plot) -> str:
     if not plot.moments:
         return f'<figure class="card">{drawn}</figure>'
     told = msgspec.json.encode(moments(plot)).decode().replace("<", "\\u003c")
-    misses = (
-        '<label><input type="checkbox" checked> misses</label>' if plot.above else ""
-    )  # fmt: skip
+    above = any(one.above for one in plot.moments)
+    misses = '<label><input type="checkbox" checked> misses</label>' if above else ""
     group = safe(plot.name.split()[0])
     return (
         f'<figure class="card" data-group="{group}">{drawn}<div class="controls">'

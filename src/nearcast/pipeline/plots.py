@@ -84,6 +84,7 @@ class Moment(Struct, frozen=True):
 
     label: str
     lines: list[Lines]
+    above: list[Lines] = []  # which a reader of the page may hide
 
 
 class Readings(Struct, frozen=True):
@@ -106,7 +107,6 @@ class Plot(Struct, frozen=True, kw_only=True):
     marks: list[Mark]
     moments: list[Moment] = []
     shown: int = 0  # which of the moments is drawn
-    above: list[Mark] = []  # over what changes
     readings: Readings | None = None
 
 
@@ -173,7 +173,7 @@ def _element(mark: Mark) -> str:
 
 def svg(plot: Plot, alone: bool = True) -> str:
     """The plot as an element of a page that has `css()`, or as a file of its own."""
-    now = plot.moments[plot.shown].lines if plot.moments else []
+    now = plot.moments[plot.shown] if plot.moments else Moment("", [])
     readings = ""
     if plot.readings and not alone:
         told = msgspec.json.encode(plot.readings).decode()
@@ -185,14 +185,17 @@ def svg(plot: Plot, alone: bool = True) -> str:
         + f' aria-label="{escape(clean(plot.title))}"{readings}>'
         + (f"<style>{css()}</style>" if alone else "")
         + "".join(map(_element, plot.marks))
-        + f'<g class="now">{"".join(map(_element, now))}</g>'
-        + f'<g class="above">{"".join(map(_element, plot.above))}</g></svg>'
+        + f'<g class="now">{"".join(map(_element, now.lines))}</g>'
+        + f'<g class="above">{"".join(map(_element, now.above))}</g></svg>'
     )
 
 
 def moments(plot: Plot) -> list[tuple[str, list[str]]]:
     """Each moment's label and the paths that stand for its lines."""
-    return [(one.label, [path(lines.strokes) for lines in one.lines]) for one in plot.moments]
+    return [
+        (one.label, [path(lines.strokes) for lines in (*one.lines, *one.above)])
+        for one in plot.moments
+    ]
 
 
 # PNG
@@ -254,8 +257,8 @@ def png(plot: Plot) -> bytes:
     fine = WIDER * FINER
     image = Image.new("RGB", (round(plot.width * fine), round(plot.height * fine)), "white")
     canvas = ImageDraw.Draw(image, "RGBA")  # the mode that blends what is half transparent
-    now = plot.moments[plot.shown].lines if plot.moments else []
-    for mark in (*plot.marks, *now, *plot.above):
+    now = plot.moments[plot.shown] if plot.moments else Moment("", [])
+    for mark in (*plot.marks, *now.lines, *now.above):
         _draw(canvas, mark)
     file = BytesIO()
     image.reduce(FINER).save(file, "PNG")

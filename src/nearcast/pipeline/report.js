@@ -27,7 +27,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
 const groups = {};
 for (const figure of document.querySelectorAll("figure[data-group]")) {
   const moments = JSON.parse(figure.querySelector("script").textContent);
-  const paths = figure.querySelectorAll("g.now > path");
+  const paths = figure.querySelectorAll("g.now > path, g.above > path");
   const slider = figure.querySelector("input[type=range]");
   const label = figure.querySelector("output");
   const play = figure.querySelector("button");

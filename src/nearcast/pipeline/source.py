@@ -56,12 +56,13 @@ from pyspark.sql.types import (
 )
 
 from nearcast.pipeline.appender import Appender, part_name, part_number
-from nearcast.pipeline.lake import RUN, open_traces
-from nearcast.pipeline.rowgroups import (
+from nearcast.pipeline.lake import (
     EVERYTHING,
+    RUN,
     SET_ASIDE,
     Bounds,
-    RowGroup,
+    Piece,
+    open_traces,
     row_groups,
     set_aside,
     sound,
@@ -205,9 +206,9 @@ def _checked(schema: StructType, asked: _Asked) -> pa.Schema:
 # Reading.
 
 
-def _in_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
+def _in_tasks(groups: Iterable[Piece]) -> list[InputPartition]:
     """Neighbouring row groups together, until they are worth a task."""
-    tasks: list[list[RowGroup]] = []
+    tasks: list[list[Piece]] = []
     room = 0
     for group in groups:
         if not tasks or group.rows > room:
@@ -218,9 +219,7 @@ def _in_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
     return [InputPartition(task) for task in tasks]
 
 
-def _read(
-    asked: _Asked, columns: pa.Schema, groups: Iterable[RowGroup]
-) -> Iterator[pa.RecordBatch]:
+def _read(asked: _Asked, columns: pa.Schema, groups: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
     return set_aside(columns, groups) if asked.rejected else sound(columns, groups, asked.sums)
 
 
@@ -347,7 +346,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        groups: list[RowGroup] = []
+        groups: list[Piece] = []
         for root, names in _by_trace(_files_of(end) - _files_of(start)).items():
             parts = [Path(root, self.asked.table, name) for name in names]
             gone = [part for part in parts if not part.exists()]

@@ -1,46 +1,63 @@
-"""Windows of traffic and delivery over a trace that still grows, by Structured Streaming.
+"""Windows of delivery, latency and traffic over a trace that still grows, by Structured Streaming.
 
-Event time is the trace's own `t`. A window is written once, complete, when the watermark says that
-no row of it can come any more: `late_s` after its end for traffic, twice that for delivery, because
-a publication waits `late_s` for its deliveries. When the run ends by itself, all that is left is
-written. Rows later than that are left out here; the jobs over finished traces count them.
+Event time is the trace's own `t`. What was published is judged by the exact truth when it has had
+`late_s` seconds to be heard; the source (`judged`) hands it out in sums, stretch after stretch of
+time. A mark at the end of a stretch moves Spark's watermark there, so each window is written once,
+complete. When the run has ended by itself, all that is left is written. Rows later than `late_s`
+are left out here; the jobs over finished traces count them.
 
-What has been written, and how far the trace has been read, are kept together under `out`; so a
-restart, after a clean stop or a kill, goes on where the last complete batch ended. Read it with
-`windows`: files that a killed batch has left are in the folder too, and only Spark's log there
-knows them.
+How far the trace has been judged, and the sums of windows that are still open, are kept under
+`out`; so a restart, after a clean stop or a kill, goes on where the last complete batch ended.
 """
 
 import shutil
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import sleep
-from typing import TypeAlias
+from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from nearcast.pipeline.lake import open_traces
-from nearcast.pipeline.source import END, NearcastSource
+from nearcast.pipeline.judged import JudgedTime, the_trace
+from nearcast.pipeline.lake import Trace
+from nearcast.pipeline.sql import ask
 from nearcast.trace.schema import TraceError
+from nearcast.trace.sinks import SUMMARY
 
-# How many subscriptions should have heard each publication: the publications of a batch and all
-# interests recorded so far to (run, publication, expected).
-ExpectedCounts: TypeAlias = Callable[[DataFrame, DataFrame], DataFrame]
-
-SCHEMAS = {
-    "traffic": "run string, start_s double, kind string, messages bigint, bytes bigint",
-    "delivery": "run string, start_s double, deliveries bigint, pairs bigint, duplicates bigint,"
-    " unheard bigint, latency_mean_ms double, latency_p50_ms double, latency_p90_ms double,"
-    " latency_p99_ms double, latency_max_ms double",
-}
-_EXPECTED = "run string, start_s double, publications bigint, expected bigint"
+TABLE = "windows"
+LATEST = 300  # windows that a monitor sees
 PATIENCE = 6  # times that a query is started
-_PERCENTILES = (0.5, 0.9, 0.99)
-_ACCURACY = 10_000  # of approximate percentiles: wrong by at most one rank in so many
+
+
+class Window(msgspec.Struct, frozen=True):
+    """What became of the publications made in a window, and what was sent in it."""
+
+    second: float  # when it begins, in the trace's time
+    publications: int
+    expected: int
+    delivered: int  # whatever came, duplicates too
+    correct: int
+    missed: int
+    spurious: int
+    duplicates: int
+    latency_ms: dict[str, float | None]  # of the first delivery of each correct pair
+    messages: int
+    bytes: int
+    kinds: list[dict[str, Any]]  # of messages, with the messages and bytes of each
+
+
+Tell = Callable[[Sequence[Window]], None]
+
+
+class StoppedError(Exception):
+    """A batch was not begun, because somebody wants no more."""
 
 
 def follow(
@@ -48,159 +65,186 @@ def follow(
     trace: Path,
     out: Path,
     window_s: float = 1.0,
-    late_s: float = 10.0,
-    expected_counts: ExpectedCounts | None = None,
-) -> list[StreamingQuery]:
-    """Start counting a growing trace into `out`, or go on: traffic, delivery[, expected]."""
+    late_s: float = 5.0,
+    tell: Tell = lambda _: None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Count a growing trace into `out`, or go on; windows are told when they are kept.
+
+    It ends when the trace has ended and all is told (true), or when it is stopped (false); then the
+    batch under way is finished first.
+    """
     if window_s <= 0 or late_s < 0:
         raise ValueError(f"windows of {window_s} s, {late_s} s late: there are no such windows")
-    if len(open_traces([trace])) > 1:
-        raise TraceError(f"{trace} holds several traces, whose times have nothing in common")
-    _claim(trace, out, window_s, late_s)
-    spark.dataSource.register(NearcastSource)
+    opened = the_trace(trace)
+    place = out / TABLE / f"run={opened.run}"
+    _claim(opened, out, place, window_s, late_s)
+    latest = deque[Window](maxlen=LATEST)
 
-    def growing(table: str, columns: str, **options: str) -> DataFrame:
-        stream = spark.readStream.format("nearcast").schema(f"run string, t bigint, {columns}")
-        return stream.options(table=table, endMark="true", **options).load(str(trace.resolve()))
+    def show(found: Sequence[Window]) -> None:
+        latest.extend(found)
+        live = msgspec.json.encode({"windows": list(latest)})
+        _write(out / "live.json", lambda hidden: hidden.write_bytes(live))
 
-    messages = growing(
-        "messages", "kind string, bytes bigint, copies bigint", sums=str(round(window_s * 1e6))
+    def keep(batch: DataFrame, number: int) -> None:
+        if stopped():
+            raise StoppedError
+        part = place / f"part-{number:08}.parquet"
+        try:
+            rows = batch.drop("run").toArrow().sort_by("second")
+        except Exception as why:
+            # Spark looks through a long report with a pattern for which its stack is too small.
+            raise RuntimeError(str(why)) from None
+        # A batch that is done again after a kill has been kept already, if it was kept at all.
+        if len(rows) and not part.exists():
+            _write(part, lambda hidden: pq.write_table(rows, hidden))
+            found = msgspec.convert(rows.to_pylist(), list[Window])
+            show(found)
+            tell(found)
+
+    show(_kept(parts_of(place)[-LATEST:]))
+    spark.dataSource.register(JudgedTime)
+    judged = (
+        spark.readStream.format("nearcast-judged")
+        .options(span=str(round(window_s * 1e6)), late=str(round(late_s * 1e6)))
+        .option("tasks", str(spark.sparkContext.defaultParallelism))
+        .option("keep", str((out / "following").resolve()))
+        .load(str(trace.resolve()))
     )
-    made = growing("publications", "publication bigint")
-    heard = growing("deliveries", "publication bigint, subscription bigint")
-    queries = [
-        _written(traffic(messages, window_s, late_s), out, "traffic", window_s),
-        _written(delivery(made, heard, window_s, late_s), out, "delivery", window_s),
-    ]
-    if expected_counts is not None:
-        queries.append(_expect(spark, trace, out, window_s, expected_counts))
-    return queries
+    query = begun(
+        in_windows(judged, round(window_s * 1e6))
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(out / "following" / "checkpoint"))
+        .trigger(processingTime=f"{max(round(window_s * 1000), 1)} milliseconds")
+    )
+    return _until_the_end(query, trace, stopped)
 
 
-def windows(spark: SparkSession, out: Path, table: str = "delivery") -> DataFrame:
-    """What has been written so far of "traffic" or "delivery"; `start_s` is in the trace's time.
+def _until_the_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool]) -> bool:
+    with ThreadPoolExecutor(1) as pool:
+        ending = None
+        while query.isActive and not stopped() and not (ending and ending.done()):
+            if ending is None and (trace / SUMMARY).exists():
+                ending = pool.submit(query.processAllAvailable)
+            sleep(0.1)
+        # Between two batches, or else at the beginning of the next, which refuses.
+        while query.isActive and query.status["isTriggerActive"]:
+            sleep(0.05)
+        query.stop()
+    failure = query.exception()
+    if failure is not None and not stopped():
+        raise failure
+    return not stopped()
 
-    Traffic: messages and bytes for each kind. Delivery: of the publications made in the window, the
-    deliveries, the pairs of publication and subscription among them, the duplicates beyond these,
-    the publications that nobody heard, and the latency of each pair's first delivery (percentiles
-    are approximate). If expected counts were asked for, also how many publications there were and
-    how many pairs there should be.
+
+def windows(out: Path, run: str) -> list[Window]:
+    """What has been kept so far of a run."""
+    return _kept(parts_of(out / TABLE / f"run={run}"))
+
+
+def in_windows(judged: DataFrame, span: int) -> DataFrame:
+    """Sums of spans to windows of a span each. Marks have no counts, and give no window."""
+    timed = judged.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "0 seconds")
+    return ask(
+        """
+        SELECT run,
+               unix_micros(window.start) / 1e6 AS second,
+               publications,
+               correct + missed                AS expected,
+               correct + spurious + duplicates AS delivered,
+               correct,
+               missed,
+               spurious,
+               duplicates,
+               named_struct(
+                   'mean', try_divide(late_sum, 1000 * correct),
+                   'p50', late[0] / 1000,
+                   'p90', late[1] / 1000,
+                   'p99', late[2] / 1000,
+                   'max', if(correct > 0, late_max / 1000, NULL)
+               )                               AS latency_ms,
+               messages,
+               bytes,
+               transform(
+                   array_sort(array_distinct(transform(sent, one -> one.kind))),
+                   kind -> named_struct(
+                       'kind', kind,
+                       'messages', aggregate(
+                           filter(sent, one -> one.kind = kind), 0L,
+                           (sum, one) -> sum + one.messages
+                       ),
+                       'bytes', aggregate(
+                           filter(sent, one -> one.kind = kind), 0L,
+                           (sum, one) -> sum + one.bytes
+                       )
+                   )
+               )                               AS kinds
+        FROM (
+            SELECT run,
+                   window(time, '{span} microseconds')             AS window,
+                   sum(publications)                               AS publications,
+                   sum(correct)                                    AS correct,
+                   sum(missed)                                     AS missed,
+                   sum(spurious)                                   AS spurious,
+                   sum(duplicates)                                 AS duplicates,
+                   sum(late_sum)                                   AS late_sum,
+                   max(late_max)                                   AS late_max,
+                   percentile(late, array(0.5, 0.9, 0.99), correct) AS late,
+                   sum(messages)                                   AS messages,
+                   sum(bytes)                                      AS bytes,
+                   collect_list(
+                       if(kind IS NULL, NULL, struct(kind, messages, bytes))
+                   )                                               AS sent
+            FROM {timed}
+            GROUP BY run, window(time, '{span} microseconds')
+        )
+        WHERE publications IS NOT NULL
+        """,
+        timed=timed,
+        span=span,
+    )
+
+
+# Keeping.
+
+
+def _claim(trace: Trace, out: Path, place: Path, window_s: float, late_s: float) -> None:
+    """Say under `out` what is counted there: windows of two kinds must not mix.
+
+    Whoever begins anew begins without what was kept before.
     """
-    if table not in SCHEMAS:
-        raise ValueError(f"there are windows of {' and '.join(SCHEMAS)}, not of {table!r}")
-    found = _rows(spark, out / table, "_spark_metadata/[0-9]*", SCHEMAS[table])
-    if table == "delivery" and (out / "expected").exists():
-        sums = (
-            _rows(spark, out / "expected", "batch=*", _EXPECTED)
-            .groupBy("run", "start_s")
-            .agg(f.sum("publications").alias("publications"), f.sum("expected").alias("expected"))
-        )
-        found = found.join(sums, on=["run", "start_s"], how="left")
-    return found
-
-
-def _rows(spark: SparkSession, place: Path, sign: str, schema: str) -> DataFrame:
-    """Parquet, or nothing as long as there is no sign of a complete batch."""
-    if any(place.glob(sign)):
-        return spark.read.schema(schema).parquet(str(place))
-    return spark.createDataFrame([], schema)
-
-
-# The two jobs: from streams (or tables) to windows.
-
-
-def traffic(messages: DataFrame, window_s: float, late_s: float) -> DataFrame:
-    return (
-        _timed(messages, late_s)
-        .groupBy("run", _window("time", window_s), "kind")
-        .agg(f.sum("copies").alias("messages"), f.sum("bytes").alias("bytes"))
-        .select("run", _start_s(), "kind", "messages", "bytes")
-    )
-
-
-def delivery(
-    publications: DataFrame, deliveries: DataFrame, window_s: float, late_s: float
-) -> DataFrame:
-    made = _timed(publications, late_s).select("run", "publication", f.col("time").alias("made"))
-    heard = _timed(deliveries, late_s).select(
-        f.col("run").alias("heard_run"),
-        f.col("publication").alias("heard_publication"),
-        "subscription",
-        f.col("time").alias("heard"),
-    )
-    same = (f.col("run") == f.col("heard_run")) & (
-        f.col("publication") == f.col("heard_publication")
-    )
-    wait = f.expr(f"INTERVAL {round(late_s * 1e6)} MICROSECONDS")
-    in_time = f.col("heard").between(f.col("made"), f.col("made") + wait)
-    latency_ms = (f.unix_micros("heard") - f.unix_micros("made")) / 1000
-    pairs = (
-        made.join(heard, on=same & in_time, how="leftOuter")
-        .select("run", "publication", "subscription", "made", latency_ms.alias("latency_ms"))
-        .groupBy("run", _window("made", window_s), "publication", "subscription")
-        .agg(f.count("latency_ms").alias("deliveries"), f.min("latency_ms").alias("latency_ms"))
-    )
-    was_heard = f.col("subscription").isNotNull()
-    return (
-        pairs.groupBy("run", "window")
-        .agg(
-            f.sum("deliveries").alias("deliveries"),
-            f.count_if(was_heard).alias("pairs"),
-            f.count_if(~was_heard).alias("unheard"),
-            f.mean("latency_ms").alias("latency_mean_ms"),
-            f.percentile_approx("latency_ms", list(_PERCENTILES), _ACCURACY).alias("latency"),
-            f.max("latency_ms").alias("latency_max_ms"),
-        )
-        .select(
-            "run",
-            _start_s(),
-            "deliveries",
-            "pairs",
-            (f.col("deliveries") - f.col("pairs")).alias("duplicates"),
-            "unheard",
-            "latency_mean_ms",
-            f.col("latency")[0].alias("latency_p50_ms"),
-            f.col("latency")[1].alias("latency_p90_ms"),
-            f.col("latency")[2].alias("latency_p99_ms"),
-            "latency_max_ms",
-        )
-    )
-
-
-def _timed(rows: DataFrame, late_s: float) -> DataFrame:
-    """With the `time` of each row. An end mark moves the watermark, and goes no further."""
-    time = f.timestamp_micros("t")
-    return (
-        rows.withColumn("time", time)
-        .withWatermark("time", f"{round(late_s * 1000)} milliseconds")
-        .where(f.col("time") < f.timestamp_micros(f.lit(END)))
-    )
-
-
-def _window(time: str | Column, window_s: float) -> Column:
-    return f.window(time, f"{round(window_s * 1e6)} microseconds").alias("window")
-
-
-def _start_s() -> Column:
-    return (f.unix_micros("window.start") / 1e6).alias("start_s")
-
-
-# Reading and writing.
-
-
-def _claim(trace: Path, out: Path, window_s: float, late_s: float) -> None:
-    """Say under `out` what is counted there: windows of two kinds must not mix."""
-    claim = {"trace": str(trace.resolve()), "window_s": float(window_s), "late_s": float(late_s)}
-    file = out / "follows.json"
+    claim = {
+        "trace": str(Path(trace.path).resolve()),
+        "run": trace.run,
+        "window_s": float(window_s),
+        "late_s": float(late_s),
+    }
+    file = out / "following" / "claim.json"
     if file.exists():
         before = msgspec.json.decode(file.read_bytes())
         if before != claim:
             raise TraceError(f"{out} follows {before}; begin another folder for {claim}")
         return
-    out.mkdir(parents=True, exist_ok=True)
-    hidden = out / ".follows.json"
-    hidden.write_bytes(msgspec.json.encode(claim))
+    shutil.rmtree(place, ignore_errors=True)
+    for folder in (place, file.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    _write(file, lambda hidden: hidden.write_bytes(msgspec.json.encode(claim)))
+
+
+def _write(file: Path, write: Callable[[Path], object]) -> None:
+    """Complete or not at all."""
+    hidden = file.with_name(f".{file.name}.unfinished")
+    write(hidden)
     hidden.replace(file)
+
+
+def parts_of(place: Path) -> list[Path]:
+    return sorted(place.glob("part-*.parquet"))
+
+
+def _kept(parts: Sequence[Path]) -> list[Window]:
+    rows = [row for part in parts for row in pq.ParquetFile(part).read().to_pylist()]
+    return msgspec.convert(rows, list[Window])
 
 
 def begun(rows: DataStreamWriter) -> StreamingQuery:
@@ -216,58 +260,3 @@ def begun(rows: DataStreamWriter) -> StreamingQuery:
         if query.isActive or "failed to connect back" not in str(query.exception()):
             break
     return query
-
-
-def _written(rows: DataFrame, out: Path, table: str, window_s: float) -> StreamingQuery:
-    return begun(
-        rows.repartition(1)  # windows are few, and each file costs the next reader
-        .writeStream.format("parquet")
-        .outputMode("append")
-        .option("path", str(out / table))
-        .option("checkpointLocation", str(out / "checkpoints" / table))
-        .trigger(processingTime=_every(window_s))
-    )
-
-
-def _every(window_s: float) -> str:
-    return f"{max(round(window_s * 1000), 1)} milliseconds"
-
-
-def _expect(
-    spark: SparkSession, trace: Path, out: Path, window_s: float, expected_counts: ExpectedCounts
-) -> StreamingQuery:
-    """Count what should be heard of each batch of publications.
-
-    A recorder names the interests of a moment before the publications of it, so all that matter for
-    a batch are there. A batch that is done again after a kill replaces what it had left.
-    """
-
-    def count(batch: DataFrame, number: int) -> None:
-        made = batch.persist()
-        interests = spark.read.format("nearcast").option("table", "interests")
-        counts = expected_counts(made, interests.load(str(trace.resolve())))
-        sums = (
-            made.join(counts, on=["run", "publication"], how="left")
-            .groupBy("run", _window(f.timestamp_micros("t"), window_s))
-            .agg(f.count("t").alias("publications"), f.sum("expected").alias("expected"))
-            .select(
-                "run",
-                _start_s(),
-                "publications",
-                f.coalesce("expected", f.lit(0)).alias("expected"),
-            )
-        )
-        place = out / "expected" / f"batch={number}"
-        hidden = place.with_name(f".{place.name}")
-        sums.coalesce(1).write.mode("overwrite").parquet(str(hidden))
-        shutil.rmtree(place, ignore_errors=True)
-        hidden.replace(place)
-        made.unpersist()
-
-    publications = spark.readStream.format("nearcast").option("table", "publications")
-    return begun(
-        publications.load(str(trace.resolve()))
-        .writeStream.foreachBatch(count)
-        .option("checkpointLocation", str(out / "checkpoints" / "expected"))
-        .trigger(processingTime=_every(window_s))
-    )
