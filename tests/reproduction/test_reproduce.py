@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
@@ -11,8 +12,8 @@ from nearcast.commands import papers_wanted
 from nearcast.reproduction import PAPERS
 from nearcast.reproduction.drtree.measures import slope, well_known
 from nearcast.reproduction.drtree.paper import STATEMENTS, scenario
-from nearcast.reproduction.paper import NotMeasuredError, Statement
-from nearcast.reproduction.run import reproduce
+from nearcast.reproduction.paper import Claim, NotMeasuredError, Statement
+from nearcast.reproduction.run import gather, reproduce
 
 
 def test_every_claim_of_the_papers_list_is_there_once_and_in_order() -> None:
@@ -62,3 +63,13 @@ def test_a_small_reproduction_leaves_claims_figures_and_a_page(
     assert "0 of" in by_name["000.4"].measured
     assert by_name["000.12"].holds is None  # nobody ran the burning distribution
     assert "000.4" in (tmp_path / "report.html").read_text()
+
+
+def test_papers_judged_at_different_times_come_into_one_list(tmp_path: Path) -> None:
+    for paper in ("first", "second"):
+        claim = Claim(paper=paper, claim="1", says="", expected="", measured="", holds=True)
+        (tmp_path / paper).mkdir()
+        (tmp_path / paper / "claims.json").write_bytes(msgspec.json.encode([claim]))
+        gather(tmp_path, ["first", "absent", "second"])
+    written = json.loads((tmp_path / "claims.json").read_text())
+    assert [claim["paper"] for claim in written] == ["first", "second"]

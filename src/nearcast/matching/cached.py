@@ -39,6 +39,8 @@ class Remembering(Loop):
             self._made = np.concatenate((self._made, np.zeros(missing, np.int64)))
             self._limit = np.concatenate((self._limit, np.zeros(missing, np.int64)))
         for place in self._places[subscription.id]:
+            # Whoever had this place before may have left a version on another channel.
+            self._versions[place]["flags"] = 0
             self._made[place], self._limit[place] = NEVER, threshold
 
     def renew(self, channel: str, at: Time) -> None:

@@ -72,6 +72,7 @@ class Swept:
             condition = subscription.filter
             if condition is not None and condition.parsed.evolves:
                 self._evolving[subscription.id] = condition
+                self._evaluations += 1
             self._index(subscription, *self._slice)
 
     def drop(self, subscription: SubscriptionId) -> None:

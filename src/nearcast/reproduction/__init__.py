@@ -1,6 +1,7 @@
 """The papers that Nearcast reproduces, by the names that the command line uses."""
 
 from nearcast.reproduction.drtree import paper as drtree
+from nearcast.reproduction.evolving import paper as evolving
 from nearcast.reproduction.paper import Paper
 
-PAPERS: dict[str, Paper] = {"drtree": drtree.PAPER}
+PAPERS: dict[str, Paper] = {"drtree": drtree.PAPER, "evolving": evolving.PAPER}

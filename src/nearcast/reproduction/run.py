@@ -58,6 +58,17 @@ def reproduce(
     return claims
 
 
+def gather(out: Path, papers: Sequence[str]) -> None:
+    """One list of the claims of all papers that have a folder here, judged now or earlier."""
+    lists = [out / paper / "claims.json" for paper in papers]
+    claims = [claim for file in lists if file.exists() for claim in _claims(file)]
+    write(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+
+
+def _claims(file: Path) -> list[Claim]:
+    return msgspec.json.decode(file.read_bytes(), type=list[Claim])
+
+
 def counts(claims: Sequence[Claim]) -> tuple[int, int, int]:
     """How many hold, how many do not, and how many were not measured."""
     answers = [claim.holds for claim in claims]

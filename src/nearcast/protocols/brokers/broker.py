@@ -41,7 +41,9 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 
 QUIET: Time = SECOND  # without news for so long, tables have settled
-REPORT: Time = SECOND  # how often an engine's counters are noted
+# How often an engine's counters are noted: worlds begin at a whole tenth of a second, so no note is
+# about set-up and workload at once.
+REPORT: Time = SECOND // 10
 COUNTERS = ("evaluations", "faults", "fallbacks")  # of engines that count
 
 
@@ -180,6 +182,7 @@ class Broker(Node):
         self, hop: NodeId, message: Advertise | Unadvertise | Interest | Adjust | Cancel
     ) -> None:
         routes = self.routes
+        first = self._hears_first(message)
         match message:
             case Advertise(advertisement, version):
                 news = routes.advertise(hop, advertisement, version)
@@ -200,13 +203,21 @@ class Broker(Node):
                 news = routes.put(Entry(adjusted, version, hop, known.said, adjusted=True))
             case Cancel(node, number, version):
                 news = routes.cancel((node, number), version)
-        if news:
+        if not news:
+            self.out.note("ignored", hop)  # overtaken by a newer word
+        elif first:
             self.changed = self.now
             if self.settled:
                 self.settled = False
                 self.out.set_timer(Settle(), QUIET)
-        else:
-            self.out.note("ignored", hop)  # overtaken by a newer word
+
+    def _hears_first(self, message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> bool:
+        """Is it about something that was never heard of? Who says an interest again and again has
+        settled for all that: tables would never be quiet."""
+        if isinstance(message, Interest):
+            name = message.subscription.node, message.subscription.id
+            return not self.routes.has_heard_of(name)
+        return isinstance(message, Advertise | Unadvertise)
 
     # Sessions.
 

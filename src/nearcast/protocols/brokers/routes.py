@@ -203,6 +203,10 @@ class Routes:
 
     # Interests.
 
+    def has_heard_of(self, name: Name) -> bool:
+        """Is it known, or was it until it was cancelled?"""
+        return name in self.entries or name in self._ended
+
     def put(self, entry: Entry) -> bool:
         """False: a newer word has overtaken it."""
         name = entry.name
