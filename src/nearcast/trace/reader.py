@@ -39,13 +39,13 @@ def files(root: Path, table: str) -> list[Path]:
 def read(path: str | os.PathLike[str], table: str) -> pa.Table:
     """A whole table in order of time, with exactly the columns of its schema."""
     schema = TABLES[table]
-    parts = [_read_part(part, schema) for part in files(folder(path), table)]
+    parts = [read_part(part, schema) for part in files(folder(path), table)]
     rows = pa.concat_tables([schema.empty_table(), *parts])
     t = rows.column("t").to_numpy()
     return rows.take(np.argsort(t, kind="stable")) if np.any(t[1:] < t[:-1]) else rows
 
 
-def _read_part(part: Path, schema: pa.Schema) -> pa.Table:
+def read_part(part: Path, schema: pa.Schema) -> pa.Table:
     try:
         with pq.ParquetFile(part, page_checksum_verification=True) as file:
             faults = missing_or_mistyped(file.schema_arrow, schema)

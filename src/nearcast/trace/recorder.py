@@ -2,19 +2,21 @@
 
 A run of a minute may leave a hundred million rows, so no row is ever a Python object: each table is
 one growing block of packed rows, which numpy reads back as columns when they are handed to the
-sink. Texts are numbers until then. Whatever the recording level leaves out or sums up, it does at
-that moment too, for all rows at once; while the run goes on, a row is a row.
+sink; many rows that come as columns stay columns. Texts are numbers until then. Whatever the
+recording level leaves out or sums up, it does at that moment too, for all rows at once; while the
+run goes on, a row is a row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct
-from typing import Literal, TypeAlias, get_args, overload
+from typing import Any, Literal, TypeAlias, get_args, overload
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from nearcast.matching.matcher import Batch
 from nearcast.model import predicates
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
@@ -23,6 +25,7 @@ from nearcast.model.subscription import (
     PublicationId,
     Subscription,
     SubscriptionId,
+    Value,
 )
 from nearcast.space.motion import SECOND, STILL, Path, Time
 from nearcast.space.shapes import EVERYWHERE
@@ -35,8 +38,13 @@ NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
 NO_NUMBER = float("nan")  # a null among doubles
 NO_TEXT = -1
 
+Block: TypeAlias = NDArray[Any] | Sequence[int] | float  # of one column; a number is for all rows
+Columns: TypeAlias = NDArray[np.void] | Mapping[str, NDArray[Any]]
+
 # Below this a loop is faster than a numpy block.
 _MANY = 6
+# From here on a block's columns are worth keeping apart.
+_LARGE = 512
 
 _PACKED = {
     pa.int64(): ("q", "<i8"),
@@ -74,40 +82,64 @@ class _Texts(dict[str | None, int]):
 
 
 class _Rows:
-    """One table's packed rows since the last flush, and the texts that they refer to."""
+    """One table's rows since the last flush, and the texts that they refer to.
 
-    __slots__ = ("dtype", "pack", "packed", "schema", "texts")
+    Few rows at a time are packed; many that come as columns stay columns.
+    """
+
+    __slots__ = ("blocks", "dtype", "pack", "packed", "schema", "texts")
 
     def __init__(self, name: str) -> None:
         self.schema = TABLES[name]
         self.pack = Struct("<" + "".join(_PACKED[field.type][0] for field in self.schema)).pack
         self.dtype = np.dtype([(field.name, _PACKED[field.type][1]) for field in self.schema])
         self.packed = bytearray()
+        self.blocks: list[tuple[int, dict[str, Block]]] = []
         self.texts = {field.name: _Texts() for field in self.schema if field.type == pa.string()}
 
     def __len__(self) -> int:
-        return len(self.packed) // self.dtype.itemsize
+        return len(self.packed) // self.dtype.itemsize + sum(rows for rows, _ in self.blocks)
+
+    def add(self, rows: int, **block: Block) -> None:
+        if rows >= _LARGE:
+            self.blocks.append((rows, block))
+            return
+        packed = np.empty(rows, self.dtype)
+        for name, values in block.items():
+            packed[name] = values
+        self.packed += packed.tobytes()
 
     def take(self) -> NDArray[np.void]:
         packed, self.packed = self.packed, bytearray()
         return np.frombuffer(packed, self.dtype)
 
-    def table(self, rows: NDArray[np.void]) -> pa.Table:
-        columns = [
-            self._column(field, np.ascontiguousarray(rows[field.name])) for field in self.schema
+    def take_blocks(self) -> list[Columns]:
+        blocks, self.blocks = self.blocks, []
+        typed = self.dtype
+        return [
+            {name: np.broadcast_to(np.asarray(c, typed[name]), rows) for name, c in block.items()}
+            for rows, block in blocks
         ]
-        return pa.Table.from_arrays(columns, schema=self.schema)
 
-    def _column(self, field: pa.Field, values: NDArray[np.generic]) -> pa.Array:
-        if field.type == pa.string():
-            texts = pa.array(list(self.texts[field.name]), pa.string())
-            numbers = pa.array(values, mask=values == NO_TEXT)
-            return pa.DictionaryArray.from_arrays(numbers, texts).dictionary_decode()
-        if not field.nullable:
-            return pa.array(values)
-        return pa.array(
-            values, mask=np.isnan(values) if field.type == pa.float64() else values == NOTHING
+    def table(self, pieces: Sequence[Columns]) -> pa.Table:
+        """All of them, one after the other; what is without gaps already is not copied."""
+        texts = {name: pa.array(list(numbers), pa.string()) for name, numbers in self.texts.items()}
+        columns = (
+            [_column(f, np.ascontiguousarray(rows[f.name]), texts.get(f.name)) for f in self.schema]
+            for rows in pieces
         )
+        return pa.concat_tables(pa.Table.from_arrays(c, schema=self.schema) for c in columns)
+
+
+def _column(field: pa.Field, values: NDArray[np.generic], texts: pa.Array | None) -> pa.Array:
+    if texts is not None:
+        numbers = pa.array(values, mask=values == NO_TEXT)
+        return pa.DictionaryArray.from_arrays(numbers, texts).dictionary_decode()
+    if not field.nullable:
+        return pa.array(values)
+    return pa.array(
+        values, mask=np.isnan(values) if field.type == pa.float64() else values == NOTHING
+    )
 
 
 class Recorder:
@@ -194,15 +226,43 @@ class Recorder:
             return
         self._make_room(publication.t, 1)
         rows = self._rows["publications"]
-        texts, shape, attributes = rows.texts, publication.shape, None
-        if publication.attributes:
-            attributes = msgspec.json.encode(publication.attributes, order="sorted").decode()
+        texts, shape = rows.texts, publication.shape
         rows.packed += rows.pack(
             publication.t, publication.node, publication.id, texts["shape"][SHAPES[shape.kind]],
             shape.x, shape.y, shape.z, shape.rx, shape.ry, shape.rz,
-            texts["channel"][publication.channel], texts["attributes"][attributes],
-            len(publication.payload),
+            texts["channel"][publication.channel],
+            texts["attributes"][_as_json(publication.attributes)], len(publication.payload),
         )  # fmt: skip
+
+    def published_many(
+        self,
+        publications: Batch,
+        first: PublicationId,
+        attributes: Sequence[Mapping[str, Value]] | None,
+        size: NDArray[np.int64],
+    ) -> None:
+        """The rows of a `published` for each of a batch made at one moment, numbered from `first`.
+
+        What a batch does not say of them stands beside it: attributes, if any has some, and sizes.
+        """
+        if self._silent:
+            return
+        self._make_room(int(publications.t[0]), len(publications))
+        rows = self._rows["publications"]
+        texts, channels = rows.texts, publications.channel
+        axes = {name: publications.centre[:, axis] for axis, name in enumerate("xyz")}
+        axes |= {f"r{name}": publications.extent[:, axis] for axis, name in enumerate("xyz")}
+        rows.add(
+            len(publications),
+            t=publications.t,
+            node=publications.node,
+            publication=np.arange(first, first + len(publications)),
+            shape=np.array([texts["shape"][name] for name in SHAPES])[publications.kind],
+            channel=[texts["channel"][channel] for channel in channels or ("",)],
+            attributes=[texts["attributes"][_as_json(some)] for some in attributes or ({},)],
+            bytes=size,
+            **axes,
+        )
 
     def delivered(
         self,
@@ -219,6 +279,22 @@ class Recorder:
         rows = self._rows["deliveries"]
         for subscription in subscriptions:
             rows.packed += rows.pack(t, node, publication, subscription, hops)
+
+    def delivered_many(
+        self,
+        t: Time,
+        node: NDArray[np.int64],
+        publication: NDArray[np.int64],
+        subscription: NDArray[np.int64],
+        hops: int,
+    ) -> None:
+        """The rows of a `delivered` for each of these. The columns are kept: leave them alone."""
+        if self._silent:
+            return
+        self._make_room(t, len(node))
+        self._rows["deliveries"].add(
+            len(node), t=t, node=node, publication=publication, subscription=subscription, hops=hops
+        )
 
     def sent(
         self,
@@ -308,6 +384,17 @@ class Recorder:
             NOTHING if about is None else about, NO_NUMBER if value is None else value,
         )  # fmt: skip
 
+    def noted_many(
+        self, t: Time, node: NDArray[np.int64], fact: str, about: NDArray[np.int64]
+    ) -> None:
+        """The rows of a `note` for each of these, as one block."""
+        if self._silent:
+            return
+        self._make_room(t, len(node))
+        rows = self._rows["notes"]
+        number = rows.texts["fact"][fact]
+        rows.add(len(node), t=t, node=node, fact=number, about=about, value=NO_NUMBER)
+
     # What becomes of it.
 
     @property
@@ -344,11 +431,12 @@ class Recorder:
                 taken = _last_of_each_instant(taken)
             if name == "messages" and self._level == "sums":
                 taken = self._summed(taken, closing)
+            pieces: list[Columns] = [taken, *rows.take_blocks()]
             if self._level == "sampled" and "publication" in rows.schema.names:
-                column = taken["publication"]
-                taken = taken[(column == NOTHING) | sampled(column, self._one_in)]
-            if len(taken):
-                tables[name] = rows.table(taken)
+                pieces = [self._sampled(piece) for piece in pieces]
+            table = rows.table(pieces)
+            if table.num_rows:
+                tables[name] = table
             # Kinds are few, and sums that are held back refer to them; attributes may be many.
             if name != "messages":
                 for texts in rows.texts.values():
@@ -359,6 +447,14 @@ class Recorder:
         for name, table in tables.items():
             self.counts[name] += table.num_rows
 
+    def _sampled(self, rows: Columns) -> Columns:
+        column: NDArray[np.int64] = rows["publication"]
+        kept: NDArray[np.bool_] = (column == NOTHING) | sampled(column, self._one_in)
+        if isinstance(rows, Mapping):
+            return {name: values[kept] for name, values in rows.items()}
+        chosen: NDArray[np.void] = rows[kept]
+        return chosen
+
     def _summed(self, messages: NDArray[np.void], closing: bool) -> NDArray[np.void]:
         """One row for all alike in a second; those of the last second wait for the next flush."""
         sums = _sums(messages)
@@ -367,6 +463,10 @@ class Recorder:
         last: NDArray[np.bool_] = sums["t"] == sums["t"].max()
         self._messages.packed += sums[last].tobytes()
         return sums[~last]
+
+
+def _as_json(attributes: Mapping[str, Value]) -> str | None:
+    return msgspec.json.encode(attributes, order="sorted").decode() if attributes else None
 
 
 def _last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:

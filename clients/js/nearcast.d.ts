@@ -1,0 +1,143 @@
+/** Types of nearcast.js. Areas, options and words are those of docs/reference/wire.md. */
+
+export type Value = boolean | number | string;
+export type Place = [x: number, y: number] | [x: number, y: number, z: number];
+
+/** A point, a disc (r) or a box (rx, ry, rz), still, moving, walking; a formula; {} is everywhere. */
+export interface Area {
+  x?: number;
+  y?: number;
+  z?: number;
+  r?: number;
+  rx?: number;
+  ry?: number;
+  rz?: number;
+  vx?: number;
+  vy?: number;
+  vz?: number;
+  gx?: number;
+  gy?: number;
+  gz?: number;
+  lasts?: number;
+  to?: Place[];
+  speed?: number;
+  formula?: string;
+}
+
+/** Where something is published: a point, a disc or a box. */
+export interface Spot {
+  x: number;
+  y: number;
+  z?: number;
+  r?: number;
+  rx?: number;
+  ry?: number;
+  rz?: number;
+}
+
+export interface Message extends Spot {
+  to: number[];
+  from: number;
+  publication: number;
+  /** Microseconds of Unix time, by the node's clock. */
+  t: number;
+  z: number;
+  payload: unknown;
+  retain: boolean;
+  attributes: Record<string, Value>;
+  channel: string;
+}
+
+/** Someone's retained state. */
+export interface Entity {
+  entity: number;
+  t: number;
+  x: number;
+  y: number;
+  z: number;
+  name?: string;
+  attributes: Record<string, Value>;
+  payload: unknown;
+}
+
+export type Change = { enter: Entity } | { leave: Entity; gone: boolean };
+
+export type Notice =
+  | { is: "disconnected"; reason: string }
+  | { is: "reconnected"; refused: Subscription[] }
+  | { is: "withheld"; subscription: number; rate?: number; closest?: number; budget?: number }
+  | { is: "dropped"; messages: number; superseded?: number }
+  | { is: "error"; reason: string };
+
+export interface ConnectOptions {
+  name?: string;
+  token?: string;
+  /** Come back by itself when the connection is lost (true). */
+  reconnect?: boolean;
+  /** A class like the browser's WebSocket, where there is none. */
+  WebSocket?: unknown;
+}
+
+export interface SubscribeOptions {
+  filter?: string;
+  channel?: string;
+  echo?: boolean;
+  variables?: Record<string, number>;
+  watch?: boolean;
+  linger?: number;
+  rates?: [beyond: number, perSecond: number][];
+  closest?: number;
+  budget?: number;
+  /** How many messages may wait to be taken (10,000). */
+  inbox?: number;
+}
+
+export interface PublishOptions {
+  retain?: boolean;
+  attributes?: Record<string, Value>;
+  channel?: string;
+  /** Wait for the node's answer (true). */
+  confirm?: boolean;
+}
+
+export class Refused extends Error {}
+export class ConnectionError extends Error {}
+
+export class Inbox<Item> implements AsyncIterableIterator<Item> {
+  readonly size: number;
+  readonly dropped: number;
+  readonly length: number;
+  next(): Promise<IteratorResult<Item>>;
+  [Symbol.asyncIterator](): Inbox<Item>;
+}
+
+export class Subscription implements AsyncIterable<Message> {
+  readonly number: number;
+  readonly messages: Inbox<Message>;
+  readonly inside: Map<number, Entity>;
+  readonly dropped: number;
+  [Symbol.asyncIterator](): Inbox<Message>;
+  changes(): Inbox<Change>;
+  move(area: Area): Promise<void>;
+  tune(variables: Record<string, number>): Promise<void>;
+  unsubscribe(): Promise<void>;
+  where(t: number): Area;
+}
+
+export class Client {
+  readonly entity: number;
+  readonly node: string;
+  readonly limits: Record<string, number>;
+  subscribe(area?: Area, options?: SubscribeOptions): Promise<Subscription>;
+  publish(place: Spot, payload?: unknown, options?: PublishOptions): Promise<number>;
+  nearby(area: Area, options?: { channel?: string; limit?: number }): Promise<Entity[]>;
+  moveTo(place: Place, speed: number): Promise<number>;
+  messages(inbox?: number): Inbox<Message>;
+  notices(): Inbox<Notice>;
+  now(): number;
+  close(): void;
+}
+
+export function connect(url: string, options?: ConnectOptions): Promise<Client>;
+export function areaAt(area: Area, seconds: number): Area;
+export function walkingSeconds(area: Area): number;

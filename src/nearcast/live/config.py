@@ -1,0 +1,252 @@
+"""The settings of a live node: flags before environment before `nearcast.toml` before defaults.
+
+Each setting stands here once: its name, its type with the values that make sense, its default and
+what it means. `commented` writes the file from this, and whatever is not one of these names or
+values is refused, with the line of the file on which it stands.
+"""
+
+import difflib
+import re
+import textwrap
+import tomllib
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+from nearcast.live import admission
+
+PREFIX = "NEARCAST_"
+OTHERS = frozenset({"NEARCAST_DEBUG"})  # has a meaning of its own, and is no setting
+
+Count = Annotated[int, Meta(ge=1, le=2**31)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class ConfigError(ValueError):
+    """What is wrong, and where: a file's line, an environment variable or a flag."""
+
+
+class Limits(admission.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one client may ask for (`admission.Limits`), and what a node stands."""
+
+    clients: Count = 10_000
+    frame: Count = 65_536
+    requests: Count = 500
+    queue: Count = 10_000
+    queue_bytes: Count = 4_194_304
+    slow_s: Seconds = 30.0
+    join_s: Seconds = 5.0
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
+    name: Annotated[str, Meta(max_length=64)] = ""
+    token: str = ""
+    token_file: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    record: bool = True
+    trace: str = ""
+    flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 15.0
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if not (self.token or self.token_file or loopback(self.host)):
+            raise ValueError(
+                f"host {self.host!r} can be reached from elsewhere: set a token or a token_file"
+            )
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate and tls_key go together")
+
+
+MEANING = {
+    "host": "The address to listen on. Any but a loopback address needs a token or a token_file.",
+    "port": "The one port for WebSocket and HTTP. 0: any free one.",
+    "name": "What the node calls itself towards its clients.",
+    "token": "Whoever joins must say this. Empty: nobody needs to.",
+    "token_file": "A file of tokens with roles, instead of one token for all.",
+    "tls_certificate": "A certificate chain in PEM, to be reached at wss:// and https://.",
+    "tls_key": "Its private key in PEM.",
+    "record": "Leave a trace of everything that is wanted, said and heard.",
+    "trace": "The folder for the trace. Empty: traces/ and the moment of the start.",
+    "flush_ms": "When there is much to deliver, gather it for so many milliseconds.",
+    "limits": "More than this is refused, and the client who asked is told so.",
+    "limits.subscriptions": "Subscriptions of one client.",
+    "limits.channels": "Channels on which one client publishes.",
+    "limits.extent": "The largest half-extent of an area, if it has one.",
+    "limits.legs": "Places that one walk leads through.",
+    "limits.formula": "Characters of a formula or a filter.",
+    "limits.nearby": "Entities that one answer lists.",
+    "limits.payload": "Bytes of a publication's payload.",
+    "limits.name": "Characters of a name or a channel.",
+    "limits.clients": "Clients connected at one time.",
+    "limits.frame": "Bytes of a frame or of an HTTP body from a client.",
+    "limits.requests": "Requests of one client per second.",
+    "limits.queue": "Messages that wait for a client who reads slowly. The oldest go first.",
+    "limits.queue_bytes": "Bytes that wait for such a client.",
+    "limits.slow_s": "Seconds after which a client who reads nothing at all is let go.",
+    "limits.join_s": "Seconds that a new connection has to join.",
+}
+
+
+def loopback(host: str) -> bool:
+    """Can only this machine reach a server that listens there?"""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """What holds in the end. ConfigError names what is wrong and where it stands.
+
+    `flags` have the settings' own names; those that are None were not given.
+    """
+    said: dict[str, Any] = {}
+    where: dict[str, str] = {}  # of each setting: who said so
+    text = "" if file is None else file.read_text(encoding="utf-8")
+    for key, value in _flat(_parse(text, file)).items():
+        said[key], where[key] = value, f"{file}:{line_of(text, key)}"
+    for name, value in (environment or {}).items():
+        if name.startswith(PREFIX) and name not in OTHERS:
+            key = _key(name)
+            said[key], where[key] = _number(key, value), name
+    for key, value in (flags or {}).items():
+        if value is not None:
+            said[key], where[key] = value, "--" + key.replace("_", "-")
+    for key in said:
+        _check(key, said[key], where[key])
+    try:
+        return msgspec.convert(_nested(said), Settings)
+    except msgspec.ValidationError as why:  # of two settings together: one is at fault
+        reason = str(why)
+        culprit = next((place for key, place in where.items() if key in reason), "settings")
+        raise ConfigError(f"{culprit}: {reason}") from None
+
+
+def commented() -> str:
+    """`nearcast.toml`, whole, with every default and what it means."""
+    lines = [
+        "# Settings of a Nearcast node, with their defaults.",
+        "# An environment variable (NEARCAST_PORT, NEARCAST_LIMITS_FRAME) comes before a line of",
+        "# this file, and a flag (--port) before both.",
+    ]
+    for key, (_, default) in KEYS.items():
+        table, _, name = key.rpartition(".")
+        if table and f"[{table}]" not in lines:
+            lines += ["", *_comment(MEANING[table]), f"[{table}]"]
+        lines += ["", *_comment(MEANING[key]), f"{name} = {_toml(default)}"]
+    return "\n".join(lines) + "\n"
+
+
+def line_of(text: str, key: str) -> int:
+    """On which line of a TOML text is this key's value complete? 0 if it has none.
+
+    The shortest beginning of the text that has the value says so, however the key is written.
+    """
+    lines = text.splitlines(keepends=True)
+    for number in range(1, len(lines) + 1):
+        try:
+            value: Any = tomllib.loads("".join(lines[:number]))
+        except tomllib.TOMLDecodeError:
+            continue  # in the middle of a value of several lines
+        for part in key.split("."):
+            value = value.get(part, _NOTHING) if isinstance(value, dict) else _NOTHING
+        if value is not _NOTHING:
+            return number
+    return 0
+
+
+_NOTHING = object()
+
+
+def _keys() -> dict[str, tuple[Any, Any]]:
+    """Every setting by its dotted name: its type and its default."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for prefix, kind in (("", Settings), ("limits.", Limits)):
+        hints = get_type_hints(kind, include_extras=True)
+        for field in structs.fields(kind):
+            if field.name != "limits":
+                found[prefix + field.name] = (hints[field.name], field.default)
+    return found
+
+
+KEYS = _keys()
+
+
+def _parse(text: str, file: Path | None) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as why:
+        line = re.search(r"line (\d+)", str(why))
+        number = int(line[1]) if line else text.count("\n") + 1
+        reason = re.sub(r" \(at .*\)$", "", str(why))
+        raise ConfigError(f"{file}:{number}: {reason}") from None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if prefix + key == "limits" and isinstance(value, dict):
+            flat |= _flat(value, "limits.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {"limits": {}}
+    for key, value in flat.items():
+        table, _, name = key.rpartition(".")
+        (nested[table] if table else nested)[name] = value
+    return nested
+
+
+def _key(variable: str) -> str:
+    name = variable.removeprefix(PREFIX).lower()
+    return "limits." + name.removeprefix("limits_") if name.startswith("limits_") else name
+
+
+def _number(key: str, text: str) -> Any:
+    """An environment variable's text as the setting's type wants it, if it can be that."""
+    if key in KEYS:
+        try:
+            return msgspec.convert(text, KEYS[key][0], strict=False)
+        except msgspec.ValidationError:
+            return text  # and `_check` says what is wrong with it
+    return text
+
+
+def _check(key: str, value: Any, place: str) -> None:
+    if key not in KEYS:
+        close = difflib.get_close_matches(key, KEYS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"{place}: there is no setting {key!r}{hint}")
+    try:
+        msgspec.convert(value, KEYS[key][0])
+    except msgspec.ValidationError as why:
+        reason = str(why).replace("`", "")
+        raise ConfigError(f"{place}: {key} = {value!r}: {reason[:1].lower()}{reason[1:]}") from None
+    if key.startswith("limits.") and not value > 0:
+        raise ConfigError(f"{place}: {key} = {value!r}: a limit is above 0")
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 98, initial_indent="# ", subsequent_indent="# ")
+
+
+def _toml(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)

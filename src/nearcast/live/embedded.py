@@ -1,0 +1,212 @@
+"""A live node inside a program: the same clients, without sockets.
+
+    async with nearcast.World() as world:
+        alice = await world.join("alice")
+        bob = await world.join("bob")
+
+Words pass as values, and only payloads are packed: once by whoever publishes, so that nobody can
+change afterwards what others hear.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from itertools import count, groupby
+from operator import itemgetter
+from os import PathLike
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from nearcast.live import words
+from nearcast.live.admission import Limits, Refused
+from nearcast.live.client import Client
+from nearcast.live.gateway import TICK_S, clock
+from nearcast.live.realm import Accepted, Realm, Seat
+from nearcast.live.recording import ROTATE_S, Recording
+from nearcast.live.service import ENGINE, warm
+from nearcast.live.websocket import Lost, Receive
+from nearcast.matching import MATCHERS
+from nearcast.space.motion import Time
+
+SAMPLED = 10  # ticks between two samples of where everybody is: a second
+
+
+class World:
+    """A node of one's own. With `trace` it records everything into that folder."""
+
+    def __init__(
+        self, *, trace: str | PathLike[str] | None = None, limits: Limits | None = None
+    ) -> None:
+        self._trace = trace
+        self._limits = limits or Limits()
+        self._links: dict[int, _Direct] = {}  # by entity
+        self._states: dict[int, words.Publish] = {}  # by entity: what it last said with `retain`
+        self._recording: Recording | None = None
+        self._now = clock()
+        self._realm: Realm
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "World":
+        warm()
+        if self._trace is not None:
+            self._recording = Recording(self._trace, self._now(), {"engine": ENGINE})
+        recorder = self._recording.recorder if self._recording else None
+        self._realm = Realm(MATCHERS[ENGINE](), self._limits, recorder)
+        self._ticking = asyncio.ensure_future(self._tick())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def join(self, name: str = "", *, trace: str | PathLike[str] | None = None) -> Client:
+        """A client of this world. It leaves by `close`, or with the world.
+
+        `trace` is a folder in which it records what it hears itself.
+        """
+        return await Client(_Direct(self), name, trace=trace).open()
+
+    async def close(self) -> None:
+        """Everyone leaves, and the trace is complete."""
+        if self._ticking is None:
+            return
+        self._ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._ticking
+        self._ticking = None
+        self._flush()
+        for link in list(self._links.values()):
+            link.leave("the world has ended")
+        if self._recording:
+            self._recording.close({"t": self._realm.now})
+
+    # What clients ask for.
+
+    def do(self, link: "_Direct", request: Any) -> None:
+        try:
+            self._do(link, request)
+        except Refused as why:
+            link.tell(words.Error(str(why), request.id))
+
+    def _do(self, link: "_Direct", request: Any) -> None:
+        realm, now = self._realm, self._now()
+        if isinstance(request, words.Join):
+            link.seat = realm.join(now, request.name, words.PACKED)
+            self._links[link.seat.entity] = link
+            limits = {name: float(limit) for name, limit in asdict(self._limits).items()}
+            link.tell(words.Welcome(link.seat.entity, realm.now, limits=limits, id=request.id))
+            return
+        seat = link.seated()
+        if isinstance(request, words.Publish):
+            realm.publish(seat, request, words.PACKED)
+            if request.retain:
+                self._states[seat.entity] = request
+            if realm.waiting == 1:
+                asyncio.get_running_loop().call_soon(self._flush)
+            return  # it is done when it is flushed
+        if isinstance(request, words.Nearby):
+            link.tell(words.Near(realm.nearby(now, request, words.PACKED), request.id))
+            return
+        if isinstance(request, words.Leave):
+            link.leave("")
+            return
+        traced = None
+        if isinstance(request, words.Subscribe):
+            for notice in realm.subscribe(now, seat, request):
+                link.tell(notice)
+            traced = seat.subscriptions[request.subscription].subscription.id
+        elif isinstance(request, words.Move):
+            realm.move(now, seat, request)
+        elif isinstance(request, words.Tune):
+            realm.tune(now, seat, request)
+        else:
+            realm.unsubscribe(now, seat, request)
+        link.tell(words.Done(request.id, realm.now, subscription=traced))
+
+    def gone(self, seat: Seat) -> None:
+        del self._links[seat.entity]
+        self._states.pop(seat.entity, None)
+        self._realm.leave(self._now(), seat)
+
+    # What happens by itself.
+
+    def _flush(self) -> None:
+        """All that was published since the last time, in one go: once each time the loop turns."""
+        if not self._realm.waiting:
+            return
+        heard = self._realm.flush(self._now())
+        columns = (heard.seat, heard.publication, self._realm.numbers[heard.standing])
+        pairs = zip(*(column.tolist() for column in columns), strict=True)
+        for (place, index), alike in groupby(pairs, itemgetter(0, 1)):
+            to = [number for _, _, number in alike]
+            seat = self._realm.seats[place]
+            if seat is not None:
+                self._links[seat.entity].tell(_message(heard.publications[index], heard.t, to))
+        self._realm.delivered(self._now(), heard)
+        for accepted in heard.publications:
+            asked, link = accepted.request.id, self._links.get(accepted.seat.entity)
+            if asked is not None and link is not None:
+                link.tell(words.Done(asked, heard.t, accepted.id))
+
+    async def _tick(self) -> None:
+        rotated = time.monotonic()
+        for tick in count(1):
+            await asyncio.sleep(TICK_S)
+            for seat, notice in self._realm.tick(self._now()):
+                self._links[seat.entity].tell(notice)
+            if self._recording and tick % SAMPLED == 0:
+                t = self._now()
+                for entity, said in self._states.items():
+                    self._recording.recorder.position(t, entity, said.x, said.y, said.z)
+                # Two rows of one subscription at one moment must not be parted.
+                if time.monotonic() - rotated > ROTATE_S and t > self._realm.now:
+                    rotated = time.monotonic()
+                    self._recording.rotate()
+
+
+class _Direct:
+    """A link to a node in the same process."""
+
+    form = words.PACKED  # of payloads
+
+    def __init__(self, world: World) -> None:
+        self.most = 0  # there are no frames
+        self._world = world
+        self.seat: Seat | None = None
+        self._receive: Receive
+        self._lost: Lost
+
+    async def open(self, receive: Receive, lost: Lost) -> None:
+        self._receive, self._lost = receive, lost
+
+    def send(self, request: words.Request) -> None:
+        self._world.do(self, request)
+
+    async def writable(self) -> None:
+        """Always."""
+
+    async def close(self) -> None:
+        if self.seat is not None:
+            self.leave("")
+
+    def seated(self) -> Seat:
+        if self.seat is None:
+            raise ConnectionError("this client has left")
+        return self.seat
+
+    def tell(self, notice: Struct) -> None:
+        self._receive(type(notice), notice)
+
+    def leave(self, reason: str) -> None:
+        seat, self.seat = self.seated(), None
+        self._world.gone(seat)
+        self._lost(reason)
+
+
+def _message(accepted: Accepted, t: Time, to: list[int]) -> words.Message:
+    said = accepted.request
+    return words.Message(
+        to, accepted.seat.entity, accepted.id, t, said.x, said.y, said.payload, said.retain,
+        said.attributes, said.channel, said.z, said.r, said.rx, said.ry, said.rz,
+    )  # fmt: skip

@@ -1,0 +1,425 @@
+"""Between sockets and the realm: reads clients' words, obeys them, and delivers what was heard.
+
+Publications wait for a moment, so that one flush matches many and writes to each client once. How
+long depends on what flushing costs: at low load it happens as soon as the loop has read what there
+is; when busy, a flush is followed by a pause of several times its own length, up to a bound.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic, monotonic_ns, time_ns
+from typing import Any
+
+import numpy as np
+from msgspec.structs import asdict
+from numpy.typing import NDArray
+
+from nearcast.live import words
+from nearcast.live.access import EVERYTHING, Access
+from nearcast.live.admission import Refused
+from nearcast.live.areas import shape
+from nearcast.live.config import Limits
+from nearcast.live.frames import Letters, letters
+from nearcast.live.http import HttpError, Request
+from nearcast.live.metrics import Metrics
+from nearcast.live.realm import HOPS, Realm
+from nearcast.live.recording import ROTATE_S, Recording
+from nearcast.live.seats import Heard, Seat
+from nearcast.live.sessions import Said, Session
+from nearcast.matching.matcher import Integers
+from nearcast.space.motion import Time
+from nearcast.trace.schema import IDS_END
+
+LOG = logging.getLogger("nearcast.live")
+PAUSE = 5.0  # times as long as a flush took: so flushing takes a sixth of the time, until the bound
+WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
+TICK_S = 0.1
+NODE = 0  # the node's own number in the trace; clients' begin at 1
+TICKS = 10  # in a second
+
+
+def clock() -> Callable[[], Time]:
+    """Microseconds of Unix time that never go back, whatever is done to the machine's clock."""
+    ahead = time_ns() - monotonic_ns()
+    return lambda: (monotonic_ns() + ahead) // 1000
+
+
+def _keep(frames: bytes) -> None:
+    """Instead of writing: for entities of this process, and for clients whose transport is full."""
+
+
+def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
+    return np.concatenate((column, np.zeros(size - len(column), column.dtype)))
+
+
+class Gateway:
+    def __init__(
+        self, realm: Realm, limits: Limits, access: Access, *,
+        name: str = "", flush_s: float = 0.015, recording: Recording | None = None,
+        now: Callable[[], Time] | None = None,
+    ) -> None:  # fmt: skip
+        self.realm, self.limits, self.access, self.name = realm, limits, access, name
+        self.loop = asyncio.get_running_loop()
+        self.now = now or clock()
+        self.metrics = Metrics()
+        self.open: dict[Session, None] = {}  # all WebSocket connections, the oldest first
+        self.recording = recording
+        self._sessions: list[Session | None] = []  # by a seat's place
+        # The same by a seat's place: how to write, whether packed, messages and bytes written.
+        self._writes: list[Callable[[bytes], None]] = []
+        self._packed: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._sent: Integers = np.zeros(0, np.int64)
+        self._sent_bytes: Integers = np.zeros(0, np.int64)
+        self._slow: dict[int, Session] = {}  # those of them who read too slowly
+        self._longest_frame, self._longest_pause = limits.frame, flush_s
+        self._flush_timer: asyncio.Handle | None = None
+        self._flush_not_before = self._first_waits_since = 0.0
+        self._answers: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
+        self._ticks = 0
+        self._states: dict[int, words.Publish] = {}  # each entity's last one, for the trace
+        self._rotate_at = monotonic() + ROTATE_S
+        self._timer = self.loop.call_later(TICK_S, self._tick)
+
+    # Connections.
+
+    def admit(self, request: Request) -> Session:
+        """A connection wants to become a WebSocket. Without a token yet, its join must bring it."""
+        if len(self.open) >= self.limits.clients:
+            raise HttpError(503, f"this node serves at most {self.limits.clients} clients")
+        return Session(self, self.access.grant(request.token))
+
+    def connected(self, session: Session) -> None:
+        self.metrics.connections += 1
+        self.open[session] = None
+
+    def disconnected(self, session: Session) -> None:
+        self.open.pop(session, None)
+        self.retire(session)
+
+    def retire(self, session: Session) -> None:
+        """Its client is gone, or as good as gone: nothing is matched for it any more."""
+        self._withhold(session, [one.said for one in session.waiting if one.said is not None])
+        session.waiting.clear()
+        if session.seat is not None:
+            seat, session.seat = session.seat, None
+            self._sum_up(session, seat)
+            self._states.pop(seat.entity, None)
+            self._slow.pop(seat.place, None)
+            self._sessions[seat.place], self._writes[seat.place] = None, _keep
+            self.realm.leave(self.now(), seat)
+
+    # Words.
+
+    def read(self, session: Session, frame: bytes, binary: bool) -> None:
+        """Obey one frame. Whatever is wrong with it is told to this client alone."""
+        form = words.PACKED if binary else words.JSON
+        if session.form is None:
+            session.form = form
+        number: int | None = None
+        try:
+            if len(frame) > self._longest_frame:
+                raise Refused(f"a frame has at most {self._longest_frame} bytes")
+            word = form.request(frame)
+            if word.id is not None and not 0 <= word.id < IDS_END:
+                raise Refused("an id is from 0 to 2**53 - 1")  # or no answer could repeat it
+            number = word.id
+            if not session.bucket.take() and not session.bucket.fill(monotonic()):
+                raise Refused(f"a client makes at most {self.limits.requests} requests a second")
+            kind = form.kind(word)
+            if kind is words.Publish:
+                self._publish(session, word, form)
+                session.published += 1
+                session.published_bytes += len(frame)
+                return
+            self._obey(session, kind, word)
+        except (Refused, words.WordError) as why:
+            self.metrics.refused += 1
+            session.send(words.Error(str(why), number))
+        except Exception:
+            LOG.exception("a request of %r failed", session.seat and session.seat.name)
+            session.send(words.Error("the node made a mistake; its log has more", number))
+        session.asked += 1
+        session.asked_bytes += len(frame)
+
+    def _publish(self, session: Session, word: Any, form: words.Form) -> None:
+        if session.seat is None:
+            raise Refused("join first")
+        if session.grant is not EVERYTHING:
+            self.check_grant(session, word)
+        self.realm.publish(session.seat, word, form)
+        if self._flush_timer is None:
+            self.wake()
+
+    def check_grant(self, session: Session, word: Any) -> None:
+        assert session.grant is not None
+        try:
+            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+        except ValueError as why:
+            raise Refused(str(why)) from None
+        if reason := session.grant.refusal(said):
+            raise Refused(reason)
+
+    def _obey(self, session: Session, kind: type, word: Any) -> None:
+        if kind is words.Join:
+            self._join(session, word)
+            return
+        seat, realm, now = session.seat, self.realm, self.now()
+        if seat is None:
+            raise Refused("join first")
+        if kind is words.Nearby:
+            session.send(words.Near(realm.nearby(now, word, seat.form), word.id))
+            return
+        notices: list[words.Notice] = []
+        if kind is words.Move:
+            realm.move(now, seat, word)
+        elif kind is words.Subscribe:
+            notices = realm.subscribe(now, seat, word)
+        elif kind is words.Tune:
+            realm.tune(now, seat, word)
+        elif kind is words.Unsubscribe:
+            realm.unsubscribe(now, seat, word)
+        self.metrics.interests += kind is not words.Leave
+        if word.id is not None:
+            traced = None
+            if kind is words.Subscribe:
+                traced = seat.subscriptions[word.subscription].subscription.id
+            session.send(words.Done(word.id, realm.now, subscription=traced))
+        for notice in notices:
+            session.send(notice)
+        if kind is words.Leave:
+            session.end("you left")
+
+    def _join(self, session: Session, word: Any) -> None:
+        if session.seat is not None:
+            raise Refused("you have joined already")
+        if word.token or session.grant is None:
+            session.grant = self.access.grant(word.token)
+        if session.grant is None:
+            session.send(words.Error("this token is not known here", word.id))
+            session.end("a token that this node knows is needed")
+            return
+        assert session.form is not None
+        seat = self.realm.join(self.now(), word.name, session.form)
+        self._seat(seat, session)
+        limits = {name: float(value) for name, value in asdict(self.limits).items()}
+        session.send(
+            words.Welcome(seat.entity, self.realm.now, self.name, limits=limits, id=word.id)
+        )
+
+    def _seat(self, seat: Seat, session: Session) -> None:
+        self._make_room(seat.place + 1)
+        place = seat.place
+        self._sessions[place] = session
+        self._packed[place] = seat.form.binary
+        self._sent[place] = self._sent_bytes[place] = 0
+        session.joined(seat)
+        if session.paused:
+            self.paused(session)
+        else:
+            self._writes[place] = session.raw.write
+
+    def _make_room(self, seats: int) -> None:
+        """Entities of this process take seats, too, without coming this way."""
+        while len(self._sessions) < seats:
+            self._sessions.append(None)
+            self._writes.append(_keep)
+        if seats > len(self._packed):
+            more = 2 * seats + 64
+            self._packed = _grown(self._packed, more)
+            self._sent, self._sent_bytes = _grown(self._sent, more), _grown(self._sent_bytes, more)
+
+    # Publications.
+
+    def wake(self) -> None:
+        """Something waits to be flushed."""
+        if self._flush_timer is None:
+            now = self._first_waits_since = monotonic()
+            pause = self._flush_not_before - now
+            if pause <= 0.0:
+                self._flush_timer = self.loop.call_soon(self.flush)
+            else:
+                self._flush_timer = self.loop.call_later(pause, self.flush)
+
+    def answer(self, publication: int) -> "asyncio.Future[tuple[Time, int]]":
+        """When it was made, and how many subscriptions heard it; known after the next flush."""
+        return self._answers.setdefault(publication, self.loop.create_future())
+
+    def flush(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        if not self.realm.waiting:
+            return
+        began = monotonic()
+        heard = self.realm.flush(self.now())
+        written = self._deliver(heard)
+        self._answer(heard)
+        if self.recording:
+            seats = self.realm.seats
+            for said in heard.publications:
+                # Somebody may have left since it was said.
+                if said.request.retain and seats[said.seat.place] is said.seat:
+                    self._states[said.seat.entity] = said.request
+        metrics, ended = self.metrics, monotonic()
+        metrics.flushes += 1
+        metrics.publications += len(heard.publications)
+        metrics.deliveries += len(heard)
+        metrics.latency.add(ended - self._first_waits_since, len(heard))
+        took = ended - began + WRITE_S * written
+        self._flush_not_before = ended + min(PAUSE * took, self._longest_pause)
+
+    def _deliver(self, heard: Heard) -> int:
+        """Hand everyone their share; gives to how many."""
+        self._make_room(len(self.realm.seats))
+        post = letters(heard, self.realm.numbers, self._packed)
+        writes, frames, join = self._writes, post.frames, b"".join
+        starts = post.starts.tolist()
+        # Who becomes slow by what is written now has had it; it is not kept for later as well.
+        slow = np.fromiter(self._slow, np.int64)
+        for place, first, last in zip(post.seats.tolist(), starts, starts[1:], strict=False):
+            writes[place](join(frames[first:last]))
+        sent = np.diff(post.starts)
+        which: Any = slice(None)
+        if len(slow):
+            for turn in np.flatnonzero(np.isin(post.seats, slow)).tolist():
+                session = self._slow[int(post.seats[turn])]
+                self._queue(session, heard, post, starts[turn], starts[turn + 1])
+                sent[turn] = post.sizes[turn] = 0
+            which = ~np.isin(heard.seat, slow)
+        self._sent[post.seats] += sent
+        self._sent_bytes[post.seats] += post.sizes
+        self.realm.delivered(max(self.now(), heard.t), heard, which)
+        return len(post.seats)
+
+    def paused(self, session: Session) -> None:
+        """Its transport is full: what is for it now waits, and nobody else does."""
+        if session.seat is not None:
+            self._slow[session.seat.place] = session
+            self._writes[session.seat.place] = _keep
+
+    def resumed(self, session: Session) -> None:
+        if session.seat is not None:
+            self._slow.pop(session.seat.place, None)
+            self._writes[session.seat.place] = session.raw.write
+
+    def _queue(self, session: Session, heard: Heard, post: Letters, first: int, last: int) -> None:
+        """The slow way, for a client whose transport is full."""
+        assert session.seat is not None
+        mine = np.flatnonzero(heard.seat == session.seat.place)
+        told: dict[int, list[int]] = {}
+        for place in mine.tolist():
+            subscription = int(self.realm.subscriptions[heard.standing[place]])
+            told.setdefault(int(heard.publication[place]), []).append(subscription)
+        said = []
+        for place in post.publications[first:last].tolist():
+            one = heard.publications[place]
+            said.append(
+                Said(
+                    one.seat.entity, one.request.channel, one.request.retain, one.id,
+                    tuple(told[place]),
+                )
+            )  # fmt: skip
+        self._withhold(session, session.queue(post.frames[first:last], said))
+
+    def delivered_late(self, session: Session, told: list[Said]) -> None:
+        session.sent += len(told)
+        if self.recording and session.seat is not None:
+            now = self.now()
+            for one in told:
+                self.recording.recorder.delivered(
+                    now, session.seat.entity, one.publication, one.subscriptions, HOPS
+                )
+
+    def _withhold(self, session: Session, dropped: list[Said]) -> None:
+        self.metrics.dropped += len(dropped)
+        if self.recording and session.seat is not None:
+            now, entity = self.now(), session.seat.entity
+            for one in dropped:
+                for _ in one.subscriptions:
+                    self.recording.recorder.note(now, entity, "withheld", one.publication)
+
+    def _answer(self, heard: Heard) -> None:
+        for said in heard.publications:
+            number = said.request.id
+            if number is not None and said.seat.place < len(self._sessions):
+                session = self._sessions[said.seat.place]
+                if session is not None and session.seat is said.seat:
+                    session.send(words.Done(number, heard.t, said.id))
+        if self._answers:
+            readers = np.bincount(heard.publication, minlength=len(heard.publications))
+            for said, count in zip(heard.publications, readers.tolist(), strict=True):
+                future = self._answers.pop(said.id, None)
+                if future is not None and not future.done():
+                    future.set_result((heard.t, count))
+
+    # What happens by itself.
+
+    def _tick(self) -> None:
+        self._timer = self.loop.call_later(TICK_S, self._tick)
+        self._ticks += 1
+        try:
+            for seat, notice in self.realm.tick(self.now()):
+                session = self._sessions[seat.place] if seat.place < len(self._sessions) else None
+                if session is not None and session.seat is seat:
+                    session.send(notice)
+            if self._ticks % TICKS == 0:
+                self._second()
+        except Exception:
+            LOG.exception("a tick failed")
+
+    def _second(self) -> None:
+        now = monotonic()
+        for session in list(self.open):
+            if session.seat is not None:
+                self._sum_up(session, session.seat)
+            if session.paused and not session.closing:
+                session.tell_dropped()
+                if now - session.stuck_since > self.limits.slow_s:
+                    session.cut(f"you read nothing for {self.limits.slow_s:g} seconds")
+        if self.recording:
+            self._record(self.recording, now)
+
+    def _record(self, recording: Recording, now: float) -> None:
+        t = self.now()
+        for entity, where in self._states.items():
+            recording.recorder.position(t, entity, where.x, where.y, where.z)
+        # Two rows of one subscription at one moment must not be parted.
+        if now >= self._rotate_at and t > self.realm.now:
+            self._rotate_at = now + ROTATE_S
+            recording.rotate()
+            self.metrics.unrecorded = recording.writer.lost
+
+    def _sum_up(self, session: Session, seat: Seat) -> None:
+        published, published_bytes, asked, asked_bytes, sent, sent_bytes = session.counts()
+        sent += int(self._sent[seat.place])
+        sent_bytes += int(self._sent_bytes[seat.place])
+        self._sent[seat.place] = self._sent_bytes[seat.place] = 0
+        self.metrics.requests += published + asked
+        self.metrics.bytes_in += published_bytes + asked_bytes
+        self.metrics.bytes_out += sent_bytes
+        if self.recording:
+            now, sums = self.now(), self.recording.sums
+            sums.add(now, seat.entity, NODE, "publish", published_bytes, published)
+            sums.add(now, seat.entity, NODE, "request", asked_bytes, asked)
+            sums.add(now, NODE, seat.entity, "notice", sent_bytes, sent)
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """What holds right now, for `/metrics`."""
+        seats = [seat for seat in self.realm.seats if seat is not None]
+        standing = sum(len(seat.subscriptions) for seat in seats)
+        return {
+            "clients": ("WebSocket connections that are open.", len(self.open)),
+            "entities": ("Entities that have joined.", len(seats)),
+            "subscriptions": ("Subscriptions in force.", standing),
+            "slow_clients": (
+                "Clients for whom messages wait.", sum(session.paused for session in self.open)
+            ),
+        }  # fmt: skip
+
+    def close(self, reason: str) -> None:
+        """Deliver what waits, say goodbye to everyone, and stop."""
+        self.flush()
+        self._timer.cancel()
+        for session in list(self.open):
+            session.end(reason)

@@ -1,0 +1,435 @@
+"""What a live node decides for its clients, without clock or socket.
+
+A gateway lets clients in, tells the realm what they ask for, and asks it every few milliseconds who
+hears what was published since (`flush`). Interests take effect at once, each at a moment after the
+publications before it; publications are made when they are flushed, all of a batch at one moment.
+So what is heard is exactly what the trace says should be heard, and matching is done in columns.
+
+What `flush` returns speaks of places, which are used again: read it before asking for more.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import dist
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from nearcast.live import words
+from nearcast.live.admission import (
+    Limits,
+    Refused,
+    asked,
+    asked_region,
+    check_name,
+    check_number,
+    outline,
+    refusal,
+    refusing,
+)
+from nearcast.live.seats import Accepted, Heard, Places, Seat, Standing, Wish
+from nearcast.live.sparing import KEPT, Sparing, check_wish, has_centre
+from nearcast.live.voices import SAID, Said, State, Voices, batch, pack
+from nearcast.live.walks import Walks
+from nearcast.live.watches import Watches
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Integers, Matcher
+from nearcast.model import commands
+from nearcast.model.publication import check_attributes
+from nearcast.model.subscription import Formula, Region, Subscription
+from nearcast.model.variables import bind
+from nearcast.space.motion import Time
+from nearcast.trace.recorder import Recorder
+
+__all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing"]
+
+FIRST_ROOM = 64  # places for which columns have room at first; they double
+HOPS = 2  # from the publisher to the node, and from there to whoever hears it
+NOBODY = -1  # whose publication would be an echo to nobody who asks
+
+
+class Realm:
+    def __init__(
+        self,
+        matcher: Matcher,
+        limits: Limits,
+        recorder: Recorder | None,
+        entities_from: int = 1,
+    ) -> None:
+        self.now: Time = 0  # of the last thing that happened
+        self.limits = limits
+        self.seats: list[Seat | None] = []  # by place
+        self.entities: Integers = np.zeros(FIRST_ROOM, np.int64)  # by a seat's place
+        # By a standing's place: the client's number of it, its number in the trace, its seat,
+        # and its number among those who spare.
+        self.numbers: Integers = np.zeros(FIRST_ROOM, np.int64)
+        self.subscriptions: Integers = np.zeros(FIRST_ROOM, np.int64)
+        self._listeners: Integers = np.zeros(FIRST_ROOM, np.int64)
+        self._sparers: Integers = np.zeros(FIRST_ROOM, np.int64)
+        self._matcher = matcher
+        self._recorder = recorder
+        self._flushed: Time = -1
+        self._seat_places, self._standing_places = Places(), Places()
+        self._next_entity = self._next_subscription = self._next_publication = entities_from
+        self._waiting: list[Accepted] = []
+        self._said = bytearray()  # the same, as rows of SAID
+        self._on_channels = False  # are some of them on another channel than the default one?
+        self._attributed = False  # have some of them attributes?
+        self._walks = Walks()
+        self._voices = Voices()
+        self._watches = Watches()
+        self._watching: dict[int, tuple[Seat, Standing]] = {}
+        self._sparing = Sparing()
+        self._thrifty: dict[int, tuple[Seat, Standing]] = {}
+        self._looking = MATCHERS["swept"]()  # for who is asked about once
+
+    @property
+    def waiting(self) -> int:
+        """How many publications wait for the next flush."""
+        return len(self._waiting)
+
+    # Clients.
+
+    def join(self, now: Time, name: str, form: words.Form = words.JSON) -> Seat:
+        with refusing():
+            check_name("a name", name, self.limits)
+        self._reach(now)
+        seat = Seat(self._seat_places.take(), self._next_entity, name, form)
+        self._next_entity += 1
+        if seat.place == len(self.seats):
+            self.seats.append(None)
+        if seat.place == len(self.entities):
+            self.entities = _doubled(self.entities)
+        self.seats[seat.place], self.entities[seat.place] = seat, seat.entity
+        if self._recorder:
+            self._recorder.note(self.now, seat.entity, "joined")
+        return seat
+
+    def leave(self, now: Time, seat: Seat) -> None:
+        """All its subscriptions and states end. What it published and still waits is heard."""
+        if seat.left:
+            return
+        for standing in seat.subscriptions.values():
+            self._reach(self._moment(now, standing))
+            self._end(standing)
+        for voice in seat.voices.values():
+            self._voices.leave(voice)
+        self._reach(now)
+        seat.subscriptions.clear()
+        seat.left = True
+        self.seats[seat.place] = None
+        self._seat_places.give(seat.place)
+        if self._recorder:
+            self._recorder.note(self.now, seat.entity, "left")
+
+    # Interests.
+
+    def subscribe(self, now: Time, seat: Seat, request: words.Subscribe) -> list[words.Notice]:
+        """It holds from now on; who watches is told who is there."""
+        mine = seat.subscriptions
+        before = mine.get(request.subscription)
+        with refusing():
+            check_number(request.subscription)
+            if before is None and len(mine) >= self.limits.subscriptions:
+                raise Refused(f"a client has at most {self.limits.subscriptions} subscriptions")
+            number = before.subscription.id if before else self._next_subscription
+            wanted = asked(request, number, self.limits)
+            wish = Wish(request.rates, request.closest, request.budget)
+            check_wish(wish, wanted.region)
+            t = self._moment(now, before)
+            subscription = wanted.stamped(seat.entity, t)
+        if before is None:
+            self._next_subscription += 1
+            place = self._take_standing(seat, request.subscription, number)
+        else:
+            place = before.place
+            self._release(before)
+        standing = Standing(place, request.subscription, t, wanted, subscription, wish)
+        mine[request.subscription] = standing
+        self._change(t, standing, wanted, subscription)
+        if wish:
+            standing.sparer = self._sparing.begin(t, wish, subscription.region)
+            self._thrifty[standing.sparer] = seat, standing
+            self._sparers[place] = standing.sparer
+        return [self._watch(seat, standing, request.linger)] if request.watch else []
+
+    def move(self, now: Time, seat: Seat, request: words.Move) -> None:
+        try:
+            standing = _standing(seat, request.subscription)
+            wanted = standing.asked
+            region = asked_region(request.area, self.limits)
+            if standing.sparer is not None:
+                check_wish(standing.wish, region)
+            if wanted.variables:  # only then it matters what was asked for
+                wanted = replace(wanted, region=region)
+            if isinstance(region, str):
+                region = Formula(bind(region, wanted.variables))
+            t = self._moment(now, standing)
+            subscription = standing.subscription.moved(region, t)
+        except ValueError as why:
+            raise refusal(why) from None
+        self._change(t, standing, wanted, subscription)
+
+    def tune(self, now: Time, seat: Seat, request: words.Tune) -> None:
+        with refusing():
+            standing = _standing(seat, request.subscription)
+            if not request.variables:
+                raise Refused("to tune is to name a variable")
+            for name in request.variables:
+                if name not in standing.asked.variables:
+                    raise Refused(f"subscription {standing.number} has no variable {name[:64]!a}")
+            t = self._moment(now, standing)
+            wanted = standing.asked.tuned(request.variables)
+            subscription = wanted.rebound(standing.subscription, t)
+        self._change(t, standing, wanted, subscription)
+
+    def unsubscribe(self, now: Time, seat: Seat, request: words.Unsubscribe) -> None:
+        standing = _standing(seat, request.subscription)
+        self._reach(self._moment(now, standing))
+        self._end(standing)
+        del seat.subscriptions[standing.number]
+
+    def _change(
+        self, t: Time, standing: Standing, wanted: commands.Subscribe, subscription: Subscription
+    ) -> None:
+        self._reach(t)
+        standing.since, standing.asked, standing.subscription = t, wanted, subscription
+        self._matcher.put(replace(subscription, id=standing.place))
+        if standing.watch is not None:
+            self._watches.change(standing.watch, subscription)
+        if standing.sparer is not None:
+            self._sparing.move(t, standing.sparer, subscription.region)
+        if self._recorder:
+            self._recorder.interest(t, subscription)
+            self._walks.put(subscription, t)
+
+    def _end(self, standing: Standing) -> None:
+        wanted = standing.subscription
+        self._matcher.drop(standing.place)
+        self._release(standing)
+        self._standing_places.give(standing.place)
+        self._walks.drop(wanted.id)
+        if self._recorder:
+            self._recorder.ended(self.now, wanted.node, wanted.id)
+
+    def _release(self, standing: Standing) -> None:
+        """It neither watches nor spares any more."""
+        if standing.watch is not None:
+            self._watches.end(standing.watch)
+            del self._watching[standing.watch]
+        if standing.sparer is not None:
+            self._sparing.end(standing.sparer)
+            del self._thrifty[standing.sparer]
+            self._sparers[standing.place] = NOBODY
+
+    def _take_standing(self, seat: Seat, number: int, subscription: int) -> int:
+        place = self._standing_places.take()
+        if place == len(self.numbers):
+            self.numbers, self.subscriptions = _doubled(self.numbers), _doubled(self.subscriptions)
+            self._listeners, self._sparers = _doubled(self._listeners), _doubled(self._sparers)
+        self.numbers[place], self.subscriptions[place] = number, subscription
+        self._listeners[place], self._sparers[place] = seat.place, NOBODY
+        return place
+
+    # Publications.
+
+    def publish(self, seat: Seat, request: words.Publish, form: words.Form) -> int:
+        """Accepted, under this number; it is made, and heard, at the next flush."""
+        try:
+            where = outline(request, self.limits)
+            size = len(request.payload)
+            if size > self.limits.payload:
+                raise Refused(f"a payload has at most {self.limits.payload} bytes")
+            if request.attributes:
+                check_attributes(request.attributes)
+            voice = seat.voices.get(request.channel)
+            if voice is None:
+                voice = self._new_voice(seat, request.channel)
+        except ValueError as why:
+            raise refusal(why) from None
+        if request.channel:
+            self._on_channels = True
+        if request.attributes:
+            self._attributed = True
+        number = self._next_publication
+        self._next_publication += 1
+        self._waiting.append(Accepted(seat, number, where[0], request, form))
+        self._said += pack(seat.entity, voice, size, request.retain, *where)
+        return number
+
+    def _new_voice(self, seat: Seat, channel: str) -> int:
+        check_name("a channel", channel, self.limits)
+        if len(seat.voices) >= self.limits.channels:
+            raise Refused(f"a client publishes on at most {self.limits.channels} channels")
+        voice = seat.voices[channel] = self._voices.take()
+        return voice
+
+    def flush(self, now: Time) -> Heard:
+        """All that waits is published now. Who hears it?"""
+        self._reach(now)
+        t = self._flushed = self.now
+        accepted = self._waiting
+        if not accepted:
+            return Heard(t, accepted, *np.empty((3, 0), np.int64))
+        said = np.frombuffer(self._said, SAID)
+        channels = [one.request.channel for one in accepted] if self._on_channels else None
+        attributes = [one.request.attributes for one in accepted] if self._attributed else None
+        self._waiting, self._said = [], bytearray()
+        self._on_channels = self._attributed = False
+        publications = batch(t, said, accepted, channels)
+        if self._recorder:
+            self._recorder.published_many(publications, accepted[0].id, attributes, said["size"])
+        self._voices.hear(t, accepted, said)
+        matches = self._matcher.match_many(publications)
+        heard = self._sorted(t, accepted, matches.publication, matches.subscription)
+        if len(self._sparing):
+            heard = self._spared(heard, said)
+        self._voices.settle()
+        return heard
+
+    def _sorted(
+        self, t: Time, accepted: Sequence[Accepted], publication: Integers, standing: Integers
+    ) -> Heard:
+        """One number for each pair, in the order that is wanted: sorting these is all it takes."""
+        for_standing = self._standing_places.used.bit_length()
+        for_publication = len(accepted).bit_length()
+        pairs = (self._listeners[standing] << for_publication) | publication
+        pairs = (pairs << for_standing) | standing
+        pairs.sort()
+        standing = pairs & ((1 << for_standing) - 1)
+        pairs >>= for_standing
+        publication = pairs & ((1 << for_publication) - 1)
+        pairs >>= for_publication
+        return Heard(t, accepted, pairs, publication, standing)
+
+    def _spared(self, heard: Heard, said: Said) -> Heard:
+        """Without what was withheld from those who asked for less."""
+        sparer = self._sparers[heard.standing]
+        spares = np.flatnonzero(sparer >= 0)
+        verdict = self._sparing.spare(
+            heard.t, sparer[spares], heard.publication[spares], said, self._voices
+        )
+        withheld = spares[verdict != KEPT]
+        if self._recorder:
+            self._recorder.noted_many(
+                heard.t, self.entities[heard.seat[withheld]], "withheld",
+                heard.publication[withheld] + heard.publications[0].id,
+            )  # fmt: skip
+        columns = (heard.seat, heard.publication, heard.standing)
+        return Heard(heard.t, heard.publications, *(np.delete(c, withheld) for c in columns))
+
+    def delivered(self, t: Time, heard: Heard, which: Any = slice(None)) -> None:
+        """These pairs were handed over: for the trace. `which` is any index of a numpy column."""
+        if self._recorder and len(heard):
+            self._recorder.delivered_many(
+                t, self.entities[heard.seat[which]],
+                heard.publication[which] + heard.publications[0].id,
+                self.subscriptions[heard.standing[which]], HOPS,
+            )  # fmt: skip
+
+    # Who is there.
+
+    def nearby(
+        self, now: Time, request: words.Nearby, form: words.Form = words.JSON
+    ) -> list[words.Entity]:
+        """Whose state is in this area now: the closest to its centre first."""
+        with refusing():
+            check_name("a channel", request.channel, self.limits)
+            if not 0 <= request.limit <= self.limits.nearby:
+                raise Refused(f"from 0 to {self.limits.nearby} entities are listed")
+            wanted = commands.Subscribe(
+                0, asked_region(request.area, self.limits), channel=request.channel
+            )
+            subscription = wanted.stamped(NOBODY, max(now, self.now))
+        self._reach(now)
+        found = [self._voices.state(voice) for voice in self._present(subscription)]
+        found.sort(key=_distance_from(subscription.region, self.now))
+        return [state.entity(form) for state in found[: request.limit]]
+
+    def _present(self, subscription: Subscription) -> list[int]:
+        """The voices whose states it would hear, were they said again now."""
+        voices, states = self._voices.states(self.now)
+        self._looking.put(replace(subscription, id=0, echo=False))
+        matches = self._looking.match_many(states)
+        self._looking.drop(0)
+        present: list[int] = voices[np.sort(matches.publication)].tolist()
+        return present
+
+    def _watch(self, seat: Seat, standing: Standing, linger: float) -> words.Notice:
+        standing.watch = self._watches.begin(standing.subscription, linger)
+        self._watching[standing.watch] = seat, standing
+        present = self._present(standing.subscription)
+        self._watches.know(standing.watch, present)
+        entities = [self._voices.state(voice).entity(seat.form) for voice in present]
+        return words.Inside(standing.number, entities)
+
+    def tick(self, now: Time) -> list[tuple[Seat, words.Notice]]:
+        """Ten times a second: who enters and leaves, and once a second what was withheld."""
+        self._reach(now)
+        if not self._waiting:
+            self._voices.settle()
+        notices = self._changes() if len(self._watches) else []
+        if len(self._sparing):
+            notices += self._withheld()
+            self._sparing.forget(self.now, self._voices.settled)
+        self._voices.forget()
+        return notices
+
+    def _changes(self) -> list[tuple[Seat, words.Notice]]:
+        voices, states = self._voices.states(self.now)
+        changes = self._watches.look(self.now, voices, states, self._voices.left)
+        notices: list[tuple[Seat, words.Notice]] = []
+        for pairs, gone in ((changes.gone, True), (changes.left, False)):
+            for watch, voice in pairs:
+                seat, standing = self._watching[watch]
+                left = words.Left(standing.number, self._voices.entity(voice), gone)
+                notices.append((seat, left))
+        for watch, voice in changes.entered:
+            seat, standing = self._watching[watch]
+            entity = self._voices.state(voice).entity(seat.form)
+            notices.append((seat, words.Enter(standing.number, entity)))
+        return notices
+
+    def _withheld(self) -> Iterator[tuple[Seat, words.Notice]]:
+        for sparer, rate, closest, budget in self._sparing.told(self.now):
+            seat, standing = self._thrifty[sparer]
+            yield seat, words.Withheld(standing.number, rate, closest, budget)
+
+    # Time.
+
+    def _moment(self, now: Time, before: Standing | None) -> Time:
+        """Of an interest: after all publications that were made, and after its predecessor."""
+        return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
+
+    def _reach(self, now: Time) -> None:
+        """Time goes on to `now`, or stays where it is; legs of paths begin on the way."""
+        self.now = max(now, self.now)
+        if self._recorder:
+            for begins, subscription in self._walks.begun(self.now):
+                self._recorder.interest(begins, subscription)
+
+
+def _standing(seat: Seat, number: int) -> Standing:
+    standing = seat.subscriptions.get(number)
+    if standing is None:
+        raise Refused(f"there is no subscription {number}")
+    return standing
+
+
+def _doubled(column: Integers) -> Integers:
+    return np.concatenate((column, np.zeros_like(column)))
+
+
+def _distance_from(region: Region, t: Time) -> Callable[[State], tuple[float, int]]:
+    """For sorting: the closest first; of those as far away, who came first."""
+    centre = None if isinstance(region, Formula) or not has_centre(region) else region.at(t)
+
+    def key(state: State) -> tuple[float, int]:
+        said = state.accepted
+        if centre is None:
+            return 0.0, said.seat.entity
+        where = said.request
+        place, here = (where.x, where.y, where.z), (centre.x, centre.y, centre.z)
+        return dist(place, here), said.seat.entity
+
+    return key

@@ -1,0 +1,133 @@
+"""A live run's trace: rows gather in a `Recorder`, a thread writes them, files change every few
+seconds.
+
+Memory is bounded. If the disk cannot keep up, or fails, recording ends there and says so: what was
+written is a sound trace of the time before, while a trace with a hole in it would only look sound.
+Whatever comes after is counted, and the service goes on.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from os import PathLike
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any
+
+import pyarrow as pa
+
+from nearcast.scenario import Scenario, Setting, to_json
+from nearcast.space.motion import SECOND, Time
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.sinks import Folder
+
+LOG = logging.getLogger("nearcast.live")
+ROTATE_S = 3.0
+WAITING = 256 * 2**20  # bytes of rows that may wait for the disk
+ROWS = 200_000  # at most so many are held before they are handed to the thread: a short pause
+UNTIL_STOPPED = 1e7  # seconds: a live run has no other end
+
+
+class Writer:
+    """A sink that never waits: a thread of its own writes into the folder."""
+
+    def __init__(self, folder: Folder, waiting: int = WAITING) -> None:
+        self.failure = ""
+        self.lost = 0  # rows that came after a failure
+        self.beside: list[Callable[[], Mapping[str, pa.Table]]] = []  # rows that others sum up
+        self._folder, self._most = folder, waiting
+        self._waiting, self._lock = 0, Lock()
+        self._pieces: SimpleQueue[Mapping[str, pa.Table] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name="nearcast-trace", daemon=True)
+        self._thread.start()
+
+    def write(self, tables: Mapping[str, pa.Table]) -> None:
+        whole = dict(tables)
+        for more in self.beside:
+            whole |= more()
+        size = sum(table.nbytes for table in whole.values())
+        with self._lock:
+            if not self.failure and self._waiting + size > self._most:
+                self._fail(f"the disk is too slow for {self._folder.path}")
+            if self.failure:
+                self.lost += sum(table.num_rows for table in whole.values())
+                return
+            self._waiting += size
+        self._pieces.put(whole)
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._pieces.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (tables := self._pieces.get()) is not None:
+            rows = sum(table.num_rows for table in tables.values())
+            try:
+                self._folder.write(tables)
+            except TraceError as why:
+                with self._lock:
+                    self._fail(str(why))
+                    self.lost += rows
+            with self._lock:
+                self._waiting -= sum(table.nbytes for table in tables.values())
+
+    def _fail(self, why: str) -> None:
+        if not self.failure:
+            self.failure = why
+            LOG.error("recording has ended: %s", why)
+
+
+class Sums:
+    """Messages between the node and its clients: added up per second, client and kind."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Time, int, int, str, int, int]] = []
+
+    def add(self, t: Time, node: int, to: int, kind: str, size: int, copies: int) -> None:
+        if copies:
+            self._rows.append((t - t % SECOND, node, to, kind, size, copies))
+
+    def take(self) -> dict[str, pa.Table]:
+        rows, self._rows = self._rows, []
+        if not rows:
+            return {}
+        t, node, to, kind, size, copies = (list(column) for column in zip(*rows, strict=True))
+        nothing = [None] * len(rows)
+        columns = [t, node, to, kind, size, nothing, nothing, [False] * len(rows), copies]
+        schema = TABLES["messages"]
+        return {
+            "messages": pa.table(
+                [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+            )
+        }
+
+
+class Recording:
+    """The trace of a live run, from its first moment to its end."""
+
+    def __init__(
+        self, path: str | PathLike[str], started: Time, settings: dict[str, Setting]
+    ) -> None:
+        scenario = Scenario(
+            protocol="live", workload="live", nodes=1, seconds=UNTIL_STOPPED,
+            settings={**settings, "started": started},
+        )  # fmt: skip
+        self.sums = Sums()
+        self._folder = Folder(path, to_json(scenario))
+        self.path = self._folder.path
+        self.writer = Writer(self._folder)
+        self.writer.beside.append(self.sums.take)
+        self.recorder = Recorder(self.writer, "all", limit=ROWS)
+
+    def rotate(self) -> None:
+        """Between two moments: hand over what there is."""
+        self.recorder.flush()
+
+    def close(self, summary: dict[str, Any]) -> None:
+        """The last rows, and the word that the run has ended by itself."""
+        self.recorder.close()
+        self.writer.write({})
+        self.writer.close()
+        if not self.writer.failure:
+            self._folder.finish(summary | {"rows": self.recorder.counts})

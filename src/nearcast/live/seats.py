@@ -1,0 +1,138 @@
+"""The clients of a node as its realm sees them: seats, what they listen to, what they said.
+
+Seats and standings have places: dense numbers, used again, by which columns are read. Entities,
+subscriptions and publications have numbers in the trace, which are never used again.
+"""
+
+from collections.abc import Sequence
+from typing import overload
+
+from msgspec import MsgspecError, Raw, Struct
+
+from nearcast.live import areas, words
+from nearcast.matching.matcher import Integers
+from nearcast.model import commands
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Shape
+
+
+class Places:
+    """Dense numbers; what was given back last is taken first."""
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        self.used = 0
+
+    def __len__(self) -> int:
+        return self.used - len(self.free)
+
+    def take(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self.used += 1
+        return self.used - 1
+
+    def give(self, place: int) -> None:
+        self.free.append(place)
+
+
+class Wish(Struct, frozen=True):
+    """How much of what it could hear a subscription wants; see `sparing`."""
+
+    rates: list[tuple[float, float]] = []
+    closest: int | None = None
+    budget: float | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.rates) or self.closest is not None or self.budget is not None
+
+
+class Standing(Struct, eq=False):
+    """One subscription in force: its number is the client's, its place is the matcher's."""
+
+    place: int
+    number: int
+    since: Time  # when it last changed
+    asked: commands.Subscribe
+    subscription: Subscription
+    wish: Wish
+    watch: int | None = None  # its numbers among those who watch, and those who spare
+    sparer: int | None = None
+
+
+class Seat(Struct, eq=False):
+    """One client: who it is, and its subscriptions by its own numbers."""
+
+    place: int
+    entity: int
+    name: str
+    form: words.Form  # of what it is told
+    subscriptions: dict[int, Standing] = {}
+    voices: dict[str, int] = {}  # by the channels on which it has published
+    left: bool = False
+
+
+class Accepted(Struct, eq=False):
+    """A publication: it waits for the next flush, or is the state that somebody retains."""
+
+    seat: Seat
+    id: int
+    kind: int  # of its shape
+    request: words.Publish
+    form: words.Form
+
+    @property
+    def shape(self) -> Shape:
+        said = self.request
+        return areas.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
+
+    def payload(self, form: words.Form) -> Raw:
+        """As speakers of `form` read it. What that form cannot say is nothing."""
+        sealed = self.request.payload
+        if form is self.form or not len(sealed):
+            return sealed
+        try:
+            return form.seal(self.form.open(sealed))
+        except (TypeError, ValueError, RecursionError, MsgspecError):
+            return words.NOTHING
+
+
+class Published(Sequence[Publication]):
+    """Publications that are made when a filter asks for them; most are never asked for."""
+
+    def __init__(self, t: Time, accepted: Sequence[Accepted]) -> None:
+        self._t, self._accepted = t, accepted
+        self._made: dict[int, Publication] = {}
+
+    def __len__(self) -> int:
+        return len(self._accepted)
+
+    @overload
+    def __getitem__(self, index: int) -> Publication: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Publication]: ...
+    def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
+        if isinstance(index, slice):
+            return Published(self._t, self._accepted[index])
+        if index not in self._made:
+            one = self._accepted[index]
+            self._made[index] = Publication(
+                one.id, one.seat.entity, self._t, one.shape,
+                one.request.channel, one.request.attributes,
+            )  # fmt: skip
+        return self._made[index]
+
+
+class Heard(Struct, frozen=True):
+    """Who hears what: pairs sorted by seat, and for each seat in the order of publication."""
+
+    t: Time
+    publications: Sequence[Accepted]
+    seat: Integers
+    publication: Integers  # where in `publications`
+    standing: Integers  # the subscription's place
+
+    def __len__(self) -> int:
+        return len(self.seat)

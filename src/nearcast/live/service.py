@@ -1,0 +1,184 @@
+"""A live node as a whole: realm, gateway, HTTP and recording, from its start to its end.
+
+`async with Service(settings) as service:` embeds one; `serve(settings)` runs one until a signal.
+It says that it is ready only once every kernel is loaded, so the first message is not the slowest.
+"""
+
+import asyncio
+import gc
+import resource
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Self
+
+import uvloop
+from msgspec import Raw
+
+from nearcast.live import words
+from nearcast.live.access import access, foreign
+from nearcast.live.admission import Limits
+from nearcast.live.answers import Answers
+from nearcast.live.areas import Area
+from nearcast.live.config import Settings
+from nearcast.live.gateway import Gateway, clock
+from nearcast.live.http import Front, HttpError, Request
+from nearcast.live.realm import Realm
+from nearcast.live.recording import Recording
+from nearcast.live.sessions import GRACE_S, Session
+from nearcast.matching import MATCHERS
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+
+ENGINE = "swept"
+BESIDES = 256  # connections beside the clients', for HTTP
+
+
+class Service:
+    """One live node on the running loop."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.access = access(self.settings.token, self.settings.token_file)
+        self.recording: Recording | None = None
+        self._fronts: set[Front] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        settings, now = self.settings, clock()
+        _allow_connections(settings.limits.clients + BESIDES)
+        tls = _tls(settings)
+        warm()
+        began = now()
+        if settings.record:
+            self.recording = Recording(
+                settings.trace or _dated(), began, {"engine": ENGINE, "name": settings.name}
+            )
+        recorder = self.recording.recorder if self.recording else None
+        self.realm = Realm(MATCHERS[ENGINE](), settings.limits, recorder)
+        self.gateway = Gateway(
+            self.realm, settings.limits, self.access, name=settings.name,
+            flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
+        )  # fmt: skip
+        self.answers = Answers(self.gateway)
+        self.routes = self.answers.routes
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._front, settings.host, settings.port, ssl=tls, backlog=4096
+            )
+        except OSError:
+            await self._close("it could not start")
+            raise
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        self.url = f"{'wss' if tls else 'ws'}://{_bracketed(settings.host)}:{self.port}/ws"
+
+    async def stop(self, reason: str = "the node stops") -> None:
+        """Take no new clients, say goodbye to those there are, and finish the trace."""
+        self._server.close()
+        await self._close(reason)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._server.wait_closed(), GRACE_S)
+
+    async def _close(self, reason: str) -> None:
+        self.gateway.close(reason)
+        for front in list(self._fronts):
+            front.close()
+        for _ in range(int(10 * GRACE_S) + 5):
+            if not self.gateway.open:
+                break
+            await asyncio.sleep(0.1)
+        if self.recording:
+            self.recording.close({"ended": reason, "counters": self.gateway.metrics.snapshot()})
+
+    def _front(self) -> asyncio.Protocol:
+        if len(self._fronts) >= BESIDES + self.settings.limits.clients - len(self.gateway.open):
+            return _Full()
+        limits = self.settings.limits
+        return Front(self.routes, self._upgrade, limits.frame, limits.requests, self._fronts)
+
+    def _upgrade(self, request: Request) -> Session:
+        if reason := foreign(request.headers, self.access.open):
+            raise HttpError(403, reason)
+        return self.gateway.admit(request)
+
+
+class _Full(asyncio.Protocol):
+    """More connections than there is room for are closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def serve(settings: Settings, ready: Callable[[Service], None] = lambda _: None) -> None:
+    """Run a node until SIGTERM or SIGINT; `ready` is called once it serves."""
+    uvloop.run(_serve(settings, ready))
+
+
+async def _serve(settings: Settings, ready: Callable[[Service], None]) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for signal in (SIGTERM, SIGINT):
+        loop.add_signal_handler(signal, stop.set)
+    async with Service(settings) as service:
+        gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
+        ready(service)
+        await stop.wait()
+
+
+def warm() -> None:
+    """Load or compile every kernel, by living through a small life of a realm."""
+    recorder = Recorder(Memory())
+    realm = Realm(MATCHERS[ENGINE](), Limits(), recorder)
+    seats = [realm.join(0, name) for name in ("a", "b")]
+    areas = (
+        Area(x=0.0, y=0.0, r=1.0),
+        Area(x=0.0, y=0.0, r=1.0, vx=1.0),
+        Area(x=0.0, y=0.0, rx=1.0, ry=1.0, to=[[2.0, 2.0], [0.0, 0.0]], speed=1.0),
+        Area(formula="x >= -3 + t, x <= 3 + t"),
+    )
+    for number, area in enumerate(areas):
+        condition = "level > 1" if number == 0 else None
+        realm.subscribe(1, seats[0], words.Subscribe(number, area, condition, watch=True))
+    for t in range(2, 5):
+        for payload in (b"1", b""):
+            word = words.Publish(0.0, 0.0, Raw(payload), True, {"level": 2})
+            realm.publish(seats[1], word, words.JSON)
+        heard = realm.flush(t * 1_000_000)
+        realm.delivered(heard.t, heard)
+        realm.tick(t * 1_000_000 + 1)
+    recorder.close()
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    return context
+
+
+def _dated() -> Path:
+    return Path("traces") / datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _allow_connections(wanted: int) -> None:
+    """Each connection is an open file, of which systems grant few until asked for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = wanted + 256
+    if soft != resource.RLIM_INFINITY and soft < more:
+        most = more if hard == resource.RLIM_INFINITY else min(more, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,251 @@
+"""One client's connection: its frames in, its words out, and what waits if it reads too slowly.
+
+While the transport takes all that is written, nothing waits here. Once its buffer is full, notices
+and messages queue. Notices are always kept; of messages a bounded number is: states that a newer
+one of the same publisher and channel has replaced go first, then the oldest. The client is told how
+many. A client that makes no progress for long, or for whom even notices pile up, is let go.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+from socket import SO_SNDBUF, SOL_SOCKET
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+
+from nearcast.live import words
+from nearcast.live.access import Bucket, Grant
+from nearcast.live.frames import framed
+from nearcast.live.seats import Seat
+
+if TYPE_CHECKING:
+    from nearcast.live.gateway import Gateway
+
+HIGH = 131_072  # bytes that a transport buffers before messages queue
+PIECE = 65_536  # bytes written at once when a queue drains
+GRACE_S = 2.0  # how long a goodbye may take to leave
+TEXT, BINARY, CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
+CLOSE = WSMsgType.CLOSE
+
+
+class Waiting(Struct, eq=False):
+    """A frame that could not be written yet; with `said` it is a message, else a notice."""
+
+    frame: bytes
+    said: "Said | None" = None
+
+
+class Said(Struct, frozen=True):
+    """Of a message: who published what, and for which subscriptions in the trace."""
+
+    publisher: int
+    channel: str
+    retain: bool
+    publication: int
+    subscriptions: tuple[int, ...]
+
+
+def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[Said], int]:
+    """Drop `excess` messages: the oldest superseded states first, then the oldest of all.
+
+    Gives what stays, what was dropped, and how much of that was superseded.
+    """
+    kept = list(waiting)
+    newest: dict[tuple[int, str], int] = {}
+    for place, one in enumerate(kept):
+        if one.said is not None and one.said.retain:
+            newest[one.said.publisher, one.said.channel] = place
+    superseded: list[int] = []
+    others: list[int] = []
+    for place, one in enumerate(kept):
+        said = one.said
+        if said is not None:
+            old = said.retain and newest[said.publisher, said.channel] > place
+            (superseded if old else others).append(place)
+    gone = set((superseded + others)[:excess])
+    dropped = [said for place in sorted(gone) if (said := kept[place].said) is not None]
+    stays = [one for place, one in enumerate(kept) if place not in gone]
+    return stays, dropped, min(excess, len(superseded))
+
+
+class Session(WSListener):
+    def __init__(self, gateway: "Gateway", grant: Grant | None) -> None:
+        self.gateway = gateway
+        self.grant = grant  # None: the join must bring a token
+        self.seat: Seat | None = None
+        self.form: words.Form | None = None
+        self.closing = False
+        self.bucket = Bucket(gateway.limits.requests, monotonic())
+        # What the trace is told once a second: copies and bytes of publications, other requests
+        # and all that was written.
+        self.published = self.published_bytes = self.asked = self.asked_bytes = 0
+        self.sent = self.sent_bytes = 0
+        # While the transport is full.
+        self.paused = False
+        self.waiting: deque[Waiting] = deque()
+        self.messages = self.bytes = 0  # of what waits: messages, and bytes of everything
+        self.dropped = self.superseded = 0  # not told yet
+        self.stuck_since = 0.0
+        self._parts: list[bytes] = []
+        self._binary = False
+
+    # What picows tells.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        self.raw: asyncio.Transport = transport.underlying_transport
+        self.raw.set_write_buffer_limits(high=HIGH, low=HIGH // 4)
+        # What the kernel has taken cannot be taken back for something newer, so it takes little.
+        self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, HIGH)
+        self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._join_at_last)
+        self.gateway.connected(self)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if self.closing:
+            if kind is CLOSE:
+                transport.disconnect()
+        elif (kind is BINARY or kind is TEXT) and frame.fin and not self._parts:
+            self.gateway.read(self, frame.get_payload_as_bytes(), kind is BINARY)
+        elif kind is CLOSE:
+            self.closing = True
+            transport.send_close(frame.get_close_code())
+            transport.disconnect()
+        elif kind in (BINARY, TEXT, CONTINUATION):
+            self._gather(frame)
+
+    def _gather(self, frame: WSFrame) -> None:
+        """A message in several frames (RFC 6455, 5.4)."""
+        begins = frame.msg_type is not CONTINUATION
+        if begins == bool(self._parts):
+            self.end("a message's frames were out of order")
+            return
+        if begins:
+            self._binary = frame.msg_type is BINARY
+        self._parts.append(frame.get_payload_as_bytes())
+        if sum(map(len, self._parts)) + len(self._parts) > self.gateway.limits.frame:
+            self.end(f"a frame has at most {self.gateway.limits.frame} bytes")
+        elif frame.fin:
+            whole = b"".join(self._parts)
+            self._parts = []
+            self.gateway.read(self, whole, self._binary)
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
+        self.closing = True
+        self._timer.cancel()
+        self.gateway.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.stuck_since = monotonic()
+        self.gateway.paused(self)
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._drain()
+        if not self.paused:
+            self.gateway.resumed(self)
+
+    # What the gateway has to say.
+
+    def send(self, word: words.Notice) -> None:
+        form = self.form or words.JSON
+        frame = framed(form, form.write(word))
+        if self.closing:
+            return
+        self.sent += 1
+        if self.paused:
+            self.waiting.append(Waiting(frame))
+            self.bytes += len(frame)
+            if self.bytes > 2 * self.gateway.limits.queue_bytes:
+                self.cut("you do not read what you are told")
+        else:
+            self.write(frame)
+
+    def write(self, frames: bytes) -> None:
+        self.sent_bytes += len(frames)
+        self.raw.write(frames)
+
+    def queue(self, frames: list[bytes], said: list[Said]) -> list[Said]:
+        """Messages for later; gives those that were dropped for them."""
+        self.waiting.extend(map(Waiting, frames, said))
+        self.messages += len(frames)
+        self.bytes += sum(map(len, frames))
+        limits = self.gateway.limits
+        excess = self.messages - limits.queue
+        if self.bytes > limits.queue_bytes:
+            share = (self.bytes - limits.queue_bytes) / self.bytes
+            excess = max(excess, min(self.messages, int(self.messages * share) + 1))
+        if excess <= 0:
+            return []
+        stays, dropped, superseded = trim(self.waiting, excess)
+        self.waiting = deque(stays)
+        self.messages -= len(dropped)
+        self.bytes = sum(len(one.frame) for one in stays)
+        self.dropped += len(dropped)
+        self.superseded += superseded
+        return dropped
+
+    def _drain(self) -> None:
+        """Write what waits, until the transport is full again."""
+        while self.waiting and not self.paused and not self.closing:
+            piece: list[Waiting] = []
+            size = 0
+            while self.waiting and size < PIECE:
+                piece.append(self.waiting.popleft())
+                size += len(piece[-1].frame)
+            self.bytes -= size
+            told = [one.said for one in piece if one.said is not None]
+            self.messages -= len(told)
+            self.write(b"".join([one.frame for one in piece]))
+            self.gateway.delivered_late(self, told)
+        if not self.paused:
+            self.tell_dropped()
+
+    def tell_dropped(self) -> None:
+        if self.dropped:
+            word = words.Dropped(self.dropped, self.superseded)
+            self.dropped = self.superseded = 0
+            self.send(word)
+
+    # The end.
+
+    def cut(self, reason: str) -> None:
+        """Past the limit: nobody waits for a reader who does not read."""
+        if self.closing:
+            return
+        self.gateway.metrics.cut += 1
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """Say goodbye; the connection ends when the client says so too, or soon after."""
+        if self.closing:
+            return
+        self.gateway.retire(self)
+        form = self.form or words.JSON
+        self.write(framed(form, form.write(words.Bye(reason))))
+        self._transport.send_close(WSCloseCode.OK)
+        self.closing = True
+        self._timer.cancel()
+        self._timer = self.gateway.loop.call_later(GRACE_S, self.raw.abort)
+
+    def _join_at_last(self) -> None:
+        if self.seat is None:
+            self.end(f"join within {self.gateway.limits.join_s:g} seconds")
+
+    def joined(self, seat: Seat) -> None:
+        self.seat = seat
+        self._timer.cancel()
+
+    def counts(self) -> tuple[int, int, int, int, int, int]:
+        """Since they were last asked for."""
+        said = (
+            self.published, self.published_bytes, self.asked, self.asked_bytes,
+            self.sent, self.sent_bytes,
+        )  # fmt: skip
+        self.published = self.published_bytes = self.asked = self.asked_bytes = 0
+        self.sent = self.sent_bytes = 0
+        return said

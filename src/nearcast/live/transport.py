@@ -1,0 +1,33 @@
+"""What carries bytes between nodes: all that a host knows of sockets.
+
+One transport belongs to one node and bears its name. Frames are reliable and in order for each pair
+of nodes, or lossy. Nothing blocks and nothing raises: a peer that cannot be reached is silence, as
+it is in the simulator, and protocols have to live with that anyway.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from nearcast.model.subscription import NodeId
+
+# The sender, proven, and its frames that arrived together, in the order in which they were sent.
+Receive: TypeAlias = Callable[[NodeId, Sequence[bytes]], None]
+
+
+class Transport(Protocol):
+    @property
+    def name(self) -> NodeId:
+        """The node whose transport this is."""
+        ...
+
+    async def open(self, on_receive: Receive) -> None:
+        """Begin to listen; OSError if that cannot be. Once more only changes who hears."""
+        ...
+
+    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
+        """Soon, and never again: a frame that is lost with its link is not repeated."""
+        ...
+
+    async def close(self) -> None:
+        """Send what links still take, then end them all."""
+        ...

@@ -1,0 +1,137 @@
+"""What each entity last said on each channel: where, and the state that it retained.
+
+A voice is one entity on one channel, and has a dense number. When its entity leaves, the number is
+kept back until nothing of it waits to be heard and everybody who knows it by its number has learned
+that it left.
+"""
+
+from collections.abc import Sequence
+from struct import Struct as Packing
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from nearcast.live import words
+from nearcast.live.seats import Accepted, Places, Published
+from nearcast.matching.matcher import Batch, Floats, Integers
+from nearcast.space.motion import Time
+
+# A pair of somebody who listens and a voice is one number: these bits of it name the voice.
+BITS = 32
+VOICE = (1 << BITS) - 1
+
+# A publication that waits, packed: who says it, in how many bytes, is it a state, and where.
+SAID = np.dtype(
+    [
+        ("entity", np.int64), ("voice", np.int64), ("size", np.int64), ("retain", np.int64),
+        ("kind", np.int64), ("centre", np.float64, 3), ("extent", np.float64, 3),
+    ]
+)  # fmt: skip
+Said: TypeAlias = NDArray[np.void]
+pack = Packing("=5q6d").pack  # a row of SAID
+
+
+class State(Struct, frozen=True):
+    """What was last retained, and when."""
+
+    t: Time
+    accepted: Accepted
+
+    def entity(self, form: words.Form) -> words.Entity:
+        said, seat = self.accepted.request, self.accepted.seat
+        return words.Entity(
+            seat.entity, self.t, said.x, said.y, said.z,
+            seat.name, said.attributes, self.accepted.payload(form),
+        )  # fmt: skip
+
+
+class Voices:
+    def __init__(self) -> None:
+        self.places: Floats = np.zeros((64, 3))  # of what was said last, retained or not
+        self._states: dict[int, State] = {}
+        self._said: Said = np.zeros(64, SAID)  # of the states
+        self._numbers = Places()
+        self._left: list[int] = []
+        self._settled: list[int] = []
+
+    def take(self) -> int:
+        voice = self._numbers.take()
+        if voice == len(self.places):
+            self.places = np.concatenate((self.places, np.zeros_like(self.places)))
+            self._said = np.concatenate((self._said, np.zeros_like(self._said)))
+        return voice
+
+    def hear(self, t: Time, accepted: Sequence[Accepted], said: Said) -> None:
+        """Who says several things at one moment has said the last of them last."""
+        self.places[said["voice"]] = said["centre"]
+        retained = np.flatnonzero(said["retain"])
+        if len(retained):
+            voices = said["voice"][retained]
+            self._said[voices] = said[retained]
+            for voice, i in zip(voices.tolist(), retained.tolist(), strict=True):
+                if not accepted[i].seat.left:
+                    self._states[voice] = State(t, accepted[i])
+
+    def leave(self, voice: int) -> None:
+        self._states.pop(voice, None)
+        self._left.append(voice)
+
+    def settle(self) -> None:
+        """Nothing waits that was said by those who left."""
+        self._settled += self._left
+        self._left.clear()
+
+    @property
+    def left(self) -> Integers:
+        return np.array(self._left + self._settled, np.int64)
+
+    @property
+    def settled(self) -> Integers:
+        return np.array(self._settled, np.int64)
+
+    def forget(self) -> None:
+        """Everybody knows who left; their numbers may be used again, if nothing is said by them."""
+        for voice in self._settled:
+            self._numbers.give(voice)
+        self._settled.clear()
+
+    def entity(self, voice: int) -> int:
+        """Whose voice it is, or was, if it had a state."""
+        return int(self._said[voice]["entity"])
+
+    def state(self, voice: int) -> State:
+        return self._states[voice]
+
+    def states(self, t: Time) -> tuple[Integers, Batch]:
+        """All states as if they were said at `t`, and whose voices they are."""
+        voices = np.fromiter(self._states, np.int64, len(self._states))
+        accepted = [state.accepted for state in self._states.values()]
+        channels = [one.request.channel for one in accepted]
+        return voices, batch(t, self._said[voices], accepted, channels if any(channels) else None)
+
+
+def batch(
+    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None
+) -> Batch:
+    """As an engine wants it: kernels are compiled for columns without gaps."""
+    return Batch(
+        np.full(len(said), t, np.int64),
+        np.ascontiguousarray(said["entity"]),
+        np.ascontiguousarray(said["kind"]),
+        np.ascontiguousarray(said["centre"]),
+        np.ascontiguousarray(said["extent"]),
+        channels,
+        Published(t, accepted),
+    )
+
+
+def among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
+    """Which of these are there as well? The others are sorted."""
+    if not len(others):
+        return np.zeros(len(pairs), np.bool_)
+    places = np.searchsorted(others, pairs)
+    places[places == len(others)] = 0
+    found: NDArray[np.bool_] = others[places] == pairs
+    return found

@@ -1,0 +1,314 @@
+"""What clients and a live node say to each other; `docs/reference/wire.md` is about this file.
+
+Each word has two forms. In JSON it is an object, named by "do" (a request) or "is" (a notice). In
+MessagePack it is an array: its number, then its fields in the order they have here, of which the
+last may be left out. Clients speak first, and are answered in the form of their first frame.
+
+Payloads are any value; the node passes them on without looking inside (`msgspec.Raw`), and turns
+them from one form into the other only for those who speak the other.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, Union
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import astuple, fields
+
+from nearcast.live.areas import Area
+from nearcast.model.subscription import Value
+
+VERSION = 1
+Number: TypeAlias = int  # a client's own number of a request or of one of its subscriptions
+NOTHING = Raw(b"")
+
+
+class Request(Struct, frozen=True, tag_field="do", forbid_unknown_fields=True, omit_defaults=True):
+    """From a client. With an `id` it is answered by `done` or `error` of the same id."""
+
+
+class Publish(Request, frozen=True, tag="publish"):
+    """To everyone whose area this point, disc or box touches, at the moment the node accepts it.
+
+    `retain`: this is my state from now on. Whoever watches an area I am in knows it, and it makes
+    an earlier one that a slow client has not had yet superfluous.
+    """
+
+    x: float
+    y: float
+    payload: Raw = NOTHING
+    retain: bool = False
+    attributes: dict[str, Value] = {}
+    channel: str = ""
+    z: float = 0.0
+    r: float | None = None
+    rx: float | None = None
+    ry: float | None = None
+    rz: float | None = None
+    id: int | None = None
+
+
+class Join(Request, frozen=True, tag="join"):
+    """The first word of every client."""
+
+    name: str = ""
+    token: str = ""
+    id: int | None = None
+
+
+class Leave(Request, frozen=True, tag="leave"):
+    """I go; all my subscriptions end."""
+
+    id: int | None = None
+
+
+class Subscribe(Request, frozen=True, tag="subscribe"):
+    """From now on I listen here. The same number again replaces that subscription whole.
+
+    `watch`: tell me who is there (`inside`), who comes (`enter`) and who goes (`leave`): of all
+    entities with a retained state on this channel that the filter accepts. `linger` is for how many
+    seconds somebody must be gone before I am told: nobody flaps at a border.
+    `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
+    """
+
+    subscription: Number
+    area: Area = Area()
+    filter: str | None = None
+    channel: str = ""
+    echo: bool = False
+    variables: dict[str, float] = {}
+    watch: bool = False
+    linger: float = 0.3
+    rates: list[tuple[float, float]] = []  # (beyond this distance, at most so many a second)
+    closest: int | None = None
+    budget: float | None = None  # bytes a second
+    id: int | None = None
+
+
+class Move(Request, frozen=True, tag="move"):
+    """The subscription's area is this one from now on; all else about it stays."""
+
+    subscription: Number
+    area: Area
+    id: int | None = None
+
+
+class Tune(Request, frozen=True, tag="tune"):
+    """New numbers for variables in the subscription's formula or filter."""
+
+    subscription: Number
+    variables: dict[str, float]
+    id: int | None = None
+
+
+class Unsubscribe(Request, frozen=True, tag="unsubscribe"):
+    subscription: Number
+    id: int | None = None
+
+
+class Nearby(Request, frozen=True, tag="nearby"):
+    """Who is in this area now? Answered by `nearby`: the closest first."""
+
+    area: Area
+    channel: str = ""
+    limit: int = 100
+    id: int | None = None
+
+
+class Notice(Struct, frozen=True, tag_field="is", omit_defaults=True):
+    """From a node."""
+
+
+class Entity(Struct, frozen=True, omit_defaults=True):
+    """Someone's retained state: where it was said to be, when, and what it said."""
+
+    entity: int
+    t: int
+    x: float
+    y: float
+    z: float = 0.0
+    name: str = ""
+    attributes: dict[str, Value] = {}
+    payload: Raw = NOTHING
+
+
+class Message(Notice, frozen=True, tag="message"):
+    """A publication, for these of your subscriptions."""
+
+    to: list[Number]
+    source: int = msgspec.field(name="from")
+    publication: int
+    t: int  # microseconds of Unix time, by the node's clock
+    x: float
+    y: float
+    payload: Raw = NOTHING
+    retain: bool = False
+    attributes: dict[str, Value] = {}
+    channel: str = ""
+    z: float = 0.0
+    r: float | None = None
+    rx: float | None = None
+    ry: float | None = None
+    rz: float | None = None
+
+
+class Welcome(Notice, frozen=True, tag="welcome"):
+    entity: int
+    t: int
+    node: str = ""
+    version: int = VERSION
+    limits: dict[str, float] = {}
+    id: int | None = None
+
+
+class Done(Notice, frozen=True, tag="done"):
+    id: int
+    t: int  # when it took effect; of a publication, when it was accepted
+    publication: int | None = None
+    subscription: int | None = None  # its number in the node's trace; clients have their own
+
+
+class Error(Notice, frozen=True, tag="error"):
+    """Refused, and nothing was changed by it."""
+
+    reason: str
+    id: int | None = None
+
+
+class Inside(Notice, frozen=True, tag="inside"):
+    """Everyone whom this subscription watches, at the moment it began or was replaced."""
+
+    subscription: Number
+    entities: list[Entity]
+
+
+class Enter(Notice, frozen=True, tag="enter"):
+    subscription: Number
+    entity: Entity
+
+
+class Left(Notice, frozen=True, tag="leave"):
+    """No longer there: it went out of the area, or away altogether."""
+
+    subscription: Number
+    entity: int
+    gone: bool = False
+
+
+class Near(Notice, frozen=True, tag="nearby"):
+    entities: list[Entity]
+    id: int | None = None
+
+
+class Withheld(Notice, frozen=True, tag="withheld"):
+    """So many messages for this subscription were kept back since the last such notice, as asked:
+    by rate, because others were closer, by budget."""
+
+    subscription: Number
+    rate: int = 0
+    closest: int = 0
+    budget: int = 0
+
+
+class Dropped(Notice, frozen=True, tag="dropped"):
+    """You read too slowly: so many messages were given up since the last such notice."""
+
+    messages: int
+    superseded: int = 0  # of them, states that a newer one had replaced
+
+
+class Bye(Notice, frozen=True, tag="bye"):
+    """The last word of a node: why it ends the connection."""
+
+    reason: str
+
+
+REQUESTS: tuple[type[Request], ...] = (
+    Publish, Join, Leave, Subscribe, Move, Tune, Unsubscribe, Nearby,
+)  # fmt: skip
+NOTICES: tuple[type[Notice], ...] = (
+    Message, Welcome, Done, Error, Inside, Enter, Left, Near, Withheld, Dropped, Bye,
+)  # fmt: skip
+
+
+def _defaults(word: type[Struct]) -> tuple[Any, ...]:
+    """Of each field: the value that need not be said."""
+    return tuple(
+        field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        for field in fields(word)
+    )
+
+
+def _compact(word: type[Struct], number: int) -> type[Struct]:
+    """The same fields as an array behind a number, to read with."""
+    columns: list[Any] = []
+    for field in fields(word):
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = msgspec.field(default_factory=field.default_factory)
+        columns.append((field.name, field.type, *(() if field.required else (default,))))
+    twin: type[Struct] = msgspec.defstruct(
+        word.__name__, columns, frozen=True, array_like=True, tag=number
+    )
+    return twin
+
+
+class WordError(ValueError):
+    """A frame that is no word, told in one line."""
+
+
+class Form:
+    """JSON or MessagePack: how words become frames, and back.
+
+    What is read from either form has the same fields, but not the same class: `kind` names it.
+    """
+
+    def __init__(self, name: str, binary: bool) -> None:
+        self.name, self.binary = name, binary
+        module: Any = msgspec.msgpack if binary else msgspec.json
+        self._numbers: dict[type[Struct], tuple[int, tuple[Any, ...]]] = {}
+        self._kinds: dict[type[Struct], type[Struct]] = {}
+        twins: list[tuple[type[Struct], ...]] = []
+        for words in (REQUESTS, NOTICES):
+            numbered = list(enumerate(words, 1))
+            self._numbers |= {word: (number, _defaults(word)) for number, word in numbered}
+            twins.append(tuple(_compact(w, n) if binary else w for n, w in numbered))
+            self._kinds |= dict(zip(twins[-1], words, strict=True))
+        self._requests, self._notices = (module.Decoder(Union[group]) for group in twins)  # noqa: UP007
+        self._encode: Callable[[Any], bytes] = module.Encoder().encode
+        self._decode: Callable[[Any], Any] = module.decode
+
+    def write(self, word: Struct) -> bytes:
+        if not self.binary:
+            return self._encode(word)
+        number, defaults = self._numbers[type(word)]
+        values = list(astuple(word))
+        while values and values[-1] == defaults[len(values) - 1]:
+            values.pop()
+        return self._encode([number, *(None if value is NOTHING else value for value in values)])
+
+    def request(self, frame: bytes) -> Any:
+        return self._read(self._requests, frame)
+
+    def notice(self, frame: bytes) -> Any:
+        return self._read(self._notices, frame)
+
+    def kind(self, word: Struct) -> type[Struct]:
+        return self._kinds[type(word)]
+
+    def open(self, payload: Raw) -> Any:
+        """The value inside a payload of this form; None if there is none."""
+        return self._decode(payload) if len(payload) else None
+
+    def seal(self, value: Any) -> Raw:
+        return NOTHING if value is None else Raw(self._encode(value))
+
+    def _read(self, decoder: Any, frame: bytes) -> Any:
+        try:
+            return decoder.decode(frame)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as why:
+            raise WordError(" ".join(str(why)[:200].split())) from None
+
+
+JSON = Form("json", binary=False)
+PACKED = Form("msgpack", binary=True)

@@ -1,0 +1,290 @@
+"""The commands of the live service: what may be typed, and what it does.
+
+`nearcast node` runs a node, `nearcast config` prints its settings, `nearcast listen` and
+`nearcast say` are clients for a terminal, `nearcast peer` is a member of an overlay without any
+server, and `nearcast merge` puts together what a node and its clients recorded. All but the
+simplest is imported when it is needed.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearcast.commands import say, say_json, split_setting
+
+if TYPE_CHECKING:
+    from nearcast.live.service import Service
+    from nearcast.space.shapes import Shape
+
+FILE = Path("nearcast.toml")
+QUICK_START = """\
+in one terminal:
+  nearcast node &
+  nearcast listen ws://127.0.0.1:8470 --x 0 --y 0 --r 50
+in another:
+  nearcast say ws://127.0.0.1:8470 --x 3 --y 4 hello
+"""
+PEERS = """\
+example:
+  nearcast peer --overlay drtree --port 9001
+  {"do": "subscribe", "subscription": 1, "area": {"x": 0, "y": 0, "rx": 5, "ry": 5}}
+in another terminal:
+  nearcast peer --overlay drtree --join 127.0.0.1:9001
+  {"do": "publish", "x": 3, "y": 4, "payload": "hello"}
+"""
+
+
+def add_node(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "node",
+        help="run a live node: clients connect, publish, subscribe",
+        description="Run a live node until Ctrl-C or SIGTERM. Settings come from these flags, then"
+        " from environment variables NEARCAST_…, then from the file, then from the defaults that"
+        " `nearcast config` prints.",
+        epilog=QUICK_START,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = command.add_argument
+    add("--config", type=Path, metavar="FILE", help="settings (default: nearcast.toml, if there)")
+    add("--host", metavar="ADDRESS", help="where to listen (default 127.0.0.1)")
+    add("--port", type=int, metavar="N", help="of WebSocket and HTTP (default 8470; 0: any)")
+    add("--name", metavar="NAME", help="what it calls itself towards clients")
+    add("--token-file", metavar="FILE", help="tokens and their roles")
+    add("--tls-certificate", metavar="FILE", help="certificate chain in PEM")
+    add("--tls-key", metavar="FILE", help="its private key in PEM")
+    add("--trace", metavar="DIR", help="where the recording goes (default: traces/ and the time)")
+    add("--no-record", action="store_false", dest="record", default=None, help="leave no trace")
+    command.set_defaults(run=run_node)
+    return command
+
+
+def run_node(arguments: argparse.Namespace) -> int:
+    from nearcast.live.config import settings
+
+    flags = ("host", "port", "name", "token_file", "tls_certificate", "tls_key", "trace", "record")
+    file = arguments.config or (FILE if FILE.exists() else None)
+    chosen = settings(file, os.environ, {flag: getattr(arguments, flag) for flag in flags})
+
+    from nearcast.live.service import serve
+
+    trace: list[Path] = []
+
+    def ready(service: "Service") -> None:
+        if service.recording:
+            trace.append(service.recording.path)
+        url = service.url.removesuffix("/ws")
+        if arguments.json:
+            say_json({"url": url, "port": service.port, "trace": str(trace[0]) if trace else None})
+        else:
+            say(
+                f"a node at {url} (stop with Ctrl-C)",
+                f"recording to {trace[0]}" if trace else "recording is off",
+            )
+        sys.stdout.flush()
+
+    serve(chosen, ready)
+    if trace and not arguments.json:
+        say(f"stopped; next: nearcast analyse {trace[0]}")
+    return 0
+
+
+def add_peer(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "peer",
+        help="be one peer of an overlay, on real links",
+        description="Run one peer of an overlay until it leaves. Requests are lines of JSON on"
+        " standard input, notices lines of JSON on standard output; the words are those of clients"
+        " (docs/reference/wire.md). The first peer begins the overlay; its welcome has the address"
+        " that others join.",
+        epilog=PEERS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = command.add_argument
+    add("--overlay", required=True, metavar="NAME", help="client-server, drtree, brokers")
+    add("--join", metavar="HOST:PORT", help="where a peer of the overlay listens")
+    add("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (127.0.0.1)")
+    add("--port", type=int, default=0, metavar="N", help="where to listen (default: any)")
+    add("--link", default="tls", metavar="NAME", help="tls (default) or quic")
+    add("--trace", type=Path, metavar="DIR", help="leave a trace there")
+    add("--key", type=Path, metavar="FILE", help="this peer's key (default: a new one)")
+    add(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting of the overlay"
+    )
+    command.set_defaults(run=run_peer)
+    return command
+
+
+def run_peer(arguments: argparse.Namespace) -> int:
+    from nearcast.live.peer import Options, address, peer
+
+    peer(
+        Options(
+            overlay=arguments.overlay,
+            join=address(arguments.join) if arguments.join else None,
+            host=arguments.host,
+            port=arguments.port,
+            link=arguments.link,
+            trace=arguments.trace,
+            key=arguments.key,
+            settings=dict(map(split_setting, arguments.set)),
+        )
+    )
+    return 0
+
+
+def add_config(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "config",
+        help="print nearcast.toml: every setting of a node, its default and its meaning",
+        description="Print the settings of `nearcast node` with their defaults, as a file to keep:"
+        " nearcast config > nearcast.toml",
+    )
+    command.set_defaults(run=run_config)
+    return command
+
+
+def run_config(arguments: argparse.Namespace) -> int:
+    from nearcast.live.config import Settings, commented
+
+    if arguments.json:
+        say_json(Settings())
+    else:
+        sys.stdout.write(commented())
+    return 0
+
+
+def add_listen(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "listen",
+        help="print what is said in an area, as it is said",
+        description="Subscribe to a disc around x and y, or without them to everywhere, and print"
+        " each message on a line (with --json, as a document on a line).",
+        epilog=QUICK_START,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_place(command, required=False)
+    add = command.add_argument
+    add("--filter", metavar="TEXT", help="conditions on attributes: 'level >= 3'")
+    add("--watch", action="store_true", help="also tell who is there, who comes and who goes")
+    add("--count", type=int, metavar="N", help="stop after N lines")
+    command.set_defaults(run=run_listen)
+    return command
+
+
+def run_listen(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    import msgspec
+
+    from nearcast.live.terminal import in_a_line, listen
+
+    def show(shown: dict[str, Any]) -> None:
+        say(msgspec.json.encode(shown).decode() if arguments.json else in_a_line(shown))
+        sys.stdout.flush()
+
+    def remark(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    where = place_of(arguments)
+    try:
+        asyncio.run(
+            listen(
+                arguments.url, where, show, token=_token(), channel=arguments.channel,
+                filter=arguments.filter, watch=arguments.watch, most=arguments.count, remark=remark,
+            )
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        return 0  # that is how one stops it
+    return 0
+
+
+def add_say(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "say",
+        help="publish a text at a place",
+        description="Publish a text at a point (with --r, to a disc): everyone whose area it"
+        " touches hears it.",
+        epilog=QUICK_START,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_place(command, required=True)
+    command.add_argument("text", metavar="TEXT", help="what to say")
+    command.add_argument("--name", default="", metavar="NAME", help="who says so")
+    command.set_defaults(run=run_say)
+    return command
+
+
+def run_say(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from nearcast.live import terminal
+
+    number = asyncio.run(
+        terminal.say(
+            arguments.url, place_of(arguments), arguments.text,
+            name=arguments.name, token=_token(), channel=arguments.channel,
+        )
+    )  # fmt: skip
+    if arguments.json:
+        say_json({"publication": number})
+    return 0
+
+
+def add_merge(commands: Any) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        "merge",
+        help="put what clients recorded into the trace of their node",
+        description="Write a trace in which clients' own recordings (connect(..., trace=DIR)) take"
+        " the place of the node's word for what they heard; `nearcast analyse` then judges the run"
+        " from end to end.",
+    )
+    add = command.add_argument
+    add("node", metavar="NODE", help="the node's trace")
+    add("clients", nargs="+", metavar="CLIENT", help="traces that its clients recorded")
+    add("--trace", required=True, metavar="DIR", help="where to leave the merged trace")
+    command.set_defaults(run=run_merge)
+    return command
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    from nearcast.trace.merge import merge
+
+    summary = merge(arguments.node, arguments.clients, arguments.trace)
+    if arguments.json:
+        say_json(summary)
+    else:
+        say(
+            f"{summary['rows']['deliveries']:,} deliveries, those of {summary['clients']:,} clients"
+            f" as they recorded them, in {arguments.trace}"
+        )
+    return 0
+
+
+def _add_place(command: argparse.ArgumentParser, required: bool) -> None:
+    add = command.add_argument
+    add("url", metavar="URL", help="of a node: ws://127.0.0.1:8470; its token is $NEARCAST_TOKEN")
+    add("--x", type=float, required=required, metavar="X")
+    add("--y", type=float, required=required, metavar="Y")
+    add("--z", type=float, default=0.0, metavar="Z")
+    add("--r", type=float, metavar="R", help="radius")
+    add("--channel", default="", metavar="NAME")
+
+
+def place_of(arguments: argparse.Namespace) -> "Shape":
+    from nearcast.live.areas import shape
+    from nearcast.space.shapes import EVERYWHERE
+
+    if arguments.x is None and arguments.y is None and arguments.r is None:
+        return EVERYWHERE
+    if arguments.x is None or arguments.y is None:
+        raise ValueError("give both --x and --y")
+    return shape(arguments.x, arguments.y, arguments.z, arguments.r)
+
+
+def _token() -> str:
+    return os.environ.get("NEARCAST_TOKEN", "")
+
+
+ADDERS = (add_node, add_peer, add_config, add_listen, add_say, add_merge)

@@ -1,0 +1,240 @@
+"""Plain HTTP on the same port: for curl, probes and browsers."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearcast.live import words
+from nearcast.live.areas import Area
+from nearcast.live.config import Limits
+from nearcast.live.http import HttpError, Request, Response, Routes, as_json, body_size, parse
+from strangers import answered, http
+from visitors import run, service, visit
+
+GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def posted(body: bytes, path: str = "/publish", more: str = "") -> tuple[str, bytes]:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{more}Content-Length: {len(body)}\r\n\r\n"
+    return head, body
+
+
+def test_what_curl_publishes_is_heard_and_counted() -> None:
+    async def story() -> tuple[int, Any, list[Any]]:
+        async with service() as node:
+            ann = await visit(node, "ann", words.PACKED)
+            await ann.ask(words.Subscribe, 1, Area(x=0.0, y=0.0, r=9.0))
+            status, _, body = await http(node, *posted(b'{"x": 3, "y": 4, "payload": {"a": 1}}'))
+            await http(node, *posted(b'{"x": 3, "y": 4}', "/publish?name=radio"))
+            await ann.hear(words.Message, 2)
+            return status, json.loads(body), ann.of(words.Message)
+
+    status, told, heard = run(story())
+    assert (status, told["heard"]) == (202, 1)
+    assert told["publication"] == heard[0].publication
+    assert words.PACKED.open(heard[0].payload) == {"a": 1}
+    assert heard[0].source != heard[1].source
+
+
+def test_who_is_near_is_told_the_closest_first() -> None:
+    async def story() -> Any:
+        async with service() as node:
+            for name, x in (("far", 8.0), ("close", 1.0), ("outside", 50.0)):
+                one = await visit(node, name, words.PACKED)
+                word = words.Publish(x, 0.0, words.PACKED.seal([name]), True, id=5)
+                one.say(word)
+                await one.hear(words.Done)
+            status, _, body = await http(node, GET.format("/near?x=0&y=0&r=10&limit=5"))
+            assert status == 200
+            return json.loads(body)["entities"]
+
+    near = run(story())
+    assert [(one["name"], one["payload"]) for one in near] == [
+        ("close", ["close"]),
+        ("far", ["far"]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (GET.format("/healthz"), 200),
+        (GET.format("/metrics"), 200),
+        (GET.format("/nearcast.js"), 200),
+        (GET.format("/nowhere"), 404),
+        (GET.format("/publish"), 405),
+        (GET.format("/near?x=1"), 400),
+        (GET.format("/near?x=1&y=nan&r=2"), 400),
+        (GET.format("/near?x=1&y=1&r=-2"), 400),
+        ("".join(map(str, posted(b"")))[:-3], 400),
+        ("NONSENSE\r\n\r\n", 400),
+        ("GET / HTTP/3\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        ("GET / HTTP/1.1\r\nX: " + "y" * 20_000, 431),
+        ("POST /publish HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
+        ("POST /publish HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
+        ("POST /publish HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (GET.format("/healthz").replace("localhost", "evil.example"), 200),
+        (GET.format("/metrics").replace("localhost", "evil.example"), 403),
+    ],
+)
+def test_each_request_gets_the_right_status_and_a_reason(request_: str, status: int) -> None:
+    async def story() -> tuple[int, dict[str, str], bytes]:
+        async with service() as node:
+            return await http(node, request_)
+
+    found, headers, body = run(story())
+    assert found == status
+    if status >= 400:
+        assert headers["content-type"] == "application/json"
+        assert len(json.loads(body)["error"]) > 8
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"{}", b'{"x":1}', b'{"x":1,"y":2,"z":"high"}', b'{"x":1,"y":2,"sea":3}',
+     b'{"do":"leave"}', b'{"x":1,"y":2,"do":"leave"}', b'{"x":1,"y":2,"rx":3}', b"\xff\xfe"],
+)  # fmt: skip
+def test_a_body_that_is_no_publication_is_refused(body: bytes) -> None:
+    async def story() -> tuple[int, int]:
+        async with service() as node:
+            status, _, told = await http(node, *posted(body))
+            assert json.loads(told)["error"]
+            return status, node.realm.waiting
+
+    assert run(story()) == (400, 0)
+
+
+def test_tokens_guard_everything_but_the_health_check() -> None:
+    async def story() -> list[int]:
+        async with service(token="open-sesame") as node:
+            bearer = "Authorization: Bearer open-sesame\r\n"
+            body = b'{"x": 1, "y": 1}'
+            requests = [
+                (GET.format("/healthz"), b""),
+                (GET.format("/metrics"), b""),
+                (GET.format("/metrics?token=open-sesame"), b""),
+                posted(body),
+                posted(body, more=bearer),
+                posted(body, more=bearer.replace("open", "closed")),
+            ]
+            return [(await http(node, *request))[0] for request in requests]
+
+    assert run(story()) == [200, 401, 200, 401, 202, 401]
+
+
+def test_several_requests_share_a_connection_whole_or_in_pieces() -> None:
+    async def story() -> list[int]:
+        async with service() as node:
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            head, body = posted(b'{"x": 1, "y": 1}')
+            stream = (GET.format("/healthz") + GET.format("/nothing") + head).encode() + body
+            stream += GET.format("/healthz").replace("HTTP/1.1\r\n", "HTTP/1.0\r\n").encode()
+            for place in range(0, len(stream), 7):
+                writer.write(stream[place : place + 7])
+                await asyncio.sleep(0)
+            statuses = [(await answered(reader))[0] for _ in range(4)]
+            assert await reader.read() == b""
+            return statuses
+
+    assert run(story()) == [200, 404, 202, 200]
+
+
+def test_more_requests_on_a_connection_than_the_limit_are_refused() -> None:
+    async def story() -> list[int]:
+        async with service(limits=Limits(requests=5)) as node:
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            writer.write(GET.format("/healthz").encode() * 14)
+            return [(await answered(reader))[0] for _ in range(14)]
+
+    assert run(story()) == [200] * 10 + [429] * 4
+
+
+def test_head_is_answered_without_a_body() -> None:
+    async def story() -> bytes:
+        async with service() as node:
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            writer.write(b"HEAD /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+            return await reader.read()
+
+    assert run(story()).endswith(b"\r\n\r\n")
+
+
+def test_an_embedder_adds_routes_and_a_folder_that_holds_what_is_outside(tmp_path: Path) -> None:
+    folder = tmp_path / "static"
+    folder.mkdir()
+    (folder / "page.html").write_text("<p>hello</p>")
+    (tmp_path / "secret.txt").write_text("secret")
+
+    async def later(request: Request) -> Response:
+        await asyncio.sleep(0.01)
+        return as_json(request.query)
+
+    def broken(_: Request) -> Response:
+        raise RuntimeError("secret")
+
+    async def story() -> list[tuple[int, bytes]]:
+        async with service() as node:
+            node.routes.add("GET", "/later", later)
+            node.routes.add("GET", "/broken", broken)
+            node.routes.add_folder("/static/", folder)
+            paths = ["/later?a=b", "/static/page.html", "/static/../secret.txt",
+                     "/static/%2e%2e/secret.txt", "/broken", "/static/"]  # fmt: skip
+            answers = [await http(node, GET.format(path)) for path in paths]
+            return [(status, body) for status, _, body in answers]
+
+    answers = run(story())
+    assert answers[0] == (200, b'{"a":"b"}\n')
+    assert answers[1] == (200, b"<p>hello</p>")
+    assert [status for status, _ in answers[2:]] == [404, 404, 500, 404]
+    assert not any(b"secret" in body for _, body in answers[4:])
+
+
+def test_connections_beyond_all_bounds_are_closed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("nearcast.live.service.BESIDES", 3)
+
+    async def story() -> list[bytes]:
+        async with service(limits=Limits(clients=1)) as node:
+            opened = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(6)]
+            await asyncio.sleep(0.1)
+            for _, writer in opened:
+                writer.write(GET.format("/healthz").encode())
+            answers = []
+            for reader, _ in opened:
+                try:
+                    answers.append(await asyncio.wait_for(reader.read(12), 5))
+                except ConnectionError:
+                    answers.append(b"")
+            return answers
+
+    assert run(story()) == [b"HTTP/1.1 200"] * 4 + [b""] * 2
+
+
+def test_a_page_from_elsewhere_gets_no_websocket_of_an_open_node() -> None:
+    upgrade = (
+        "GET /ws HTTP/1.1\r\nHost: localhost\r\nOrigin: https://evil.example\r\n"
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+
+    async def story() -> list[int]:
+        async with service() as node:
+            own = upgrade.replace("https://evil.example", "http://localhost:8470")
+            return [(await http(node, text))[0] for text in (upgrade, own)]
+
+    assert run(story()) == [403, 101]
+
+
+def test_a_requests_parts_are_read() -> None:
+    request = parse(b"GET /a/b?x=1&y=%20z HTTP/1.1\r\nHost: h:1\r\nX-Odd:  v ")
+    assert request.path == "/a/b"
+    assert request.query == {"x": "1", "y": " z"}
+    assert request.headers == {"host": "h:1", "x-odd": "v"}
+    assert body_size(request, 10) == 0
+    with pytest.raises(HttpError, match="nothing at"):
+        Routes().find(request)

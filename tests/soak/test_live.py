@@ -1,0 +1,59 @@
+"""The live service for longer: truth, bad frames and vanishing clients in their full numbers."""
+
+import asyncio
+import gc
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from mischief import Honest, come_and_go, misbehave, nothing_left, open_files
+from nearcast.live.config import Limits
+from nearcast.trace.validate import validate
+from visitors import crowd, judge, run, service
+
+pytestmark = pytest.mark.soak
+
+
+def test_two_hundred_clients_hear_exactly_the_truth_for_a_minute(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+
+    async def story() -> int:
+        async with service(trace) as node:
+            visitors = await crowd(node, clients=200, seconds=60.0, rate=3.0, seed=7)
+        return judge(trace, visitors)
+
+    assert run(story()) > 100_000
+
+
+def test_a_million_bad_frames_hurt_only_those_who_send_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with service(tmp_path / "t", Limits(requests=10**6, frame=4_096)) as node:
+            async with Honest(node):
+                await asyncio.gather(*(misbehave(node, Random(n), 1_000) for n in range(20)))
+            await nothing_left(node)
+            things, files = len(gc.get_objects()), open_files()
+            async with Honest(node):
+                await asyncio.gather(*(misbehave(node, Random(n), 49_000) for n in range(20)))
+            await nothing_left(node)
+            assert len(gc.get_objects()) < things + 20_000
+            assert open_files() <= files + 2
+
+    run(story())
+    assert validate(tmp_path / "t").problems == ()
+
+
+def test_a_thousand_clients_come_and_vanish_for_a_minute(tmp_path: Path) -> None:
+    async def story() -> int:
+        async with service(tmp_path / "t") as node:
+            files = open_files()
+            end = asyncio.get_running_loop().time() + 60.0
+            async with Honest(node):
+                visits = (come_and_go(node, Random(n), end, stay=3.0) for n in range(1_000))
+                times = await asyncio.gather(*visits)
+            await nothing_left(node)
+            assert open_files() <= files + 2
+            return sum(times)
+
+    assert run(story()) > 5_000
+    assert validate(tmp_path / "t").problems == ()
