@@ -5,10 +5,7 @@ BIN := .venv/bin
 .PHONY: up test check soak bench setup clean
 
 up: .venv/ready
-	rm -rf world
-	$(BIN)/nearcast simulate client-server --workload clustering --nodes 2000 --seconds 10 \
-		--set size=4000 --set radius=150 --trace world
-	$(BIN)/nearcast validate world
+	$(BIN)/nearcast up
 
 test: .venv/ready check
 	$(BIN)/pytest
@@ -27,6 +24,8 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/drtree.py
 	$(BIN)/python benchmarks/join.py
+	$(BIN)/python benchmarks/streaming.py
+	$(BIN)/python benchmarks/transport.py
 
 setup: .venv/ready
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from nearcast import __version__
+from nearcast import __version__, live_commands
 from nearcast import commands as commands_
 
 EXAMPLES = """\
@@ -44,7 +44,8 @@ def parser() -> Parser:
         dest="command", required=True, metavar="COMMAND", title="commands"
     )
     adders = (
-        add_simulate, add_validate, add_analyse, add_import, add_sweep, add_reproduce, add_doctor
+        add_simulate, add_validate, add_analyse, add_import, add_sweep, add_reproduce, add_doctor,
+        add_up, add_monitor, *live_commands.ADDERS
     )  # fmt: skip
     for command in [add(commands) for add in adders]:
         command.add_argument(
@@ -70,7 +71,13 @@ def add_simulate(commands: Any) -> Parser:
         help="who does what: waypoint (default), hotspots, clustering, mammoth, trading,"
         " recorded (--set file=PATH)",
     )
-    add("--nodes", type=int, metavar="N", help="entities (default 1000; recorded: all in the file)")
+    add(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="entities (default 1000; recorded: all in the file); with more, the world is as much"
+        " larger, unless its size is set",
+    )
     add("--seconds", type=float, default=10.0, metavar="S", help="simulated seconds (default 10)")
     add("--seed", type=int, default=1, metavar="K", help="of all chance (default 1)")
     add(
@@ -114,7 +121,9 @@ def add_analyse(commands: Any) -> Parser:
         "analyse",
         help="count what happened in traces, on Spark: truth, quality, traffic, report",
         description="Compute the exact truth of each trace, judge every delivery by it, and write"
-        " result tables (Parquet, partitioned by run) and report.html.",
+        " result tables (Parquet, partitioned by run) and report.html. With --follow, do so second"
+        " by second while the trace grows: a line for each (with --json, a document on a line),"
+        " a table `windows` and live.json. Stopped or killed, the same command goes on.",
     )
     add = command.add_argument
     add(
@@ -125,6 +134,7 @@ def add_analyse(commands: Any) -> Parser:
         help="a trace folder, or a folder of traces",
     )
     add("--out", type=Path, metavar="DIR", help="where results go (default: TRACE-analysis)")
+    add("--follow", action="store_true", help="count one trace while it grows, until it ends")
     add("--master", metavar="URL", help=MASTER)
     command.set_defaults(run=commands_.run_analyse)
     return command
@@ -183,14 +193,15 @@ def add_reproduce(commands: Any) -> Parser:
         "reproduce",
         help="draw the papers' figures beside ours, and judge every claim they make",
         description="Simulate what a paper's figures need, count it on Spark, and write"
-        " claims.json, report.html and figures/. What has been simulated before is not again.",
+        " claims.json, and for each paper a folder with report.html and figures/. What has been"
+        " simulated before is not again.",
     )
     add = command.add_argument
     add(
         "papers",
         nargs="*",
         metavar="PAPER[:FIGURE]",
-        help="drtree; without a figure, all of them; without a paper, all papers",
+        help="drtree, evolving; without a figure, all of them; without a paper, all papers",
     )
     add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
     add(
@@ -202,6 +213,35 @@ def add_reproduce(commands: Any) -> Parser:
     )
     add("--master", metavar="URL", help=MASTER)
     command.set_defaults(run=commands_.run_reproduce)
+    return command
+
+
+def add_up(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "up",
+        help="open a world: a live node, a game played by bots, and a page to watch it",
+        description="Start a live node with recording on, let bots play a small game on it, and"
+        " serve a page on which you watch, walk a character and see the numbers.",
+    )
+    add = command.add_argument
+    add("--port", type=int, default=8470, metavar="N", help="of page and clients (default 8470)")
+    add("--bots", type=int, default=300, metavar="N", help="characters (default 300; 0: none)")
+    add("--trace", type=Path, metavar="DIR", help="where the recording goes (default: traces/…)")
+    command.set_defaults(run=commands_.run_up)
+    return command
+
+
+def add_monitor(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "monitor",
+        help="play a recorded or simulated trace in the same page",
+        description="Serve a page on which the trace is played: play, pause, seek, any speed.",
+    )
+    command.add_argument("trace", type=Path, metavar="TRACE", help="a trace folder")
+    command.add_argument(
+        "--port", type=int, default=8471, metavar="N", help="of the page (default 8471)"
+    )
+    command.set_defaults(run=commands_.run_monitor)
     return command
 
 

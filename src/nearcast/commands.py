@@ -5,10 +5,16 @@ With --json, standard output is one JSON document and nothing else.
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from nearcast.pipeline.analyse import Headline
+    from nearcast.pipeline.streaming import Window
     from nearcast.sim.run import Summary
     from nearcast.trace.validate import Report
 
@@ -37,6 +43,7 @@ def run_simulate(arguments: argparse.Namespace) -> int:
         nodes = 1000
         if arguments.workload == "recorded":
             nodes = entities_recorded(settings)
+    settings = with_room(arguments.workload, nodes, settings)
 
     from nearcast.scenario import Scenario
     from nearcast.sim.run import simulate
@@ -70,6 +77,16 @@ def split_setting(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise ValueError(f"--set wants KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()
+
+
+def with_room(workload: str, nodes: int, settings: dict[str, str]) -> dict[str, str]:
+    """A larger crowd gets a larger world, unless its size is set: all hear about as many others."""
+    from nearcast.workloads import WORKLOADS
+
+    if "size" in settings or workload not in WORKLOADS:
+        return settings
+    size = WORKLOADS[workload].size_for(nodes, 3 if settings.get("dims") == "3" else 2)
+    return settings if size is None else {**settings, "size": repr(size)}
 
 
 def entities_recorded(settings: dict[str, str]) -> int:
@@ -149,11 +166,14 @@ def found(report: "Report") -> list[str]:
 
 
 def run_analyse(arguments: argparse.Namespace) -> int:
+    first = arguments.traces[0]
+    out = arguments.out or first.with_name(f"{first.resolve().name}-analysis")
+    if arguments.follow:
+        return run_follow(arguments, out)
+
     from nearcast.pipeline.lake import open_traces, rows
 
     traces = open_traces(arguments.traces)  # before Spark starts: a wrong path should not wait
-    first = arguments.traces[0]
-    out = arguments.out or first.with_name(f"{first.resolve().name}-analysis")
 
     from nearcast.pipeline.analyse import analyse
     from nearcast.pipeline.reports import report
@@ -200,6 +220,90 @@ def judged(headline: "Headline") -> list[str]:
         f" p99 {late['p99']}, max {late['max']}",
         f"{h.messages:,} messages, {h.bytes:,} bytes, {h.rejected:,} rows rejected",
     ]
+
+
+def run_follow(arguments: argparse.Namespace, out: Path) -> int:
+    """Until the trace ends, or somebody says so: both are a success."""
+    if len(arguments.traces) > 1:
+        raise ValueError("--follow takes one trace")
+    from threading import Event
+
+    (trace,) = arguments.traces
+    stop = Event()
+    with stopped_by_signals(stop):
+        if not there(trace, stop):
+            return 0
+
+        from nearcast.pipeline.judged import the_trace
+        from nearcast.pipeline.session import start
+        from nearcast.pipeline.streaming import follow
+        from nearcast.progress import Step
+
+        the_trace(trace)  # before Spark starts: a wrong path should not wait
+        step = Step()
+        step("starting Spark", 0, 1)
+        spark = start(arguments.master, lean=True)
+
+    def tell(windows: "Sequence[Window]") -> None:
+        step.clear()
+        try:
+            for window in windows:
+                say(in_a_line(window, arguments.json))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            stop.set()  # nobody listens any more
+
+    with stopped_by_signals(stop):  # again: Spark has signals of its own
+        try:
+            ended = follow(spark, trace, out, tell=tell, stopped=stop.is_set)
+        finally:
+            spark.stop()
+            step.clear()
+    if not arguments.json:
+        how = "the trace is complete" if ended else "stopped; the same command goes on from here"
+        say(f"{how}; results in {out}")
+    return 0
+
+
+@contextmanager
+def stopped_by_signals(stop: "Event") -> Iterator[None]:
+    """Ctrl-C and SIGTERM say stop, and nothing else."""
+    from signal import SIGINT, SIGTERM, signal
+
+    before = {number: signal(number, lambda *_: stop.set()) for number in (SIGINT, SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, then in before.items():
+            signal(number, then)
+
+
+def there(trace: Path, stop: "Event") -> bool:
+    """Wait for somebody to begin the trace; false if told to stop instead."""
+    waiting = False
+    while not stop.is_set():
+        if trace.exists() and not (trace.is_dir() and not any(trace.iterdir())):
+            return True
+        if not waiting:
+            waiting = True
+            sys.stderr.write(f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n")
+            sys.stderr.flush()
+        stop.wait(0.2)
+    return False
+
+
+def in_a_line(window: "Window", as_json: bool) -> str:
+    if as_json:
+        import msgspec
+
+        return msgspec.json.encode(window).decode()
+    w = window
+    late = {name: "–" if ms is None else f"{ms:,.1f}" for name, ms in w.latency_ms.items()}
+    return (
+        f"{w.second:>8,.12g} s  {w.expected:,} expected, {w.delivered:,} delivered,"
+        f" {w.missed:,} missed, {w.spurious:,} spurious; ms p50 {late['p50']}, p99 {late['p99']},"
+        f" max {late['max']}; {w.messages:,} messages, {w.bytes:,} bytes"
+    )
 
 
 def run_import(arguments: argparse.Namespace) -> int:
@@ -252,7 +356,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
     from nearcast.pipeline.session import start
     from nearcast.progress import Step
-    from nearcast.reproduction.run import WORDS, counts, reproduce
+    from nearcast.reproduction.run import WORDS, counts, gather, reproduce
 
     step = Step()
     step("starting Spark", 0, 1)
@@ -261,8 +365,9 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     try:
         for name, figures in wanted.items():
             claims += reproduce(
-                spark, PAPERS[name], figures, arguments.out, full=arguments.full, show=step
+                spark, PAPERS[name], figures, arguments.out / name, full=arguments.full, show=step
             )
+            gather(arguments.out, list(PAPERS))
     finally:
         spark.stop()
         step.clear()
@@ -273,7 +378,7 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
     held, failed, unknown = counts(claims)
     say(
         f"{held} claims hold, {failed} do not, {unknown} were not measured;"
-        f" look at {arguments.out / 'report.html'}"
+        f" look at {', '.join(str(arguments.out / name / 'report.html') for name in wanted)}"
     )
     return 0
 
@@ -293,6 +398,50 @@ def papers_wanted(
             )
         wanted.setdefault(paper, []).extend([figure] if figure else known[paper])
     return {paper: tuple(dict.fromkeys(figures)) for paper, figures in wanted.items()}
+
+
+# up, monitor
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    from nearcast.live.config import settings
+    from nearcast.monitor.server import run_until_signal, up
+
+    trace = None if arguments.trace is None else str(arguments.trace)
+    chosen = settings(flags={"port": arguments.port, "trace": trace})
+
+    def ready(page: str, recording: Path) -> None:
+        if arguments.json:
+            say_json({"page": page, "trace": str(recording), "bots": arguments.bots})
+        else:
+            say(
+                f"a world with {arguments.bots} bots: open {page}",
+                "  click to walk there; type help, storm, spawn 50 or gather 40 below the world",
+                f"recording to {recording}; in another terminal, while it runs or later:",
+                f"  nearcast analyse --follow {recording}",
+                f"  nearcast monitor {recording}",
+                "stop with Ctrl-C",
+            )
+        sys.stdout.flush()
+
+    if sys.stderr.isatty():
+        sys.stderr.write("opening a world; the first time on a machine this takes half a minute\n")
+    run_until_signal(lambda stop: up(chosen, arguments.bots, ready, stop))
+    return 0
+
+
+def run_monitor(arguments: argparse.Namespace) -> int:
+    from nearcast.monitor.server import run_until_signal, show
+
+    def ready(page: str) -> None:
+        if arguments.json:
+            say_json({"page": page})
+        else:
+            say(f"{arguments.trace}: open {page}", "stop with Ctrl-C")
+        sys.stdout.flush()
+
+    run_until_signal(lambda stop: show(arguments.trace, arguments.port, ready, stop))
+    return 0
 
 
 # doctor

@@ -1,0 +1,190 @@
+"""The page's server: a live node with a game on it (`up`), or a trace (`show`).
+
+The page itself is plain files. What it asks for is answered by routes that a node's own HTTP table
+takes in, so that the page, the script and the WebSocket come from one port.
+"""
+
+import asyncio
+import logging
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGINT, SIGTERM
+from typing import Any
+
+import uvloop
+from picows import WSListener
+
+from nearcast.live.config import Settings
+from nearcast.live.http import Front, HttpError, Request, Response, Routes, as_json
+from nearcast.live.metrics import BOUNDS
+from nearcast.live.service import Service
+from nearcast.monitor import feed
+from nearcast.monitor.game import Rules
+from nearcast.monitor.replay import Replay
+
+LOG = logging.getLogger("nearcast.monitor")
+STATIC = Path(__file__).parent / "static"
+PICTURE_S = 0.1  # for which one picture serves all who ask
+STOPPING_S = 3.0  # that bots are given to stop
+REQUEST = 4_096  # bytes that a page may send
+RATE = 500  # requests that it may make in a second
+BINARY = "application/octet-stream"
+
+
+def add_page(routes: Routes) -> None:
+    routes.add_file("/", STATIC / "index.html")
+    routes.add_folder("/monitor/", STATIC)
+
+
+# A live node.
+
+
+class Watched:
+    """What the page asks of a live node."""
+
+    def __init__(self, service: Service, game: bool) -> None:
+        self._service, self._game = service, game
+        self._picture, self._drawn = b"", -1.0
+        add_page(service.routes)
+        guarded = service.answers.guarded
+        service.routes.add("GET", "/monitor/about", guarded(self._about))
+        service.routes.add("GET", "/monitor/world", guarded(self._world))
+        service.routes.add("GET", "/monitor/numbers", guarded(self._numbers))
+
+    def _about(self, _: Request) -> Response:
+        size = Rules().size
+        return as_json({"mode": "live", "game": self._game, "bounds": [[0, 0], [size, size]]})
+
+    def _world(self, _: Request) -> Response:
+        now = asyncio.get_running_loop().time()
+        if now - self._drawn >= PICTURE_S:
+            gateway = self._service.gateway
+            self._picture, self._drawn = feed.world(gateway.realm, gateway.now()), now
+        return Response(self._picture, kind=BINARY)
+
+    async def _numbers(self, _: Request) -> Response:
+        service = self._service
+        gateway, recording = service.gateway, service.recording
+        trace = recording.path if recording else None
+        return as_json(
+            {
+                "t": gateway.now(),
+                "counters": gateway.metrics.snapshot(),
+                "latency": {"bounds": BOUNDS, "counts": gateway.metrics.latency.counts},
+                "nodes": [feed.node(service)],
+                "trace": str(trace) if trace else None,
+                "judged": await asyncio.to_thread(feed.judged, trace) if trace else None,
+            }
+        )
+
+
+async def up(
+    settings: Settings, bots: int, ready: Callable[[str, Path], None], stop: asyncio.Event
+) -> None:
+    """A node, the page, and a game of so many bots in a process of its own, until told to stop."""
+    async with Service(settings) as service:
+        Watched(service, game=bots > 0)
+        assert service.recording is not None, "a world that is watched is recorded"
+        players = await _bots(service.url, bots) if bots else None
+        ready(f"http://{settings.host}:{service.port}/", service.recording.path)
+        if players is None:
+            await stop.wait()
+            return
+        missed = asyncio.create_task(_miss(players))
+        await stop.wait()
+        missed.cancel()
+        await _end(players)
+
+
+async def _miss(players: Process) -> None:
+    """A world goes on without its bots, but whoever watches it should know."""
+    code = await players.wait()
+    LOG.error("the bots have stopped by themselves (exit code %s)", code)
+
+
+async def _bots(url: str, count: int) -> Process:
+    command = (sys.executable, "-m", "nearcast.monitor.bots", url, str(count))
+    # Not in our group: an interrupt at the terminal is ours to pass on.
+    return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, start_new_session=True)
+
+
+async def _end(players: Process) -> None:
+    with suppress(ProcessLookupError):
+        players.terminate()
+    try:
+        await asyncio.wait_for(players.wait(), STOPPING_S)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            players.kill()
+        await players.wait()
+
+
+def run_until_signal(act: Callable[[asyncio.Event], Any]) -> None:
+    """Run it; SIGINT or SIGTERM set the event that it waits for."""
+
+    async def main() -> None:
+        loop, stop = asyncio.get_running_loop(), asyncio.Event()
+        for signal in (SIGINT, SIGTERM):
+            loop.add_signal_handler(signal, stop.set)
+        await act(stop)
+
+    uvloop.run(main())
+
+
+# A trace.
+
+
+def replay_routes(replay: Replay) -> Routes:
+    routes = Routes()
+    add_page(routes)
+
+    def about(_: Request) -> Response:
+        said = replay.scenario
+        kinds = dict.fromkeys(str(said[name]) for name in ("protocol", "workload") if name in said)
+        title = " · ".join(kinds)
+        return as_json(
+            {
+                "mode": "replay",
+                "name": replay.path.resolve().name,
+                "title": f"{title} · {replay.path}" if title else str(replay.path),
+                "bounds": replay.bounds(),
+                "first": replay.first,
+                "last": replay.last,
+                "tables": {name: table.rows for name, table in replay.tables.items()},
+            }
+        )
+
+    async def world(request: Request) -> Response:
+        try:
+            at = int(request.query.get("at", replay.first))
+        except ValueError:
+            raise HttpError(400, "at must be a moment in microseconds") from None
+        at = min(max(at, replay.first), replay.last)
+        return Response(await asyncio.to_thread(replay.world, at), kind=BINARY)
+
+    routes.add("GET", "/monitor/about", about)
+    routes.add("GET", "/monitor/world", world)
+    routes.add("GET", "/monitor/seconds", lambda _: as_json(replay.seconds.table()))
+    return routes
+
+
+async def show(trace: Path, port: int, ready: Callable[[str], None], stop: asyncio.Event) -> None:
+    """A trace in the same page, on this machine alone, until told to stop."""
+    replay = await asyncio.to_thread(Replay, trace)
+    replay.seconds.start()
+    routes, fronts = replay_routes(replay), set[Front]()
+
+    def refuse(_: Request) -> WSListener:
+        raise HttpError(404, "a trace has no clients")
+
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Front(routes, refuse, REQUEST, RATE, fronts), "127.0.0.1", port
+    )
+    ready(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+    await stop.wait()
+    server.close()
+    for front in list(fronts):
+        front.close()

@@ -1,0 +1,78 @@
+// Pictures of the world as the node sends them: columns of numbers, with motion.
+//
+// Everything evolves: a picture says where somebody is, how fast it goes and for how long. So a few
+// pictures a second are enough, and the page draws all that lies between them by itself.
+
+const HEAD = 4; // t in microseconds, then how many entities, areas and deliveries follow
+const ENTITY = ["x", "y", "vx", "vy", "left"];
+const AREA = ["kind", "x", "y", "rx", "ry", "vx", "vy", "gx", "gy", "left"];
+export const DISC = 1;
+
+export function decode(buffer) {
+  const [t, entities, areas, heard] = new Float64Array(buffer, 0, HEAD);
+  let offset = HEAD * 8;
+  const take = (Column, count) => {
+    const column = new Column(buffer, offset, count);
+    offset += column.byteLength;
+    return column;
+  };
+  const picture = {
+    t,
+    entities: { count: entities, id: take(Float64Array, entities) },
+    areas: { count: areas, owner: take(Float64Array, areas) },
+    heard: { count: heard, from: take(Float64Array, heard), to: take(Float64Array, heard) },
+  };
+  for (const name of ENTITY) picture.entities[name] = take(Float32Array, entities);
+  for (const name of AREA) picture.areas[name] = take(Float32Array, areas);
+  picture.places = new Map();
+  for (let i = 0; i < entities; i++) picture.places.set(picture.entities.id[i], i);
+  return picture;
+}
+
+// Seconds of motion between the picture and the moment that is drawn; it may not run past its end.
+export function elapsed(columns, i, seconds) {
+  return Math.min(seconds, columns.left[i]);
+}
+
+export function placeOf(picture, entity, t) {
+  const i = picture?.places.get(entity);
+  if (i === undefined) return null;
+  const { x, y, vx, vy } = picture.entities;
+  const dt = elapsed(picture.entities, i, (t - picture.t) / 1e6);
+  return { x: x[i] + vx[i] * dt, y: y[i] + vy[i] * dt };
+}
+
+// The node's clock as far as it can be told from here: whatever arrives was sent earlier, so the
+// latest time it can be is the best guess, slowly given up again should a clock be put back.
+export class Clock {
+  #offset = -Infinity;
+
+  hear(t) {
+    this.#offset = Math.max(this.#offset - 200, t - performance.now() * 1000);
+  }
+
+  now() {
+    return performance.now() * 1000 + this.#offset;
+  }
+}
+
+export async function ask(path, form = "json") {
+  const answer = await fetch(path, { cache: "no-store" });
+  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+  return form === "json" ? answer.json() : answer.arrayBuffer();
+}
+
+// Do this again and again, so many milliseconds after the last time was done. `failed` is told
+// what went wrong, or null when it works again.
+export function regularly(milliseconds, act, failed) {
+  const again = async () => {
+    try {
+      await act();
+      failed(null);
+    } catch (error) {
+      failed(error);
+    }
+    setTimeout(again, document.hidden ? Math.max(1000, milliseconds) : milliseconds);
+  };
+  again();
+}

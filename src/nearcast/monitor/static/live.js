@@ -1,0 +1,226 @@
+// The page of a live node: its world, the person's character, orders, and the node's numbers.
+
+import { figure } from "./charts.js";
+import { Console } from "./console.js";
+import { Engines } from "./engines.js";
+import { ask, Clock, decode, placeOf, regularly } from "./feed.js";
+import { short } from "./palette.js";
+import { enter } from "./person.js";
+
+const PICTURES_MS = 200;
+const NUMBERS_MS = 1000;
+const BEYOND = 2001; // milliseconds: later than the node's last bucket
+const ms = (value) => {
+  if (value === 0) return "–"; // nothing was delivered
+  return value < BEYOND ? `≤ ${Math.round(value * 10) / 10} ms` : "> 2 s";
+};
+const bytes = (value) => `${short(value)}${/[kMG]$/.test(short(value)) ? "B" : " B"}/s`;
+const perSecond = (value) => `${short(value)}/s`;
+
+const element = (id) => document.getElementById(id);
+
+export async function begin(about, world, status) {
+  const clock = new Clock();
+  const engines = new Engines(
+    element("engines"), element("saving-chart"), element("saving"), element("comparison-note"),
+  );
+  element("hint").textContent = matchMedia("(pointer: coarse)").matches
+    ? "Tap to walk there · drag and pinch move the view"
+    : "Click to walk there · arrows or WASD · drag and wheel move the view · / for commands";
+  if (!about.game) {
+    element("comparison").hidden = true;
+    element("orders").hidden = true;
+    element("line").placeholder = "goto 300 200 · follow 12 · find 12 · help";
+  }
+  regularly(PICTURES_MS, async () => {
+    world.picture = decode(await ask("monitor/world", "bytes"));
+    clock.hear(world.picture.t);
+  }, (error) => status(error ? "bad" : "good", error ? "the node does not answer" : "live"));
+
+  const person = await enter(about.bounds, {
+    heard: ({ from, x, y, attributes }) => world.hear(from, x, y, attributes.action === "pick-up"),
+    news: (payload) => hearNews(payload),
+    notice: (notice) => {
+      if (notice.is === "disconnected") line.say(`the connection is lost: ${notice.reason}`, "wrong");
+      if (notice.is === "reconnected") line.say("connected again, and subscribed as before");
+      if (notice.is === "ended") line.say(notice.reason, "wrong");
+    },
+  });
+  world.me = person;
+  const line = new Console(element("console"), acts(person, world, clock));
+  let characters = 0;
+  function hearNews(payload) {
+    if (payload.answer !== undefined) {
+      if (payload.to === person.entity) line.say(payload.answer);
+      return;
+    }
+    characters = payload.characters;
+    engines.hear(payload);
+  }
+  const numbers = new Numbers();
+  regularly(NUMBERS_MS, async () => {
+    numbers.show(await ask("monitor/numbers"));
+    const others = Math.max(0, (world.picture?.entities.count ?? 0) - 1);
+    element("summary").textContent =
+      `${others.toLocaleString("en")} others${characters ? ` (${characters} bots)` : ""} · you are ${person.entity}, `
+      + `${person.here.inside.size} in your area · your walks took ${person.requests} request${person.requests === 1 ? "" : "s"}`;
+  }, () => {}); // the pictures tell whether the node answers
+  keys(person);
+  return { clock, person, line, walk: (place) => {
+    person.forgetFollowing();
+    world.marked = null;
+    element("hint").hidden = true; // who has walked knows how
+    return person.walkTo(place).catch((error) => line.say(error.message, "wrong"));
+  } };
+}
+
+function acts(person, world, clock) {
+  const somebody = (entity) => {
+    if (!placeOf(world.picture, entity, clock.now())) throw new Error(`nobody here is ${entity}`);
+    world.marked = entity;
+  };
+  return {
+    async goto(x, y) {
+      person.forgetFollowing();
+      const seconds = await person.walkTo({ x, y });
+      return `on the way; ${seconds.toFixed(1)} s, one request`;
+    },
+    follow(entity) {
+      somebody(entity);
+      person.follow(() => placeOf(world.picture, entity, clock.now()));
+      return `following ${entity}, until you walk elsewhere`;
+    },
+    find(entity) {
+      somebody(entity);
+      return "";
+    },
+    async stop() {
+      world.marked = null;
+      await person.stop();
+      return "standing still";
+    },
+    spawn: (number) => person.order("spawn", Math.round(number)),
+    gather: (number) => person.order("gather", Math.round(number)),
+    scatter: () => person.order("scatter"),
+    storm: () => person.order("storm"),
+  };
+}
+
+function keys(person) {
+  const typing = () => document.activeElement?.matches("input, select, textarea");
+  addEventListener("keydown", (e) => {
+    if (typing() || e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.key === "/") element("line").focus();
+    else if (!person.press(e.key, true)) return;
+    e.preventDefault();
+  });
+  addEventListener("keyup", (e) => person.press(e.key, false));
+  addEventListener("blur", () => person.letGo()); // of a key that is let go elsewhere we hear nothing
+}
+
+// The node's own counters as rates, its latency as percentiles, and what Spark has counted.
+class Numbers {
+  #before = null;
+  #judged = null; // the last second that was shown
+
+  constructor() {
+    const place = element("charts");
+    this.deliveries = figure(place, "deliveries", [{ colour: "c3" }], { format: perSecond });
+    this.interests = figure(place, "subscription messages", [{ colour: "c5" }], { format: perSecond });
+    this.bytes = figure(place, "bytes out and in",
+      [{ colour: "c3", label: "out" }, { colour: "c4", label: "in" }],
+      { format: bytes, words: ([out, inward]) => `${bytes(out)} · ${bytes(inward)}` });
+    this.latency = figure(place, "latency p50, p99",
+      [{ colour: "c4", label: "p50" }, { colour: "c1", label: "p99" }],
+      { format: ms, words: ([p50, p99]) => `${ms(p50)} · ${ms(p99).replace("≤ ", "")}` });
+    const judged = element("accuracy-charts");
+    this.wrong = figure(judged, "missed, spurious",
+      [{ colour: "c1", label: "missed" }, { colour: "c2", label: "spurious" }],
+      { format: perSecond, words: ([missed, spurious]) => `${short(missed)} · ${short(spurious)}` });
+    this.expected = figure(judged, "expected, delivered",
+      [{ colour: "soft", label: "expected" }, { colour: "c5", label: "delivered" }],
+      { format: perSecond, words: ([expected, heard]) => `${short(expected)} · ${short(heard)}` });
+  }
+
+  show(numbers) {
+    // A node that has started anew counts from 0 again.
+    const again = this.#before?.counters.requests > numbers.counters.requests;
+    const before = again ? null : this.#before;
+    this.#before = numbers;
+    this.#list(numbers, before);
+    this.#judge(numbers.judged, numbers.trace);
+    if (!before) return;
+    const seconds = (numbers.t - before.t) / 1e6;
+    if (seconds <= 0) return;
+    const rate = (name) => (numbers.counters[name] - before.counters[name]) / seconds;
+    const t = numbers.t / 1e6;
+    this.deliveries.add(t, [rate("deliveries")]);
+    this.interests.add(t, [rate("interests")]);
+    this.bytes.add(t, [rate("bytes_out"), rate("bytes_in")]);
+    const late = numbers.latency.counts.map((count, k) => count - before.latency.counts[k]);
+    const share = (part) => percentile(numbers.latency.bounds, late, part);
+    this.latency.add(t, [share(0.5), share(0.99)]);
+  }
+
+  #list(numbers, before) {
+    const table = element("nodes");
+    const heads = ["node", "clients", "subscrip\u00adtions", "deliv\u00aderies/s", "rows kept"];
+    if (!table.tHead.rows.length) {
+      const row = table.tHead.insertRow();
+      for (const name of heads) {
+        const head = document.createElement("th");
+        head.scope = "col";
+        head.textContent = name;
+        row.append(head);
+      }
+    }
+    table.tBodies[0].replaceChildren();
+    for (const node of numbers.nodes) {
+      const seconds = before ? (numbers.t - before.t) / 1e6 : 0;
+      const rate = seconds > 0 ? (numbers.counters.deliveries - before.counters.deliveries) / seconds : 0;
+      const row = table.tBodies[0].insertRow();
+      const said = [
+        `${node.name} ${node.address}`.trim(), node.clients, node.subscriptions, short(rate),
+        node.recording ? short(node.rows) : "off",
+      ];
+      for (const text of said) row.insertCell().textContent = text;
+    }
+  }
+
+  #judge(judged, trace) {
+    element("accuracy").hidden = !trace;
+    element("accuracy-charts").hidden = !judged?.windows.length;
+    if (judged && !judged.windows.length) {
+      element("accuracy-note").textContent = "Spark is counting; the first seconds will be here soon.";
+      return;
+    }
+    if (!judged) {
+      const command = document.createElement("code");
+      command.textContent = `nearcast analyse --follow ${trace}`;
+      element("accuracy-note").replaceChildren(
+        "Every deployment can be judged against the exact truth. In another terminal: ", command,
+      );
+      return;
+    }
+    const windows = judged.windows.filter((one) => this.#judged === null || one.second > this.#judged);
+    for (const one of windows) {
+      this.#judged = one.second;
+      this.wrong.add(one.second, [one.missed ?? 0, one.spurious ?? 0]);
+      this.expected.add(one.second, [one.expected ?? 0, one.delivered ?? 0]);
+    }
+    const sum = (name) => judged.windows.reduce((total, one) => total + (one[name] ?? 0), 0);
+    element("accuracy-note").textContent =
+      `Of ${sum("expected").toLocaleString("en")} expected deliveries in the last ${judged.windows.length} seconds counted, ${sum("missed")} were missed, and ${sum("spurious")} more were spurious.`;
+  }
+}
+
+// An upper bound in milliseconds: that of the bucket in which it lies.
+function percentile(bounds, counts, share) {
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  let sum = 0;
+  for (const [k, count] of counts.entries()) {
+    sum += count;
+    if (total && sum >= share * total) return k < bounds.length ? bounds[k] * 1000 : BEYOND;
+  }
+  return 0;
+}

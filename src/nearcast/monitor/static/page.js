@@ -1,0 +1,50 @@
+// Where the page begins: it asks what there is to watch, a live node or a trace, and draws it.
+
+import { ask } from "./feed.js";
+import { World } from "./world.js";
+
+const element = (id) => document.getElementById(id);
+
+function status(kind, text) {
+  const line = element("status");
+  line.className = kind;
+  if (line.lastElementChild.textContent !== text) line.lastElementChild.textContent = text;
+}
+
+async function begin() {
+  const about = await ask("monitor/about");
+  let mode = null;
+  const world = new World(element("world"), element("tip"), (place) => mode?.walk(place));
+  world.span(about.bounds);
+  view(world);
+  const { begin: start } = await import(about.mode === "live" ? "./live.js" : "./film.js");
+  mode = await start(about, world, status);
+  const frame = () => {
+    world.draw(mode.clock.now());
+    mode.frame?.();
+    requestAnimationFrame(frame);
+  };
+  frame();
+  // For whoever looks from the browser's own console.
+  window.nearcast = { world, ...mode };
+}
+
+function view(world) {
+  const toggle = () => {
+    world.areas = !world.areas;
+    element("areas").setAttribute("aria-pressed", String(world.areas));
+  };
+  element("closer").addEventListener("click", () => world.closer(1.5));
+  element("farther").addEventListener("click", () => world.closer(1 / 1.5));
+  element("whole").addEventListener("click", () => world.fit());
+  element("areas").addEventListener("click", toggle);
+  addEventListener("keydown", (e) => {
+    if (document.activeElement?.matches("input, select") || e.ctrlKey || e.metaKey || e.altKey) return;
+    if (e.key === "+" || e.key === "=") world.closer(1.25);
+    else if (e.key === "-") world.closer(0.8);
+    else if (e.key === "0") world.fit();
+    else if (e.key === "i") toggle();
+  });
+}
+
+begin().catch((error) => status("bad", error.message));

@@ -1,0 +1,39 @@
+// Colours come from the style sheet, so that canvases follow light and dark as all else does.
+
+const known = new Map();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => known.clear());
+
+export function colour(name) {
+  if (!known.has(name)) {
+    const style = getComputedStyle(document.documentElement);
+    known.set(name, style.getPropertyValue(`--${name}`).trim());
+  }
+  return known.get(name);
+}
+
+// A canvas as large as it is shown, in the pixels of the screen. Returns its drawing context, whose
+// units are the page's.
+export function fitted(canvas) {
+  const ratio = window.devicePixelRatio || 1;
+  const width = Math.round(canvas.clientWidth * ratio);
+  const height = Math.round(canvas.clientHeight * ratio);
+  if (canvas.width !== width || canvas.height !== height) {
+    canvas.width = width;
+    canvas.height = height;
+  }
+  const pen = canvas.getContext("2d");
+  pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return pen;
+}
+
+// 1234567 as 1.2 M, 0.25 as 0.25: three digits are enough to watch.
+export function short(number) {
+  const size = Math.abs(number);
+  for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (size >= unit * 0.9995) {
+      const scaled = number / unit;
+      return `${scaled.toFixed(Math.abs(scaled) < 9.95 ? 1 : 0)} ${name}`;
+    }
+  }
+  return size >= 9.95 || Number.isInteger(number) ? number.toFixed(0) : number.toFixed(1);
+}

@@ -1,0 +1,406 @@
+// The world on a canvas: areas, entities, what is heard, and where a person may point at.
+
+import { DISC, elapsed, placeOf } from "./feed.js";
+import { colour, fitted } from "./palette.js";
+
+const FADING = 450; // milliseconds for which something heard is shown
+const MOST_FADING = 400;
+const CROWDED = 400; // areas
+const LAYER_MS = 90;
+const DRAG = 6; // pixels that a pointer may slip and still be a click
+const REACH = 14; // pixels from an entity within which a pointer means it
+
+export class World {
+  picture = null;
+  me = null; // {entity, place(t), half: {rx, ry}, target}
+  marked = null; // the entity that somebody speaks of
+  areas = true;
+  drawn = 0; // frames, for whoever wants to know how fast this is
+  #heard = []; // {x, y, at, apple}
+  #lately = new Map(); // entity: when it was last heard
+  #pointers = new Map();
+  #layer = { canvas: document.createElement("canvas"), view: "", at: 0 };
+  #hover = null;
+
+  constructor(canvas, tip, walk) {
+    this.canvas = canvas;
+    this.tip = tip;
+    this.walk = walk;
+    this.bounds = [[0, 0], [1, 1]];
+    this.centre = null;
+    this.zoom = 1;
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.#layer.view = "";
+    });
+    canvas.addEventListener("pointerdown", (e) => this.#down(e));
+    canvas.addEventListener("pointermove", (e) => this.#move(e));
+    canvas.addEventListener("pointerup", (e) => this.#up(e));
+    canvas.addEventListener("pointercancel", (e) => this.#pointers.delete(e.pointerId));
+    canvas.addEventListener("pointerleave", () => (this.#hover = null));
+    canvas.addEventListener("wheel", (e) => {
+      e.preventDefault();
+      this.closer(Math.exp(-e.deltaY / 400), e.offsetX, e.offsetY);
+    }, { passive: false });
+  }
+
+  // The view.
+
+  span(bounds) {
+    this.bounds = bounds;
+    this.fit();
+  }
+
+  fit() {
+    const [[x0, y0], [x1, y1]] = this.bounds;
+    this.centre = { x: (x0 + x1) / 2, y: (y0 + y1) / 2 };
+    this.zoom = 1;
+  }
+
+  closer(factor, px = this.canvas.clientWidth / 2, py = this.canvas.clientHeight / 2) {
+    const before = this.#toWorld(px, py);
+    this.zoom = Math.min(60, Math.max(0.5, this.zoom * factor));
+    const after = this.#toWorld(px, py);
+    this.centre = {
+      x: this.centre.x + before.x - after.x,
+      y: this.centre.y + before.y - after.y,
+    };
+  }
+
+  get #scale() {
+    const [[x0, y0], [x1, y1]] = this.bounds;
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const whole = Math.min(width / (x1 - x0 || 1), height / (y1 - y0 || 1)) * 0.9;
+    return whole * this.zoom;
+  }
+
+  #toWorld(px, py) {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const scale = this.#scale;
+    return {
+      x: this.centre.x + (px - width / 2) / scale,
+      y: this.centre.y - (py - height / 2) / scale,
+    };
+  }
+
+  toScreen(x, y) {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const scale = this.#scale;
+    return [width / 2 + (x - this.centre.x) * scale, height / 2 - (y - this.centre.y) * scale];
+  }
+
+  // Pointing: a click walks, a drag moves the view, two fingers zoom.
+
+  #down(e) {
+    this.canvas.setPointerCapture(e.pointerId);
+    this.#pointers.set(e.pointerId, { x: e.offsetX, y: e.offsetY, slipped: 0 });
+  }
+
+  #move(e) {
+    this.#hover = { x: e.offsetX, y: e.offsetY };
+    const pointer = this.#pointers.get(e.pointerId);
+    if (!pointer) return;
+    const dx = e.offsetX - pointer.x, dy = e.offsetY - pointer.y;
+    pointer.slipped += Math.hypot(dx, dy);
+    if (this.#pointers.size === 2) {
+      const [a, b] = this.#pointers.values();
+      const before = Math.hypot(a.x - b.x, a.y - b.y);
+      pointer.x = e.offsetX;
+      pointer.y = e.offsetY;
+      const after = Math.hypot(a.x - b.x, a.y - b.y);
+      this.closer(after / (before || 1), (a.x + b.x) / 2, (a.y + b.y) / 2);
+      return;
+    }
+    pointer.x = e.offsetX;
+    pointer.y = e.offsetY;
+    if (pointer.slipped > DRAG) {
+      this.centre = { x: this.centre.x - dx / this.#scale, y: this.centre.y + dy / this.#scale };
+    }
+  }
+
+  #up(e) {
+    const pointer = this.#pointers.get(e.pointerId);
+    this.#pointers.delete(e.pointerId);
+    if (pointer && pointer.slipped <= DRAG && this.#pointers.size === 0) {
+      this.walk(this.#toWorld(e.offsetX, e.offsetY));
+    }
+  }
+
+  // What is heard.
+
+  hear(entity, x, y, apple = false) {
+    const at = performance.now();
+    this.#lately.set(entity, at);
+    this.#heard.push({ x, y, at, apple });
+    if (this.#heard.length > MOST_FADING) this.#heard.splice(0, this.#heard.length - MOST_FADING);
+  }
+
+  // How many entities were heard lately.
+  get audible() {
+    const since = performance.now() - 3000;
+    for (const [entity, at] of this.#lately) if (at < since) this.#lately.delete(entity);
+    return this.#lately.size;
+  }
+
+  // Drawing.
+
+  draw(t) {
+    const pen = fitted(this.canvas);
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    pen.clearRect(0, 0, width, height);
+    this.#ground(pen, width, height);
+    if (this.picture) {
+      const seconds = (t - this.picture.t) / 1e6;
+      if (this.areas) this.#drawAreas(pen, seconds, width, height);
+      this.#drawHeard(pen, t);
+      this.#drawEntities(pen, seconds, width, height);
+      this.#drawHover(pen, t);
+    }
+    if (this.me) this.#drawMe(pen, t);
+    this.drawn += 1;
+  }
+
+  #ground(pen, width, height) {
+    const [[x0, y0], [x1, y1]] = this.bounds;
+    const [left, bottom] = this.toScreen(x0, y0);
+    const [right, top] = this.toScreen(x1, y1);
+    const wide = (x1 - x0) / this.zoom / 8 || 1; // about eight lines across
+    const ten = 10 ** Math.floor(Math.log10(wide));
+    const step = ten * (wide / ten < 2 ? 2 : wide / ten < 5 ? 5 : 10);
+    pen.strokeStyle = colour("grid");
+    pen.fillStyle = colour("soft");
+    pen.font = "11px system-ui, sans-serif";
+    pen.lineWidth = 1;
+    pen.beginPath();
+    for (let x = Math.ceil(x0 / step) * step; x <= x1; x += step) {
+      const px = Math.round(this.toScreen(x, 0)[0]) + 0.5;
+      if (px < 0 || px > width) continue;
+      pen.moveTo(px, Math.max(0, top));
+      pen.lineTo(px, Math.min(height, bottom));
+      pen.fillText(String(Math.round(x * 100) / 100), px + 3, Math.min(height - 4, bottom - 4));
+    }
+    for (let y = Math.ceil(y0 / step) * step; y <= y1; y += step) {
+      const py = Math.round(this.toScreen(0, y)[1]) + 0.5;
+      if (py < 0 || py > height) continue;
+      pen.moveTo(Math.max(0, left), py);
+      pen.lineTo(Math.min(width, right), py);
+      if (y > y0) pen.fillText(String(Math.round(y * 100) / 100), Math.max(3, left + 3), py - 3);
+    }
+    pen.stroke();
+    pen.strokeStyle = colour("line");
+    pen.strokeRect(left, top, right - left, bottom - top);
+  }
+
+  // Of thousands of areas a few pictures a second are enough: they are drawn on a layer of their
+  // own, which is copied in between.
+  #drawAreas(pen, seconds, width, height) {
+    if (this.picture.areas.count <= CROWDED) {
+      this.#outlines(pen, seconds, width, height);
+      return;
+    }
+    const { canvas } = this;
+    const view = [this.centre.x, this.centre.y, this.zoom, canvas.width, canvas.height].join();
+    const now = performance.now();
+    if (view !== this.#layer.view || now - this.#layer.at > LAYER_MS) {
+      const copy = this.#layer.canvas;
+      copy.width = canvas.width;
+      copy.height = canvas.height;
+      const ratio = canvas.width / width;
+      const brush = copy.getContext("2d");
+      brush.setTransform(ratio, 0, 0, ratio, 0, 0);
+      this.#outlines(brush, seconds, width, height);
+      this.#layer.view = view;
+      this.#layer.at = now;
+    }
+    pen.drawImage(this.#layer.canvas, 0, 0, width, height);
+  }
+
+  #outlines(pen, seconds, width, height) {
+    const areas = this.picture.areas;
+    const mine = this.me?.entity;
+    pen.strokeStyle = pen.fillStyle = colour("area");
+    const crowded = areas.count > CROWDED;
+    for (let i = 0; i < areas.count; i++) {
+      if (areas.owner[i] === mine) continue;
+      const outline = this.#outline(areas, i, seconds, width, height);
+      if (!outline) continue;
+      const [px, py, rx, ry] = outline;
+      const alone = areas.owner[i] === this.marked;
+      const disc = areas.kind[i] === DISC;
+      pen.globalAlpha = alone ? 0.9 : crowded ? Math.max(0.06, 120 / areas.count) : 0.2;
+      pen.lineWidth = alone ? 2 : 1;
+      pen.beginPath();
+      if (disc) pen.arc(px, py, rx, 0, 2 * Math.PI);
+      else pen.rect(px - rx, py - ry, 2 * rx, 2 * ry);
+      pen.stroke();
+      if (crowded && !alone) continue;
+      pen.globalAlpha = alone ? 0.15 : 0.022;
+      pen.fill();
+    }
+    pen.globalAlpha = 1;
+  }
+
+  // Where an area is on the screen, or null if it is not.
+  #outline(areas, i, seconds, width, height) {
+    const dt = elapsed(areas, i, seconds);
+    const scale = this.#scale;
+    const rx = Math.max(0, areas.rx[i] + areas.gx[i] * dt) * scale;
+    const ry = Math.max(0, areas.ry[i] + areas.gy[i] * dt) * scale;
+    const [px, py] = this.toScreen(areas.x[i] + areas.vx[i] * dt, areas.y[i] + areas.vy[i] * dt);
+    if (px + rx < 0 || px - rx > width || py + ry < 0 || py - ry > height) return null;
+    return [px, py, rx, ry];
+  }
+
+  #drawEntities(pen, seconds, width, height) {
+    const { count, id, x, y, vx, vy, left: lasts } = this.picture.entities;
+    const size = Math.min(9, Math.max(2.4, (count > CROWDED ? 2.6 : 4) * Math.sqrt(this.zoom)));
+    const scale = this.#scale;
+    const left = width / 2 - this.centre.x * scale, base = height / 2 + this.centre.y * scale;
+    const since = performance.now() - 1500;
+    const dots = { resting: [], walking: [], heard: [] };
+    for (let i = 0; i < count; i++) {
+      if (id[i] === this.me?.entity) continue;
+      const dt = elapsed(this.picture.entities, i, seconds);
+      const px = left + (x[i] + vx[i] * dt) * scale, py = base - (y[i] + vy[i] * dt) * scale;
+      if (px < -9 || px > width + 9 || py < -9 || py > height + 9) continue;
+      const walks = lasts[i] > seconds && (vx[i] || vy[i]);
+      const near = this.#lately.get(id[i]) > since;
+      dots[near ? "heard" : walks ? "walking" : "resting"].push(px, py);
+    }
+    for (const [name, places] of Object.entries(dots)) {
+      pen.fillStyle = colour(name);
+      const radius = name === "heard" ? size * 1.25 : size;
+      if (count > CROWDED && size < 5) squares(pen, places, radius);
+      else circles(pen, places, radius);
+    }
+  }
+
+  #drawHeard(pen, t) {
+    pen.lineWidth = 1.2;
+    if (this.picture.heard.count) this.#drawDeliveries(pen, t);
+    if (!this.me) return;
+    const here = this.me.place(t);
+    const [mx, my] = this.toScreen(here.x, here.y);
+    const now = performance.now();
+    this.#heard = this.#heard.filter((one) => now - one.at < FADING);
+    for (const { x, y, at, apple } of this.#heard) {
+      const age = (now - at) / FADING;
+      const [px, py] = this.toScreen(x, y);
+      pen.globalAlpha = 0.55 * (1 - age);
+      pen.strokeStyle = colour(apple ? "alarm" : "heard");
+      pen.beginPath();
+      pen.moveTo(px, py);
+      pen.lineTo(mx, my);
+      pen.stroke();
+      pen.beginPath();
+      pen.arc(px, py, (apple ? 16 : 10) * age + 3, 0, 2 * Math.PI);
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+  }
+
+  // Of a trace: from who said it to who heard it.
+  #drawDeliveries(pen, t) {
+    const { count, from, to } = this.picture.heard;
+    pen.strokeStyle = colour("heard");
+    pen.globalAlpha = Math.max(0.08, Math.min(0.5, 40 / count));
+    pen.beginPath();
+    for (let i = 0; i < count; i++) {
+      const source = placeOf(this.picture, from[i], t), target = placeOf(this.picture, to[i], t);
+      if (!source || !target) continue;
+      pen.moveTo(...this.toScreen(source.x, source.y));
+      pen.lineTo(...this.toScreen(target.x, target.y));
+    }
+    pen.stroke();
+    pen.globalAlpha = 1;
+  }
+
+  #drawMe(pen, t) {
+    const { half, target } = this.me;
+    const here = this.me.place(t);
+    const [px, py] = this.toScreen(here.x, here.y);
+    const scale = this.#scale;
+    pen.strokeStyle = pen.fillStyle = colour("me");
+    pen.lineWidth = 2;
+    pen.globalAlpha = 0.09;
+    pen.fillRect(px - half.rx * scale, py - half.ry * scale, 2 * half.rx * scale, 2 * half.ry * scale);
+    pen.globalAlpha = 0.9;
+    pen.strokeRect(px - half.rx * scale, py - half.ry * scale, 2 * half.rx * scale, 2 * half.ry * scale);
+    if (target) {
+      const [tx, ty] = this.toScreen(target.x, target.y);
+      pen.setLineDash([5, 5]);
+      pen.beginPath();
+      pen.moveTo(px, py);
+      pen.lineTo(tx, ty);
+      pen.stroke();
+      pen.setLineDash([]);
+      pen.beginPath();
+      pen.arc(tx, ty, 6, 0, 2 * Math.PI);
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    pen.beginPath();
+    pen.arc(px, py, 7, 0, 2 * Math.PI);
+    pen.fill();
+    pen.strokeStyle = colour("ground");
+    pen.stroke();
+    pen.font = "600 12px system-ui, sans-serif";
+    pen.fillText("you", px + 11, py - 9);
+  }
+
+  #drawHover(pen, t) {
+    const found = this.#hover && this.#pointers.size === 0 ? this.#nearest(t) : null;
+    const shown = found?.entity ?? this.marked;
+    this.tip.hidden = !found;
+    if (shown === null || shown === undefined) return;
+    const place = placeOf(this.picture, shown, t);
+    if (!place) return;
+    const [px, py] = this.toScreen(place.x, place.y);
+    pen.strokeStyle = colour("ink");
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    pen.arc(px, py, 10, 0, 2 * Math.PI);
+    pen.stroke();
+    if (!found) return;
+    this.tip.textContent = `${found.entity} · ${place.x.toFixed(0)}, ${place.y.toFixed(0)}`;
+    const room = this.canvas.clientWidth - this.tip.offsetWidth - 16;
+    this.tip.style.left = `${Math.min(px + 14, room)}px`;
+    this.tip.style.top = `${Math.max(4, py - 30)}px`;
+  }
+
+  #nearest(t) {
+    const there = this.#toWorld(this.#hover.x, this.#hover.y);
+    const { count, id } = this.picture.entities;
+    const reach = REACH / this.#scale;
+    let best = null, least = reach * reach;
+    for (let i = 0; i < count; i++) {
+      if (id[i] === this.me?.entity) continue;
+      const place = placeOf(this.picture, id[i], t);
+      const distance = (place.x - there.x) ** 2 + (place.y - there.y) ** 2;
+      if (distance < least) {
+        least = distance;
+        best = { entity: id[i] };
+      }
+    }
+    return best;
+  }
+}
+
+function circles(pen, places, radius) {
+  pen.strokeStyle = colour("ground");
+  pen.lineWidth = 1;
+  for (let i = 0; i < places.length; i += 2) {
+    pen.beginPath();
+    pen.arc(places[i], places[i + 1], radius, 0, 2 * Math.PI);
+    pen.fill();
+    pen.stroke();
+  }
+}
+
+// Two crossed rectangles look round enough when they are small, and are drawn several times faster.
+function squares(pen, places, radius) {
+  for (let i = 0; i < places.length; i += 2) {
+    const px = places[i], py = places[i + 1];
+    pen.fillRect(px - radius, py - radius / 2, 2 * radius, radius);
+    pen.fillRect(px - radius / 2, py - radius, radius, 2 * radius);
+  }
+}

@@ -1,0 +1,82 @@
+"""What the page is told of a live node."""
+
+from math import inf
+from pathlib import Path
+
+from pictures_read import read, same
+
+from nearcast.live.areas import Area
+from nearcast.live.realm import Limits, Realm
+from nearcast.live.words import Subscribe
+from nearcast.matching import MATCHERS
+from nearcast.monitor import feed
+from nearcast.space.motion import SECOND
+
+NOW = 1_700_000_000 * SECOND
+
+
+def realm_of(**areas: list[Area]) -> Realm:
+    """One client each, with these subscriptions."""
+    realm = Realm(MATCHERS["scan"](), Limits(), None)
+    for name, wanted in areas.items():
+        seat = realm.join(NOW, name)
+        for number, area in enumerate(wanted):
+            realm.subscribe(NOW, seat, Subscribe(number, area))
+    return realm
+
+
+def test_a_picture_says_where_everybody_is_how_fast_it_goes_and_for_how_long() -> None:
+    realm = realm_of(
+        still=[Area(1.0, 2.0, r=3.0)],
+        walking=[Area(0.0, 0.0, rx=6.0, ry=4.0, to=[[30.0, 40.0]], speed=5.0)],
+        growing=[Area(5.0, 5.0, r=1.0, gx=2.0)],
+    )
+    t, entities, areas, heard = read(feed.world(realm, NOW + 4 * SECOND))
+    assert t == NOW + 4 * SECOND and heard == []
+    assert same(entities, [(1, 1, 2, 0, 0, 0), (2, 12, 16, 3, 4, 6), (3, 5, 5, 0, 0, inf)])
+    assert same(
+        areas,
+        [
+            (1, 1, 1, 2, 3, 3, 0, 0, 0, 0, 0),
+            (2, 2, 12, 16, 6, 4, 3, 4, 0, 0, 6),
+            (3, 1, 5, 5, 9, 9, 0, 0, 2, 2, inf),
+        ],
+    )
+
+
+def test_on_a_path_the_leg_under_way_counts() -> None:
+    way = Area(0.0, 0.0, r=1.0, to=[[10.0, 0.0], [10.0, 20.0]], speed=10.0)
+    _, entities, _, _ = read(feed.world(realm_of(one=[way]), NOW + 2 * SECOND))
+    assert same(entities, [(1, 10, 10, 0, 10, 1)])
+
+
+def test_who_listens_everywhere_or_by_a_formula_is_nowhere_in_particular() -> None:
+    realm = realm_of(
+        everywhere=[Area()],
+        formula=[Area(formula="x >= 0, x <= t")],
+        both=[Area(), Area(7.0, 8.0, r=1.0)],
+    )
+    _, entities, areas, _ = read(feed.world(realm, NOW))
+    assert [row[:3] for row in entities] == [(3, 7, 8)]
+    assert len(areas) == 1
+
+
+def test_who_has_left_is_not_in_the_picture() -> None:
+    realm = realm_of(one=[Area(1.0, 1.0, r=1.0)], other=[Area(2.0, 2.0, r=1.0)])
+    seat = realm.seats[0]
+    assert seat is not None
+    realm.leave(NOW + 1, seat)
+    _, entities, _, _ = read(feed.world(realm, NOW + 2))
+    assert [row[0] for row in entities] == [2]
+
+
+def test_what_spark_has_counted_is_passed_on_when_it_is_there_and_whole(tmp_path: Path) -> None:
+    trace = tmp_path / "run"
+    trace.mkdir()
+    assert feed.judged(trace) is None
+    results = tmp_path / "run-analysis"
+    results.mkdir()
+    (results / "live.json").write_text('{"windows": [{"second"')
+    assert feed.judged(trace) is None
+    (results / "live.json").write_text('{"windows": [{"second": 3, "missed": 0}]}')
+    assert feed.judged(trace) == {"windows": [{"second": 3, "missed": 0}]}

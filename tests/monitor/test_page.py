@@ -1,0 +1,277 @@
+"""The page in a real browser: a live world, and a trace."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from math import hypot
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from worlds import Started, started
+
+BOTS = 40
+PATIENCE_S = 60.0
+
+POSITIONS = """() => {
+  const { world, clock } = window.nearcast;
+  const t = clock.now(), { count, id, x, y, vx, vy, left } = world.picture.entities;
+  const at = (i) => Math.min((t - world.picture.t) / 1e6, left[i]);
+  return Object.fromEntries(Array.from({ length: count }, (_, i) =>
+    [id[i], [x[i] + vx[i] * at(i), y[i] + vy[i] * at(i)]]));
+}"""
+ME = "() => { const { person } = window.nearcast; return person.place(person.now()); }"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+    if program is None:
+        pytest.skip("no chromium or chrome on this machine, so no page was opened")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("playwright is not installed, so no page was opened")
+    with sync_playwright() as play:
+        open_browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield open_browser
+        open_browser.close()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    trace = tmp_path_factory.mktemp("page") / "run"
+    with started("up", "--port", "0", "--bots", str(BOTS), "--trace", trace) as open_world:
+        yield open_world
+
+
+class Visit:
+    """A page, and all that its console or its requests complain about."""
+
+    def __init__(self, browser: Any, address: str, **options: Any) -> None:
+        self.page = browser.new_page(**options)
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda one: self._ours(one.url, address))
+        self.page.goto(address)
+        self.page.wait_for_function("window.nearcast?.world.picture?.entities.count > 0")
+
+    def _ours(self, url: str, address: str) -> None:
+        if not url.startswith(address):
+            self.complaints.append(f"from elsewhere: {url}")
+
+    def until(self, known: Callable[[], Any]) -> Any:
+        end = monotonic() + PATIENCE_S
+        while not (answer := known()):
+            assert monotonic() < end, "it never came to be"
+            sleep(0.1)
+        return answer
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).text_content())
+
+    def order(self, text: str) -> None:
+        self.page.locator("#line").fill(text)
+        self.page.locator("#line").press("Enter")
+
+    def on_screen(self, x: float, y: float) -> dict[str, float]:
+        px, py = self.page.evaluate(f"window.nearcast.world.toScreen({x}, {y})")
+        return {"x": px, "y": py}
+
+
+@pytest.fixture
+def live(browser: Any, world: Started) -> Iterator[Visit]:
+    visit = Visit(browser, world.page, viewport={"width": 1300, "height": 850})
+    visit.until(lambda: visit.text("#status span") == "live")
+    yield visit
+    assert visit.complaints == []
+    visit.page.close()
+
+
+def test_it_connects_and_everybody_moves(live: Visit) -> None:
+    live.until(lambda: len(live.page.evaluate(POSITIONS)) > BOTS)
+    before = live.page.evaluate(POSITIONS)
+    drawn = live.page.evaluate("window.nearcast.world.drawn")
+
+    def moved() -> bool:
+        now = live.page.evaluate(POSITIONS)
+        return sum(now.get(one, place) != place for one, place in before.items()) > BOTS / 2
+
+    live.until(moved)
+    assert live.page.evaluate("window.nearcast.world.drawn") > drawn
+    assert "others" in live.until(lambda: live.text("#summary"))
+
+
+def test_the_character_walks_where_was_clicked_with_one_request(live: Visit) -> None:
+    start = live.page.evaluate(ME)
+    goal = (start["x"] + 90, start["y"] + 60)
+    live.page.locator("#world").click(position=live.on_screen(*goal))
+
+    def distance() -> float:
+        here = live.page.evaluate(ME)
+        return hypot(here["x"] - goal[0], here["y"] - goal[1])
+
+    live.until(lambda: distance() < 60)
+    assert distance() > 2, "it walks, it does not jump"
+    live.until(lambda: distance() < 2)
+    assert live.page.evaluate("window.nearcast.person.requests") == 1
+    me = str(live.page.evaluate("window.nearcast.person.entity"))
+    x, y = live.until(lambda: live.page.evaluate(POSITIONS).get(me))
+    assert hypot(x - goal[0], y - goal[1]) < 2, "the node knows it too"
+
+
+def test_keys_walk_for_as_long_as_they_are_held(live: Visit) -> None:
+    start = live.page.evaluate(ME)
+    live.page.locator("#world").focus()
+    live.page.keyboard.down("ArrowRight")
+    live.until(lambda: live.page.evaluate(ME)["x"] > start["x"] + 15)
+    live.page.keyboard.up("ArrowRight")
+    live.until(lambda: live.page.evaluate("window.nearcast.person.target") is None)
+    here = live.page.evaluate(ME)
+    sleep(0.5)
+    assert live.page.evaluate(ME) == here
+    assert here["y"] == pytest.approx(start["y"])
+    live.page.keyboard.press("/")
+    assert live.page.evaluate("document.activeElement.id") == "line"
+
+
+def test_the_charts_advance(live: Visit) -> None:
+    charts = "() => [...document.querySelectorAll('#charts canvas')].map(c => c.ariaLabel)"
+    first = live.until(lambda: all(live.page.evaluate(charts)) and live.page.evaluate(charts))
+    assert len(first) == 4
+    live.until(lambda: live.page.evaluate(charts) != first)
+    painted = """() => [...document.querySelectorAll('#charts canvas')].map(c =>
+        c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0))"""
+    assert live.page.evaluate(painted) == [True] * 4
+    assert "127.0.0.1" in live.text("#nodes tbody")
+
+
+def test_five_engines_are_compared_and_evolving_ones_say_less(live: Visit) -> None:
+    live.order("storm")
+    live.until(lambda: "everybody walks" in live.text("#log"))
+    rows = live.page.locator("#engines tbody tr")
+    live.until(lambda: rows.count() == 5)
+    bars = """() => [...document.querySelectorAll('#engines tbody tr')].map(row =>
+        parseFloat(row.cells[1].querySelector('i').style.width))"""
+    live.until(lambda: live.page.evaluate(bars)[0] == 100)
+    resubscribing, *evolving = live.until(
+        lambda: live.page.evaluate(bars) if max(live.page.evaluate(bars)[1:]) < 50 else None
+    )
+    assert resubscribing > 2 * max(evolving)
+    assert live.text("#engines tbody tr:last-child td:last-child") == "exact"
+    assert "%" in live.text("#saving b")
+
+
+def test_commands_are_obeyed_or_explained(live: Visit) -> None:
+    before = live.page.evaluate("window.nearcast.world.picture.entities.count")
+    live.order("spawn 5")
+    live.until(lambda: "5 characters come" in live.text("#log"))
+    live.until(
+        lambda: live.page.evaluate("window.nearcast.world.picture.entities.count") >= before + 5
+    )
+    live.order("fly 3")
+    live.until(lambda: "there is no command fly" in live.text("#log .wrong"))
+    live.order("help")
+    live.until(lambda: "walk after somebody" in live.text("#log"))
+    live.order("goto 480 510")
+    live.until(lambda: "one request" in live.text("#log"))
+    somebody = next(iter(live.page.evaluate(POSITIONS)))
+    live.order(f"follow {somebody}")
+    live.until(lambda: f"following {somebody}" in live.text("#log"))
+    live.order("follow 999999")
+    live.until(lambda: "nobody here is 999999" in live.text("#log"))
+    live.page.locator("#line").press("ArrowUp")
+    assert live.page.locator("#line").input_value() == "follow 999999"
+
+
+def test_what_spark_counts_is_shown_when_it_is_there(live: Visit, world: Started) -> None:
+    live.until(lambda: "nearcast analyse --follow" in live.text("#accuracy-note"))
+    results = Path(f"{world.said['trace']}-analysis")
+    results.mkdir()
+    window = {"second": 1, "expected": 1200, "delivered": 1200, "missed": 0, "spurious": 3}
+    (results / "live.json").write_text(json.dumps({"windows": [window]}))
+    live.until(lambda: "1,200 expected" in live.text("#accuracy-note"))
+    assert "3 more were spurious" in live.text("#accuracy-note")
+    shutil.rmtree(results)
+
+
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_nothing_is_wider_than_the_screen(browser: Any, world: Started, width: int) -> None:
+    visit = Visit(browser, world.page, viewport={"width": width, "height": 740})
+    visit.until(lambda: visit.page.locator("#engines tbody tr").count() == 5)
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    box = visit.page.locator("#world").bounding_box()
+    assert box["width"] > 250 and box["height"] > 200
+    assert visit.complaints == []
+    visit.page.close()
+
+
+def test_it_follows_light_and_dark(browser: Any, world: Started) -> None:
+    ground = "() => getComputedStyle(document.getElementById('stage')).backgroundColor"
+    seen = {}
+    for scheme in ("light", "dark"):
+        visit = Visit(browser, world.page, color_scheme=scheme)
+        red = visit.page.evaluate(ground).removeprefix("rgb(").split(",")[0]
+        seen[scheme] = int(red)
+        visit.page.close()
+    assert seen["light"] > 200 and seen["dark"] < 60
+
+
+def test_it_comes_back_when_the_node_has_started_anew(browser: Any, tmp_path: Path) -> None:
+    def a_node(port: str, trace: str) -> Any:
+        return started("up", "--port", port, "--bots", "3", "--trace", tmp_path / trace)
+
+    with a_node("0", "first") as node:
+        visit = Visit(browser, node.page)
+        visit.until(lambda: visit.text("#status span") == "live")
+        port = node.page.rstrip("/").rpartition(":")[2]
+    visit.until(lambda: "does not answer" in visit.text("#status span"))
+    with a_node(port, "second"):
+        visit.until(lambda: "connected again" in visit.text("#log"))
+        visit.until(lambda: len(visit.page.evaluate(POSITIONS)) == 4)
+        visit.order("goto 520 500")
+        visit.until(lambda: visit.page.evaluate(ME)["x"] > 519)
+    visit.page.close()
+
+
+# A trace.
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    from nearcast.scenario import Scenario
+    from nearcast.sim.run import simulate
+
+    trace = tmp_path_factory.mktemp("film") / "run"
+    scenario = Scenario(protocol="client-server", workload="waypoint", nodes=50, seconds=20.0)
+    simulate(scenario, trace)
+    with started("monitor", trace, "--port", "0") as open_film:
+        yield open_film
+
+
+def test_a_trace_is_played_paused_and_sought(browser: Any, recording: Started) -> None:
+    film = Visit(browser, recording.page, viewport={"width": 1300, "height": 850})
+    now = "(window.nearcast.film.now() - window.nearcast.film.first) / 1e6"
+    film.until(lambda: film.page.evaluate(now) > 0.5)
+    film.page.locator("#world").focus()
+    film.page.keyboard.press(" ")
+    paused = film.page.evaluate(now)
+    sleep(0.5)
+    assert film.page.evaluate(now) == paused
+    before = film.page.evaluate(POSITIONS)
+    assert len(before) == 50
+    film.page.locator("#seek").fill("15")
+    film.until(lambda: film.page.evaluate(now) == 15)
+    film.until(lambda: film.page.evaluate(POSITIONS) != before)
+    assert "15.0 /" in film.until(lambda: "15.0 /" in film.text("#moment") and film.text("#moment"))
+    film.page.locator("#speed").select_option("16")
+    film.page.locator("#play").click()
+    film.until(lambda: film.page.evaluate("window.nearcast.film.playing") is False)
+    assert film.page.evaluate(now) > 19, "it stops where the trace ends"
+    charts = "() => [...document.querySelectorAll('#charts canvas')].map(c => c.ariaLabel)"
+    assert all(film.until(lambda: film.page.evaluate(charts)))
+    assert "publications" in film.text("#nodes tbody")
+    assert film.complaints == []
+    film.page.close()

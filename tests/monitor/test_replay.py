@@ -1,0 +1,189 @@
+"""A trace played back, against its rows read one by one."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from pictures_read import read, same
+
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription
+from nearcast.monitor import replay as module
+from nearcast.monitor.replay import Replay
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, point
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.schema import TraceError
+from nearcast.trace.sinks import Folder
+
+NODES = 12
+SECONDS = 20
+
+
+class Life:
+    """What was recorded, as plain lists."""
+
+    def __init__(self) -> None:
+        self.interests: list[tuple[int, int, Moving | None]] = []  # t, node; None: it ended
+        self.said: dict[int, Publication] = {}
+        self.heard: list[tuple[int, int, int]] = []  # t, node, publication
+        self.positions: list[tuple[int, int, float, float]] = []
+
+    def in_force(self, t: int) -> dict[int, Moving]:
+        state: dict[int, Moving] = {}
+        for at, node, region in self.interests:
+            if at > t:
+                break
+            state.pop(node, None)
+            if region is not None:
+                state[node] = region
+        return state
+
+
+def a_shape(rng: Random) -> Shape:
+    x, y = rng.uniform(0, 100), rng.uniform(0, 100)
+    return rng.choice([ball(x, y, 0.0, 7.0), box(x, y, 6.0, 4.0), point(x, y), EVERYWHERE])
+
+
+def a_move(rng: Random, t: int) -> Moving:
+    shape = a_shape(rng)
+    velocity = (rng.uniform(-5, 5), rng.uniform(-5, 5), 0.0) if rng.random() < 0.7 else (0.0,) * 3
+    duration = rng.choice([None, rng.randrange(1, 3 * SECOND)])
+    growth = (0.5, 0.0, 0.0) if shape.kind == 1 and rng.random() < 0.5 else (0.0, 0.0, 0.0)
+    return Moving(shape, velocity, growth, duration, t)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Life]:
+    """Many small parts, as a live run leaves them. Half of the entities have sampled positions."""
+    path = tmp_path_factory.mktemp("replays") / "run"
+    rng, life = Random(5), Life()
+    recorder = Recorder(Folder(path, b'{"schema": 1, "protocol": "live", "workload": "test"}'))
+    for tick in range(SECONDS * 10):
+        t = SECOND + tick * SECOND // 10
+        node = rng.randrange(NODES)
+        if rng.random() < 0.2 and node in life.in_force(t):
+            life.interests.append((t, node, None))
+            recorder.ended(t, node, node)
+        else:
+            region = a_move(rng, t)
+            life.interests.append((t, node, region))
+            recorder.interest(t, Subscription(node, node, region))
+        made = Publication(tick, node, t + 1, point(rng.uniform(0, 100), rng.uniform(0, 100)))
+        life.said[tick] = made
+        recorder.published(made)
+        for other in rng.sample(range(NODES), 3):
+            late = rng.randrange(1_000, 90_000)
+            life.heard.append((t + 1 + late, other, tick))
+            recorder.delivered(t + 1 + late, other, tick, [other], 1)
+        recorder.sent(t, node, 99, "publish", 50, None, None, False)
+        if tick % 10 == 0:
+            for sampled in range(NODES // 2):
+                x, y = rng.uniform(0, 100), rng.uniform(0, 100)
+                life.positions.append((t, sampled, x, y))
+                recorder.position(t, sampled, x, y, 0.0)
+        if tick % 3 == 2:
+            recorder.flush()
+    recorder.close()
+    return path, life
+
+
+def moments(seed: int) -> list[int]:
+    """To and fro."""
+    rng = Random(seed)
+    return [rng.randrange(SECOND, (SECONDS + 1) * SECOND) for _ in range(40)]
+
+
+@pytest.mark.parametrize("kept", [2, 32])
+def test_areas_are_those_in_force_wherever_one_jumps(
+    recorded: tuple[Path, Life], kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", kept)
+    path, life = recorded
+    film = Replay(path)
+    assert len(film.tables["interests"].groups) > 40
+    for t in moments(kept):
+        t = min(max(t, film.first), film.last)
+        areas = []
+        for node, region in life.in_force(t).items():
+            s = region.at(t)
+            if s.rx == float("inf"):
+                continue
+            going = region.moves and t < region.until
+            ry = s.rx if s.kind == 1 else s.ry
+            areas.append((node, s.kind, s.x, s.y, s.rx, ry, going))
+        _, _, drawn, _ = read(film.world(t))
+        assert same([row[:6] for row in drawn], [row[:6] for row in sorted(areas)])
+        assert [row[10] > 0 for row in drawn] == [row[6] for row in sorted(areas)]
+
+
+def test_entities_are_between_their_samples_or_in_the_middle_of_their_area(
+    recorded: tuple[Path, Life],
+) -> None:
+    path, life = recorded
+    film = Replay(path)
+    for t in moments(9):
+        t = min(max(t, film.first), film.last)
+        _, drawn, _, _ = read(film.world(t))
+        places = {row[0]: row[1:3] for row in drawn}
+        assert len(places) == len(drawn), "nobody is in two places"
+        for node in range(NODES // 2):
+            own = [row for row in life.positions if row[1] == node]
+            before = [row for row in own if row[0] <= t]
+            after = [row for row in own if row[0] > t and row[0] <= t + module.AROUND]
+            if not before or before[-1][0] <= t - module.AROUND:
+                continue
+            (t0, _, x0, y0) = before[-1]
+            share = (t - t0) / (after[0][0] - t0) if after else 0.0
+            (_, _, x1, y1) = after[0] if after else before[-1]
+            wanted = (x0 + share * (x1 - x0), y0 + share * (y1 - y0))
+            assert places[node] == pytest.approx(wanted, rel=1e-4, abs=1e-3)
+        for node, region in life.in_force(t).items():
+            s = region.at(t)
+            if node >= NODES // 2 and s.rx < float("inf"):
+                assert places[node] == pytest.approx((s.x, s.y), rel=1e-4, abs=1e-3)
+
+
+def test_deliveries_are_shown_from_who_said_it_to_who_heard_it(
+    recorded: tuple[Path, Life],
+) -> None:
+    path, life = recorded
+    film = Replay(path)
+    for t in moments(11):
+        t = min(max(t, film.first), film.last)
+        _, _, _, heard = read(film.world(t))
+        lately = [
+            (life.said[publication].node, node)
+            for at, node, publication in life.heard
+            if t - module.RECENT < at <= t
+        ]
+        assert heard == sorted(lately)
+
+
+def test_every_second_counts_what_happened_in_it_and_how_late(
+    recorded: tuple[Path, Life],
+) -> None:
+    path, life = recorded
+    film = Replay(path)
+    film.seconds.start()
+    film.seconds._thread.join()
+    table = film.seconds.table()
+    assert table["done"] and table["step_s"] == 1
+    for second in range(SECONDS):
+        low = film.first + second * SECOND
+        heard = [row for row in life.heard if low <= row[0] < low + SECOND]
+        made = [one for one in life.said.values() if low <= one.t < low + SECOND]
+        wanted = [row for row in life.interests if low <= row[0] < low + SECOND]
+        assert table["deliveries"][second] == len(heard)
+        assert table["publications"][second] == len(made)
+        assert table["interests"][second] == len(wanted)
+        assert (table["messages"][second], table["bytes"][second]) == (10, 500)
+        late = sorted((at - life.said[publication].t) / 1000 for at, _, publication in heard)
+        middle = late[(len(late) + 1) // 2 - 1]
+        assert middle <= table["p50_ms"][second] <= middle * 1.13
+
+
+def test_a_folder_without_rows_is_refused_in_one_line(tmp_path: Path) -> None:
+    Folder(tmp_path / "empty", b'{"schema": 1}')
+    with pytest.raises(TraceError, match="no rows"):
+        Replay(tmp_path / "empty")

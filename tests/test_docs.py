@@ -1,0 +1,210 @@
+"""Every example of the documents is typed and run, and prints what the document says.
+
+A page is played from top to bottom, in a folder of its own and against a node of its own. Shell
+lines are typed into the first terminal that is not busy, so `nearcast listen` keeps one to itself;
+Python and JavaScript are saved and started from there too. What a ```text block shows must have
+been printed since the one before it (… stands for anything).
+"""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pyspark.sql import SparkSession
+
+from nearcast.cli import main
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for page in (
+        ROOT / "docs" / "tutorial.md",
+        ROOT / "docs" / "reference" / "wire.md",
+        ROOT / "README.md",
+        ROOT / "clients" / "js" / "README.md",
+        *(ROOT / "docs" / "how-to").glob("*.md"),
+    )
+)
+RUN = {"shell", "python", "js", "text"}
+SHOWN = {"toml", "html", "session", "ebnf", "text"}  # read by people, or by tests of their own
+PATIENCE_S = 60.0
+DONE = "@done@"
+
+
+class Terminal:
+    """A shell into which lines are typed. What it prints, `printed` gets."""
+
+    def __init__(self, folder: Path, environment: dict[str, str], printed: list[str]) -> None:
+        self.printed = printed
+        self.busy = False
+        self._process = subprocess.Popen(
+            ["bash"], cwd=folder, env=environment, stdin=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self._codes: list[str] = []
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            text = line.rstrip("\n")
+            if text.startswith(DONE):
+                self._codes.append(text.removeprefix(DONE))
+            else:
+                self.printed.append(text)
+
+    def type(self, line: str) -> None:
+        """Until it is done; or, if it goes on, until it has said something."""
+        assert self._process.stdin is not None
+        before, codes = len(self.printed), len(self._codes)
+        self._process.stdin.write(f"{line}\necho {DONE}$?\n")
+        self._process.stdin.flush()
+        if line.startswith("nearcast listen"):
+            wait_for(lambda: len(self.printed) > before, line, self.printed)
+            self.busy = True
+            return
+        wait_for(lambda: len(self._codes) > codes, line, self.printed)
+        assert self._codes[-1] == "0", f"{line} failed:\n" + "\n".join(self.printed[before:])
+        if line.endswith("&"):
+            wait_for(lambda: len(self.printed) > before, line, self.printed)
+
+    def close(self) -> None:
+        try:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait(20)
+            self._reader.join(20)
+        finally:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def wait_for(met: Callable[[], bool], what: str, printed: list[str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not met():
+        assert time.monotonic() < deadline, f"waited too long for {what}:\n" + "\n".join(printed)
+        time.sleep(0.01)
+
+
+class Play:
+    """One page being played."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        self.printed: list[str] = []
+        self.terminals: list[Terminal] = []
+        self.files = 0
+        binaries = Path(sys.executable).parent
+        ours = {name: text for name, text in os.environ.items() if not name.startswith("NEARCAST_")}
+        self.environment = {
+            **ours,
+            "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+            "NEARCAST_PORT": str(port),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def terminal(self) -> Terminal:
+        for terminal in self.terminals:
+            if not terminal.busy:
+                return terminal
+        self.terminals.append(Terminal(self.folder, self.environment, self.printed))
+        return self.terminals[-1]
+
+    def run(self, language: str, text: str) -> None:
+        text = text.replace("8470", str(self.port))
+        if language == "shell":
+            for line in text.splitlines():
+                self.shell(line)
+        elif language in ("python", "js"):
+            self.files += 1
+            name = f"example{self.files}.{'py' if language == 'python' else 'mjs'}"
+            (self.folder / name).write_text(text)
+            node = "node --experimental-websocket --no-warnings"
+            self.terminal().type(f"{'python' if language == 'python' else node} {name}")
+        else:
+            self.expect(text.splitlines())
+
+    def shell(self, line: str) -> None:
+        if line.startswith("nearcast analyse "):
+            self.analyse(shlex.split(line)[1:])
+        else:
+            self.terminal().type(line)
+
+    def analyse(self, arguments: list[str]) -> None:
+        """In this process, with the Spark that all tests share: starting one takes long."""
+        told = StringIO()
+        with redirect_stdout(told):
+            assert main([arguments[0], *(str(self.folder / name) for name in arguments[1:])]) == 0
+        self.printed += told.getvalue().replace(f"{self.folder}/", "").splitlines()
+
+    def expect(self, lines: list[str]) -> None:
+        """Each of these lines has been printed, or soon will be."""
+        for line in lines:
+            pattern = re.compile(".*".join(map(re.escape, line.split("…"))))
+            wait_for(partial(self._says, pattern), line, self.printed)
+        self.printed.clear()
+
+    def _says(self, pattern: re.Pattern[str]) -> bool:
+        return any(map(pattern.fullmatch, self.printed))
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@contextmanager
+def played(folder: Path) -> Iterator[Play]:
+    play = Play(folder, free_port())
+    try:
+        yield play
+    finally:
+        for terminal in play.terminals:
+            terminal.close()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_example_does_what_the_page_says(
+    page: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = "".join(text for _, text in blocks(page))
+    if "js" in dict(blocks(page)) and shutil.which("node") is None:
+        pytest.skip("there is no Node.js on this machine")
+    if "nearcast analyse" in everything:
+        spark: SparkSession = request.getfixturevalue("spark")
+        monkeypatch.setattr("nearcast.pipeline.session.start", lambda *_, **__: spark)
+        monkeypatch.setattr(spark, "stop", lambda: None)
+    shutil.copy(ROOT / "clients" / "js" / "nearcast.js", tmp_path)
+    with played(tmp_path) as play:
+        if "nearcast node" not in everything:
+            play.run("shell", "nearcast node --no-record &")
+        for language, text in blocks(page):
+            if language in RUN:
+                play.run(language, text)
+
+
+def test_every_example_is_run_or_read_by_a_test() -> None:
+    for page in PAGES:
+        languages = {language for language, _ in blocks(page)}
+        assert languages <= RUN | SHOWN, page
+        assert languages & RUN - {"text"}, f"{page} has no example"
