@@ -8,7 +8,7 @@ up: .venv/ready
 	$(BIN)/nearcast up
 
 test: .venv/ready check
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 check: .venv/ready
 	$(BIN)/ruff check

@@ -66,10 +66,9 @@ def add_simulate(commands: Any) -> Parser:
     add("protocol", metavar="PROTOCOL", help="client-server, drtree, brokers")
     add(
         "--workload",
-        default="waypoint",
         metavar="NAME",
-        help="who does what: waypoint (default), hotspots, clustering, mammoth, trading,"
-        " recorded (--set file=PATH)",
+        help="who does what: waypoint (default), hotspots (default of drtree), clustering, mammoth,"
+        " trading, recorded (--set file=PATH)",
     )
     add(
         "--nodes",

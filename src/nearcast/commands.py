@@ -34,6 +34,7 @@ def say_json(value: Any) -> None:
 
 def run_simulate(arguments: argparse.Namespace) -> int:
     settings = dict(split_setting(text) for text in arguments.settings)
+    arguments.workload = arguments.workload or usual_workload(arguments.protocol)
     if arguments.explain:
         return run_explain(arguments)
     if arguments.trace is None:
@@ -77,6 +78,13 @@ def split_setting(text: str) -> tuple[str, str]:
     if not equals or not key:
         raise ValueError(f"--set wants KEY=VALUE, not {text!r}")
     return key.strip(), value.strip()
+
+
+def usual_workload(protocol: str) -> str:
+    """An overlay made for a kind of world is run in it, unless another is asked for."""
+    from nearcast.protocols import PROTOCOLS
+
+    return PROTOCOLS[protocol].workload if protocol in PROTOCOLS else "waypoint"
 
 
 def with_room(workload: str, nodes: int, settings: dict[str, str]) -> dict[str, str]:

@@ -31,3 +31,4 @@ class Kind(Struct, frozen=True):
     make: Callable[[Any, Callable[[NodeId], Random]], Overlay]
     # Does its structure grow out of interests? Then the world begins when first ones have settled.
     settles: bool = False
+    workload: str = "waypoint"  # what it is run with, if nothing else is said

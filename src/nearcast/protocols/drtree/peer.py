@@ -439,4 +439,4 @@ class DRTree:
         return Peer(node_id, rng, self.parameters, self.directory)
 
 
-KIND = Kind(Parameters, CODEC, DRTree, settles=True)
+KIND = Kind(Parameters, CODEC, DRTree, settles=True, workload="hotspots")
