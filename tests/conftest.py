@@ -1,26 +1,48 @@
 """What all tests share: hypothesis' profile, and one Spark session for the whole suite."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from pyspark.sql import SparkSession
+from xdist.scheduler import LoadFileScheduling
 
 from nearcast.pipeline.session import start
+
+ROOT = Path(__file__).parent.parent
 
 settings.register_profile("nearcast", deadline=None, max_examples=100)
 settings.load_profile("nearcast")
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Where several processes share the work, one has Spark; others get whole files.
+@cache
+def counts_on_spark(file: str) -> bool:
+    return "SparkSession" in (ROOT / file).read_text(encoding="utf-8")
 
-    A file's tests share what its fixtures have set up, and the suite has one Spark session.
-    """
-    counting = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
-    for item in items:
-        group = "spark" if item.path in counting else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest comes first, so that nobody waits for it in the end."""
+    items.sort(key=lambda item: not counts_on_spark(file_of(item.nodeid)))
+
+
+class OneSpark(LoadFileScheduling):
+    """Where processes share the tests, one has all that count on Spark; others get whole files."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = file_of(nodeid)
+        return "spark" if counts_on_spark(file) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSpark:
+    config.option.loadscopereorder = False  # ours is better
+    return OneSpark(config, log)
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.split("::")[0]
 
 
 @pytest.fixture(scope="session")
