@@ -1,5 +1,6 @@
-"""What all tests share: hypothesis' profile, and one Spark session for the whole suite."""
+"""What all tests share: hypothesis' profile, one Spark session, a real browser."""
 
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -52,3 +53,18 @@ def spark() -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+    if program is None:
+        pytest.skip("no chromium or chrome on this machine, so no page was opened")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.skip("playwright is not installed, so no page was opened")
+    with sync_playwright() as play:
+        open_browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield open_browser
+        open_browser.close()

@@ -25,21 +25,6 @@ ME = "() => { const { person } = window.nearcast; return person.place(person.now
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
-    if program is None:
-        pytest.skip("no chromium or chrome on this machine, so no page was opened")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.skip("playwright is not installed, so no page was opened")
-    with sync_playwright() as play:
-        open_browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield open_browser
-        open_browser.close()
-
-
-@pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     trace = tmp_path_factory.mktemp("page") / "run"
     with started("up", "--port", "0", "--bots", str(BOTS), "--trace", trace) as open_world:

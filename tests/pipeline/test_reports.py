@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -302,21 +301,6 @@ def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 # In a real browser.
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
-    if program is None:
-        pytest.skip("no chromium or chrome on this machine, so no page was opened")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.skip("playwright is not installed, so no page was opened")
-    with sync_playwright() as play:
-        started = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 def opened(browser: Any, file: Path, scheme: str = "light") -> tuple[Any, list[str]]:
