@@ -28,17 +28,16 @@ from time import monotonic, sleep
 from typing import Any
 
 CLIENTS, RATE, RECEIVERS = 1_000, 20.0, 20
-FLUSH_MS = 20.0
 WANTED = {"redis": 2.5, "nats": 8.0, "mosquitto": 40.0}  # times as many useful deliveries
 LOAD = Path(__file__).with_name("live_load.py")
 NODE = """
 import sys
 from nearcast.live.config import Limits, Settings
 from nearcast.live.service import serve
-record, trace, flush_ms = sys.argv[1] == "yes", sys.argv[2], float(sys.argv[3])
+record, trace = sys.argv[1] == "yes", sys.argv[2]
 limits = Limits(clients=20_000)
 serve(
-    Settings(port=0, record=record, trace=trace, flush_ms=flush_ms, limits=limits),
+    Settings(port=0, record=record, trace=trace, limits=limits),
     lambda node: print(node.port, flush=True),
 )
 """
@@ -68,7 +67,7 @@ def nearcast(folder: Path, record: bool) -> Iterator[tuple[int, int, float]]:
     trace = str(folder / f"trace-{monotonic()}")
     began = monotonic()
     node = subprocess.Popen(
-        [sys.executable, "-c", NODE, "yes" if record else "no", trace, str(FLUSH_MS)],
+        [sys.executable, "-c", NODE, "yes" if record else "no", trace],
         stdout=subprocess.PIPE,
     )
     with ended(node):

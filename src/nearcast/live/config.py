@@ -52,7 +52,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls_key: str = ""
     record: bool = True
     trace: str = ""
-    flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 15.0
+    flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:

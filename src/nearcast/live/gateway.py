@@ -56,7 +56,7 @@ def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
 class Gateway:
     def __init__(
         self, realm: Realm, limits: Limits, access: Access, *,
-        name: str = "", flush_s: float = 0.015, recording: Recording | None = None,
+        name: str = "", flush_s: float = 0.05, recording: Recording | None = None,
         now: Callable[[], Time] | None = None,
     ) -> None:  # fmt: skip
         self.realm, self.limits, self.access, self.name = realm, limits, access, name

@@ -74,7 +74,7 @@ class Seat(Struct, eq=False):
     left: bool = False
 
 
-class Accepted(Struct, eq=False):
+class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
     """A publication: it waits for the next flush, or is the state that somebody retains."""
 
     seat: Seat

@@ -23,8 +23,13 @@ Number: TypeAlias = int  # a client's own number of a request or of one of its s
 NOTHING = Raw(b"")
 
 
-class Request(Struct, frozen=True, tag_field="do", forbid_unknown_fields=True, omit_defaults=True):
-    """From a client. With an `id` it is answered by `done` or `error` of the same id."""
+class Request(
+    Struct, frozen=True, tag_field="do", forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    """From a client. With an `id` it is answered by `done` or `error` of the same id.
+
+    Words are values without cycles: the garbage collector need not look at thousands a second.
+    """
 
 
 class Publish(Request, frozen=True, tag="publish"):
@@ -248,7 +253,7 @@ def _compact(word: type[Struct], number: int) -> type[Struct]:
             default = msgspec.field(default_factory=field.default_factory)
         columns.append((field.name, field.type, *(() if field.required else (default,))))
     twin: type[Struct] = msgspec.defstruct(
-        word.__name__, columns, frozen=True, array_like=True, tag=number
+        word.__name__, columns, frozen=True, array_like=True, tag=number, gc=False
     )
     return twin
 
