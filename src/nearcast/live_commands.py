@@ -68,18 +68,28 @@ def run_node(arguments: argparse.Namespace) -> int:
     chosen = settings(file, os.environ, {flag: getattr(arguments, flag) for flag in flags})
 
     from nearcast.live.service import serve
+    from nearcast.monitor.server import Watched
 
     trace: list[Path] = []
 
     def ready(service: "Service") -> None:
+        Watched(service, game=False)
         if service.recording:
             trace.append(service.recording.path)
         url = service.url.removesuffix("/ws")
+        page = f"{url.replace('ws', 'http', 1)}/"
         if arguments.json:
-            say_json({"url": url, "port": service.port, "trace": str(trace[0]) if trace else None})
+            say_json(
+                {
+                    "url": url,
+                    "page": page,
+                    "port": service.port,
+                    "trace": str(trace[0]) if trace else None,
+                }
+            )
         else:
             say(
-                f"a node at {url} (stop with Ctrl-C)",
+                f"a node at {url} (stop with Ctrl-C); to watch it: {page}",
                 f"recording to {trace[0]}" if trace else "recording is off",
             )
         sys.stdout.flush()

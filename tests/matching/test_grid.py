@@ -75,3 +75,13 @@ def test_most_puts_leave_the_index_alone_and_are_heard_all_the_same() -> None:
     assert grid.match(Publication(0, 9999, 0, point(7, 0)), 0) == [3]
     assert grid.match(Publication(0, 9999, 0, point(3, 0)), 0) == []
     assert grid._index is index
+
+
+def test_a_channel_that_nobody_listens_to_is_forgotten() -> None:
+    grid = Grid()
+    for number in range(100):
+        grid.put(Subscription(number % 3, 7, Moving(disc(0, 0, 1)), channel=f"made up {number}"))
+    assert len(grid._rows.channels) == 3
+    for number in range(3):
+        grid.drop(number)
+    assert not grid._rows.channels

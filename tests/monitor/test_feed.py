@@ -73,10 +73,11 @@ def test_who_has_left_is_not_in_the_picture() -> None:
 def test_what_spark_has_counted_is_passed_on_when_it_is_there_and_whole(tmp_path: Path) -> None:
     trace = tmp_path / "run"
     trace.mkdir()
-    assert feed.judged(trace) is None
+    assert feed.judged(trace, 0) is None
     results = tmp_path / "run-analysis"
     results.mkdir()
     (results / "live.json").write_text('{"windows": [{"second"')
-    assert feed.judged(trace) is None
+    assert feed.judged(trace, 0) is None
     (results / "live.json").write_text('{"windows": [{"second": 3, "missed": 0}]}')
-    assert feed.judged(trace) == {"windows": [{"second": 3, "missed": 0}]}
+    assert feed.judged(trace, 3_000_000) == {"windows": [{"second": 3, "missed": 0}]}
+    assert feed.judged(trace, 4_000_000) == {"windows": []}, "of an earlier run under this name"

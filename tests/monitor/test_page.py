@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from math import hypot
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Any
 
 import pytest
@@ -39,7 +39,7 @@ class Visit:
         self.complaints: list[str] = []
         self.page.on("console", lambda message: self.complaints.append(message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda one: self._ours(one.url, address))
+        self.page.on("request", lambda one: self._ours(one.url, address.partition("#")[0]))
         self.page.goto(address)
         self.page.wait_for_function("window.nearcast?.world.picture?.entities.count > 0")
 
@@ -175,7 +175,7 @@ def test_what_spark_counts_is_shown_when_it_is_there(live: Visit, world: Started
     live.until(lambda: "nearcast analyse --follow" in live.text("#accuracy-note"))
     results = Path(f"{world.said['trace']}-analysis")
     results.mkdir()
-    window = {"second": 1, "expected": 1200, "delivered": 1200, "missed": 0, "spurious": 3}
+    window = {"second": time() + 1, "expected": 1200, "delivered": 1200, "missed": 0, "spurious": 3}
     (results / "live.json").write_text(json.dumps({"windows": [window]}))
     live.until(lambda: "1,200 expected" in live.text("#accuracy-note"))
     assert "3 more were spurious" in live.text("#accuracy-note")
@@ -260,3 +260,20 @@ def test_a_trace_is_played_paused_and_sought(browser: Any, recording: Started) -
     assert "publications" in film.text("#nodes tbody")
     assert film.complaints == []
     film.page.close()
+
+
+def test_every_node_has_the_page_and_lets_in_who_knows_the_token(
+    browser: Any, tmp_path: Path
+) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[anna]\ntoken = "open-sesame"\nrole = "admin"\n')
+    with started("node", "--port", "0", "--no-record", "--token-file", tokens) as node:
+        page = browser.new_page()
+        page.goto(node.page)
+        page.wait_for_function("document.querySelector('#status').className === 'bad'")
+        assert "401" in page.locator("#status").text_content()
+        page.close()
+        visit = Visit(browser, f"{node.page}#token=open-sesame")
+        visit.until(lambda: visit.text("#status span") == "live")
+        assert visit.page.evaluate("window.nearcast.person.entity") == 1
+        visit.page.close()

@@ -58,10 +58,10 @@ class Service:
         _allow_connections(settings.limits.clients + BESIDES)
         tls = _tls(settings)
         warm()
-        began = now()
+        self.began = now()
         if settings.record:
             self.recording = Recording(
-                settings.trace or _dated(), began, {"engine": ENGINE, "name": settings.name}
+                settings.trace or _dated(), self.began, {"engine": ENGINE, "name": settings.name}
             )
         recorder = self.recording.recorder if self.recording else None
         self.realm = Realm(MATCHERS[ENGINE](), settings.limits, recorder)

@@ -56,7 +56,9 @@ class Rows:
         self.array: Any = np.zeros(64, ROW)
         self.used = 0  # places 0 .. used-1 have been taken at some time
         self.free: list[int] = []
-        self.channels: dict[str, int] = {}
+        self.channels: dict[str, int] = {}  # numbers of those that a row is on
+        self._rows_on: dict[int, tuple[str, int]] = {}  # by a channel's number: its name, how many
+        self._next_channel = 0
         self.programs = Programs()
 
     def remove(self, places: list[int]) -> None:
@@ -64,6 +66,7 @@ class Rows:
             if self.array[place]["flags"] & FORMULA:
                 self.programs.remove(int(self.array[place]["program"]))
             self.array[place]["flags"] = 0
+            self._leave(int(self.array[place]["channel"]))
         self.free.extend(places)
 
     def _place(self) -> int:
@@ -74,8 +77,21 @@ class Rows:
         self.used += 1
         return self.used - 1
 
-    def channel(self, name: str) -> int:
-        return self.channels.setdefault(name, len(self.channels))
+    def _enter(self, name: str) -> int:
+        number = self.channels.get(name)
+        if number is None:
+            number = self.channels[name] = self._next_channel
+            self._next_channel += 1
+        self._rows_on[number] = name, self._rows_on.get(number, (name, 0))[1] + 1
+        return number
+
+    def _leave(self, number: int) -> None:
+        """A name that nobody listens to is forgotten, whatever strangers make up."""
+        name, rows = self._rows_on[number]
+        if rows > 1:
+            self._rows_on[number] = name, rows - 1
+        else:
+            del self._rows_on[number], self.channels[name]
 
     def add(self, subscription: Subscription) -> list[int]:
         """Pack the subscription and return the places it took."""
@@ -98,7 +114,7 @@ class Rows:
         PACK(
             self.array, place * ROW.itemsize,
             flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
-            self.channel(wanted.channel), leg.since, leg.until, begin, end,
+            self._enter(wanted.channel), leg.since, leg.until, begin, end,
             NO_PROGRAM, s.x, s.y, s.z, s.rx, s.ry, s.rz, *leg.velocity, *leg.growth,
         )  # fmt: skip
         return place
@@ -108,7 +124,7 @@ class Rows:
         place, s = self._place(), EVERYWHERE
         PACK(
             self.array, place * ROW.itemsize,
-            flags, s.kind, wanted.id, wanted.node, self.channel(wanted.channel),
+            flags, s.kind, wanted.id, wanted.node, self._enter(wanted.channel),
             formula.since, FOREVER, -FOREVER, FOREVER, self.programs.add(formula.parsed),
             s.x, s.y, s.z, s.rx, s.ry, s.rz, -inf, -inf, -inf, inf, inf, inf,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """What the page is told of a live node: pictures of its world, and its counters."""
 
 from pathlib import Path as File
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -9,13 +9,30 @@ from nearcast.live.realm import Realm
 from nearcast.live.service import Service
 from nearcast.model.subscription import Formula
 from nearcast.monitor.pictures import AREA, ENTITY, area_row, picture, rows
-from nearcast.space.motion import Path, Time
+from nearcast.space.motion import SECOND, Path, Time
+
+Row: TypeAlias = tuple[float, ...]
 
 
 def world(realm: Realm, now: Time) -> bytes:
+    entities, areas = _rows(realm, now)
+    return picture(now, rows(ENTITY, entities), rows(AREA, areas))
+
+
+def bounds(realm: Realm, now: Time) -> list[list[float]] | None:
+    """From corner to corner of where somebody is."""
+    entities, _ = _rows(realm, now)
+    if not entities:
+        return None
+    _, x, y, *_ = zip(*entities, strict=True)
+    margin = max(max(x) - min(x), max(y) - min(y), 100.0) / 10
+    return [[min(x) - margin, min(y) - margin], [max(x) + margin, max(y) + margin]]
+
+
+def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row]]:
     """Everybody with an area somewhere, where its first area is; and all areas that are bounded."""
-    entities: list[tuple[float, ...]] = []
-    areas: list[tuple[float, ...]] = []
+    entities: list[Row] = []
+    areas: list[Row] = []
     for seat in realm.seats:
         if seat is None:
             continue
@@ -31,7 +48,7 @@ def world(realm: Realm, now: Time) -> bytes:
         if len(areas) > first:
             owner, _, x, y, _, _, vx, vy, _, _, left = areas[first]
             entities.append((owner, x, y, vx, vy, left))
-    return picture(now, rows(ENTITY, entities), rows(AREA, areas))
+    return entities, areas
 
 
 def node(service: Service) -> dict[str, Any]:
@@ -48,10 +65,15 @@ def node(service: Service) -> dict[str, Any]:
     }
 
 
-def judged(trace: File) -> Any:
-    """What `nearcast analyse --follow` has counted lately, if it runs where it does by default."""
+def judged(trace: File, began: Time) -> Any:
+    """What `nearcast analyse --follow` has counted lately, if it runs where it does by default.
+
+    What lies there from an earlier run under the same name is not about this one.
+    """
     file = trace.with_name(f"{trace.resolve().name}-analysis") / "live.json"
     try:
-        return msgspec.json.decode(file.read_bytes())
+        counted = msgspec.json.decode(file.read_bytes())
     except (OSError, msgspec.DecodeError):
         return None
+    counted["windows"] = [one for one in counted["windows"] if one["second"] >= began // SECOND]
+    return counted

@@ -55,8 +55,15 @@ class Watched:
         service.routes.add("GET", "/monitor/numbers", guarded(self._numbers))
 
     def _about(self, _: Request) -> Response:
-        size = Rules().size
-        return as_json({"mode": "live", "game": self._game, "bounds": [[0, 0], [size, size]]})
+        gateway, size = self._service.gateway, Rules().size
+        bounds = None if self._game else feed.bounds(gateway.realm, gateway.now())
+        return as_json(
+            {
+                "mode": "live",
+                "game": self._game,
+                "bounds": bounds or [[0, 0], [size, size]],
+            }
+        )
 
     def _world(self, _: Request) -> Response:
         now = asyncio.get_running_loop().time()
@@ -76,7 +83,9 @@ class Watched:
                 "latency": {"bounds": BOUNDS, "counts": gateway.metrics.latency.counts},
                 "nodes": [feed.node(service)],
                 "trace": str(trace) if trace else None,
-                "judged": await asyncio.to_thread(feed.judged, trace) if trace else None,
+                "judged": await asyncio.to_thread(feed.judged, trace, service.began)
+                if trace
+                else None,
             }
         )
 

@@ -3,6 +3,8 @@
 
 import { connect } from "/nearcast.js";
 
+import { token } from "./feed.js";
+
 const HALF = { rx: 60, ry: 40 }; // of the area of interest, as the bots have it
 const SPEED = 60; // units per second
 const SAY_MS = 200; // between two words about where it is, while it walks
@@ -14,7 +16,7 @@ const KEYS = {
 
 export async function enter(bounds, hooks) {
   const address = location.href.replace(/^http/, "ws").replace(/[#?].*$/, "").replace(/\/[^/]*$/, "/ws");
-  const client = await connect(address, { name: "you" });
+  const client = await connect(address, { name: "you", token });
   const [[x0, y0], [x1, y1]] = bounds;
   const area = { x: (x0 + x1) / 2, y: (y0 + y1) / 2, ...HALF };
   const here = await client.subscribe(area, { watch: true });
