@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from grove import members, run
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.reproduction.drtree.measures import STRATEGIES
-from nearcast.reproduction.drtree.ways import ways
+from nearcast.reproduction.drtree import ways
 from nearcast.sim.world import World
 from nearcast.trace.sinks import Memory
 
@@ -77,7 +77,7 @@ def test_the_tree_tells_how_far_every_strategy_goes(spark: SparkSession) -> None
             peers[name] = max(peers.get(name, 0), taken)
             far = steps(strategy, lines[publisher], lines[node])
             nodes[name] = max(nodes.get(name, 0), far)
-    answer = ways(spark.createDataFrame(pairs, PAIRS), spark.createDataFrame(notes, NOTES))
+    answer = ways.steps(spark.createDataFrame(pairs, PAIRS), spark.createDataFrame(notes, NOTES))
     rows = answer.collect()
     assert sum(row["publications"] for row in rows) == len(interested) > 1000
     for row in rows:

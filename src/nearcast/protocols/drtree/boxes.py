@@ -73,6 +73,9 @@ def sound(box: Box, dimensions: int) -> bool:
     low, high = box
     if len(low) != dimensions or len(high) != dimensions:
         return False
+    if dimensions == 2:
+        (west, south), (east, north) = box
+        return west <= east > -inf and south <= north > -inf and west < inf and south < inf
     pairs = zip(low, high, strict=True)
     return all(a <= b and a < inf and b > -inf for a, b in pairs)
 

@@ -92,13 +92,13 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "placement":
             for promotes, strategy in product(PROMOTES, STRATEGIES if full else STRATEGIES[::3]):
                 yield scenario(
-                    strategy, "burning", cycles=60 if full else 10, network="embedding",
+                    strategy, "burning", cycles=60 if full else 4, network="embedding",
                     promotes=promotes,
                 )  # fmt: skip
         case "churn":
             for rate, strategy in product(CHURN, STRATEGIES if full else STRATEGIES[::3]):
                 yield scenario(
-                    strategy, "hot", nodes=PEERS if full else 200, cycles=600 if full else 400,
+                    strategy, "hot", nodes=PEERS if full else 200, cycles=600 if full else 200,
                     churn_rate=rate, churn_by="crash", rate=0.5, check_ms=500.0,
                 )  # fmt: skip
 

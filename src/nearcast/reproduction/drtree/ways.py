@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 
 from nearcast.pipeline.sql import ask
 
+SHARE = 4  # of so many publications one is followed: means need no more, and ways are many
 HIGHEST = 8  # level of a root; with four children at least, a tree of 10,000 has no level 7
 
 
@@ -28,6 +29,11 @@ def paths() -> str:
 
 
 def ways(pairs: DataFrame, notes: DataFrame) -> DataFrame:
+    """Of a share of the publications."""
+    return steps(pairs.where(f"pmod(hash(publication), {SHARE}) = 0"), notes)
+
+
+def steps(pairs: DataFrame, notes: DataFrame) -> DataFrame:
     """Steps until the last interested has a publication, by how many are interested.
 
     `meet` is the lowest level at which the publisher and a subscriber are under one node: 0 for the
