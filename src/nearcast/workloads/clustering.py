@@ -10,7 +10,7 @@ from random import Random
 from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import fits_identifiers
+from nearcast.workloads.limits import between, fits_identifiers
 from nearcast.workloads.walker import Gait, Onward, Walking
 from nearcast.workloads.workload import Workload
 
@@ -30,6 +30,12 @@ class Parameters(Gait, frozen=True, kw_only=True):
     motion: str = "line"
     legs: int = 4
     payload: int = 64
+    # Radius in units of what is published, 0 to 1e9; 0: a point, as the seed measures.
+    blast: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        between("blast", self.blast, 0, 1e9)
 
 
 def attractor_count(entities: int) -> int:
@@ -81,4 +87,4 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     cube = Cube(parameters.size, parameters.dims)
     onward = drawn_to(cube, attractors_of(cube, entities, seed))
     payload = bytes(parameters.payload)
-    return Walking("clustering", entities, seed, parameters, 0.0, onward, payload)
+    return Walking("clustering", entities, seed, parameters, 0.0, onward, payload, parameters.blast)

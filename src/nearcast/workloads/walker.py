@@ -24,7 +24,7 @@ from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Path, Time, line
-from nearcast.space.shapes import Vector, ball, point
+from nearcast.space.shapes import Shape, Vector, ball, point
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.limits import between, one_of
 from nearcast.workloads.workload import Scheduled, first_id
@@ -75,6 +75,7 @@ class Walking(Struct, frozen=True):
     pause: float  # mean seconds at the end of a leg: uniform between 0 and twice that
     onward: Onward
     payload: bytes  # one for all publications
+    blast: float = 0.0  # radius of what is published; 0: a point
 
     @property
     def world(self) -> tuple[Vector, Vector]:
@@ -82,6 +83,12 @@ class Walking(Struct, frozen=True):
 
     def life(self, entity: NodeId, stay: int, begins: Time) -> "Walker":
         return Walker(self, entity, stay, begins)
+
+    def said(self, here: Shape) -> Shape:
+        """What a walker publishes from the middle of its disc: its own place, or a disc around."""
+        if self.blast:
+            return ball(here.x, here.y, here.z, self.blast)
+        return point(here.x, here.y, here.z)
 
     def legs(self, rng: Random, begins: Time) -> Iterator[Moving]:
         """From a uniform start on, leg after leg without end."""
@@ -145,7 +152,7 @@ class Walker:
             here = trail.region.at(t)
             if steps:
                 yield t, Move(first, Moving(here))
-            yield t, Publish(publication, point(here.x, here.y, here.z), payload=self.world.payload)
+            yield t, Publish(publication, self.world.said(here), payload=self.world.payload)
 
     def position(self, t: Time) -> Vector:
         for _ in self._trail.until(t):

@@ -1,0 +1,1 @@
+"""Overlays of sites that divide the plane among them by nearness (seed 003)."""

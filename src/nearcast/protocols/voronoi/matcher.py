@@ -1,0 +1,334 @@
+"""A matcher: a site, an engine that matches, and the clients whose subscriptions it owns.
+
+What a client says goes greedily to the matcher that it concerns. A publication goes to the owner of
+its centre, and from there to every matcher that its area touches; each matches it against all that
+it knows, its own records and copies of others', and tells the owners of what it finds; owners
+notify their clients, each of them once (seed 003, IV-D and E).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+import msgspec
+
+from nearcast.matching import MATCHERS
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Filter, NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.node import Message, Outbox
+from nearcast.protocols.voronoi.records import centre
+from nearcast.protocols.voronoi.site import (
+    Changed,
+    Dropped,
+    Gave,
+    Record,
+    Reigns,
+    Resigned,
+    Site,
+    Took,
+)
+from nearcast.protocols.voronoi.vso_messages import (
+    Alive,
+    Cancel,
+    Cast,
+    Holding,
+    Interest,
+    Matched,
+    Notify,
+    Owner,
+    Place,
+    Post,
+    Served,
+    Shift,
+)
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.space.motion import SECOND, Time
+
+MOST_HOPS = 256  # a message that has come so far goes round in circles
+MOST_PASSES = 4  # of what was found, from owner to owner
+REMEMBERED: Time = 10 * SECOND  # a second copy of a publication comes within this
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[Filter | None, str, bool]).decode
+
+
+def body_of(subscription: Subscription) -> bytes:
+    """What a site need not know of a subscription."""
+    return _encode((subscription.filter, subscription.channel, subscription.echo))
+
+
+def subscription_of(record: Record) -> Subscription:
+    """ValueError if the body is none of ours."""
+    return Subscription(record.id, record.client, record.region, *_decode(record.body))
+
+
+class Lately:
+    """Which pairs were seen in the last seconds; older ones are forgotten in bulk."""
+
+    def __init__(self) -> None:
+        self._now: dict[tuple[PublicationId, NodeId], None] = {}
+        self._before: dict[tuple[PublicationId, NodeId], None] = {}
+        self._turned: Time = 0
+
+    def is_new(self, pair: tuple[PublicationId, NodeId], now: Time) -> bool:
+        if now - self._turned > REMEMBERED:
+            self._before, self._now, self._turned = self._now, {}, now
+        if pair in self._now or pair in self._before:
+            return False
+        self._now[pair] = None
+        return True
+
+
+class Matcher:
+    """A part of a node; `send` knows how to reach another part of the same node."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        out: Outbox,
+        rng: Random,
+        clock: Callable[[], Time],
+        parameters: Parameters,
+        send: Callable[[Sequence[NodeId], Message], None],
+    ) -> None:
+        self.id, self.out = node_id, out
+        self.parameters = parameters
+        self.site = Site(node_id, out, rng, clock, parameters)
+        self.engine = MATCHERS[parameters.matcher]()
+        self.clients: dict[NodeId, dict[SubscriptionId, None]] = {}  # whose I own what of
+        self.gateway: NodeId | None = None
+        self.successor: NodeId | None = None  # once it has resigned
+        self._clock, self._send = clock, send
+        self._notified, self._matched, self._forwarded = Lately(), Lately(), Lately()
+        self._swept: Time = clock()
+
+    @property
+    def resigned(self) -> bool:
+        return self.site.resigned
+
+    def found(self, place: Place) -> None:
+        self.site.found(place)
+        self._settle()
+
+    def join(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
+        self.site.join(place, contact, gateway)
+        self._settle()
+
+    def abandon(self) -> None:
+        self.site.abandon()
+        self._settle()
+
+    def tick(self, now: Time) -> None:
+        self.site.tick(now)
+        if now - self._swept >= self.parameters.heartbeat:
+            self._swept = now
+            self._drop_the_silent(now)
+        self._settle()
+
+    def on(self, message: Message, sender: NodeId) -> bool:
+        """Was it a matcher's message? Then it has been heard."""
+        if not self._on_client(message, sender) and not self.site.on(message, sender):
+            return False
+        self._settle()
+        return True
+
+    def _on_client(self, message: Message, sender: NodeId) -> bool:
+        match message:
+            case Post(publication, hops):
+                self._post(publication, hops, sender)
+            case Cast():
+                self._cast(message, sender)
+            case Matched(publication, subscriptions, hops, passes):
+                self._serve(publication, subscriptions, hops, passes)
+            case Shift():
+                self._shift(message, sender)
+            case Alive():
+                self._alive(sender)
+            case Interest():
+                self._subscribe(message)
+            case Cancel():
+                self._cancel(message)
+            case _:
+                return False
+        return True
+
+    # Interests.
+
+    def _subscribe(self, message: Interest) -> None:
+        """D, 2 to 4: greedily to whose region the centre is in."""
+        wanted = message.subscription
+        known = self.site.record(wanted.id)
+        hop = self.site.next_hop(centre(wanted.region, self._clock()))
+        if known is not None and known.owner == self.id:
+            hop = None  # if its centre has left, it will be handed over as a whole
+        if hop is not None and message.hops < MOST_HOPS:
+            self._forward(hop, msgspec.structs.replace(message, hops=message.hops + 1))
+            return
+        if (known is not None and known.client != wanted.node) or not self.site.ready:
+            self.out.note("refused", wanted.id)  # nobody speaks for another
+            return
+        record = Record(
+            wanted.id, wanted.node, wanted.region, message.version, message.epoch, self.id,
+            body_of(wanted),
+        )  # fmt: skip
+        held = self.site.hold(record)
+        if held is None:
+            self.out.note("ignored", wanted.id)
+            return
+        if held is known:
+            self._send((wanted.node,), Served(held.id, held.epoch))
+        else:
+            self._index(held)
+
+    def _shift(self, message: Shift, sender: NodeId) -> None:
+        known = self.site.record(message.subscription)
+        if known is None:
+            if message.hops == 1:
+                self._send((sender,), Holding(()))
+        elif known.owner != self.id:
+            if message.hops < MOST_PASSES:
+                self._forward(known.owner, msgspec.structs.replace(message, hops=message.hops + 1))
+        elif message.hops == 1 and sender != known.client:
+            self.out.note("refused", known.id)
+        else:
+            self.site.heard(known.client)
+            self.site.moved([known.id], [message.region], [message.version])
+            moved = self.site.record(known.id)
+            if moved is not None and moved is not known:
+                self._index(moved)
+
+    def _cancel(self, message: Cancel) -> None:
+        known = self.site.record(message.subscription)
+        if known is not None and known.client != message.client:
+            self.out.note("refused", known.id)
+        elif known is not None and known.owner != self.id and message.hops < MOST_PASSES:
+            self._forward(known.owner, msgspec.structs.replace(message, hops=message.hops + 1))
+        else:
+            self.site.dropped(message.subscription, message.version)
+
+    def _alive(self, client: NodeId) -> None:
+        self.site.heard(client)
+        held = []
+        for subscription in self.clients.get(client, ()):
+            record = self.site.record(subscription)
+            if record is not None:
+                held.append((record.id, record.version, record.epoch))
+        self._send((client,), Holding(tuple(held)))
+
+    def _drop_the_silent(self, now: Time) -> None:
+        """III-C: a client that is gone takes its subscriptions with it."""
+        limit = now - self.parameters.misses * self.parameters.heartbeat
+        for client in self.site.silent(self.clients, limit):
+            for subscription in list(self.clients[client]):
+                record = self.site.record(subscription)
+                if record is not None:
+                    self.site.dropped(subscription, record.version)
+            self.out.note("unlinked", client)
+
+    # Publications.
+
+    def _post(self, publication: Publication, hops: int, sender: NodeId) -> None:
+        """E, 1: on to where it belongs."""
+        if hops == 1 and publication.node != sender:
+            self.out.note("refused", publication.id)
+            return
+        hop = self.site.entry(publication.shape)
+        if hop is not None and hops < MOST_HOPS:
+            self._forward(hop, Post(publication, hops + 1))
+        else:
+            self._spread(publication, hops, self.id)
+
+    def _cast(self, message: Cast, sender: NodeId) -> None:
+        if message.onward:
+            self._spread(message.publication, message.hops, sender)
+        else:
+            self._match(message.publication, message.hops)
+
+    def _spread(self, publication: Publication, hops: int, sender: NodeId) -> None:
+        """E, 2 to 4. `sender` is this matcher itself where the cast begins."""
+        self._match(publication, hops)
+        if not self._forwarded.is_new((publication.id, 0), self._clock()):
+            return
+        further = self.site.cast(publication.shape, sender)
+        if further:
+            self.out.send_many(further, Cast(publication, hops + 1))
+        if sender == self.id:
+            elders = self.site.elders(publication.shape)
+            if elders:
+                self.out.send_many(elders, Cast(publication, hops + 1, onward=False))
+
+    def _match(self, publication: Publication, hops: int) -> None:
+        if not self._matched.is_new((publication.id, 0), self._clock()):
+            return
+        self.site.activity(1)
+        found = self.engine.match(publication, publication.t)
+        if found:
+            self._serve(publication, found, hops, 0)
+
+    def _serve(
+        self,
+        publication: Publication,
+        subscriptions: Iterable[SubscriptionId],
+        hops: int,
+        passes: int,
+    ) -> None:
+        """E, 2 and 5: mine are notified, others' owners are told."""
+        clients: dict[NodeId, None] = {}
+        elsewhere: dict[NodeId, list[SubscriptionId]] = {}
+        now = self._clock()
+        for subscription in subscriptions:
+            record = self.site.record(subscription)
+            if record is None:
+                continue
+            if record.owner == self.id or passes >= MOST_PASSES:
+                if self._notified.is_new((publication.id, record.client), now):
+                    clients[record.client] = None
+            else:
+                elsewhere.setdefault(record.owner, []).append(subscription)
+        if clients:
+            self._send(tuple(clients), Notify(publication, hops + 1))
+        for owner, several in elsewhere.items():
+            self.out.send(owner, Matched(publication, tuple(several), hops + 1, passes + 1))
+
+    # What the site says.
+
+    def _forward(self, to: NodeId, message: Message) -> None:
+        if to != self.id:
+            self.out.send(to, message)
+
+    def _settle(self) -> None:
+        for change in self.site.drain():
+            match change:
+                case Changed(record):
+                    self._index(record)
+                case Took(record):
+                    self._index(record)
+                    self.clients.setdefault(record.client, {})[record.id] = None
+                    self.out.note("owner", record.id, record.epoch)
+                    self._send((record.client,), Served(record.id, record.epoch))
+                case Gave(record):
+                    self._index(record)
+                    self._release(record.id, record.client)
+                    self._send((record.client,), Owner(record.id, record.owner, record.epoch))
+                case Dropped(subscription, client):
+                    self.engine.drop(subscription)
+                    self._release(subscription, client)
+                case Reigns(site):
+                    self.gateway = site
+                case Resigned(successor):
+                    self.successor = successor
+                    self.out.note("resigned")
+                case _:
+                    pass
+
+    def _index(self, record: Record) -> None:
+        try:
+            self.engine.put(subscription_of(record))
+        except (msgspec.MsgspecError, ValueError):
+            self.out.note("refused", record.id)  # a body that is no subscription
+
+    def _release(self, subscription: SubscriptionId, client: NodeId) -> None:
+        mine = self.clients.get(client)
+        if mine is not None:
+            mine.pop(subscription, None)
+            if not mine:
+                del self.clients[client]

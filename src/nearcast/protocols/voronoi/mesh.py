@@ -1,0 +1,479 @@
+"""The mesh of sites: each knows those around it, and finds new ones with their help (VON).
+
+A part of a node, without clock or timer of its own: it shares the node's outbox, is handed the
+messages that are its own, and is woken by `tick`. Sites know each other when one encloses the
+other or one's area of interest, widened by `room`, touches the other's region (`cells.related`).
+What a site lacks, others tell it:
+
+* whoever borders a mover's area of interest looks whom the mover should know now (VSO, II-C);
+* whoever is greeted looks whom the newcomer should know;
+* sites tell those who enclose them of each other, at every change and with every beat. So when a
+  site goes, in silence or not, those around it know each other already and close the gap;
+* from time to time each site seeks itself from somewhere else. Islands find each other that way.
+
+Whom one is told of becomes a neighbour when it has answered, so the dead are not revived by
+hearsay. A neighbour no longer needed stays for a while (`linger_s`): VON's hysteresis.
+"""
+
+from collections.abc import Callable, Iterable
+from math import hypot, inf
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Outbox
+from nearcast.protocols.voronoi import vorocast
+from nearcast.protocols.voronoi.diagram import Diagram
+from nearcast.protocols.voronoi.neighbours import Neighbour, Notice, Parameters
+from nearcast.protocols.voronoi.shortcuts import Shortcuts
+from nearcast.protocols.voronoi.sites import (
+    MESSAGES,
+    MOST_HOPS,
+    Bye,
+    Find,
+    Found,
+    Hello,
+    Look,
+    Meet,
+    Moved,
+    Part,
+    Ring,
+    Seek,
+    Site,
+    sound,
+)
+from nearcast.space import voronoi
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import Shape
+from nearcast.space.voronoi import Point
+
+ACQUAINTANCES = 32  # whom a site remembers for seeking itself
+REMEMBERED: Time = 60 * SECOND  # how long the gone are remembered
+SOON = 0.4  # times room: having gone so far, a site asks whom it should know now
+TURNS = 3  # with every beat one of so many neighbours looks thoroughly on behalf of a mover
+LATER = 1.25  # times room: where a neighbour is dropped (VON)
+
+
+class Mesh:
+    def __init__(
+        self,
+        node_id: NodeId,
+        out: Outbox,
+        rng: Random,
+        clock: Callable[[], Time],
+        parameters: Parameters | None = None,
+    ) -> None:
+        self.id = node_id
+        self.parameters = parameters or Parameters()
+        self.me: Site | None = None
+        self.joined = False
+        self.notices: list[Notice] = []
+        self.diagram = Diagram()
+        self.known: dict[NodeId, Neighbour] = {}
+        self.shortcuts = Shortcuts(self.parameters.shortcuts)
+        self._out, self._rng, self._clock = out, rng, clock
+        self._contact: NodeId | None = None
+        self._awaited: dict[NodeId, None] = {}  # of those met on joining, who has not answered
+        self._greeted: dict[NodeId, Time] = {}
+        # Who said goodbye: the moment of their last word, and when that was.
+        self._gone: dict[NodeId, tuple[Time, Time]] = {}
+        self._acquaintances: dict[NodeId, None] = {}
+        self._ring: tuple[NodeId, ...] = ()  # as last told
+        self._looked_at: Point = (inf, inf)  # where all were last asked for new neighbours
+        self._turn = self._looked = self._sought = self._beaten = self._probed = self._spoken = 0
+        self._beat = round(self.parameters.beat_s * SECOND)
+        self._listeners: dict[type[Message], Callable[[NodeId, Any], None]] = {
+            Moved: self._on_moved,
+            Meet: self._on_meet,
+            Hello: self._on_hello,
+            Ring: self._on_ring,
+            Seek: self._on_seek,
+            Part: self._on_part,
+            Bye: self._on_bye,
+            Find: self._on_find,
+            Found: self._on_found,
+        }
+
+    # What its user does.
+
+    def join_at(self, place: Point, contact: NodeId | None, reach: float = 0.0) -> None:
+        """Take a place, with the help of someone who is in; with nobody's, be the first."""
+        self._stand(place, reach)
+        self._contact = contact
+        if contact is None or contact == self.id:
+            self._join()
+        else:
+            self._acquaint(contact)
+            self._seek(contact)
+
+    def move_to(self, place: Point, reach: float) -> None:
+        """From now on the site is there, and its interest reaches so far."""
+        me = self.me
+        if me is None or (me.place == place and me.reach == reach):
+            return
+        self._stand(place, reach)
+        assert self.me is not None
+        self._spoken = now = self._clock()
+        soon = SOON * self.parameters.room
+        if reach > me.reach + soon:
+            self._looked_at = place
+            self._out.send_many(list(self.known), Moved(self.me, Look.ALL))
+            return
+        if now - self._looked >= self._beat:
+            self._looked, self._turn = now, (self._turn + 1) % TURNS
+            asked = [n for n in self.known if n % TURNS == self._turn]
+            self._out.send_many(asked, Moved(self.me, Look.ALL))
+            others = [n for n in self.known if n % TURNS != self._turn]
+            self._out.send_many(others, Moved(self.me))
+            return
+        border: dict[NodeId, None] = {}
+        went = hypot(place[0] - self._looked_at[0], place[1] - self._looked_at[1])
+        if went > soon:
+            self._looked_at = place
+            wide = reach + self.parameters.room
+            border = dict.fromkeys([*self.diagram.bordering(self.id, wide), *self.enclosing()])
+        self._out.send_many([n for n in self.known if n in border], Moved(self.me, Look.NEAR))
+        self._out.send_many([n for n in self.known if n not in border], Moved(self.me))
+
+    def leave(self) -> None:
+        if self.me is not None:
+            ring = tuple(self.known[n].site for n in self.enclosing())
+            self._out.send_many(list(self.known), Bye(self.me.since, ring))
+        for site in self.known:
+            self.diagram.drop(site)
+        self.diagram.drop(self.id)
+        self.known.clear()
+        self.me, self.joined = None, False
+
+    def on(self, message: Message, sender: NodeId) -> bool:
+        """Was it the mesh's? Then it has been heard."""
+        listener = self._listeners.get(type(message))
+        if listener is not None and self.me is not None and sender != self.id:
+            if sound(message):
+                listener(sender, message)
+            else:
+                self._out.note("refused", sender)
+        return listener is not None
+
+    def tick(self, now: Time) -> None:
+        """Now and then, at least once in a beat: look after the neighbours."""
+        if self.me is None:
+            return
+        if not self.joined:
+            self._rejoin(now)
+        if now - self._beaten >= self._beat:
+            self._beaten = now
+            self._lose_the_silent(now)
+            self._part_from_the_far(now)
+            self._forget(now)
+            self._tell_ring(self.enclosing())
+            if now - self._spoken >= self._beat:
+                others = [n for n in self.known if n not in self._ring]
+                self._out.send_many(others, Moved(self.me))
+        elif (ring := self.enclosing()) != list(self._ring):
+            self._tell_ring(ring)
+        if self.joined and now - self._probed >= round(self.parameters.probe_s * SECOND):
+            self._probed = now
+            self._probe()
+
+    def drain(self) -> list[Notice]:
+        """What has happened since the last time."""
+        notices, self.notices = self.notices, []
+        return notices
+
+    # What its user may ask.
+
+    def neighbours(self) -> dict[NodeId, Point]:
+        return {node: neighbour.site.place for node, neighbour in self.known.items()}
+
+    def enclosing(self) -> list[NodeId]:
+        """Those whose regions touch this site's region, as far as is known; by id."""
+        return list(self.diagram.region(self.id).enclosing) if self.me is not None else []
+
+    def expected(self, node: NodeId, now: Time) -> Point:
+        """Where a neighbour must be by now if it walks on."""
+        return self.known[node].expected(now, self._beat)
+
+    def doubt(self, now: Time) -> float:
+        """By how much places of those around may be wrong: twice what they went with their last
+        step, if that was within the last two beats."""
+        lately = now - 2 * self._beat
+        return 2 * max((self.known[n].stride(lately) for n in self.enclosing()), default=0.0)
+
+    def forward(
+        self, root: Point, area: Shape, sender: NodeId | None = None, doubt: float = 0.0
+    ) -> list[NodeId]:
+        """To whom this site passes on a cast that it has heard; see `vorocast.forward`."""
+        if self.me is None:
+            return []
+        places = self.diagram.places
+        around = {node: places[node] for node in self.enclosing()}
+        rings = {node: ring for node in around if (ring := self._ring_of(node))}
+        return vorocast.forward(self.id, self.me.place, around, rings, root, area, sender, doubt)
+
+    def owner_of(self, point: Point) -> NodeId:
+        """The nearest site known, which may be this one."""
+        return voronoi.nearest(self.diagram.places, *point)
+
+    def next_hop(self, point: Point) -> NodeId | None:
+        """Nearer to the point than this site is; None: the point is this site's own."""
+        owner = self.owner_of(point)
+        if owner == self.id or not self.shortcuts.places:
+            return None if owner == self.id else owner
+        return voronoi.nearest({**self.shortcuts.places, **self.diagram.places}, *point)
+
+    def ids(self) -> NDArray[np.int64]:
+        """This site and all it knows, in order: the columns of `touched`."""
+        return self.diagram.columns().ids
+
+    def owners(self, points: ArrayLike) -> NDArray[np.int64]:
+        """The nearest known site of each point, given by rows of x and y."""
+        return self.diagram.owners(points)
+
+    def touched(
+        self, kinds: ArrayLike, x: ArrayLike, y: ArrayLike, rx: ArrayLike, ry: ArrayLike
+    ) -> NDArray[np.bool_]:
+        """Which regions (columns, see `ids`) each area (row) may touch; a sliver too much."""
+        return self.diagram.touched(kinds, x, y, rx, ry)
+
+    # Coming in.
+
+    def _join(self) -> None:
+        if not self.joined:
+            self.joined = True
+            self._probed = self._clock()
+            self.notices.append(Notice("joined", self.id))
+
+    def _seek(self, through: NodeId) -> None:
+        assert self.me is not None
+        self._sought = self._clock()
+        self._out.send(through, Seek(self.me))
+
+    def _rejoin(self, now: Time) -> None:
+        if now - self._sought < self._beat:
+            return
+        if self.known:  # some of those met do not answer; the others will tell
+            self._join()
+        elif self._contact is not None:
+            self._seek(self._contact)
+
+    def _probe(self) -> None:
+        strangers = [n for n in self._acquaintances if n not in self.known]
+        if strangers:
+            self._seek(self._rng.choice(strangers))
+        wish = self.me and self.shortcuts.wish(self.me.place, self.neighbours(), self._rng)
+        if self.parameters.shortcuts and self.me and wish:
+            hop = self.next_hop(wish)
+            if hop is not None:
+                self._out.send(hop, Find(self.me, *wish, 1))
+
+    def _on_seek(self, _: NodeId, message: Seek) -> None:
+        site, places = message.site, self.diagram.places
+        if not self.joined or site.id == self.id or message.hops >= MOST_HOPS:
+            return
+        self._acquaint(site.id)
+        others = {node: place for node, place in places.items() if node != site.id}
+        nearest = voronoi.nearest(others, *site.place)
+        if nearest != self.id:
+            self._out.send(nearest, Seek(site, message.hops + 1))
+        elif (neighbour := self.known.get(site.id)) is not None and neighbour.site == site:
+            self._introduce(site.id)
+        else:  # this is the acceptor
+            assert self.me is not None
+            around = self._around([site], site.id)
+            self._out.send(site.id, Meet((self.me, *around), accepted=True))
+
+    def _around(self, strangers: Iterable[Site], of: NodeId) -> list[Site]:
+        """Whom a site should know among the known and some strangers, this site apart."""
+        found = {site.id: site for site in strangers}
+        tried = {site.id: (site.x, site.y, site.reach) for site in found.values()}
+        related = self.diagram.related_with(tried, of, self.parameters.room)
+        return [found.get(n) or self.known[n].site for n in related if n != self.id]
+
+    def _on_meet(self, _: NodeId, message: Meet) -> None:
+        accepted = message.accepted and not self.joined
+        self._consider(message.sites, all_of_them=accepted)
+        if accepted:
+            self._awaited = {
+                site.id: None
+                for site in message.sites
+                if site.id != self.id and site.id not in self.known
+            }
+            if not self._awaited:
+                self._join()
+
+    def _consider(self, sites: Iterable[Site], all_of_them: bool = False) -> None:
+        """Greet those among them that this site should know."""
+        now = self._clock()
+        strangers = [
+            site
+            for site in sites
+            if site.id != self.id
+            and site.id not in self.known
+            and now - self._greeted.get(site.id, -self._beat) >= self._beat
+            and site.since > self._gone.get(site.id, (-1, 0))[0]
+        ]
+        if strangers and not all_of_them:
+            related = {site.id: None for site in self._around(strangers, self.id)}
+            strangers = [site for site in strangers if site.id in related]
+        for site in strangers:
+            assert self.me is not None
+            self._acquaint(site.id)
+            self._greeted[site.id] = now
+            self._out.send(site.id, Hello(self.me, asks=True))
+
+    # Hearing from neighbours.
+
+    def _hear(self, sender: NodeId, site: Site) -> bool:
+        """A sign of life; False if it is none, or old."""
+        if site.id != sender:
+            return False  # nobody speaks for another
+        neighbour = self.known.get(sender)
+        now = self._clock()
+        if neighbour is None:
+            if site.since <= self._gone.get(sender, (-1, 0))[0]:
+                return False  # overtaken by its goodbye
+            self.known[sender] = Neighbour(site, now)
+            self._acquaint(sender)
+            self.notices.append(Notice("came", sender))
+        else:
+            neighbour.heard = now
+            if site.since <= neighbour.site.since:
+                return site == neighbour.site  # else overtaken by a newer word
+            neighbour.before, neighbour.site, neighbour.changed = neighbour.site, site, now
+        self.diagram.put(sender, site.place, site.reach)
+        return True
+
+    def _on_hello(self, sender: NodeId, message: Hello) -> None:
+        if not self._hear(sender, message.site):
+            return
+        assert self.me is not None
+        if message.asks:
+            self._out.send(sender, Hello(self.me, asks=False))
+            self.known[sender].told.clear()  # it may have come back, knowing nothing
+            self._introduce(sender)
+        if sender in self._awaited:
+            del self._awaited[sender]
+            if not self._awaited:
+                self._join()
+
+    def _on_moved(self, sender: NodeId, message: Moved) -> None:
+        if self._hear(sender, message.site) and message.look:
+            self._introduce(sender, touching=message.look == Look.ALL)
+
+    def _on_ring(self, sender: NodeId, message: Ring) -> None:
+        if self._hear(sender, message.site):
+            self.known[sender].ring = {site.id: site for site in message.ring}
+            self._consider(message.ring)
+            self._introduce(sender, touching=False)
+
+    def _introduce(self, node: NodeId, touching: bool = True) -> None:
+        """Tell a neighbour of those whom it should know, unless it was told lately."""
+        neighbour = self.known[node]
+        told, ring = neighbour.told, neighbour.ring
+        related = self.diagram.related(node, self.parameters.room, touching)
+        news = [n for n in related if n not in told and n not in ring and n != self.id]
+        if news:
+            now = self._clock()
+            self._out.send(node, Meet(tuple(self.known[n].site for n in news)))
+            told.update(dict.fromkeys(news, now))
+            for other in news:
+                self.known[other].told[node] = now  # it will be greeted
+        if touching and told:
+            # Whoever comes back is news again; and a word may be lost, so nothing is told for good.
+            again = self._clock() - round(self.parameters.probe_s * SECOND)
+            still = dict.fromkeys(related)
+            neighbour.told = {n: t for n, t in told.items() if n in still and t > again}
+
+    # Going.
+
+    def _on_part(self, sender: NodeId, message: Part) -> None:
+        if sender in self.known and message.since >= self.known[sender].site.since:
+            self._remove(sender, "parted")
+
+    def _on_bye(self, sender: NodeId, message: Bye) -> None:
+        self._gone[sender] = message.since, self._clock()
+        self._acquaintances.pop(sender, None)
+        self.shortcuts.drop(sender)
+        if sender in self.known and message.since >= self.known[sender].site.since:
+            ring = self._remove(sender, "left").ring.values()
+            self._consider([*ring, *message.ring])
+
+    def _remove(self, node: NodeId, why: str) -> Neighbour:
+        neighbour = self.known.pop(node)
+        self.diagram.drop(node)
+        self._greeted.pop(node, None)
+        self.notices.append(Notice(why, node))
+        return neighbour
+
+    def _lose_the_silent(self, now: Time) -> None:
+        limit = now - self.parameters.misses * self._beat
+        for node in [n for n, neighbour in self.known.items() if neighbour.heard < limit]:
+            neighbour = self._remove(node, "lost")
+            self._consider(neighbour.ring.values())
+
+    def _part_from_the_far(self, now: Time) -> None:
+        assert self.me is not None
+        related = dict.fromkeys(self.diagram.related(self.id, LATER * self.parameters.room))
+        linger = round(self.parameters.linger_s * SECOND)
+        for node, neighbour in list(self.known.items()):
+            if node in related:
+                neighbour.apart = None
+            elif neighbour.apart is None:
+                neighbour.apart = now
+            elif now - neighbour.apart > linger:
+                self._introduce(node)  # whoever thinks otherwise lacks those in between
+                self._out.send(node, Part(self.me.since))
+                self._remove(node, "parted")
+
+    def _forget(self, now: Time) -> None:
+        self._gone = {n: g for n, g in self._gone.items() if now - g[1] < REMEMBERED}
+        self._greeted = {n: t for n, t in self._greeted.items() if now - t < self._beat}
+        turns = 2 * self.shortcuts.most  # one is looked for with every probe
+        self.shortcuts.forget(now - turns * round(self.parameters.probe_s * SECOND))
+
+    # Its own place, and what it tells of it.
+
+    def _stand(self, place: Point, reach: float) -> None:
+        since = self._clock()
+        if self.me is not None:
+            since = max(since, self.me.since + 1)  # of two at one moment the later one counts
+        self.me = Site(self.id, *place, reach, since)
+        self.diagram.put(self.id, place, reach)
+
+    def _tell_ring(self, ring: list[NodeId]) -> None:
+        assert self.me is not None
+        self._ring = tuple(ring)
+        sites = tuple(self.known[node].site for node in ring)
+        self._out.send_many(ring, Ring(self.me, sites))
+
+    def _ring_of(self, node: NodeId) -> dict[NodeId, Point]:
+        ring = {n: site.place for n, site in self.known[node].ring.items()}
+        ring.update({n: self.diagram.places[n] for n in ring if n in self.diagram.places})
+        return ring
+
+    def _acquaint(self, node: NodeId) -> None:
+        self._acquaintances.pop(node, None)
+        self._acquaintances[node] = None
+        if len(self._acquaintances) > ACQUAINTANCES:
+            del self._acquaintances[next(iter(self._acquaintances))]
+
+    def _on_find(self, _: NodeId, message: Find) -> None:
+        if not self.joined or message.site.id == self.id or message.hops >= MOST_HOPS:
+            return
+        hop = self.next_hop((message.x, message.y))
+        assert self.me is not None
+        if hop is None:
+            self._out.send(message.site.id, Found(self.me))
+        elif hop != message.site.id:
+            self._out.send(hop, Find(message.site, message.x, message.y, message.hops + 1))
+
+    def _on_found(self, sender: NodeId, message: Found) -> None:
+        if message.site.id == sender and sender not in self.known:
+            self.shortcuts.put(sender, message.site.place, self._clock())
+
+
+__all__ = ["MESSAGES", "Mesh", "Neighbour", "Notice", "Parameters", "Site"]

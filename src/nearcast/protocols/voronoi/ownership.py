@@ -1,0 +1,495 @@
+"""Who owns which subscription, who has a copy, and how that changes hands (seed 003, III-B, G).
+
+Owner is the site whose region holds the centre. When the centre has been elsewhere for a while, its
+owner offers it to the site there, in a higher epoch; unacknowledged, it reclaims it, in a higher
+epoch still. When an owner dies, the site that the centre falls to claims it, and has a copy to do
+so: every area is copied to each site that it touches, and to the site next nearest to its centre,
+which is the one that would inherit it. What sites know of each other's records is compared by
+digests; what differs is told again. So whatever is lost on the way, sites agree in the end: content
+goes by version, ownership by (epoch, owner), and the newest wins.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nearcast.model.subscription import NodeId, Region, SubscriptionId
+from nearcast.node import Message, Outbox
+from nearcast.protocols.voronoi.holders import Holders
+from nearcast.protocols.voronoi.mesh import Mesh
+from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots
+from nearcast.protocols.voronoi.vso_messages import (
+    Copies,
+    Digest,
+    Epoch,
+    Forget,
+    Inventory,
+    Moves,
+    Place,
+    Record,
+    Release,
+    Taken,
+    Transfer,
+    Version,
+)
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
+from nearcast.space.motion import Time
+from nearcast.space.shapes import BOX, DISC
+
+AHEAD: Time = 500_000  # areas are copied so long before they arrive
+AT_ONCE = 256  # records of one message at most
+MEMORY = 100_000  # ends that are remembered; what tells of older ones is not under way any more
+LONG_AGO: Time = -(2**62)
+
+Part = TypeVar("Part")
+
+
+class Took(Struct, frozen=True):
+    """I own this record now, and did not before (or do again, in a later epoch)."""
+
+    record: Record
+
+
+class Gave(Struct, frozen=True):
+    """`record.owner` owns it now, and I did before: tell the client."""
+
+    record: Record
+
+
+class Changed(Struct, frozen=True):
+    """Somebody's record, of which I have a copy, is new or different."""
+
+    record: Record
+
+
+class Dropped(Struct, frozen=True):
+    """Nothing is known here of this subscription any more."""
+
+    subscription: SubscriptionId
+    client: NodeId
+
+
+Change: TypeAlias = Took | Gave | Changed | Dropped
+
+
+class Ownership:
+    def __init__(
+        self, out: Outbox, mesh: Mesh, clock: Callable[[], Time], parameters: Parameters
+    ) -> None:
+        self.me, self.out, self.mesh = mesh.id, out, mesh
+        self._clock = clock
+        self.records = Records()
+        self.holders = Holders()
+        self.changes: list[Change] = []
+        self.leaving = False  # no region is mine any more
+        self.heard: dict[NodeId, Time] = {}  # when a client was last heard, by anybody
+        self.offered: dict[SubscriptionId, Time] = {}
+        self._ended: dict[SubscriptionId, Version] = {}
+        self._confirmed: dict[NodeId, Time] = {}  # when an owner was heard of
+        self._moved: dict[SubscriptionId, None] = {}
+        self._digested: Time = 0
+        self._margin = parameters.margin
+        self._transfer = microseconds(parameters.transfer_ms)
+        self._reclaim = microseconds(parameters.reclaim_ms)
+        self._digest = microseconds(parameters.digest_ms)
+        self._silence = microseconds(parameters.silence_ms)
+
+    @property
+    def now(self) -> Time:
+        return self._clock()
+
+    # What the host tells.
+
+    def hold(self, record: Record) -> Record | None:
+        """A client asks here. I own it from now on, later than any epoch known to either.
+
+        None: this was overtaken, by its end or by a later word of its client.
+        """
+        if self._ended.get(record.id, -1) >= record.version:
+            return None
+        known = self.records.get(record.id)
+        if known is not None and known.owner == self.me:
+            if known.version >= record.version:
+                return known
+            held = replace(record, epoch=known.epoch, owner=self.me)
+        else:
+            epoch = max(record.epoch, known.epoch if known else 0) + 1
+            if known is not None and known.version > record.version:
+                record = known
+            held = replace(record, epoch=epoch, owner=self.me)
+        self.heard[held.client] = self.now
+        self._own(held)
+        return held
+
+    def moved(
+        self,
+        ids: Sequence[SubscriptionId],
+        regions: Sequence[Region],
+        versions: Sequence[Version],
+    ) -> None:
+        for subscription, region, version in zip(ids, regions, versions, strict=True):
+            known = self.records.get(subscription)
+            if known is not None and version > known.version:
+                self.records.put(replace(known, region=region, version=version), self.now)
+                self._moved[subscription] = None
+
+    def dropped(self, subscription: SubscriptionId, version: Version) -> None:
+        """It has ended: whoever has a copy forgets it."""
+        slot = self.records.slot.get(subscription)
+        if slot is not None:
+            version = max(version, self._record(slot).version)
+            self.out.send_many(self.holders.of(slot), Forget(((subscription, version),)))
+        self._end(subscription, version)
+
+    # Time.
+
+    def tick(self, now: Time) -> None:
+        self.records.advance(now)
+        for subscription, since in list(self.offered.items()):
+            if now - since >= self._reclaim:
+                self._reown(subscription)
+        self._hand_over()
+        mine = self.records.owned_by(self.me)
+        self._replicate(mine)
+        self._mind_orphans()
+        if now - self._digested >= self._digest:
+            self._digested = now
+            self._compare(mine)
+
+    def went(self, site: NodeId) -> None:
+        """It is dead, or has left: what it owned may be claimed at once (III-C)."""
+        self.holders.forget(site)
+        self._confirmed[site] = LONG_AGO
+        for subscription in list(self.offered):
+            record = self.records.get(subscription)
+            if record is not None and record.owner == site:
+                self._reown(subscription)
+
+    def bequeath(self, heirs: Sequence[NodeId]) -> None:
+        """Before leaving: all that I know of goes to those who share my region."""
+        everything = self.records.of(np.array(sorted(self.records.slot.values()), np.int64))
+        for some in _chunks(everything):
+            self.out.send_many(heirs, Copies(some))
+
+    def _hand_over(self) -> None:
+        """G, 1: centres that have been outside for a while change hands."""
+        mine = self.records.owned_by(self.me)
+        if not len(mine):
+            return
+        now, outside = self.now, self.records.outside
+        owners = self._owners(self.records.centres(mine, now))
+        away = owners != self.me
+        outside[mine[~away]] = NEVER
+        left = mine[away]
+        outside[left[outside[left] == NEVER]] = now
+        due = away & (now - outside[mine] >= (0 if self.leaving else self._transfer))
+        for owner in np.unique(owners[due]).tolist():
+            offered = [
+                replace(
+                    record,
+                    epoch=record.epoch + 1,
+                    owner=owner,
+                    heard=self.heard.get(record.client, now),
+                )
+                for record in self.records.of(mine[due & (owners == owner)])
+            ]
+            self._confirmed[owner] = now
+            for record in offered:
+                self.records.outside[self.records.put(record, now)] = NEVER
+                self.offered[record.id] = now
+            for some in _chunks(offered):
+                self.out.send(owner, Transfer(some))
+
+    def _owners(self, centres: Floats) -> Slots:
+        if not self.leaving:
+            return self.mesh.owners(centres)
+        others = self.mesh.neighbours()
+        if not others:
+            return np.full(len(centres), self.me, np.int64)
+        sites = np.array(list(others), np.int64)
+        return sites[_nearest(centres, list(others.values()))]
+
+    def _replicate(self, mine: Slots) -> None:
+        """III-B, 2 and III-C, 1: every site touched has a copy, and the next nearest one too."""
+        moved, self._moved = self._moved, {}
+        others = self.mesh.neighbours()
+        if not len(mine) or not others:
+            return
+        sites = sorted(others)
+        areas = self.records.areas(mine, self.now, AHEAD)
+        areas[:, 2:] += self._margin
+        kinds = np.where(self.records.round(mine), DISC, BOX)
+        touched = self.mesh.touched(kinds, *areas.T)
+        wanted = touched[:, self.mesh.ids() != self.me]  # both are in order of ids
+        nearest = _nearest(areas[:, :2], [others[site] for site in sites])
+        wanted[np.arange(len(mine)), nearest] = True
+        held = self.holders.among(mine, sites)
+        news = wanted & ~held
+        for k in np.flatnonzero(news.any(axis=0)).tolist():
+            for some in _chunks(self.records.of(mine[news[:, k]])):
+                self.out.send(sites[k], Copies(some))
+        if moved:
+            self._tell_moves(moved, mine, sites, held)
+        if self.now - self._digested >= self._digest:  # not sooner: borders go to and fro
+            past = held & ~wanted
+            for k in np.flatnonzero(past.any(axis=0)).tolist():
+                released = tuple(record.id for record in self.records.of(mine[past[:, k]]))
+                self.out.send(sites[k], Release(released))
+            held = wanted
+        self.holders.put(mine, sites, held | wanted)
+
+    def _tell_moves(
+        self, moved: Iterable[SubscriptionId], mine: Slots, sites: list[NodeId], held: Flags
+    ) -> None:
+        row = {slot: k for k, slot in enumerate(mine.tolist())}
+        by_site: dict[int, list[tuple[SubscriptionId, Version, Region]]] = {}
+        for subscription in moved:
+            slot = self.records.slot.get(subscription)
+            if slot is None or slot not in row:
+                continue
+            record = self._record(slot)
+            for k in np.flatnonzero(held[row[slot]]).tolist():
+                by_site.setdefault(k, []).append((record.id, record.version, record.region))
+        for k, changes in by_site.items():
+            for some in _chunks(changes):
+                self.out.send(sites[k], Moves(some))
+
+    def _mind_orphans(self) -> None:
+        """What nobody answers for is claimed by whose region holds it, or goes to him, or ends."""
+        slots = self.records.owned_by_others(self.me)
+        if not len(slots):
+            return
+        owner = self.records.owner[slots]
+        dead = [
+            site
+            for site in np.unique(owner).tolist()
+            if self.now - self._confirmed.get(site, LONG_AGO) > self._silence
+        ]
+        if not dead:
+            return
+        slots = slots[np.isin(owner, dead)]
+        heirs = self._owners(self.records.centres(slots, self.now))
+        for record in self.records.of(slots[heirs == self.me]):
+            self.heard[record.client] = self.now
+            self._own(replace(record, epoch=record.epoch + 1, owner=self.me))
+            self.out.note("claimed", record.id)
+        outside = self.records.outside
+        for heir in np.unique(heirs[heirs != self.me]).tolist():
+            theirs = slots[heirs == heir]
+            untold = theirs[outside[theirs] == NEVER]
+            for some in _chunks(self.records.of(untold)):
+                self.out.send(heir, Copies(some))
+            outside[untold] = self.now
+            for record in self.records.of(theirs[self.now - outside[theirs] > self._silence]):
+                self._drop(record.id)
+
+    def _compare(self, mine: Slots) -> None:
+        sites = self.holders.sites()
+        if not sites:
+            return
+        held = self.holders.among(mine, sites)
+        totals, counts = self.records.totals(mine, held).tolist(), held.sum(axis=0).tolist()
+        for site, total, count in zip(sites, totals, counts, strict=True):
+            self.out.send(site, Digest(count, total))
+            if not count:
+                self.holders.forget(site)  # and has been told so
+
+    # What other sites say.
+
+    def on(self, message: Message, sender: NodeId) -> bool:
+        match message:
+            case Copies(records):
+                for record in records:
+                    self._merge(record, sender)
+            case Moves(changes):
+                self._confirmed[sender] = self.now
+                self._follow(changes, sender)
+            case Transfer(records):
+                for record in records:
+                    self._merge(record, sender)
+                taken = [self.records.get(record.id) for record in records]
+                epochs = tuple((r.id, r.epoch) for r in taken if r and r.owner == self.me)
+                self.out.send(sender, Taken(epochs))
+            case Taken(epochs):
+                self._confirmed[sender] = self.now
+                self._given(epochs, sender)
+            case Digest(count, total):
+                self._confirmed[sender] = self.now
+                slots = self.records.owned_by(sender)
+                if len(slots) != count or self.records.total(slots) != total:
+                    items = [(r.id, r.epoch, r.version) for r in self.records.of(slots)]
+                    self.out.send(sender, Inventory(tuple(items)))
+            case Inventory(items):
+                self._complete(items, sender)
+            case Release(ids):
+                for subscription in ids:
+                    known = self.records.get(subscription)
+                    if known is not None and known.owner == sender:
+                        self._drop(subscription)
+            case Forget(ended):
+                for subscription, version in ended:
+                    self._forgotten(subscription, version)
+            case _:
+                return False
+        return True
+
+    def _merge(self, record: Record, sender: NodeId) -> None:
+        """The newest content by version, the newest owner by epoch; who is behind is told."""
+        end = self._ended.get(record.id, -1)
+        if end >= record.version:
+            self.out.send(sender, Forget(((record.id, end),)))
+            return
+        if sender == record.owner:
+            self._confirmed[sender] = self.now
+        known = self.records.get(record.id)
+        if known is None:
+            merged = record
+        else:
+            content = record if record.version > known.version else known
+            later = (record.epoch, record.owner) > (known.epoch, known.owner)
+            standing = record if later else known
+            merged = replace(content, epoch=standing.epoch, owner=standing.owner)
+            behind = (record.epoch, record.owner, record.version)
+            if sender != self.me and behind != (merged.epoch, merged.owner, merged.version):
+                self.out.send(sender, Copies((merged,)))
+            if merged == known:
+                return
+        is_mine = known is not None and known.owner == self.me
+        was_mine = is_mine or record.id in self.offered
+        if merged.owner != self.me:
+            self._put(merged)
+            self.changes.append(Gave(merged) if was_mine else Changed(merged))
+        elif is_mine and known is not None and merged.epoch == known.epoch:
+            self._put(merged)
+            self.changes.append(Changed(merged))
+            self.holders.clear(self.records.slot[merged.id])
+        else:
+            self.heard[merged.client] = max(record.heard, self.heard.get(merged.client, 0))
+            self._own(merged)
+            slot = np.array([self.records.slot[merged.id]], np.int64)
+            self.holders.put(slot, [sender], np.ones((1, 1), np.bool_))
+
+    def _follow(
+        self, changes: Iterable[tuple[SubscriptionId, Version, Region]], sender: NodeId
+    ) -> None:
+        lacking = False
+        for subscription, version, region in changes:
+            known = self.records.get(subscription)
+            if known is None or known.owner != sender:
+                lacking = True
+            elif version > known.version:
+                moved = replace(known, region=region, version=version)
+                self._put(moved)
+                self.changes.append(Changed(moved))
+        if lacking:
+            slots = self.records.owned_by(sender)
+            items = [(r.id, r.epoch, r.version) for r in self.records.of(slots)]
+            self.out.send(sender, Inventory(tuple(items)))
+
+    def _given(self, epochs: Iterable[tuple[SubscriptionId, Epoch]], sender: NodeId) -> None:
+        """G, 3: it is acknowledged, and the client must know."""
+        for subscription, epoch in epochs:
+            known = self.records.get(subscription)
+            if (
+                known is not None
+                and subscription in self.offered
+                and (known.epoch, known.owner) == (epoch, sender)
+            ):
+                del self.offered[subscription]
+                self.changes.append(Gave(known))
+
+    def _complete(
+        self, items: Iterable[tuple[SubscriptionId, Epoch, Version]], sender: NodeId
+    ) -> None:
+        """What differs between what they have of mine and what they should have."""
+        if sender == self.me:
+            return
+        mine = self.records.owned_by(self.me)
+        held = self.holders.among(mine, [sender])[:, 0] if len(mine) else mine.astype(np.bool_)
+        should = {record.id: record for record in self.records.of(mine[held])}
+        tell: list[Record] = []
+        release: list[SubscriptionId] = []
+        for subscription, epoch, version in items:
+            record = should.pop(subscription, None)
+            if record is not None:
+                if (record.epoch, record.version) != (epoch, version):
+                    tell.append(record)
+                continue
+            known, end = self.records.get(subscription), self._ended.get(subscription, -1)
+            if end >= version:
+                self.out.send(sender, Forget(((subscription, end),)))
+            elif known is not None and known.owner != self.me:
+                tell.append(known)  # it has changed hands
+            else:
+                release.append(subscription)
+        for some in _chunks([*tell, *should.values()]):
+            self.out.send(sender, Copies(some))
+        if release:
+            self.out.send(sender, Release(tuple(release)))
+
+    def _forgotten(self, subscription: SubscriptionId, version: Version) -> None:
+        known = self.records.get(subscription)
+        if known is None:
+            self._end(subscription, version)
+        elif known.version <= version:
+            if known.owner == self.me:
+                self.dropped(subscription, version)
+            else:
+                self._end(subscription, version)
+
+    # Records.
+
+    def _record(self, slot: int) -> Record:
+        record = self.records.at[slot]
+        assert record is not None, f"slot {slot} is in use"
+        return record
+
+    def _put(self, record: Record) -> int:
+        slot = self.records.put(record, self.now)
+        self.records.outside[slot] = NEVER
+        self.offered.pop(record.id, None)
+        return slot
+
+    def _own(self, record: Record) -> None:
+        """From now on it is mine; everybody else learns of it anew."""
+        self.holders.clear(self._put(record))
+        self.changes.append(Took(record))
+
+    def _reown(self, subscription: SubscriptionId) -> None:
+        """G, 4: the offer was not acknowledged."""
+        del self.offered[subscription]
+        record = self.records.get(subscription)
+        if record is not None and record.owner != self.me:
+            self.out.note("reclaimed", subscription)
+            self._own(replace(record, epoch=record.epoch + 1, owner=self.me))
+
+    def _drop(self, subscription: SubscriptionId) -> None:
+        slot = self.records.slot.get(subscription)
+        if slot is not None:
+            client = self._record(slot).client
+            self.holders.clear(slot)
+            self.records.drop(subscription)
+            self.offered.pop(subscription, None)
+            self.changes.append(Dropped(subscription, client))
+
+    def _end(self, subscription: SubscriptionId, version: Version) -> None:
+        self._ended[subscription] = max(version, self._ended.pop(subscription, version))
+        if len(self._ended) > MEMORY:
+            del self._ended[next(iter(self._ended))]
+        self._drop(subscription)
+
+
+def _nearest(centres: Floats, places: list[Place]) -> Slots:
+    """Which of the places is nearest to each centre?"""
+    sites = np.array(places, np.float64)
+    gaps = centres[:, None, :] - sites[None, :, :]
+    found: Slots = np.einsum("nkd,nkd->nk", gaps, gaps).argmin(axis=1)
+    return found
+
+
+def _chunks(several: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    for begin in range(0, len(several), AT_ONCE):
+        yield tuple(several[begin : begin + AT_ONCE])

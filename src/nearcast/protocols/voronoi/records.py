@@ -1,0 +1,207 @@
+"""The records of one site, as columns: thousands of moving areas are looked at in a few operations.
+
+A record lies in a slot; its leg of motion lies in columns, and so do its owner and what matters for
+comparing notes with other sites. The diagram is of x and y: z is left to matching.
+"""
+
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast.model.predicates import Interval, zone
+from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
+from nearcast.protocols.voronoi.vso_messages import Place, Record
+from nearcast.space.motion import FOREVER, Path, Time, elapsed
+from nearcast.space.shapes import DISC
+
+FIRST_ROOM = 64
+NOBODY = -1
+NEVER: Time = -1
+X, Y, RX, RY, VX, VY, GX, GY = range(8)
+Slots = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+FARTHEST = 1e29  # the diagram is exact a little beyond
+_LOW = 2**53 - 1
+_PRIMES = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
+
+
+def leg(region: Region, now: Time) -> tuple[tuple[float, ...], Time, Time, Time, bool]:
+    """The motion under way in x and y; from when, until when it moves, until when it holds;
+    and whether it is round.
+
+    A formula may be anywhere at some time, so it reaches everywhere; its centre is that of the
+    zone where it began, as far as that has bounds.
+    """
+    if isinstance(region, Formula):
+        began = zone(region.parsed, 0.0)
+        x, y = (0.0, 0.0) if began is None else (_middle(began.x), _middle(began.y))
+        return (x, y, inf, inf, 0.0, 0.0, 0.0, 0.0), region.since, FOREVER, FOREVER, False
+    holds = FOREVER
+    if isinstance(region, Path):
+        legs = region.legs
+        region = region.leg(now)
+        at = legs.index(region)
+        if at + 1 < len(legs):
+            holds = legs[at + 1].since
+    s, (vx, vy, _), (gx, gy, _) = region.shape, region.velocity, region.growth
+    if s.kind == DISC:
+        return (s.x, s.y, s.rx, s.rx, vx, vy, gx, gx), region.since, region.until, holds, True
+    return (s.x, s.y, s.rx, s.ry, vx, vy, gx, gy), region.since, region.until, holds, False
+
+
+def _middle(interval: Interval) -> float:
+    middle = (interval.low + interval.high) / 2
+    return middle if abs(middle) < 1e30 else 0.0
+
+
+def centre(region: Region, now: Time) -> Place:
+    """Where it is now, in x and y, as far as the diagram reaches."""
+    (x, y, _, _, vx, vy, _, _), since, until, _, _ = leg(region, now)
+    dt = elapsed(now, since, until)
+    return _bounded(x + vx * dt), _bounded(y + vy * dt)
+
+
+def _bounded(x: float) -> float:
+    return min(max(x, -FARTHEST), FARTHEST)
+
+
+def mixed(record: Record) -> int:
+    """A number for who owns which version: sums of these differ if any of them does, nearly."""
+    number = 0
+    for part, prime in zip(
+        (record.id, record.epoch, record.owner, record.version), _PRIMES, strict=True
+    ):
+        number = (number ^ part) * prime & (2**64 - 1)
+        number ^= number >> 29
+    return number & _LOW
+
+
+class Records:
+    def __init__(self) -> None:
+        self.slot: dict[SubscriptionId, int] = {}
+        self.revision = 0  # grows with every change
+        self.at: list[Record | None] = [None] * FIRST_ROOM  # by slot
+        self.owner: NDArray[np.int64] = np.full(FIRST_ROOM, NOBODY, np.int64)
+        self.outside: NDArray[np.int64] = np.full(FIRST_ROOM, NEVER, np.int64)  # since when
+        self._free = list(range(FIRST_ROOM - 1, -1, -1))
+        self._motion: Floats = np.zeros((FIRST_ROOM, 8))
+        self._since: NDArray[np.int64] = np.zeros(FIRST_ROOM, np.int64)
+        self._until: NDArray[np.int64] = np.zeros(FIRST_ROOM, np.int64)
+        self._holds: NDArray[np.int64] = np.full(FIRST_ROOM, FOREVER, np.int64)
+        self._round: Flags = np.zeros(FIRST_ROOM, np.bool_)
+        self._mixed: NDArray[np.uint64] = np.zeros(FIRST_ROOM, np.uint64)
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    def get(self, subscription: SubscriptionId) -> Record | None:
+        slot = self.slot.get(subscription)
+        return None if slot is None else self.at[slot]
+
+    def put(self, record: Record, now: Time) -> int:
+        """In a slot of its own, or in that of its predecessor."""
+        self.revision += 1
+        slot = self.slot.get(record.id)
+        before = None
+        if slot is None:
+            if not self._free:
+                self._grow()
+            slot = self.slot[record.id] = self._free.pop()
+            self.outside[slot] = NEVER
+        else:
+            before = self.at[slot]
+        self.at[slot] = record
+        self.owner[slot] = record.owner
+        self._mixed[slot] = mixed(record)
+        if before is None or before.region is not record.region:
+            self._follow(slot, record.region, now)
+        return slot
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        self.revision += 1
+        slot = self.slot.pop(subscription)
+        self.at[slot] = None
+        self.owner[slot] = NOBODY
+        self._holds[slot] = FOREVER
+        self._free.append(slot)
+
+    def owned_by(self, site: NodeId) -> Slots:
+        return np.flatnonzero(self.owner == site)
+
+    def owned_by_others(self, site: NodeId) -> Slots:
+        return np.flatnonzero((self.owner != site) & (self.owner != NOBODY))
+
+    def of(self, slots: Slots) -> list[Record]:
+        found = [self.at[slot] for slot in slots.tolist()]
+        return [record for record in found if record is not None]
+
+    def total(self, slots: Slots) -> int:
+        """The records of these slots, mixed: equal for sites that know the same of them."""
+        return int(self._mixed[slots].sum(dtype=np.uint64)) & _LOW
+
+    def totals(self, slots: Slots, chosen: Flags) -> NDArray[np.uint64]:
+        """The same for several choices among the slots, one in each column."""
+        parts = np.where(chosen, self._mixed[slots][:, None], np.uint64(0))
+        sums: NDArray[np.uint64] = parts.sum(axis=0, dtype=np.uint64) & np.uint64(_LOW)
+        return sums
+
+    def advance(self, now: Time) -> None:
+        """Paths come to their next leg."""
+        for slot in np.flatnonzero(self._holds <= now).tolist():
+            record = self.at[slot]
+            if record is not None:
+                self._follow(slot, record.region, now)
+
+    def centres(self, slots: Slots, now: Time) -> Floats:
+        return self.areas(slots, now)[:, :2]
+
+    def areas(self, slots: Slots, now: Time, ahead: Time = 0) -> Floats:
+        """Centre and half-extents now: x, y, rx, ry; wide enough for all of the time `ahead`."""
+        motion = self._motion[slots]
+        dt = self._seconds(slots, now)[:, None]
+        areas = motion[:, :4] + motion[:, 4:] * dt
+        if ahead:
+            further = self._seconds(slots, now + ahead)[:, None] - dt
+            grows = np.maximum(motion[:, 6:], 0.0) * further
+            if self._round[slots].any():
+                speed = np.hypot(motion[:, VX], motion[:, VY])[:, None]
+            else:
+                speed = np.abs(motion[:, 4:6])
+            areas[:, 2:] += grows + speed * further
+        np.maximum(areas[:, 2:], 0.0, out=areas[:, 2:])
+        np.clip(areas[:, :2], -FARTHEST, FARTHEST, out=areas[:, :2])
+        return areas
+
+    def round(self, slots: Slots) -> Flags:
+        """Which of them are discs, with the radius rx?"""
+        return self._round[slots]
+
+    def _seconds(self, slots: Slots, now: Time) -> Floats:
+        passed = np.minimum(now, self._until[slots]) - self._since[slots]
+        seconds: Floats = np.maximum(passed, 0) / 1e6
+        return seconds
+
+    def _follow(self, slot: int, region: Region, now: Time) -> None:
+        (
+            self._motion[slot], self._since[slot], self._until[slot], self._holds[slot],
+            self._round[slot],
+        ) = leg(region, now)  # fmt: skip
+
+    def _grow(self) -> None:
+        room = len(self.at)
+        self.at += [None] * room
+        self._free = list(range(2 * room - 1, room - 1, -1))
+        for name, fill in _COLUMNS:
+            column = getattr(self, name)
+            more: NDArray[Any] = np.full_like(column, fill)
+            setattr(self, name, np.concatenate((column, more)))
+
+
+_COLUMNS = (
+    ("owner", NOBODY), ("outside", NEVER), ("_motion", 0), ("_since", 0), ("_until", 0),
+    ("_holds", FOREVER), ("_round", False), ("_mixed", 0),
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""What sites of a mesh say to each other (VON, as told in VSO II-C and IV; protocols.md 4.1).
+
+joiner                   contact … acceptor                     the acceptor's neighbours
+  │── Seek ─────────────────▶│── Seek ──▶│ nearest to the place         │
+  │◀──────────────────────────── Meet ───│ itself, and whom to greet    │
+  │── Hello ────────────────────────────▶│                              │
+  │── Hello ───────────────────────────────────────────────────────────▶│
+  │◀─ Hello ─────────────────────────────│◀──── and whom else to Meet ──│
+
+mover ── Moved ──▶ neighbours; whoever borders its area of interest answers with a Meet
+site ── Ring ──▶ those who enclose it, when they change and with every beat
+site ── Part ──▶ who is no neighbour any longer          leaver ── Bye ──▶ all neighbours
+site ── Find ──▶ … owner of a far point ── Found ──▶ site: a shortcut
+"""
+
+from enum import IntEnum
+from math import inf
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message
+from nearcast.space.motion import Time
+from nearcast.space.voronoi import Point
+
+LARGEST = 1e30  # of coordinates and bounded reaches: `space.voronoi` is exact up to here
+MOST_HOPS = 4096  # a request that has come so far goes round in circles
+Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
+
+
+class Site(Struct, frozen=True, array_like=True):
+    """Who is where since when, and how far around it its interest reaches (which may be inf)."""
+
+    id: NodeId
+    x: float
+    y: float
+    reach: float
+    since: Time
+
+    def __post_init__(self) -> None:
+        if self.x != self.x or self.y != self.y or self.reach != self.reach:
+            raise ValueError("a site has a number that is not a number")
+
+    @property
+    def sound(self) -> bool:
+        """Could a site in its right mind have said it?"""
+        near = -LARGEST <= self.x <= LARGEST and -LARGEST <= self.y <= LARGEST
+        return near and (0 <= self.reach <= LARGEST or self.reach == inf)
+
+    @property
+    def place(self) -> Point:
+        return self.x, self.y
+
+
+class Seek(Message, frozen=True, tag=201):
+    """Who is nearest to this site? Let them tell it whom to greet."""
+
+    site: Site
+    hops: Hops = 0
+
+
+class Meet(Message, frozen=True, tag=202):
+    """You should know these. `accepted`: in answer to your Seek."""
+
+    sites: tuple[Site, ...]
+    accepted: bool = False
+
+
+class Hello(Message, frozen=True, tag=203):
+    """Let us be neighbours; `asks` for the same from you."""
+
+    site: Site
+    asks: bool
+
+
+class Look(IntEnum):
+    """Whom should I know now? Nobody new, those near me, or all whose regions my area touches."""
+
+    NOT = 0
+    NEAR = 1
+    ALL = 2
+
+
+class Moved(Message, frozen=True, tag=204):
+    """I am here; with every beat, also if I have not moved."""
+
+    site: Site
+    look: Look = Look.NOT
+
+
+class Ring(Message, frozen=True, tag=205):
+    """These enclose me, and you are one of them."""
+
+    site: Site
+    ring: tuple[Site, ...]
+
+
+class Part(Message, frozen=True, tag=206):
+    """We are no neighbours any longer."""
+
+    since: Time
+
+
+class Bye(Message, frozen=True, tag=207):
+    """I leave; these enclosed me."""
+
+    since: Time
+    ring: tuple[Site, ...]
+
+
+class Find(Message, frozen=True, tag=208):
+    """Who owns this point? Let them tell me of themselves."""
+
+    site: Site
+    x: float
+    y: float
+    hops: Hops = 0
+
+
+class Found(Message, frozen=True, tag=209):
+    site: Site
+
+
+def sound(message: Message) -> bool:
+    """Are all sites in a message sound?"""
+    if isinstance(message, Moved):  # nearly all are; a class pattern would cost three times as much
+        return message.site.sound
+    match message:
+        case Hello(site) | Seek(site) | Found(site):
+            return site.sound
+        case Ring(site, ring):
+            return site.sound and all(other.sound for other in ring)
+        case Meet(sites) | Bye(_, sites):
+            return all(other.sound for other in sites)
+        case Find(site, x, y):
+            return site.sound and abs(x) <= LARGEST and abs(y) <= LARGEST
+    return True
+
+
+MESSAGES = (Seek, Meet, Hello, Moved, Ring, Part, Bye, Find, Found)

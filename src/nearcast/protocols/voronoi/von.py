@@ -1,0 +1,379 @@
+"""VON as an overlay of its own: every peer is a site, and its interests are around it (VSO, II-C).
+
+A peer stands at the centre of its first subscription; its area of interest is the disc around that
+place which holds all of its subscriptions. The diagram is of x and y. In 3-D worlds z is a further
+condition, which the receiver checks, so more messages are filtered away there.
+
+publisher                    owner of the place              those whose area reaches the place
+  │── Route ─▶ … greedily ────────▶│── Tell ─────────────────────▶│  cast=direct
+                                   │── Cast ─▶ … by VoroCast ────▶│  cast=vorocast
+  a publication to an area: Cast to every site whose region it touches; each of these Tells those
+  in whose area of interest the nearest point of the publication is in its own region
+
+A peer that speaks where it stands is the owner of the place, and there is no way to go. The owner
+of a point knows all whose area of interest covers it (`cells.related`), so none is missed while
+nothing moves. A peer without interests is outside the mesh and publishes through a contact.
+"""
+
+from collections.abc import Callable, Iterable
+from math import hypot
+from random import Random
+
+from msgspec import Struct
+
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.copies import Delivered
+from nearcast.protocols.overlay import Kind
+from nearcast.protocols.voronoi import mesh
+from nearcast.protocols.voronoi.contacts import Contacts
+from nearcast.protocols.voronoi.interests import Extent, Interests
+from nearcast.protocols.voronoi.mesh import Mesh, Neighbour
+from nearcast.protocols.voronoi.sites import LARGEST, MESSAGES, MOST_HOPS, Hops, Site
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import BOX, POINT, Shape, Vector, disc
+from nearcast.space.voronoi import Point
+from nearcast.wire import Codec
+
+CASTS = ("direct", "vorocast")
+WRONG_BY = 1e-12  # relative: distances are rounded
+CALM: Time = 2 * SECOND  # a site that has stood for so long is where it is believed to be
+
+
+class Route(Message, frozen=True, tag=1):
+    """On its way to the owner of its place."""
+
+    publication: Publication
+    hops: Hops
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Tell(Message, frozen=True, tag=2):
+    """It may touch your area of interest."""
+
+    publication: Publication
+    hops: Hops
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+class Cast(Message, frozen=True, tag=3):
+    """To all whose region touches `area`; `x` and `y`: the root of the tree."""
+
+    publication: Publication
+    x: float
+    y: float
+    area: Shape
+    hops: Hops
+
+    def carries(self) -> PublicationId:
+        return self.publication.id
+
+
+CODEC = Codec(*MESSAGES, Route, Tell, Cast)
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    # direct or vorocast: how a publication goes from the owner of its place to those around.
+    cast: str = "direct"
+    # Milliseconds between two words of a moving peer on where it is; traffic shrinks and
+    # neighbours are found later as it grows.
+    step_ms: float = 200.0
+    # Units around an area of interest in which neighbours are known already, above what two of
+    # them walk in a step and a round trip; traffic grows with it.
+    room: float = 20.0
+    # The mesh's own: see `mesh.Parameters`.
+    beat_s: float = 1.0
+    misses: int = 3
+    linger_s: float = 2.0
+    probe_s: float = 10.0
+    shortcuts: int = 0
+
+    def __post_init__(self) -> None:
+        if self.cast not in CASTS:
+            raise ValueError(f"cast must be one of {', '.join(CASTS)}, not {self.cast!r}")
+        if not 1 <= self.step_ms <= 1e6:
+            raise ValueError(f"step_ms must be between 1 and 1e6, not {self.step_ms}")
+        self.mesh  # noqa: B018  it checks the rest
+
+    @property
+    def mesh(self) -> mesh.Parameters:
+        return mesh.Parameters(
+            room=self.room,
+            beat_s=self.beat_s,
+            misses=self.misses,
+            linger_s=self.linger_s,
+            probe_s=self.probe_s,
+            shortcuts=self.shortcuts,
+        )
+
+
+class Step(Timer, frozen=True):
+    """Say where you are, and look after the mesh."""
+
+
+class Peer(Node):
+    def __init__(
+        self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.contacts = contacts
+        self.mesh = Mesh(node_id, self.out, rng, lambda: self.now, parameters.mesh)
+        self.interests = Interests()
+        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.delivered = Delivered()
+        self.passed_on = Delivered()  # casts
+        self._step = round(parameters.step_ms * 1000)
+        self._stepping = False
+        self._contact: NodeId | None = None
+        self._sought: Time = 0
+        self._came: Time = 0  # when the latest neighbour did
+
+    @property
+    def ready(self) -> bool:
+        """In the mesh, and nobody new for a beat; or outside, wanting nothing."""
+        if self.mesh.me is None:
+            return not self.interests.present()
+        return self.mesh.joined and self.now - self._came >= self.parameters.beat_s * SECOND
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        """Neighbours in the area of interest, where they must be by now if they walk on."""
+        extent = self.interests.extent(now)
+        if extent is None:
+            return []
+        found = [(node, self.mesh.expected(node, now)) for node in self.mesh.known]
+        return [
+            (node, (x, y, 0.0))
+            for node, (x, y) in found
+            if hypot(x - extent.x, y - extent.y) <= extent.reach
+        ]
+
+    # Doors.
+
+    def on_command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self._publish(command.stamped(self.id, self.now))
+            case Subscribe(subscription):
+                self.asked.pop(subscription, None)
+                if command.variables:
+                    self.asked[subscription] = command
+                self._want(command.stamped(self.id, self.now))
+            case Move(subscription) | Unsubscribe(subscription) if (
+                self.interests.current(subscription) is None
+            ):
+                self.out.note("ignored", subscription)
+            case Move(subscription, region):
+                current = self.interests.current(subscription)
+                assert current is not None
+                if subscription in self.asked:
+                    self.asked[subscription] = self.asked[subscription].moved(region)
+                self._want(current.moved(region, self.now))
+            case Tune(subscription, variables):
+                self._tune(subscription, variables)
+            case Unsubscribe(subscription):
+                self.asked.pop(subscription, None)
+                self.interests.end(subscription, self.now)
+                self._stand()
+            case Leave():
+                self._go()
+                self.out.stop()
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if self.mesh.on(message, sender):
+            self._heed()
+            return
+        match message:
+            case Tell(publication, hops):
+                self._deliver(publication, hops)
+            case Cast():
+                self._pass_on(sender, message)
+            case Route(publication, hops):
+                self._route(publication, hops, sender)
+
+    def on_timer(self, timer: Timer) -> None:  # noqa: ARG002  there is one alone
+        self._stepping = False
+        self._stand()
+        self.mesh.tick(self.now)
+        self.interests.forget(self.now)
+        self._heed()
+
+    # The site.
+
+    def _want(self, wanted: Subscription) -> None:
+        self.interests.put(wanted, self.now)
+        self._stand()
+
+    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
+        current = self.interests.current(subscription)
+        if subscription not in self.asked or current is None:
+            self.out.note("ignored", subscription)
+            return
+        try:
+            tuned = self.asked[subscription].tuned(variables)
+            changed = tuned.rebound(current, self.now)
+        except ValueError:
+            self.out.note("refused", subscription)  # a bound would have no value
+            return
+        self.asked[subscription] = tuned
+        self._want(changed)
+
+    def _stand(self) -> None:
+        """The site is where the interests are, and nowhere without them."""
+        extent = self.interests.extent(self.now)
+        if extent is None:
+            self._go()
+            if not self.interests.present():
+                return
+        elif self.mesh.me is None:
+            self._seek(extent)
+        else:
+            self.mesh.move_to((extent.x, extent.y), extent.reach)
+            patience = self.parameters.misses * self.parameters.beat_s * SECOND
+            if not self.mesh.joined and self.now - self._sought > patience:
+                if self._contact is not None:
+                    self.contacts.remove(self._contact)  # it does not answer
+                self._seek(extent)
+        if not self._stepping:
+            self._stepping = True
+            self.out.set_timer(Step(), self._step)
+
+    def _seek(self, extent: Extent) -> None:
+        self._sought = self._came = self.now
+        self._contact = self.contacts.any(self.rng, self.id)
+        self.mesh.join_at((extent.x, extent.y), self._contact, extent.reach)
+        self._heed()
+
+    def _go(self) -> None:
+        self.contacts.remove(self.id)
+        self.mesh.leave()
+
+    def _heed(self) -> None:
+        for what, site in self.mesh.drain():
+            if what == "joined":
+                self.contacts.add(self.id)
+            elif what == "came":
+                self._came = self.now
+                self.out.note("linked", site)
+            else:
+                self.out.note("unlinked", site)
+                if what == "lost":
+                    self.contacts.remove(site)
+
+    # Publications.
+
+    def _publish(self, publication: Publication) -> None:
+        self._deliver(publication, 0)  # its own echo needs no way
+        if self.mesh.me is not None and (self.mesh.joined or self.mesh.known):
+            self._route(publication, 0, None)
+            return
+        contact = self.contacts.any(self.rng, self.id)
+        if contact is not None:
+            self.out.send(contact, Route(publication, 1))
+
+    def _route(self, publication: Publication, hops: int, sender: NodeId | None) -> None:
+        if self.mesh.me is None:
+            self.out.note("ignored", publication.id)  # has left the mesh meanwhile
+            return
+        root = _root(publication.shape)
+        hop = self.mesh.next_hop(root)
+        # Two that each believe the other to be nearer would hand it to and fro.
+        if hop is None or hop in (sender, publication.node) or hops >= MOST_HOPS:
+            self._spread(publication, root, hops)
+        else:
+            self.out.send(hop, Route(publication, hops + 1))
+
+    def _spread(self, publication: Publication, root: Point, hops: int) -> None:
+        """The owner of the place has it: now to all whom it may concern."""
+        shape = publication.shape
+        if shape.kind != POINT:
+            self._pass_on(None, Cast(publication, *root, shape, hops))
+            return
+        concerned = [n.site for n in self.mesh.known.values() if self._concerns(n, root)]
+        if self.parameters.cast == "direct":
+            self._deliver(publication, hops)
+            self._tell(publication, concerned, hops)
+        else:
+            reach = max((_away(site, root) for site in concerned), default=0.0)
+            reach += 2 * self.mesh.doubt(self.now)  # they walk on while it is under way
+            self._pass_on(None, Cast(publication, *root, disc(*root, reach), hops))
+
+    def _pass_on(self, sender: NodeId | None, cast: Cast) -> None:
+        publication, root = cast.publication, (cast.x, cast.y)
+        self._deliver(publication, cast.hops)
+        if self.mesh.me is None or not self.passed_on.is_new(publication.id, self.now):
+            return
+        further = self.mesh.forward(root, cast.area, sender, self.mesh.doubt(self.now))
+        if further and cast.hops < MOST_HOPS:
+            self.out.send_many(further, Cast(publication, cast.x, cast.y, cast.area, cast.hops + 1))
+        shape = publication.shape
+        if shape.kind != POINT:
+            near = [(n, _nearest(shape, n.site)) for n in self.mesh.known.values()]
+            concerned = [
+                neighbour.site
+                for neighbour, point in near
+                # Whoever stands in the area hears by the tree.
+                if point != neighbour.site.place
+                and self._concerns(neighbour, point)
+                and self.mesh.owner_of(point) == self.id
+            ]
+            self._tell(publication, concerned, cast.hops)
+
+    def _tell(self, publication: Publication, sites: list[Site], hops: int) -> None:
+        to = [site.id for site in sites if site.id != publication.node]
+        if to:
+            self.out.send_many(to, Tell(publication, hops + 1))
+
+    def _concerns(self, neighbour: Neighbour, point: Point) -> bool:
+        """May its area of interest cover a point? One that moves may be farther than said."""
+        site = neighbour.site
+        room = self.parameters.room if self.now - neighbour.changed < CALM else 0.0
+        rounding = WRONG_BY * (site.reach + abs(point[0]) + abs(point[1]))
+        return _away(site, point) <= site.reach + room + rounding
+
+    def _deliver(self, publication: Publication, hops: int) -> None:
+        wanting = self.interests.wanting(publication)
+        if wanting and self.delivered.is_new(publication.id, self.now):
+            self.out.deliver(publication, tuple(wanting), hops)
+
+
+def _root(shape: Shape) -> Point:
+    return min(max(shape.x, -LARGEST), LARGEST), min(max(shape.y, -LARGEST), LARGEST)
+
+
+def _away(site: Site, point: Point) -> float:
+    return hypot(site.x - point[0], site.y - point[1])
+
+
+def _nearest(shape: Shape, site: Site) -> Point:
+    """The point of an area that is nearest to a site: if any is in its disc, this one is."""
+    dx, dy = site.x - shape.x, site.y - shape.y
+    if shape.kind == BOX:
+        dx, dy = min(max(dx, -shape.rx), shape.rx), min(max(dy, -shape.ry), shape.ry)
+    elif (away := hypot(dx, dy)) > shape.rx:
+        dx, dy = dx * shape.rx / away, dy * shape.rx / away
+    else:
+        return site.place
+    return shape.x + dx, shape.y + dy
+
+
+class Von:
+    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
+        del stream  # it has no servers that would need one
+        self.parameters = parameters
+        self.contacts = Contacts()
+
+    def servers(self) -> list[Node]:
+        return []
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        return Peer(node_id, rng, self.parameters, self.contacts)
+
+
+KIND = Kind(Parameters, CODEC, Von, settles=True, workload="clustering")

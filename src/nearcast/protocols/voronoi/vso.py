@@ -1,0 +1,212 @@
+"""VSO: matchers are sites of a Voronoi diagram, and organise themselves (seed 003).
+
+Every node is a member: it may be a client, and it may be a matcher, if it was one from the
+beginning or was called in. In a peer-to-peer deployment clients are the candidates; provisioned
+servers that serve no entity may be candidates too, or instead.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+
+from msgspec.structs import replace
+
+from nearcast.model.commands import Command, Leave
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.protocols.voronoi import sites
+from nearcast.protocols.voronoi.matcher import MOST_HOPS, Matcher
+from nearcast.protocols.voronoi.partitions import grid
+from nearcast.protocols.voronoi.vso_client import Client
+from nearcast.protocols.voronoi.vso_messages import (
+    MESSAGES,
+    Alive,
+    Cancel,
+    Candidate,
+    Cast,
+    Holding,
+    Interest,
+    Matched,
+    Notify,
+    Place,
+    Post,
+    Promote,
+    Shift,
+    sound,
+)
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Vector
+from nearcast.wire import Codec
+
+CODEC = Codec(*sites.MESSAGES, *MESSAGES)
+PASSED_ON = (Post, Interest, Shift, Cancel, Matched, Cast)
+
+
+class Directory:
+    """The well-known name of the gateway: whoever becomes gateway is found under it."""
+
+    def __init__(self, gateway: NodeId) -> None:
+        self.gateway = gateway
+
+
+class Tick(Timer, frozen=True):
+    """Time for a matcher to look at its records."""
+
+
+class Beat(Timer, frozen=True):
+    """Time for a client's sign of life."""
+
+
+class Member(Node):
+    """`place`: it is a matcher from the beginning, here. `candidate`: it may be called in."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        rng: Random,
+        parameters: Parameters,
+        directory: Directory,
+        place: Place | None = None,
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.directory = directory
+        self.matcher: Matcher | None = None
+        self.client = Client(node_id, self.out, self._clock, parameters, self._gateway, self._tell)
+        self._place = place
+        self._successor: NodeId | None = None  # who has what was mine when I was a matcher
+
+    def _clock(self) -> Time:
+        return self.now
+
+    def _gateway(self) -> NodeId:
+        return self.directory.gateway
+
+    @property
+    def ready(self) -> bool:
+        return self.client.ready and (self.matcher is None or self.matcher.site.ready)
+
+    def on_start(self) -> None:
+        if self._place is not None:
+            self._match_at(self._place, self.directory.gateway)
+        # Those who began together do not beat together.
+        self.out.set_timer(Beat(), 1 + int(self.rng.random() * self.parameters.heartbeat))
+
+    def _match_at(self, place: Place, contact: NodeId) -> None:
+        self.matcher = Matcher(
+            self.id, self.out, self.rng, self._clock, self.parameters, self._tell_all
+        )
+        if self.directory.gateway == self.id:
+            self.matcher.found(place)
+        else:
+            self.matcher.join(place, contact, contact)
+        self.out.note("matcher", self.id)
+        self.out.set_timer(Tick(), 1 + int(self.rng.random() * self.parameters.tick))
+
+    def on_command(self, command: Command) -> None:
+        self.client.command(command)
+        if isinstance(command, Leave):
+            if self.matcher is not None:
+                self.matcher.abandon()
+            self.out.stop()
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if isinstance(message, Notify):  # by far the most frequent
+            self.client.hear(message, sender)
+            return
+        if self.client.on(message, sender):
+            return
+        if isinstance(message, Promote):
+            if self.matcher is None and sound(message):
+                self._match_at(message.place, message.contact)
+        elif self.matcher is None:
+            self._pass_on(message, sender)
+        elif not self.matcher.on(message, sender):
+            self.out.note("ignored", sender)
+        self._mind_role()
+
+    def _pass_on(self, message: Message, sender: NodeId) -> None:
+        """Someone believes that this is still a matcher. What it says shall not be lost."""
+        to = self._successor if self._successor is not None else self.directory.gateway
+        if isinstance(message, Alive):
+            self._tell(sender, Holding(()))
+        elif isinstance(message, PASSED_ON) and to != self.id and message.hops < MOST_HOPS:
+            if (
+                isinstance(message, Post)
+                and message.hops == 1
+                and message.publication.node != sender
+            ):
+                self.out.note("refused", message.publication.id)
+            else:
+                self.out.send(to, replace(message, hops=message.hops + 1))
+        else:
+            self.out.note("ignored", sender)
+
+    def on_timer(self, timer: Timer) -> None:
+        match timer:
+            case Tick() if self.matcher is not None:
+                self.matcher.tick(self.now)
+                self._mind_role()
+                if self.matcher is not None:
+                    self.out.set_timer(Tick(), self.parameters.tick)
+            case Beat():
+                if self.id < FIRST_SERVER:
+                    self.client.beat()
+                elif self.matcher is None:
+                    self.out.send(self.directory.gateway, Candidate(self.id))
+                self.out.set_timer(Beat(), self.parameters.heartbeat)
+
+    def _mind_role(self) -> None:
+        if self.matcher is None:
+            return
+        if self.matcher.resigned:
+            self._successor = self.matcher.successor
+            self.matcher = None  # C, 3: a candidate again
+        elif self.matcher.gateway == self.id:
+            self.directory.gateway = self.id
+
+    # One part of this node may speak to the other, without a network in between (IV-E, 2).
+
+    def _tell(self, to: NodeId, message: Message) -> None:
+        if to != self.id:
+            self.out.send(to, message)
+        else:
+            self.on_message(self.id, message)
+
+    def _tell_all(self, to: Sequence[NodeId], message: Message) -> None:
+        others = [node for node in to if node != self.id]
+        if len(others) < len(to):
+            self.on_message(self.id, message)
+        if len(others) == 1:
+            self.out.send(others[0], message)
+        elif others:
+            self.out.send_many(others, message)
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        return self.client.known(now)
+
+
+class Vso:
+    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
+        self.parameters = parameters
+        self.stream = stream
+        self.directory = Directory(FIRST_SERVER)
+
+    def servers(self) -> list[Node]:
+        chosen = self.parameters
+        places: list[Place | None] = [*grid(chosen.matchers, chosen.world)]
+        if chosen.candidates != "clients":
+            places += [None] * chosen.servers
+        return [self.server(number, place) for number, place in enumerate(places)]
+
+    def server(self, number: int, place: Place | None = None) -> Member:
+        """A provisioned server: a matcher from the beginning if it has a place."""
+        node_id = FIRST_SERVER + number
+        return Member(node_id, self.stream(node_id), self.parameters, self.directory, place)
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        return Member(node_id, rng, self.parameters, self.directory)
+
+
+KIND = Kind(Parameters, CODEC, Vso, settles=True, workload="clustering")

@@ -1,0 +1,292 @@
+"""A client of VSO: says what it wants to whoever owns it, and hears once.
+
+Each of its subscriptions has an owner of its own. It learns of a new owner from the old one, or
+from the new one if the old one has died; whatever has the higher epoch holds. When an owner is
+silent or does not know a subscription any more, the client subscribes anew, through any matcher it
+knows or the gateway. It asks for a little more than it wants (`buffer`), so that it knows who is
+about to come in; what it wants it decides itself, by its own clock, so nothing unwanted is heard.
+A client that only publishes speaks to the gateway's site.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import replace
+
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.publication import wants
+from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
+from nearcast.node import Message, Outbox
+from nearcast.protocols.copies import Delivered
+from nearcast.protocols.voronoi.vso_messages import (
+    Alive,
+    Cancel,
+    Candidate,
+    Epoch,
+    Holding,
+    Interest,
+    Notify,
+    Owner,
+    Post,
+    Served,
+    Shift,
+    Version,
+)
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.space.motion import SECOND, Path, Time
+from nearcast.space.shapes import BOX, Kind, Shape, Vector
+
+CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
+QUIET: Time = SECOND  # after this, whom an interest concerns has heard of it
+VOLUNTEERS = 5  # heartbeats between two times that a candidate speaks up
+
+
+def widened(region: Region, by: float) -> Region:
+    """The same region, reaching so much farther to all sides. A formula says what it says."""
+    if not by or isinstance(region, Formula):
+        return region
+    if isinstance(region, Path):
+        return Path(tuple(replace(one, shape=_wide(one.shape, by)) for one in region.legs))
+    return replace(region, shape=_wide(region.shape, by))
+
+
+def _wide(shape: Shape, by: float) -> Shape:
+    if shape.kind == BOX:
+        return replace(shape, rx=shape.rx + by, ry=shape.ry + by, rz=shape.rz + by)
+    return replace(shape, kind=Kind.DISC, rx=shape.rx + by)
+
+
+class Client:
+    """A part of a node; `send` knows how to reach another part of the same node."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        out: Outbox,
+        clock: Callable[[], Time],
+        parameters: Parameters,
+        gateway: Callable[[], NodeId],
+        send: Callable[[NodeId, Message], None],
+    ) -> None:
+        self.id, self.out = node_id, out
+        self.parameters = parameters
+        self.subscriptions: dict[SubscriptionId, Subscription] = {}
+        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.version: dict[SubscriptionId, Version] = {}
+        self.owner: dict[SubscriptionId, NodeId] = {}
+        self.epoch: dict[SubscriptionId, Epoch] = {}
+        self.history: dict[SubscriptionId, deque[tuple[Time, Subscription | None]]] = {}
+        self.heard: dict[NodeId, tuple[Time, Vector]] = {}  # entities
+        self._owners: dict[NodeId, Time] = {}  # when each was last heard
+        self._delivered: dict[SubscriptionId, Delivered] = {}
+        self._clock, self._gateway, self._send = clock, gateway, send
+        self._last: Version = 0
+        self._served: Time = 0  # when a subscription last found an owner
+        self._beats = 0
+        self._beaten: Version = 0  # the last version at the time of the last beat
+        self.contact: NodeId | None = None
+
+    @property
+    def ready(self) -> bool:
+        unserved = any(subscription not in self.owner for subscription in self.subscriptions)
+        return not self.subscriptions or (not unserved and self._clock() - self._served > QUIET)
+
+    @property
+    def home(self) -> NodeId:
+        """The matcher that we speak to, if it is of no matter to which."""
+        return next(iter(self.owner.values()), None) or self.contact or self._gateway()
+
+    # The application.
+
+    def command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self._send(self.home, Post(command.stamped(self.id, self._clock())))
+            case Move(subscription) | Unsubscribe(subscription) if (
+                subscription not in self.subscriptions
+            ):
+                self.out.note("ignored", subscription)
+            case Move(subscription, region):
+                self._move(subscription, region)
+            case Tune(subscription, variables):
+                self._tune(subscription, variables)
+            case Subscribe(subscription):
+                self._want(command.stamped(self.id, self._clock()))
+                self.asked.pop(subscription, None)
+                if command.variables:
+                    self.asked[subscription] = command
+                self._ask(subscription)
+            case Unsubscribe(subscription):
+                self._unsubscribe(subscription)
+            case Leave():
+                for subscription in list(self.subscriptions):
+                    self._unsubscribe(subscription)
+
+    def _move(self, subscription: SubscriptionId, region: Region) -> None:
+        if subscription in self.asked:
+            self.asked[subscription] = self.asked[subscription].moved(region)
+        before = self.subscriptions[subscription]
+        moved = before.moved(region, self._clock())
+        self._want(moved)
+        owner = self.owner.get(subscription)
+        if owner is None or moved.filter is not before.filter:
+            self._ask(subscription)  # all of it: a filter's clock begins anew with a formula's
+        else:
+            wide = widened(moved.region, self.parameters.buffer)
+            self._send(owner, Shift(subscription, self.version[subscription], wide))
+
+    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
+        if subscription not in self.asked:
+            self.out.note("ignored", subscription)
+            return
+        try:
+            tuned = self.asked[subscription].tuned(variables)
+            changed = tuned.rebound(self.subscriptions[subscription], self._clock())
+        except ValueError:
+            self.out.note("refused", subscription)  # a bound would have no value
+            return
+        self.asked[subscription] = tuned
+        self._want(changed)
+        self._ask(subscription)
+
+    def _unsubscribe(self, subscription: SubscriptionId) -> None:
+        del self.subscriptions[subscription]
+        self.asked.pop(subscription, None)
+        self._write_down(subscription, None)
+        to = self.owner.pop(subscription, None) or self.home
+        version = self.version[subscription] = self._next_version()
+        self._send(to, Cancel(self.id, subscription, version))
+
+    def _want(self, subscription: Subscription) -> None:
+        self.subscriptions[subscription.id] = subscription
+        self.version[subscription.id] = self._next_version()
+        self._write_down(subscription.id, subscription)
+
+    def _write_down(self, name: SubscriptionId, wanted: Subscription | None) -> None:
+        history = self.history.setdefault(name, deque(maxlen=CHANGES_REMEMBERED))
+        history.append((self._clock(), wanted))
+
+    def _next_version(self) -> Version:
+        """Higher than all before, in earlier lives too."""
+        self._last = max(self._last + 1, self._clock())
+        return self._last
+
+    def _ask(self, subscription: SubscriptionId) -> None:
+        """D, 1: the whole interest, to whoever passes it on to its owner."""
+        wanted = self.subscriptions[subscription]
+        wide = replace(wanted, region=widened(wanted.region, self.parameters.buffer))
+        epoch = self.epoch.get(subscription, 0)
+        to = self.owner.get(subscription) or self.home
+        self._send(to, Interest(wide, self.version[subscription], epoch))
+
+    # Matchers.
+
+    def beat(self) -> None:
+        """A sign of life to each owner; who does not answer any more owns nothing of ours."""
+        now, p = self._clock(), self.parameters
+        limit = now - p.misses * p.heartbeat
+        for site in dict.fromkeys(self.owner.values()):
+            if self._owners.get(site, now) < limit:
+                self.out.note("unlinked", site)
+                self._owners.pop(site)
+                self.owner = {s: o for s, o in self.owner.items() if o != site}
+            else:
+                self._owners.setdefault(site, now)
+                self._send(site, Alive())
+        self._owners = {s: t for s, t in self._owners.items() if s in self.owner.values()}
+        if self.contact is not None and self.contact not in self._owners:
+            self.contact = next(iter(self._owners), None)
+        for subscription in self.subscriptions:
+            if subscription not in self.owner:
+                self.version[subscription] = self._next_version()
+                self._ask(subscription)
+        may_be_called = p.candidates != "servers" and p.partitioning == "dynamic"
+        if may_be_called and self._beats % VOLUNTEERS == 0:
+            self._send(self.home, Candidate(self.id))
+        self._beats += 1
+        self._beaten = self._last
+
+    def on(self, message: Message, sender: NodeId) -> bool:
+        """Was it a client's message? Then it has been heard."""
+        match message:
+            case Served(subscription, epoch):
+                self._learn(subscription, sender, epoch, sender)
+            case Owner(subscription, owner, epoch):
+                self._learn(subscription, owner, epoch, sender)
+            case Holding(held):
+                self._compare(held, sender)
+            case _:
+                return False
+        if sender in self._owners:
+            self._owners[sender] = self._clock()
+        return True
+
+    def _learn(
+        self, subscription: SubscriptionId, owner: NodeId, epoch: Epoch, sender: NodeId
+    ) -> None:
+        if subscription not in self.subscriptions:
+            if owner == sender:  # it has ended in the meantime, or was of an earlier life
+                version = self.version.get(subscription) or self._next_version()
+                self._send(owner, Cancel(self.id, subscription, version))
+            return
+        if epoch < self.epoch.get(subscription, 0):
+            self.out.note("ignored", subscription)  # somebody owns it since
+            return
+        if self.owner.get(subscription) != owner:
+            self.owner[subscription] = self.contact = owner
+            self._served = self._clock()
+        self.epoch[subscription] = epoch
+        self._owners[owner] = self._clock()
+
+    def _compare(
+        self, held: Iterable[tuple[SubscriptionId, Version, Epoch]], sender: NodeId
+    ) -> None:
+        there = {}
+        for subscription, version, epoch in held:
+            there[subscription] = version
+            if self.owner.get(subscription) != sender:
+                self._learn(subscription, sender, epoch, sender)
+        for subscription, owner in list(self.owner.items()):
+            if owner != sender:
+                continue
+            if subscription not in there:
+                # It was dropped, or is under way to somebody else: a higher version outlives both.
+                self.version[subscription] = self._next_version()
+                self._ask(subscription)
+            elif there[subscription] < self.version[subscription] <= self._beaten:
+                self._ask(subscription)  # what was said after the beat is still under way
+
+    # Publications.
+
+    def hear(self, message: Notify, sender: NodeId) -> None:
+        """E, 5; and nothing twice, whoever says it."""
+        publication, now = message.publication, self._clock()
+        s = publication.shape
+        if sender in self._owners:
+            self._owners[sender] = now
+        if publication.node != self.id:
+            self.heard[publication.node] = (now, (s.x, s.y, s.z))
+        mine = []
+        for subscription, history in self.history.items():
+            wanted = _as_of(history, publication.t)
+            if wanted is not None and wants(wanted, publication, publication.t):
+                delivered = self._delivered.get(subscription)
+                if delivered is None:
+                    delivered = self._delivered[subscription] = Delivered()
+                if delivered.is_new(publication.id, now):
+                    mine.append(subscription)
+        if mine:
+            self.out.deliver(publication, tuple(mine), message.hops)
+
+    def known(self, now: Time) -> Sequence[tuple[NodeId, Vector]]:
+        """Who was heard lately, and where they said they were."""
+        memory = round(self.parameters.memory_s * SECOND)
+        return [(other, where) for other, (t, where) in self.heard.items() if now - t <= memory]
+
+
+def _as_of(history: deque[tuple[Time, Subscription | None]], t: Time) -> Subscription | None:
+    """What was wanted at that moment."""
+    for since, wanted in reversed(history):
+        if since <= t:
+            return wanted
+    return None

@@ -1,0 +1,135 @@
+"""What can be set for VSO. Defaults are those of seed 003 and of the authors' VAST."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from nearcast.matching import EXACT
+from nearcast.protocols.voronoi import mesh
+from nearcast.protocols.voronoi.balance import Capacity
+from nearcast.space.motion import Time
+
+MILLISECOND = 1_000
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    # dynamic or static: do matchers follow their load, or stay where they began?
+    partitioning: str = "dynamic"
+    # Matchers from the beginning, 1 to 10,000, in rows and columns over the world; the first is the
+    # gateway. 9 and static: the paper's 3 x 3 squares.
+    matchers: int = 1
+    # Side in units of the square over which they stand, 1 to 1e9: that of the workload's world.
+    world: float = 768.0
+    # clients, servers or both: who may be called in as a further matcher?
+    candidates: str = "clients"
+    # Provisioned servers among the candidates, 0 to 10,000; for candidates=servers or both.
+    servers: int = 0
+    # Subscriptions that a matcher may own before it is overloaded, 1 to 1e9; matchers become fewer.
+    limit: float = 20.0
+    # Publications per second that it may handle likewise, above 0 to 1e12; 0: any number.
+    activity_limit: float = 0.0
+    # Share of its limit, 0 to 1, up to which a matcher is idle and leaves; 0: only without any.
+    idle: float = 0.0
+    # Part of the gap, 0 to 1, by which a matcher comes closer to an overloaded one: formula (1).
+    f_move: float = 0.1
+    # Part of the way to its load centre, 0 to 1, by which a matcher moves each time: formula (2).
+    f_adjust: float = 0.1
+    # Milliseconds, 1 to 1e7, between two such moves.
+    adjust_ms: float = 1000.0
+    # Milliseconds, 1 to 1e7, of overload (or idleness) that count as one period.
+    overload_ms: float = 3000.0
+    # Periods of overload until a matcher is inserted, 0 to 1,000; before, neighbours come closer.
+    insertion_trigger: int = 5
+    # Idle periods until a matcher leaves, 1 to 1,000.
+    departure_trigger: int = 5
+    # Units, 0 to 1e9, that two sites keep from each other.
+    spacing: float = 5.0
+    # Milliseconds, 1 to 1e7, for which a centre is outside before its owner changes.
+    transfer_ms: float = 300.0
+    # Milliseconds, 1 to 1e7, without acknowledgement until the old owner reclaims it.
+    reclaim_ms: float = 900.0
+    # Milliseconds, 1 to 1e7, between two digests of what a neighbour should have.
+    digest_ms: float = 1000.0
+    # Milliseconds, 1 to 1e7, without a word of an owner until its records may be claimed; as long
+    # again, and they are dropped.
+    silence_ms: float = 3500.0
+    # Units, 0 to 1e9, by which areas are larger when we ask which regions they touch.
+    margin: float = 10.0
+    # Units, 0 to 1e9, by which a client asks for more than it wants: it knows who is about to come
+    # in. It hears no more for it, but its traffic grows.
+    buffer: float = 10.0
+    # Milliseconds, 1 to 1e7, between two looks of a matcher at its records.
+    tick_ms: float = 100.0
+    # Milliseconds, 1 to 1e7, between two signs of life, of clients, matchers and the gateway.
+    heartbeat_ms: float = 2000.0
+    # Of these without a word, 2 to 100: whoever is meant is given up.
+    misses: int = 3
+    # Milliseconds, 1 to 1e7, between two signs of life among neighbouring sites; of these without a
+    # word as many as `misses`, and a site is dead.
+    site_beat_ms: float = 1000.0
+    # Far sites that a matcher remembers to forward through, 0 to 100; ways become O(log N) hops.
+    shortcuts: int = 0
+    # scan | grid | rtree | lazy | swept: how a matcher matches; all give one answer
+    matcher: str = "swept"
+    # Seconds for which a client knows whom it heard, above 0 to 1e6; views grow with it.
+    memory_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        _one_of("partitioning", self.partitioning, ("dynamic", "static"))
+        _between("matchers", self.matchers, 1, 10_000)
+        _between("world", self.world, 1, 1e9)
+        _one_of("candidates", self.candidates, ("clients", "servers", "both"))
+        _between("servers", self.servers, 0, 10_000)
+        _between("limit", self.limit, 1, 1e9)
+        _between("activity_limit", self.activity_limit, 0, 1e12)
+        for name in ("idle", "f_move", "f_adjust"):
+            _between(name, getattr(self, name), 0, 1)
+        _between("insertion_trigger", self.insertion_trigger, 0, 1000)
+        _between("departure_trigger", self.departure_trigger, 1, 1000)
+        for name in ("spacing", "margin", "buffer"):
+            _between(name, getattr(self, name), 0, 1e9)
+        for name in (
+            "adjust_ms", "overload_ms", "transfer_ms", "reclaim_ms", "digest_ms", "silence_ms",
+            "tick_ms", "heartbeat_ms", "site_beat_ms",
+        ):  # fmt: skip
+            _between(name, getattr(self, name), 1, 1e7)
+        _between("misses", self.misses, 2, 100)
+        _between("shortcuts", self.shortcuts, 0, 100)
+        _one_of("matcher", self.matcher, EXACT)
+        _between("memory_s", self.memory_s, 1e-6, 1e6)
+
+    @property
+    def capacity(self) -> Capacity:
+        return Capacity(self.limit, self.activity_limit or float("inf"))
+
+    @property
+    def heartbeat(self) -> Time:
+        return microseconds(self.heartbeat_ms)
+
+    @property
+    def mesh(self) -> mesh.Parameters:
+        return mesh.Parameters(
+            room=self.margin,
+            beat_s=self.site_beat_ms / 1000,
+            misses=self.misses,
+            shortcuts=self.shortcuts,
+        )
+
+    @property
+    def tick(self) -> Time:
+        return microseconds(self.tick_ms)
+
+
+def microseconds(milliseconds: float) -> Time:
+    return round(milliseconds * MILLISECOND)
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    # Written so that NaN is refused too.
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be between {low:,} and {high:,}, not {value:,}")
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -1,0 +1,67 @@
+"""VSO in worse weather and for longer: `make soak`."""
+
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nearcast.model.commands import Publish
+from nearcast.sim.network import Constant
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import box, disc, point
+from town import BAD, EAGER, LATENCY, Town, consistency, crowd, lasting, run, sensible
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.mark.parametrize("seed", range(100, 1100))
+def test_a_thousand_seeds_of_bad_weather_heal(seed: int) -> None:
+    rng = Random(seed)
+    nodes = rng.choice([12, 24, 40])
+    extra = rng.choice([{}, {"limit": 6.0, "overload_ms": 1000.0}, {"matchers": 9}])
+    world, _ = run(nodes=nodes, seconds=12.0, seed=seed, rate=1.0, sample_ms=0, **BAD, **extra)
+    simulation = world.simulation
+    simulation.network = Constant(LATENCY)
+    simulation.run(simulation.now + 30 * SECOND)
+    assert lasting(simulation, 6) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_hundred_standing_clients_hear_exactly(seed: int) -> None:
+    town = Town(seed=seed, **EAGER)
+    rng = town.rng
+    for node in range(200):
+        x, y = rng.uniform(0, 768), rng.uniform(0, 768)
+        town.enter(node, Moving(disc(x, y, 60) if node % 2 else box(x, y, 60, 30)))
+    town.passes(4)
+    for number in range(1000):
+        x, y = rng.uniform(0, 768), rng.uniform(0, 768)
+        shape = rng.choice([point(x, y), disc(x, y, 80), box(x, y, 200, 30)])
+        town.obey(number % 200, Publish(10**9 + number, shape))
+        town.passes(0.05)
+    town.passes(2)
+    assert len(town.sites) > 20
+    town.assert_heard_exactly(at_least=10_000)
+
+
+@pytest.mark.parametrize("nodes", [50, 100, 200])
+def test_walkers_know_those_around_them(nodes: int) -> None:
+    world, memory = run(nodes=nodes, seconds=60.0, rate=10.0, calm=True)
+    assert consistency(memory, 192.0, after=world.begins + 2 * SECOND) >= 0.99
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_no_message_breaks_a_member(data: st.DataObject) -> None:
+    town = Town(calm=False, **EAGER)
+    town.simulation._checkers = ()
+    crowd(town, 12)
+    town.passes(data.draw(st.sampled_from([1, 5, 15])))
+    for _ in range(data.draw(st.integers(1, 40))):
+        to, sender, message = data.draw(sensible(town))
+        member = town.simulation.nodes.get(to)
+        if member is not None:
+            town.simulation._apply(member, member.receive(town.simulation.now, sender, message))
+        town.passes(data.draw(st.sampled_from([0.0, 0.05, 1.0])))
+    town.passes(10)
