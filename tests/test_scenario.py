@@ -133,7 +133,7 @@ def test_names_and_streams_are_the_same_in_every_process() -> None:
         ("seconds", 0.0, "seconds must be above 0 and at most 10,000,000, not 0.0"),
         ("seconds", -1.0, "seconds must be above 0 and at most 10,000,000, not -1.0"),
         ("seconds", 1e7 + 1, "seconds must be above 0 and at most 10,000,000, not 10000001.0"),
-        ("record", "some", "record must be one of all, sampled, sums, none, not 'some'"),
+        ("record", "some", "record must be one of all, sampled, sums, brief, none, not 'some'"),
         ("schema", SCHEMA + 1, f"this scenario has schema {SCHEMA + 1}; we read {SCHEMA}"),
         ("schema", 0, f"this scenario has schema 0; we read {SCHEMA}"),
     ],

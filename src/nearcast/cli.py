@@ -83,7 +83,8 @@ def add_simulate(commands: Any) -> Parser:
         "--record",
         default="all",
         metavar="LEVEL",
-        help="all (default), sampled (some publications), sums (messages per second), none",
+        help="all (default), sampled (some publications), sums (messages per second), brief (both),"
+        " none",
     )
     add(
         "--set",
@@ -200,7 +201,7 @@ def add_reproduce(commands: Any) -> Parser:
         "papers",
         nargs="*",
         metavar="PAPER[:FIGURE]",
-        help="drtree, evolving; without a figure, all of them; without a paper, all papers",
+        help="drtree, evolving, voronoi; without a figure, all of them; without a paper, all",
     )
     add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
     add(

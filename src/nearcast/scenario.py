@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 
 Setting: TypeAlias = bool | int | float | str
 SCHEMA = 1
-RECORDS = ("all", "sampled", "sums", "none")  # what of a run its trace keeps
+RECORDS = ("all", "sampled", "sums", "brief", "none")  # what of a run its trace keeps
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

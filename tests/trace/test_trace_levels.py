@@ -103,6 +103,18 @@ def test_sums_are_the_sums_of_everything(history: History, limit: int) -> None:
         assert rows(sums, name) == rows(everything, name)
 
 
+@given(histories, st.sampled_from([1, 2, 16]), st.sampled_from([5, 400_000]))
+@settings(deadline=None, max_examples=40)
+def test_brief_is_the_sums_of_all_messages_and_a_sample_of_everything_else(
+    history: History, one_in: int, limit: int
+) -> None:
+    brief = record(history, "brief", one_in, limit)
+    sums, sample = record(history, "sums"), record(history, "sampled", one_in)
+    assert rows(brief, "messages") == rows(sums, "messages")
+    for name in TABLES.keys() - {"messages"}:
+        assert rows(brief, name) == rows(sample, name)
+
+
 @given(st.lists(st.integers(0, 2**53 - 1)), st.integers(1, 10**6))
 @settings(deadline=None, max_examples=100)
 def test_the_sampling_rule_is_the_same_for_one_and_for_a_column(

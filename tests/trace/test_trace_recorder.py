@@ -374,7 +374,7 @@ def test_the_level_none_keeps_nothing() -> None:
 
 def test_an_unknown_level_and_an_impossible_sample_are_refused() -> None:
     unknown: Any = "some"
-    with pytest.raises(ValueError, match="all, sampled, sums, none"):
+    with pytest.raises(ValueError, match="all, sampled, sums, brief, none"):
         Recorder(Memory(), unknown)
     with pytest.raises(ValueError, match="one in 0"):
         Recorder(Memory(), "sampled", one_in=0)

@@ -3,5 +3,10 @@
 from nearcast.reproduction.drtree import paper as drtree
 from nearcast.reproduction.evolving import paper as evolving
 from nearcast.reproduction.paper import Paper
+from nearcast.reproduction.voronoi import paper as voronoi
 
-PAPERS: dict[str, Paper] = {"drtree": drtree.PAPER, "evolving": evolving.PAPER}
+PAPERS: dict[str, Paper] = {
+    "drtree": drtree.PAPER,
+    "evolving": evolving.PAPER,
+    "voronoi": voronoi.PAPER,
+}

@@ -32,7 +32,7 @@ from nearcast.space.shapes import EVERYWHERE
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import Sink
 
-Level: TypeAlias = Literal["all", "sampled", "sums", "none"]
+Level: TypeAlias = Literal["all", "sampled", "sums", "brief", "none"]
 
 NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
 NO_NUMBER = float("nan")  # a null among doubles
@@ -147,7 +147,8 @@ class Recorder:
 
     Levels: "all"; "sampled" keeps the publications that `sampled` names, with their deliveries and
     the messages that carry them, and every row that belongs to no publication; "sums" adds messages
-    up per second, sender, receiver, kind and fate; "none" keeps nothing.
+    up per second, sender, receiver, kind and fate; "brief" adds up all messages as "sums" does, and
+    keeps publications and deliveries as "sampled" does; "none" keeps nothing.
     """
 
     def __init__(
@@ -429,10 +430,11 @@ class Recorder:
             taken = rows.take()
             if name == "interests":
                 taken = _last_of_each_instant(taken)
-            if name == "messages" and self._level == "sums":
+            if name == "messages" and self._level in ("sums", "brief"):
                 taken = self._summed(taken, closing)
             pieces: list[Columns] = [taken, *rows.take_blocks()]
-            if self._level == "sampled" and "publication" in rows.schema.names:
+            if self._level in ("sampled", "brief") and "publication" in rows.schema.names:
+                # Sums carry no publication, so all of them are kept.
                 pieces = [self._sampled(piece) for piece in pieces]
             table = rows.table(pieces)
             if table.num_rows:

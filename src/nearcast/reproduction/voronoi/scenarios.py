@@ -1,0 +1,127 @@
+"""The runs behind seed 003's figures, and behind what it left open.
+
+The paper's set-up (V): steps of 100 ms, every message takes one, a world of 768 x 768, areas of 192
+around oneself, 3 units per step, 1.5 ln(n) hotspots, at most 20 subscriptions to a matcher. The
+full form says where one is in every step, as the paper does, for 3,000 steps. The quick form says
+it twice a second, for less time, with fewer nodes; areas reach 32 units farther than is asked for
+then, which is VON's own buffer, instead of VAST's 10, for one moves farther between two words.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.scenario import Scenario
+
+STEP_MS = 100.0
+STEP_RATE = 10.0  # publications per second: one in each step
+JOIN_RATE = 10.0  # nodes per second
+LIMIT = 20.0
+SQUARES = 9  # matchers of figure 7
+PARTITIONINGS = "static", "dynamic"
+STABLE = 50, 100  # nodes under churn
+FLASH, STAY = 120, 30  # nodes that come and go, and that are there all the time
+IDLE = 0.0, 0.5  # share of its limit up to which a matcher leaves
+
+
+class Form(Struct, frozen=True):
+    """How much is run."""
+
+    rate: float
+    buffer: float
+    sizes: tuple[int, ...]  # of the scalability runs
+    nine: tuple[int, ...]  # nodes with nine matchers
+    nine_s: float
+    churn: dict[int, tuple[float, ...]]  # rates, by stable size
+    phase_s: float  # of joining, of churning, of stabilising
+    blasts: tuple[float, ...]
+    blast_s: float
+    one_in: int  # publications of which deliveries are kept
+    sample_ms: float
+
+    def seconds(self, nodes: int) -> float:
+        """Of a scalability run: the last third is measured, after all have joined and settled."""
+        return 300.0 if self.rate == STEP_RATE else nodes / JOIN_RATE + 80.0
+
+
+QUICK = Form(
+    rate=2.0, buffer=32.0, sizes=(50, 100, 200), nine=(50, 100, 200), nine_s=45.0,
+    churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, phase_s=60.0,
+    blasts=(0.0, 64.0, 192.0), blast_s=40.0, one_in=4, sample_ms=1000.0,
+)  # fmt: skip
+FULL = Form(
+    rate=STEP_RATE, buffer=10.0, sizes=(50, 100, 200, 500, 1000),
+    nine=(50, 100, 200, 300, 400, 500), nine_s=300.0,
+    churn=dict.fromkeys(STABLE, (1.0, 2.0, 3.0, 5.0, 8.0, 10.0)), phase_s=100.0,
+    blasts=(0.0, 32.0, 64.0, 128.0, 192.0), blast_s=100.0, one_in=64, sample_ms=2000.0,
+)  # fmt: skip
+SIZES, NINE = FULL.sizes, FULL.nine
+CHURN = FULL.churn[50]
+BLASTS = FULL.blasts
+
+
+def scenario(form: Form, nodes: int, seconds: float, **more: Any) -> Scenario:
+    settings = {
+        "latency_ms": STEP_MS,
+        "rate": form.rate,
+        "buffer": form.buffer,
+        "motion": "steps",
+        "payload": 0,
+        "limit": LIMIT,
+        "join_rate": JOIN_RATE,
+        "sample_ms": form.sample_ms,
+        "one_in": form.one_in,
+        **more,
+    }
+    return Scenario(
+        protocol="vso", workload="clustering", nodes=nodes, seconds=seconds, record="brief",
+        settings=settings,
+    )  # fmt: skip
+
+
+def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    form = FULL if full else QUICK
+    match figure:
+        case "2":
+            # The same rule at work: fifty that stand nearly still, at most ten to a matcher.
+            yield scenario(form, 50, 90.0, limit=10.0, speed=0.1, join_rate=0.0)
+        case "7":
+            for nodes, partitioning in product(form.nine, PARTITIONINGS):
+                yield scenario(
+                    form, nodes, form.nine_s, partitioning=partitioning, matchers=SQUARES,
+                    insertion_trigger=0, join_rate=0.0,
+                )  # fmt: skip
+        case "8":
+            for nodes, rates in form.churn.items():
+                yield from (churned(form, nodes, rate) for rate in rates)
+        case "9" | "10" | "table":
+            yield from (scenario(form, nodes, form.seconds(nodes)) for nodes in form.sizes)
+        case "areas":
+            for blast in form.blasts:
+                yield scenario(
+                    form, 100, form.blast_s, blast=blast, matchers=SQUARES, join_rate=0.0,
+                    one_in=1,
+                )  # fmt: skip
+        case "tide":
+            for idle in IDLE:
+                yield tide(form, idle)
+
+
+def churned(form: Form, nodes: int, rate: float) -> Scenario:
+    """V-B: as many join per second, then one leaves for each that joins; nobody says goodbye."""
+    phase = form.phase_s
+    return scenario(
+        form, nodes, 3 * phase, join_rate=rate, churn_rate=rate, churn_from=phase,
+        churn_until=2 * phase, churn_by="crash",
+    )  # fmt: skip
+
+
+def tide(form: Form, idle: float) -> Scenario:
+    """A crowd comes and goes again; servers are the candidates, so that they do not go with it."""
+    return scenario(
+        form, STAY, 300.0, join_rate=0.0, rate=0.5, flash_at=30.0, flash_nodes=FLASH,
+        crash_at=150.0, crash_share=FLASH / (FLASH + STAY), idle=idle, candidates="servers",
+        servers=30, sample_ms=10_000.0,
+    )  # fmt: skip
