@@ -113,12 +113,13 @@ class Speech(Protocol):
 class Nearcast:
     areas = True
 
-    def hello(self) -> bytes:
+    def hello(self, ticket: str = "") -> bytes:
         upgrade = (
             b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         )
-        return upgrade + self._frame([2, "load"])
+        join = [2, "load", "", None, ticket] if ticket else [2, "load"]
+        return upgrade + self._frame(join)
 
     def follow(self, x: float, y: float, vx: float, vy: float, first: bool) -> bytes:
         area = {"x": x, "y": y, "r": RADIUS, "vx": vx, "vy": vy}
@@ -233,7 +234,7 @@ class Load:
         self.began = monotonic()
         self.sockets = []
         for client in range(clients):
-            self.sockets.append(socket.create_connection(("127.0.0.1", port)))
+            self.sockets.append(self.connect(client, port))
             self.sockets[-1].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.sockets[-1].setblocking(False)
             self._push(client, self.speeches[client].hello())
@@ -245,6 +246,13 @@ class Load:
             if client % 200 == 199:
                 sleep(0.02)
                 self.read(range(clients))
+
+    def connect(self, client: int, port: int) -> socket.socket:  # noqa: ARG002
+        """Where a client goes first; all to one place."""
+        return socket.create_connection(("127.0.0.1", port))
+
+    def look(self, client: int, stream: memoryview) -> None:
+        """For who listens to more than messages."""
 
     def now(self) -> float:
         return monotonic() - self.began
@@ -298,6 +306,7 @@ class Load:
                 raise SystemExit(f"the server closed the connection of client {client}")
             total += size
             size += len(left)
+            self.look(client, self._view[:size])
             messages, useful, done = count(
                 self._stream, size, self._magic, walks.place[client], walks.velocity[client],
                 walks.since[client], now, self.waits,

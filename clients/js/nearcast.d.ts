@@ -65,6 +65,7 @@ export type Change = { enter: Entity } | { leave: Entity; gone: boolean };
 export type Notice =
   | { is: "disconnected"; reason: string }
   | { is: "reconnected"; refused: Subscription[] }
+  | { is: "handed over"; node: string; url: string }
   | { is: "withheld"; subscription: number; rate?: number; closest?: number; budget?: number }
   | { is: "dropped"; messages: number; superseded?: number }
   | { is: "error"; reason: string };
@@ -126,7 +127,10 @@ export class Subscription implements AsyncIterable<Message> {
 
 export class Client {
   readonly entity: number;
+  /** What the node calls itself. */
   readonly node: string;
+  /** Addresses of other nodes of the cluster. */
+  readonly nodes: string[];
   readonly limits: Record<string, number>;
   subscribe(area?: Area, options?: SubscribeOptions): Promise<Subscription>;
   publish(place: Spot, payload?: unknown, options?: PublishOptions): Promise<number>;

@@ -10,11 +10,18 @@
 // What was asked for is kept, so that a client whose connection breaks comes back by itself and
 // subscribes again: areas that move go on from where they are by then. A request under way when the
 // connection breaks is rejected (ConnectionError); one made while there is none waits. Whatever the
-// node refuses is rejected with Refused and the node's reason. docs/reference/wire.md has the rest.
+// node refuses is rejected with Refused and the node's reason. In a cluster, a client is handed over
+// to the node in whose part of the world it has gone, and comes back to another when its own is dead:
+// only the notices tell. docs/reference/wire.md has the rest.
 
 const FIRST_PAUSE_MS = 100; // before a first and a later attempt to come back
 const LONGEST_PAUSE_MS = 10_000;
 const ANSWER_MS = 30_000; // a node that has not answered by then is given up
+const TRY_MS = 2_000; // and the pause: for one of several nodes to let us in
+const HANDOVER_MS = 5_000; // for another node to let us in; after that we stay where we are
+const FAREWELL_MS = 10_000; // for a node that we have left to pass on what it still has for us
+const HELD_MS = 250; // for what the new node says to wait for what the former one had said before
+const LATELY = 4_096; // publications, of which we know that we had them
 const SECOND = 1e6; // times are microseconds
 const INBOX = 10_000; // messages that wait to be taken, unless told otherwise
 const NO_WEBSOCKET =
@@ -243,19 +250,134 @@ export class Subscription {
 const MOTION = ["vx", "vy", "vz", "gx", "gy", "gz", "to", "formula"];
 const isStill = (area) => area.x !== undefined && MOTION.every((key) => !area[key]);
 
+/** What was heard lately, and for whom: the last so many publications, and up to as many more. */
+class Lately {
+  #young = new Map();
+  #old = new Map();
+
+  /** For whom it is new, and whether it was heard at all. */
+  hear(publication, to) {
+    const had = this.#young.get(publication) ?? this.#old.get(publication);
+    const fresh = had ? to.filter((number) => !had.includes(number)) : to;
+    if (!had && this.#young.size >= LATELY) [this.#old, this.#young] = [this.#young, new Map()];
+    if (fresh.length) this.#young.set(publication, [...(had ?? []), ...fresh]);
+    return { fresh, again: had !== undefined };
+  }
+}
+
+/**
+ * With one node, over one connection. A client that is handed over has two of these for a while:
+ * what was asked for is answered by the node that was asked.
+ */
+class Conversation {
+  #hear;
+  #lost;
+  #socket;
+  #asked = new Map(); // by id: who waits for the answer
+  #bye = "";
+  #tellEnded;
+
+  constructor(url, hear, lost) {
+    this.url = url;
+    this.#hear = hear;
+    this.#lost = lost;
+    this.ahead = null; // the node's clock over ours, in microseconds
+    this.most = Infinity; // of a frame: beyond it the node cannot say what it refuses
+    this.over = null; // why nothing more comes
+    this.ended = new Promise((resolve) => (this.#tellEnded = resolve));
+  }
+
+  get open() { return !this.over && this.#socket?.readyState === 1; }
+
+  begin(WebSocket) {
+    const socket = (this.#socket = new WebSocket(this.url));
+    return new Promise((resolve, reject) => {
+      socket.onopen = resolve;
+      socket.onerror = socket.onclose = () => {
+        reject(new ConnectionError(`cannot connect to ${this.url}`)); // if it never opened
+        if (this.over) return;
+        this.#finish(this.#bye || "the connection is lost");
+        this.#lost(this);
+      };
+      socket.onmessage = (frame) => this.#receive(JSON.parse(frame.data));
+    });
+  }
+
+  send(request) {
+    if (!this.open) throw new ConnectionError("there is no connection");
+    const frame = JSON.stringify(request);
+    if (frame.length > this.most) throw new Refused(`a frame has at most ${this.most} bytes`);
+    this.#socket.send(frame);
+  }
+
+  ask(id, request) {
+    const answered = new Promise((resolve, reject) => {
+      const late = () => this.#answer(id, null, new ConnectionError("the node does not answer"));
+      this.send({ ...request, id });
+      this.#asked.set(id, { resolve, reject, timer: setTimeout(late, ANSWER_MS) });
+    });
+    if (this.#asked.has(id)) this.#asked.get(id).answered = answered;
+    return answered;
+  }
+
+  /** When all that was asked so far is answered. */
+  settled() {
+    return Promise.allSettled([...this.#asked.values()].map(({ answered }) => answered));
+  }
+
+  close(why = new ConnectionError("closed")) {
+    this.#finish(why);
+    this.#socket?.close();
+  }
+
+  #finish(why) {
+    if (this.over) return;
+    this.over = why instanceof Error ? why : new ConnectionError(why);
+    for (const id of [...this.#asked.keys()]) this.#answer(id, null, this.over);
+    this.#tellEnded();
+  }
+
+  #answer(id, word, why = null) {
+    const waiting = this.#asked.get(id);
+    if (!waiting) return;
+    this.#asked.delete(id);
+    clearTimeout(waiting.timer);
+    why ? waiting.reject(why) : waiting.resolve(word);
+  }
+
+  #receive(word) {
+    if (this.over) return;
+    if (word.is === "bye") {
+      this.#bye = word.reason;
+    } else if (word.is === "error" && word.id !== undefined) {
+      this.#answer(word.id, null, new Refused(word.reason));
+    } else {
+      const answers = word.is === "done" || word.is === "welcome" || word.is === "nearby";
+      if (answers && word.t) this.ahead = Math.max(this.ahead ?? -Infinity, word.t - clock());
+      this.#hear(this, word);
+      if (answers) this.#answer(word.id, word);
+    }
+  }
+}
+
+// What only the node that serves us knows.
+const LEARNT = new Set(["inside", "enter", "leave", "moved", "nodes"]);
+
 /** Whoever has joined a node. See `connect`. */
 export class Client {
   #url;
   #options;
-  #socket = null;
+  #talk = null; // with the node that serves us, or did last
+  #talks = new Set(); // that are not over
   #subscriptions = new Map();
-  #asked = new Map(); // by id: who waits for the answer
   #numbers = 0;
   #ids = 0;
-  #ahead = null; // of the node's clock over ours, in microseconds
-  #ready = null; // a promise while we are coming back
+  #ready = null; // a promise while we are coming back, or handed over
+  #moving = false;
+  #former = null; // with the node that we have just left
+  #held = []; // messages that are to come after its own
+  #lately = null;
   #ended = null; // why nothing can be asked for any more
-  #bye = "";
   #all = null;
   #notices = new Inbox(1_000);
 
@@ -264,6 +386,7 @@ export class Client {
     this.#options = { reconnect: true, WebSocket: globalThis.WebSocket, ...options };
     this.entity = -1; // until the node has said who we are
     this.node = "";
+    this.nodes = []; // addresses of others in the cluster
     this.limits = {};
     if (!this.#options.WebSocket) throw new Error(NO_WEBSOCKET);
   }
@@ -297,7 +420,7 @@ export class Client {
     if (payload !== undefined && payload !== null) request.payload = payload;
     await this.#connected();
     if (confirm) return (await this.#request(request)).publication ?? 0;
-    this.#send(request);
+    this.#talk.send(request);
     return 0;
   }
 
@@ -326,19 +449,18 @@ export class Client {
     return this.#all;
   }
 
-  /** Connection lost and back, messages withheld or dropped, refusals that nobody waits for. */
+  /** Connection lost and back, handed over, messages withheld or dropped, other refusals. */
   notices() { return this.#notices; }
 
   /** The node's clock in microseconds, as well as we know it. */
-  now() { return clock() + (this.#ahead ?? 0); }
+  now() { return clock() + (this.#talk?.ahead ?? 0); }
 
   /** Leave. All iterations end. */
   close() {
-    if (!this.#ended && this.#socket?.readyState === 1) {
-      this.#socket.send(JSON.stringify({ do: "leave" }));
-    }
-    this.#end(null, new ConnectionError("this client has left"));
-    this.#socket?.close();
+    if (!this.#ended && this.#talk?.open) this.#talk.send({ do: "leave" });
+    const why = new ConnectionError("this client has left");
+    this.#end(null, why);
+    for (const talk of [...this.#talks]) talk.close(why);
   }
 
   async ask(request) {
@@ -351,66 +473,78 @@ export class Client {
   }
 
   async #connected() {
-    if (this.#ready) await this.#ready;
+    while (this.#ready && !this.#ended) await this.#ready;
     if (this.#ended) throw this.#ended;
-  }
-
-  #send(request) {
-    if (this.#socket?.readyState !== 1) throw new ConnectionError("there is no connection");
-    const frame = JSON.stringify(request);
-    const most = this.limits.frame ?? Infinity; // beyond it the node cannot say what it refuses
-    if (frame.length > most) throw new Refused(`a frame has at most ${most} bytes`);
-    this.#socket.send(frame);
   }
 
   #request(request) {
     this.#ids += 1;
-    const id = this.#ids;
-    return new Promise((resolve, reject) => {
-      const late = () => this.#answer(id, null, new ConnectionError("the node does not answer"));
-      this.#send({ ...request, id });
-      this.#asked.set(id, { resolve, reject, timer: setTimeout(late, ANSWER_MS) });
-    });
+    return this.#talk.ask(this.#ids, request);
   }
 
-  #answer(id, word, why = null) {
-    const waiting = this.#asked.get(id);
-    if (!waiting) return;
-    this.#asked.delete(id);
-    clearTimeout(waiting.timer);
-    why ? waiting.reject(why) : waiting.resolve(word);
+  // Coming, coming back, and going on to another node.
+
+  join() { return this.#join(this.#conversation(this.#url)); }
+
+  #conversation(url) {
+    const hear = (talk, word) => this.#receive(talk, word);
+    const talk = new Conversation(url, hear, (one) => this.#lost(one));
+    this.#talks.add(talk);
+    talk.ended.then(() => this.#talks.delete(talk));
+    return talk;
   }
 
-  async join() {
-    this.#ahead = null;
-    const socket = new this.#options.WebSocket(this.#url);
-    this.#socket = socket;
-    await new Promise((resolve, reject) => {
-      socket.onopen = resolve;
-      socket.onerror = socket.onclose = () => {
-        reject(new ConnectionError(`cannot connect to ${this.#url}`)); // if it never opened
-        this.#lost(socket);
-      };
-      socket.onmessage = (frame) => this.#receive(JSON.parse(frame.data));
-    });
-    const { name = "", token = "" } = this.#options;
-    const welcome = await this.#request({ do: "join", name, token });
-    this.entity = welcome.entity;
-    this.node = welcome.node ?? "";
-    this.limits = welcome.limits ?? {};
+  /** When it is welcomed, this is the conversation with the node that serves us. */
+  async #join(talk, ticket) {
+    const { name = "", token = "", WebSocket } = this.#options;
+    await talk.begin(WebSocket);
+    await this.#talk?.settled();
+    this.#ids += 1;
+    await talk.ask(this.#ids, { do: "join", name, token, ...(ticket ? { ticket } : {}) });
+    if (talk.over) throw talk.over;
+    if (talk !== this.#talk) throw new ConnectionError("the node takes us for somebody else");
   }
 
-  #lost(socket) {
-    if (this.#ended || socket !== this.#socket) return;
-    const why = new ConnectionError(this.#bye || "the connection is lost");
-    this.#bye = "";
-    for (const id of [...this.#asked.keys()]) this.#answer(id, null, why);
-    if (this.#ready || this.entity < 0) return; // whoever is joining learns it from that request
+  #welcomed(talk, word) {
+    if (this.#moving && word.entity !== this.entity) return;
+    if (this.#moving) {
+      const former = this.#talk; // it goes on until it has nothing left for us
+      this.#release(this.#former);
+      this.#former = former;
+      within(HELD_MS, former.ended).catch(() => {}).finally(() => this.#release(former));
+      within(FAREWELL_MS, former.ended).catch(() => {}).finally(() => former.close());
+    }
+    this.#talk = talk;
+    this.entity = word.entity;
+    this.node = word.node ?? "";
+    this.limits = word.limits ?? {};
+    talk.most = this.limits.frame ?? Infinity;
+    this.#know(word.nodes ?? []);
+  }
+
+  /** It has said what it had to say: now comes what the other one said meanwhile. */
+  #release(former) {
+    if (former !== this.#former) return;
+    const held = this.#held;
+    this.#former = null;
+    this.#held = [];
+    for (const word of held) this.#heard(word);
+  }
+
+  /** A single node never says anything twice: only in a cluster need we remember. */
+  #know(nodes) {
+    this.nodes = nodes;
+    if (nodes.length) this.#lately ??= new Lately();
+  }
+
+  /** If it was not ours, or we are about to leave it, whoever cares looks by himself. */
+  #lost(talk) {
+    if (this.#ended || !talk.over || talk !== this.#talk || this.#ready) return;
     if (!this.#options.reconnect) {
-      this.#end(why, why);
+      this.#end(talk.over, talk.over);
       return;
     }
-    this.#notices.put({ is: "disconnected", reason: why.message });
+    this.#notices.put({ is: "disconnected", reason: talk.over.message });
     this.#ready = this.#return();
   }
 
@@ -418,22 +552,47 @@ export class Client {
   async #return() {
     for (let pause = FIRST_PAUSE_MS; !this.#ended; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random() / 2)));
-      if (this.#ended) return;
-      try {
-        await this.join();
-        const refused = [];
-        for (const subscription of [...this.#subscriptions.values()]) {
-          if (!(await this.#again(subscription))) refused.push(subscription);
+      const urls = [this.#talk.url, ...shuffled(this.nodes)]; // the last one first
+      const refusals = [];
+      for (const url of urls) {
+        if (this.#ended) return;
+        const talk = this.#conversation(url);
+        try {
+          const joining = this.#join(talk);
+          await (urls.length > 1 ? within(TRY_MS + pause, joining) : joining);
+          const refused = [];
+          for (const subscription of [...this.#subscriptions.values()]) {
+            if (!(await this.#again(subscription))) refused.push(subscription);
+          }
+          if (talk.over) continue;
+          this.#ready = null;
+          this.#notices.put({ is: "reconnected", refused });
+          return;
+        } catch (why) {
+          talk.close();
+          if (why instanceof Refused) refusals.push(why); // to let us in
         }
-        if (this.#socket.readyState !== 1) continue;
-        this.#ready = null;
-        this.#notices.put({ is: "reconnected", refused });
-        return;
-      } catch (why) {
-        this.#socket.close();
-        if (why instanceof Refused) this.#end(why, why); // to let us in
       }
+      if (refusals.length === urls.length) this.#end(refusals[0], refusals[0]);
     }
+  }
+
+  /**
+   * Join the other node; until it has welcomed us, nothing has changed. Requests wait meanwhile, so
+   * that no node obeys a later one before an earlier one.
+   */
+  async #handOver({ to, ticket }) {
+    const talk = this.#conversation(to);
+    this.#moving = true;
+    try {
+      await within(HANDOVER_MS, this.#join(talk, ticket));
+    } catch {
+      if (talk !== this.#talk) talk.close(); // and we stay
+    }
+    this.#moving = false;
+    this.#ready = null;
+    if (talk === this.#talk) this.#notices.put({ is: "handed over", node: this.node, url: to });
+    this.#lost(this.#talk); // if it was, meanwhile
   }
 
   async #again(subscription) {
@@ -456,43 +615,59 @@ export class Client {
   #end(why, later) {
     if (this.#ended) return;
     this.#ended = later;
-    for (const id of [...this.#asked.keys()]) this.#answer(id, null, later);
     for (const subscription of this.#subscriptions.values()) subscription.end(why);
     this.#all?.end(why);
     this.#notices.end(why);
   }
 
-  #receive(word) {
+  #receive(talk, word) {
+    if (LEARNT.has(word.is) && talk !== this.#talk) return;
     const subscription = this.#subscriptions.get(word.subscription);
     switch (word.is) {
       case "message":
+        if (this.#former && talk !== this.#former) return this.#held.push(word);
         return this.#heard(word);
-      case "done":
       case "welcome":
+        return this.#welcomed(talk, word);
+      case "done":
       case "nearby":
-        if (word.t) this.#ahead = Math.max(this.#ahead ?? -Infinity, word.t - clock());
-        return this.#answer(word.id, word);
-      case "error":
-        if (word.id === undefined) return this.#notices.put(word);
-        return this.#answer(word.id, null, new Refused(word.reason));
+        return; // whoever has asked is told
       case "inside":
         return subscription?.found(word.entities.map(whole));
       case "enter":
         return subscription?.entered(whole(word.entity));
       case "leave":
         return subscription?.left(word.entity, word.gone ?? false);
-      case "bye":
-        return (this.#bye = word.reason);
-      default: // withheld, dropped
+      case "nodes":
+        return this.#know(word.nodes);
+      case "moved":
+        if (this.#ready) return; // we are not where we were when this was said
+        this.#know(this.nodes.length ? this.nodes : [word.to]);
+        return (this.#ready = this.#handOver(word));
+      default: // withheld, dropped, refusals that nobody waits for
         return this.#notices.put(word);
     }
   }
 
   #heard(word) {
-    const message = { channel: "", retain: false, ...whole(word) };
-    for (const number of message.to) this.#subscriptions.get(number)?.heard(message);
-    this.#all?.put(message);
+    const { fresh, again } = this.#lately?.hear(word.publication, word.to) ?? { fresh: word.to };
+    if (!fresh.length) return;
+    const message = { channel: "", retain: false, ...whole(word), to: fresh };
+    for (const number of fresh) this.#subscriptions.get(number)?.heard(message);
+    if (!again) this.#all?.put(message);
   }
+}
+
+const shuffled = (items) =>
+  items.map((item) => [Math.random(), item]).sort(([a], [b]) => a - b).map(([, item]) => item);
+
+function within(milliseconds, promise) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    const why = new ConnectionError("the node does not answer");
+    timer = setTimeout(() => reject(why), milliseconds);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
 /** With what a node need not say. */

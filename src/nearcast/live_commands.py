@@ -56,6 +56,14 @@ def add_node(commands: Any) -> argparse.ArgumentParser:
     add("--tls-key", metavar="FILE", help="its private key in PEM")
     add("--trace", metavar="DIR", help="where the recording goes (default: traces/ and the time)")
     add("--no-record", action="store_false", dest="record", default=None, help="leave no trace")
+    add(
+        "--join", action="append", metavar="HOST:PORT",
+        help="where a node of the cluster listens for others; several times: the first to answer",
+    )  # fmt: skip
+    add("--cluster-key", metavar="FILE", help="the cluster's secret; the first node makes it")
+    add("--cluster-host", metavar="ADDRESS", help="where other nodes reach it (127.0.0.1)")
+    add("--cluster-port", type=int, metavar="N", help="where other nodes reach it (default: any)")
+    add("--advertise", metavar="URL", help="what clients are told (default: ws://HOST:PORT)")
     command.set_defaults(run=run_node)
     return command
 
@@ -65,7 +73,15 @@ def run_node(arguments: argparse.Namespace) -> int:
 
     flags = ("host", "port", "name", "token_file", "tls_certificate", "tls_key", "trace", "record")
     file = arguments.config or (FILE if FILE.exists() else None)
-    chosen = settings(file, os.environ, {flag: getattr(arguments, flag) for flag in flags})
+    given = {flag: getattr(arguments, flag) for flag in flags}
+    given |= {
+        "cluster.join": ",".join(arguments.join) if arguments.join else None,
+        "cluster.key": arguments.cluster_key,
+        "cluster.host": arguments.cluster_host,
+        "cluster.port": arguments.cluster_port,
+        "cluster.advertise": arguments.advertise,
+    }
+    chosen = settings(file, os.environ, given)
 
     from nearcast.live.service import serve
     from nearcast.monitor.server import Watched
@@ -78,12 +94,15 @@ def run_node(arguments: argparse.Namespace) -> int:
             trace.append(service.recording.path)
         url = service.url.removesuffix("/ws")
         page = f"{url.replace('ws', 'http', 1)}/"
+        links = service.cluster.links if service.cluster else None
+        cluster = f"{links.host}:{links.port}" if links else None
         if arguments.json:
             say_json(
                 {
                     "url": url,
                     "page": page,
                     "port": service.port,
+                    "cluster": cluster,
                     "trace": str(trace[0]) if trace else None,
                 }
             )
@@ -91,6 +110,7 @@ def run_node(arguments: argparse.Namespace) -> int:
             say(
                 f"a node at {url} (stop with Ctrl-C); to watch it: {page}",
                 f"recording to {trace[0]}" if trace else "recording is off",
+                *([f"others join its cluster by: --join {cluster}"] if cluster else []),
             )
         sys.stdout.flush()
 

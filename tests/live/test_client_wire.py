@@ -27,7 +27,8 @@ TYPES: dict[Any, str] = {
     int: "integer", float: "number", str: "text", bool: "boolean", msgspec.Raw: "any",
     int | None: "integer", float | None: "number", str | None: "text",
     dict[str, Value]: "object of values", dict[str, float]: "object of numbers",
-    list[int]: "list of integers", list[tuple[float, float]]: "list of [number, number]",
+    list[int]: "list of integers", list[str]: "list of texts",
+    list[tuple[float, float]]: "list of [number, number]",
     list[list[float]] | None: "list of lists of numbers",
     Area: "area", words.Entity: "entity", list[words.Entity]: "list of entities",
 }  # fmt: skip

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nearcast.live.config import (
     KEYS,
     MEANING,
+    TABLES,
     ConfigError,
     Limits,
     Settings,
@@ -39,9 +40,10 @@ def test_the_printed_file_says_exactly_the_defaults(tmp_path: Path) -> None:
 
 def test_every_setting_is_in_the_printed_file_with_its_meaning() -> None:
     said = tomllib.loads(commented())
-    flat = {key for key in said if key != "limits"} | {f"limits.{key}" for key in said["limits"]}
+    flat = {key for key in said if key not in TABLES}
+    flat |= {f"{table}.{key}" for table in TABLES for key in said[table]}
     assert flat == set(KEYS)
-    assert set(MEANING) == {*KEYS, "limits"}
+    assert set(MEANING) == {*KEYS, *TABLES}
     lines = commented().splitlines()
     for key in KEYS:
         above = lines[line_of(commented(), key) - 2]

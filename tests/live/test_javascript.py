@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from joined import cluster
 from places import address, quiet, run
+from scripted import nodes, said, until
 
 import nearcast
+from nearcast.live import words
 from nearcast.live.service import Service
 from nearcast.space.shapes import disc, point
 
@@ -231,6 +234,153 @@ def test_javascript_comes_back_and_listens_again() -> None:
             await service.stop()
         assert told[1] == {"is": "disconnected", "reason": "the node stops"}
         assert told[2:] == [["reconnected", 0], "still", "moved", "toured"]
+
+    run(story())
+
+
+def test_javascript_is_handed_over_and_hears_everything_once() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        const here = await me.subscribe({ x: 0, y: 0, r: 5 });
+        const there = await me.subscribe({ x: 3, y: 0, r: 5 });
+        const [all, notices] = [me.messages(), me.notices()];
+        const looking = me.nearby({ x: 0, y: 0, r: 5 });
+        tell((await notices.next()).value);
+        tell([await looking, await me.publish({ x: 0, y: 0 }), me.node, me.entity]);
+        const heard = async (inbox, count) => {
+          const numbers = [];
+          for (let k = 0; k < count; k++) numbers.push((await inbox.next()).value.publication);
+          return [numbers, inbox.length];
+        };
+        tell([await heard(all, 5), await heard(here.messages, 5), await heard(there.messages, 2)]);
+        tell([...here.inside.keys()]);
+        me.close();
+    """
+    somebody = words.Entity(3, 1, 0.0, 0.0)
+
+    async def story() -> None:
+        async with nodes("a", "b") as (a, b):
+            a.nodes = [b.url]
+            b.at_once = [words.Inside(1, [somebody]), said(2, [1, 2]), said(3, [1]), said(4, [2])]
+            talking = asyncio.ensure_future(in_node(program, a.url))
+            a.slow.add(words.Nearby)
+            await until(lambda: words.Nearby in a.kinds())
+            a.say(said(1, [1]), said(2, [1, 2]), words.Moved(b.url, "a ticket"), said(3, [1]))
+            await until(lambda: b.connections)
+            a.say(words.Near([], a.asked[-1][1].id))
+            await until(lambda: words.Publish in b.kinds())
+            b.say(said(5, [1]))
+            a.say(said(4, [1, 2]), words.Left(1, 3))
+            a.end()
+            told = await talking
+            assert b.asked[0][1].ticket == "a ticket"
+            await until(lambda: not a.connections and not b.connections)
+            assert told == [
+                {"is": "handed over", "node": "b", "url": b.url},
+                [[], 7, "b", 7],
+                [[[1, 2, 3, 4, 5], 0], [[1, 2, 3, 4, 5], 0], [[2, 4], 0]],
+                [3],
+            ]
+
+    run(story())
+
+
+@pytest.mark.parametrize("trouble", ["refuses", "is not there", "mistakes us"])
+def test_javascript_stays_where_the_other_node_will_not_have_it(trouble: str) -> None:
+    program = """
+        const me = await nc.connect(url);
+        await me.publish({ x: 0, y: 0 }, "ready");
+        for await (const message of await me.subscribe({ x: 0, y: 0, r: 5 })) break;
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        await me.publish({ x: 0, y: 0 }, "still here");
+        tell([me.node, me.entity, me.notices().length]);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("a", "b") as (a, b):
+            b.entity = {"refuses": None, "mistakes us": 8}.get(trouble, 7)
+            talking = asyncio.ensure_future(in_node(program, a.url))
+            await until(lambda: words.Subscribe in a.kinds())
+            to = "ws://127.0.0.1:1" if trouble == "is not there" else b.url
+            a.say(words.Moved(to, "t"), said(1, [1]))
+            assert await talking == [["a", 7, 0]]
+            assert a.kinds()[-2:] == [words.Publish, words.Leave]
+            await until(lambda: not b.connections)
+
+    run(story())
+
+
+def test_javascript_goes_to_another_node_when_its_own_is_dead() -> None:
+    program = """
+        const me = await nc.connect(url);
+        const here = await me.subscribe({ x: 0, y: 0, r: 5 });
+        const notices = me.notices();
+        await me.publish({ x: 0, y: 0 }, "ready");
+        tell((await notices.next()).value.is);
+        tell((await notices.next()).value.is);
+        tell([me.node, me.entity, me.nodes]);
+        for await (const message of here) {
+          tell(message.publication);
+          break;
+        }
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("b", "c") as (b, c):
+            async with nodes("a") as (a,):
+                a.nodes = ["ws://127.0.0.1:1", c.url]
+                talking = asyncio.ensure_future(in_node(program, a.url))
+                await until(lambda: words.Publish in a.kinds())
+                a.say(words.Nodes(["ws://127.0.0.1:1", b.url]))
+            b.entity = 8
+            a.end()
+            await until(lambda: words.Subscribe in b.kinds())
+            b.say(said(9, [1]))
+            told = await talking
+            assert told == ["disconnected", "reconnected", ["b", 8, []], 9]
+            assert c.asked == []
+
+    run(story())
+
+
+def test_javascript_walks_across_a_border_and_survives_its_node(tmp_path: Path) -> None:
+    program = """
+        const me = await nc.connect(url, { name: "walker" });
+        const [x, y, toX, toY] = more.map(Number);
+        const here = await me.subscribe({ x, y, r: 50 }, { channel: "talk" });
+        await me.moveTo([toX, toY], 60);
+        const notices = me.notices();
+        tell((await notices.next()).value);
+        await me.publish({ x, y }, "kill it", { channel: "stage" });
+        tell((await notices.next()).value.is);
+        const began = performance.now();
+        tell((await notices.next()).value.is);
+        tell((performance.now() - began) / 1000);
+        for await (const message of here) {
+          tell([me.node, message.payload]);
+          break;
+        }
+        me.close();
+    """
+
+    async def story() -> None:
+        with cluster(tmp_path, "a", "b") as (a, b):
+            async with nearcast.connect(a.url, name="speaker") as speaker:
+                stage = await speaker.subscribe(channel="stage")
+                there = b.site()
+                places = [*map(str, (*a.site(), *there))]
+                walking = asyncio.ensure_future(in_node(program, a.url, *places))
+                assert (await asyncio.wait_for(anext(stage), 25)).payload == "kill it"
+                b.kill()
+                while not walking.done():
+                    await speaker.publish(point(*there), "still there", channel="talk")
+                    await asyncio.wait([walking], timeout=0.05)
+            handed, *rest = walking.result()
+            assert handed == {"is": "handed over", "node": "b", "url": b.url}
+            assert (rest[:2], rest[3]) == (["disconnected", "reconnected"], ["a", "still there"])
+            print(f"JavaScript is back after {rest[2]:.2f} s")  # noqa: T201
 
     run(story())
 

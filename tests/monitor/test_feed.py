@@ -81,3 +81,8 @@ def test_what_spark_has_counted_is_passed_on_when_it_is_there_and_whole(tmp_path
     (results / "live.json").write_text('{"windows": [{"second": 3, "missed": 0}]}')
     assert feed.judged(trace, 3_000_000) == {"windows": [{"second": 3, "missed": 0}]}
     assert feed.judged(trace, 4_000_000) == {"windows": []}, "of an earlier run under this name"
+
+
+def test_a_node_serves_its_page_where_clients_reach_it() -> None:
+    assert feed.page("ws://127.0.0.1:8470") == "http://127.0.0.1:8470/"
+    assert feed.page("wss://b.example.org/ws") == "https://b.example.org/"

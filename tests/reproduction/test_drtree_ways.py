@@ -6,8 +6,8 @@ from pyspark.sql import SparkSession
 
 from grove import members, run
 from nearcast.protocols.drtree.messages import SLOTS
-from nearcast.reproduction.drtree.measures import STRATEGIES
 from nearcast.reproduction.drtree import ways
+from nearcast.reproduction.drtree.measures import STRATEGIES
 from nearcast.sim.world import World
 from nearcast.trace.sinks import Memory
 

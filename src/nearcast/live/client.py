@@ -10,23 +10,27 @@ What was asked for is kept, so that a client whose connection breaks comes back 
 subscribes again to what it listened to: areas that move go on from where they are by then. A
 request under way when the connection breaks fails (`ConnectionError`); one made while there is
 none waits. Whatever the node refuses is a `Refused`, with the node's reason.
+
+In a cluster, a client is handed over to the node in whose part of the world it has gone, and comes
+back to another node when its own is dead. Only the notices tell.
 """
 
 import asyncio
 import random
 import ssl
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from itertools import count
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
-from nearcast.live.inbox import Inbox
+from nearcast.live.conversation import Conversation, clock
+from nearcast.live.inbox import Inbox, Lately
 from nearcast.live.listening import Entity, Message, Subscription
 from nearcast.live.regions import Where, area_of, region_of
 from nearcast.live.websocket import Link, WebSocket
@@ -38,7 +42,11 @@ if TYPE_CHECKING:
     from nearcast.live.diary import Diary
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before a first and a later attempt to come back
-ANSWER_S = 30.0  # a node that has not answered by then is given up
+TRY_S = 2.0  # and the pause: for one of several nodes to let us in, before the next is tried
+HANDOVER_S = 5.0  # for another node to let us in; after that we stay where we are
+FAREWELL_S = 10.0  # for a node that we have left to pass on what it still has for us
+HELD_S = 0.25  # for what the new node says to wait for what the former one had said before
+LATELY = 4_096  # publications, of which we know that we had them
 
 
 class Disconnected(Struct, frozen=True):
@@ -51,7 +59,16 @@ class Reconnected(Struct, frozen=True):
     refused: list[Subscription]
 
 
-Notice: TypeAlias = Disconnected | Reconnected | words.Withheld | words.Dropped | words.Error
+class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
+    """Another node serves us now. We are the same entity, and nothing was lost."""
+
+    node: str  # what it calls itself
+    url: str
+
+
+Notice: TypeAlias = (
+    Disconnected | Reconnected | HandedOver | words.Withheld | words.Dropped | words.Error
+)
 
 
 class Client:
@@ -59,43 +76,45 @@ class Client:
 
     def __init__(
         self, link: Link, name: str, token: str = "", reconnect: bool = False,
-        trace: str | PathLike[str] | None = None,
+        trace: str | PathLike[str] | None = None, elsewhere: Callable[[str], Link] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.entity = -1  # until the node has said who we are
         self.node = ""
+        self.nodes: list[str] = []  # addresses of others in the cluster
         self.limits: dict[str, float] = {}
-        self._link = link
+        self._elsewhere = elsewhere  # a link to another address
         self._token = token
         self._reconnects = reconnect
         self._trace = trace
         self._diary: Diary | None = None
         self._subscriptions: dict[int, Subscription] = {}
-        self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = 0
-        self._ids = 0
-        self._ahead: Time | None = None  # of the node's clock over ours
-        self._joined = asyncio.Event()
-        self._broken = False
+        self._ids = count(1)
+        self._talk = self._conversation(link)  # with the node that serves us, or did last
+        self._serving = asyncio.Event()  # not while we join, come back or are handed over
+        self._moving = False
+        self._former: Conversation | None = None  # with the node that we have just left
+        self._held: list[tuple[Conversation, Any]] = []  # messages that are to come after its own
+        self._lately: Lately | None = None
         self._ended: Exception | None = None
-        self._returning: asyncio.Task[None] | None = None
-        self._bye = ""
+        self._tasks: set[asyncio.Task[None]] = set()
         self._all: Inbox[Message] | None = None
         self._notices: Inbox[Notice] = Inbox(1_000)
 
     async def open(self) -> "Client":
         """Connect and join. OSError or Refused if that fails; only later losses are made good."""
-        if not self._joined.is_set():
+        if not self._serving.is_set():
             try:
                 if self._trace is not None and self._diary is None:
                     from nearcast.live.diary import Diary
 
                     self._diary = Diary(self._trace)
-                await self._join()
+                await self._join(self._talk)
             except BaseException:
-                await self._link.close()
+                await self._talk.close()
                 raise
-            self._joined.set()
+            self._serving.set()
         return self
 
     async def __aenter__(self) -> "Client":
@@ -106,13 +125,14 @@ class Client:
 
     async def close(self) -> None:
         """Leave. All iterations end."""
-        if self._returning is not None:
-            self._returning.cancel()
-            await asyncio.gather(self._returning, return_exceptions=True)
+        while self._tasks:  # one that ends may have begun another
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         self._end(None, ConnectionError("this client has left"))
         with suppress(ConnectionError):  # it may just have been lost
-            self._link.send(words.Leave())
-        await self._link.close()
+            self._talk.link.send(words.Leave())
+        await self._talk.close()
         if self._diary is not None:
             await asyncio.to_thread(self._diary.close)
 
@@ -175,20 +195,20 @@ class Client:
         if a.x is None or a.y is None:
             raise ValueError("a publication has a place")
         request = words.Publish(
-            a.x, a.y, self._link.form.seal(payload), retain, attributes or {}, channel,
+            a.x, a.y, self._talk.link.form.seal(payload), retain, attributes or {}, channel,
             a.z, a.r, a.rx, a.ry, a.rz,
         )  # fmt: skip
         if confirm:
             done = await self.ask(request)
             return int(done.publication or 0)
         await self._ready()
-        self._link.send(request)
+        self._talk.link.send(request)
         return 0
 
     async def nearby(self, where: Where, channel: str = "", limit: int = 100) -> list[Entity]:
         """Who is in this area now, the closest first."""
         near = await self.ask(words.Nearby(area_of(region_of(where)), channel, limit))
-        return [self._entity(entity) for entity in near.entities]
+        return [self._entity(self._talk, entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
         """Walk: every subscription to a shape goes there by itself, at `speed` units per second.
@@ -213,13 +233,13 @@ class Client:
         return self._all
 
     def notices(self) -> Inbox[Notice]:
-        """What the application should know: connection lost and back, messages withheld by
-        request or dropped because it reads too slowly, refusals that no request waits for."""
+        """What the application should know: connection lost and back, handed over, messages
+        withheld by request or dropped because it reads too slowly, refusals that nobody awaits."""
         return self._notices
 
     def now(self) -> Time:
         """The node's clock, as well as we know it: what the fastest of its words implied."""
-        return _clock() + (self._ahead or 0)
+        return clock() + (self._talk.ahead or 0)
 
     async def ask(self, request: Any) -> Any:
         """Send a request and wait for its answer."""
@@ -230,76 +250,141 @@ class Client:
         self._subscriptions.pop(subscription.number, None)
 
     async def _ready(self) -> None:
-        if not self._joined.is_set():
-            await self._joined.wait()
-        if self._ended is not None:
-            raise self._ended
-        await self._link.writable()
+        while True:
+            await self._serving.wait()
+            if self._ended is not None:
+                raise self._ended
+            await self._talk.link.writable()
+            if self._serving.is_set():
+                return
 
     async def _request(self, request: Any) -> Any:
-        self._ids += 1
-        number = self._ids
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        number = next(self._ids)
         if self._diary is not None and isinstance(request, words.Subscribe):
             self._diary.asks(number, request.subscription)
-        try:
-            self._link.send(replace(request, id=number))
-            return await asyncio.wait_for(answer, ANSWER_S)
-        except TimeoutError:
-            raise ConnectionError("the node does not answer") from None
-        finally:
-            del self._asked[number]
+        return await self._talk.ask(number, request)
 
-    async def _join(self) -> None:
-        self._ahead, self._broken = None, False
-        await self._link.open(self._receive, self._lost)
-        welcome = await self._request(words.Join(self.name, self._token))
-        self.entity, self.node, self.limits = welcome.entity, welcome.node, welcome.limits
-        self._link.most = int(welcome.limits.get("frame", self._link.most))
-        if self._diary is not None:
-            self._diary.joined(self.now(), self.entity)
-        if self._broken:
-            raise ConnectionError("the connection is lost")
+    # Coming, coming back, and going on to another node.
 
-    def _lost(self, reason: str) -> None:
-        if self._ended is not None:
+    def _conversation(self, link: Link) -> Conversation:
+        return Conversation(link, self._receive, self._lost)
+
+    def _begin(self, act: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _join(self, talk: Conversation, ticket: str = "") -> None:
+        """When it is welcomed, this is the conversation with the node that serves us."""
+        await talk.open()
+        await self._talk.settled()
+        await talk.ask(next(self._ids), words.Join(self.name, self._token, ticket=ticket))
+        if talk.over is not None:
+            raise talk.over
+        if self._talk is not talk:
+            raise ConnectionError("the node takes us for somebody else")
+
+    def _welcomed(self, talk: Conversation, word: Any) -> None:
+        talk.link.most = int(word.limits.get("frame", talk.link.most))
+        if self._moving and word.entity != self.entity:
             return
-        why = ConnectionError(self._bye or reason or "the connection is lost")
-        self._bye, self._broken = "", True
-        self._fail(why)
-        if not self._joined.is_set():
-            return  # whoever is joining learns it from that request
+        if self._moving:  # the former node goes on until it has nothing left for us
+            self._begin(self._talk.ended(FAREWELL_S))
+            if self._former is not None:
+                self._release(self._former)
+            self._former = self._talk
+            asyncio.get_running_loop().call_later(HELD_S, self._release, self._talk)
+        self._talk = talk
+        self.entity, self.node, self.limits = word.entity, word.node, word.limits
+        self._know(word.nodes)
+        if self._diary is not None and not self._moving:
+            self._diary.joined(self.now(), self.entity)
+
+    def _release(self, former: Conversation) -> None:
+        """It has said what it had to say: now comes what the other one said meanwhile."""
+        if former is self._former:
+            held, self._former, self._held = self._held, None, []
+            for talk, word in held:
+                self._heard(talk, word)
+
+    def _know(self, nodes: list[str]) -> None:
+        """A single node never says anything twice: only in a cluster need we remember."""
+        self.nodes = nodes
+        if nodes and self._lately is None:
+            self._lately = Lately(LATELY)
+
+    def _lost(self, talk: Conversation) -> None:
+        """If it was not ours, or we are about to leave it, whoever cares looks by himself."""
+        self._release(talk)
+        why = talk.over
+        if why is None or talk is not self._talk or not self._serving.is_set() or self._ended:
+            return
         if not self._reconnects:
             self._end(why, why)
             return
-        self._joined.clear()
+        self._serving.clear()
         self._notices.put(Disconnected(str(why)))
-        self._returning = asyncio.ensure_future(self._return())
+        self._begin(self._return())
 
     async def _return(self) -> None:
         """Come back: again and again, after growing pauses of random length (no stampede)."""
         pause = FIRST_PAUSE_S
         while True:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE_S)
-            try:
-                await self._join()
-                refused = [
-                    s for s in list(self._subscriptions.values()) if not await self._again(s)
-                ]
-                if self._broken:
-                    raise ConnectionError("lost again")
-            except OSError:
-                await self._link.close()
-                continue
-            except Refused as why:  # to let us in
-                self._end(why, why)
-                await self._link.close()
+            links, refusals = self._ways(), list[Refused]()
+            patience = TRY_S + pause if len(links) > 1 else None
+            for link in links:
+                talk = self._conversation(link)
+                try:
+                    async with asyncio.timeout(patience):
+                        await self._join(talk)
+                    known = list(self._subscriptions.values())
+                    refused = [s for s in known if not await self._again(s)]
+                    if talk.over is not None:
+                        raise talk.over
+                except OSError:
+                    await talk.close()
+                except Refused as why:  # to let us in
+                    refusals.append(why)
+                    await talk.close()
+                else:
+                    self._serving.set()
+                    self._notices.put(Reconnected(refused))
+                    return
+            if len(refusals) == len(links):
+                self._end(refusals[0], refusals[0])
                 return
-            self._joined.set()
-            self._notices.put(Reconnected(refused))
-            return
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    def _ways(self) -> list[Link]:
+        """To the node that served us last, and to the others that we know, in any order."""
+        if self._elsewhere is None:
+            return [self._talk.link]
+        others = random.sample(self.nodes, len(self.nodes))
+        return [self._talk.link, *map(self._elsewhere, others)]
+
+    async def _hand_over(self, link: Link, moved: Any) -> None:
+        """Join the other node; until it has welcomed us, nothing has changed.
+
+        Requests wait meanwhile, so that no node obeys a later one before an earlier one. What we
+        had from one node and get from the other again is known by its number.
+        """
+        talk = self._conversation(link)
+        self._serving.clear()
+        self._moving = True
+        try:
+            async with asyncio.timeout(HANDOVER_S):
+                await self._join(talk, moved.ticket)
+        except (OSError, Refused):
+            pass
+        finally:
+            self._moving = False
+            if self._talk is not talk:
+                await talk.close()
+        self._serving.set()
+        if self._talk is talk:
+            self._notices.put(HandedOver(self.node, moved.to))
+        self._lost(self._talk)  # if it was, meanwhile
 
     async def _again(self, subscription: Subscription) -> bool:
         request, region = subscription.resumed(self.now())
@@ -317,76 +402,76 @@ class Client:
         """Nothing more comes: iterations end, with `why` if there is one; requests fail."""
         if self._ended is None:
             self._ended = later
-            self._joined.set()
-            self._fail(later)
+            self._serving.set()
+            self._talk.fail(later)
             for subscription in self._subscriptions.values():
                 subscription.end(why)
             for inbox in (self._all, self._notices):
                 if inbox is not None:
                     inbox.end(why)
 
-    def _fail(self, why: Exception) -> None:
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(why)
-
     # What the node says.
 
-    def _receive(self, kind: type[Struct], word: Any) -> None:
+    def _receive(self, talk: Conversation, kind: type[Struct], word: Any) -> None:
         if kind is words.Message:
-            self._heard(word)
-        elif kind is words.Error and word.id is not None:
-            self._answer(word.id, Refused(word.reason))
-        elif kind in (words.Done, words.Welcome, words.Near):
-            if kind is not words.Near:
-                ahead = word.t - _clock()
-                self._ahead = ahead if self._ahead is None else max(self._ahead, ahead)
-            if self._diary is not None and kind is words.Done:
+            self._heard(talk, word)
+        elif kind is words.Welcome:
+            self._welcomed(talk, word)
+        elif kind is words.Done:
+            if self._diary is not None:
                 self._diary.answered(word.id, word.subscription)
-            self._answer(word.id, word)
-        elif kind in (words.Inside, words.Enter, words.Left):
-            subscription = self._subscriptions.get(word.subscription)
-            if subscription is None:
-                return  # it ended while this was on its way
-            if kind is words.Inside:
-                subscription.found([self._entity(entity) for entity in word.entities])
-            elif kind is words.Enter:
-                subscription.entered(self._entity(word.entity))
-            else:
-                subscription.left(word.entity, word.gone)
-        elif kind is words.Bye:
-            self._bye = word.reason
-        else:
+        elif kind in (words.Inside, words.Enter, words.Left, words.Moved, words.Nodes):
+            if talk is self._talk:  # of these, only the node that serves us knows
+                self._learn(talk, kind, word)
+        elif kind is not words.Near:
             notice: Any = kind(*astuple(word))
             self._notices.put(notice)
 
-    def _answer(self, number: int | None, answer: Any) -> None:
-        waiting = None if number is None else self._asked.get(number)
-        if waiting is None or waiting.done():
+    def _learn(self, talk: Conversation, kind: type[Struct], word: Any) -> None:
+        if kind is words.Nodes:
+            self._know(word.nodes)
             return
-        if isinstance(answer, Exception):
-            waiting.set_exception(answer)
+        if kind is words.Moved:
+            if self._elsewhere is not None and self._serving.is_set():
+                self._know(self.nodes or [word.to])
+                self._begin(self._hand_over(self._elsewhere(word.to), word))
+            return
+        subscription = self._subscriptions.get(word.subscription)
+        if subscription is None:
+            return  # it ended while this was on its way
+        if kind is words.Inside:
+            subscription.found([self._entity(talk, entity) for entity in word.entities])
+        elif kind is words.Enter:
+            subscription.entered(self._entity(talk, word.entity))
         else:
-            waiting.set_result(answer)
+            subscription.left(word.entity, word.gone)
 
-    def _heard(self, word: Any) -> None:
+    def _heard(self, talk: Conversation, word: Any) -> None:
+        if self._former is not None and talk is not self._former:
+            self._held.append((talk, word))
+            return
+        to, again = word.to, False
+        if self._lately is not None:
+            to, again = self._lately.new(word.publication, to)
+            if again and not to:
+                return
         message = Message(
             word.source, word.publication, word.t,
             word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz,
-            self._link.form.open(word.payload), word.attributes, word.channel, word.retain, word.to,
+            talk.link.form.open(word.payload), word.attributes, word.channel, word.retain, to,
         )  # fmt: skip
         if self._diary is not None:
-            self._diary.heard(max(self.now(), word.t), self.entity, word.publication, word.to)
-        for number in word.to:
+            self._diary.heard(max(self.now(), word.t), self.entity, word.publication, to)
+        for number in to:
             subscription = self._subscriptions.get(number)
             if subscription is not None:
                 subscription.seen(message)
                 subscription.messages.put(message)
-        if self._all is not None:
+        if self._all is not None and not again:
             self._all.put(message)
 
-    def _entity(self, e: words.Entity) -> Entity:
-        payload = self._link.form.open(e.payload)
+    def _entity(self, talk: Conversation, e: words.Entity) -> Entity:
+        payload = talk.link.form.open(e.payload)
         return Entity(e.entity, e.t, e.x, e.y, e.z, e.name, e.attributes, payload)
 
 
@@ -404,8 +489,5 @@ def connect(
     `tls` is for certificates that this machine does not trust by itself. `trace` is a folder in
     which the client records what it hears; `nearcast merge` puts it into the node's own trace.
     """
-    return Client(WebSocket(url, tls), name, token, reconnect, trace)
-
-
-def _clock() -> Time:
-    return time.monotonic_ns() // 1000
+    link = WebSocket(url, tls)
+    return Client(link, name, token, reconnect, trace, lambda other: WebSocket(other, tls))

@@ -42,6 +42,25 @@ class Limits(admission.Limits, frozen=True, kw_only=True, forbid_unknown_fields=
     join_s: Seconds = 5.0
 
 
+class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a node is a member of a cluster; without a key it is none."""
+
+    key: str = ""
+    join: str = ""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    advertise: str = ""
+    subscriptions: Count = 100_000
+    margin: Annotated[float, Meta(ge=0, le=1e9)] = 10.0
+    spacing: Annotated[float, Meta(ge=0, le=1e9)] = 5.0
+    adjust: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    adjust_s: Seconds = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.key and (self.join or self.port):
+            raise ValueError("cluster.join and cluster.port need a cluster.key")
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
@@ -54,6 +73,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trace: str = ""
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     limits: Limits = Limits()
+    cluster: Cluster = Cluster()
 
     def __post_init__(self) -> None:
         if not (self.token or self.token_file or loopback(self.host)):
@@ -91,6 +111,21 @@ MEANING = {
     "limits.queue_bytes": "Bytes that wait for such a client.",
     "limits.slow_s": "Seconds after which a client who reads nothing at all is let go.",
     "limits.join_s": "Seconds that a new connection has to join.",
+    "cluster": "Several nodes as one service. A node without a key is by itself.",
+    "cluster.key": "The file of the secret that all nodes of a cluster share. Who joins no other"
+    " node makes it, if there is none.",
+    "cluster.join": "Where nodes of the cluster listen for others: HOST:PORT, several with commas"
+    " between them; the first that answers lets this node in. Empty: it is the first.",
+    "cluster.host": "The address on which other nodes reach this one.",
+    "cluster.port": "The port on which other nodes reach this one. 0: any free one.",
+    "cluster.advertise": "What clients are told to reach this node, should another fail or send"
+    " them here. Empty: ws://host:port, or wss:// with a certificate.",
+    "cluster.subscriptions": "Subscriptions that a node can carry; with more it calls others"
+    " closer.",
+    "cluster.margin": "Units by which areas are wider when nodes look whose places they touch.",
+    "cluster.spacing": "Units that the sites of two nodes keep from each other.",
+    "cluster.adjust": "The part of the way to the middle of its load that a site moves each time.",
+    "cluster.adjust_s": "Seconds between two such moves.",
 }
 
 
@@ -124,7 +159,7 @@ def settings(
             said[key], where[key] = _number(key, value), name
     for key, value in (flags or {}).items():
         if value is not None:
-            said[key], where[key] = value, "--" + key.replace("_", "-")
+            said[key], where[key] = value, "--" + key.replace("_", "-").replace(".", "-")
     for key in said:
         _check(key, said[key], where[key])
     try:
@@ -169,15 +204,16 @@ def line_of(text: str, key: str) -> int:
 
 
 _NOTHING = object()
+TABLES = ("limits", "cluster")
 
 
 def _keys() -> dict[str, tuple[Any, Any]]:
     """Every setting by its dotted name: its type and its default."""
     found: dict[str, tuple[Any, Any]] = {}
-    for prefix, kind in (("", Settings), ("limits.", Limits)):
+    for prefix, kind in (("", Settings), ("limits.", Limits), ("cluster.", Cluster)):
         hints = get_type_hints(kind, include_extras=True)
         for field in structs.fields(kind):
-            if field.name != "limits":
+            if field.name not in TABLES:
                 found[prefix + field.name] = (hints[field.name], field.default)
     return found
 
@@ -198,15 +234,15 @@ def _parse(text: str, file: Path | None) -> dict[str, Any]:
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        if prefix + key == "limits" and isinstance(value, dict):
-            flat |= _flat(value, "limits.")
+        if prefix + key in TABLES and isinstance(value, dict):
+            flat |= _flat(value, f"{key}.")
         else:
             flat[prefix + key] = value
     return flat
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {"limits": {}}
+    nested: dict[str, Any] = {table: {} for table in TABLES}
     for key, value in flat.items():
         table, _, name = key.rpartition(".")
         (nested[table] if table else nested)[name] = value
@@ -215,7 +251,10 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def _key(variable: str) -> str:
     name = variable.removeprefix(PREFIX).lower()
-    return "limits." + name.removeprefix("limits_") if name.startswith("limits_") else name
+    for table in TABLES:
+        if name.startswith(f"{table}_"):
+            return f"{table}.{name.removeprefix(f'{table}_')}"
+    return name
 
 
 def _number(key: str, text: str) -> Any:

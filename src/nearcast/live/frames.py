@@ -140,5 +140,5 @@ def _join_doubles(
 def builder(said: Sequence[Accepted], t: Time) -> Build:
     forms = (words.JSON, words.PACKED)
     return lambda publication, packed, numbers: message(
-        said[publication], t, forms[packed], numbers
+        said[publication], said[publication].t or t, forms[packed], numbers
     )

@@ -1,4 +1,4 @@
-"""What has arrived and waits to be taken: bounded, and honest about what was given up."""
+"""What has arrived: it waits to be taken, bounded, and is known again should it come twice."""
 
 import asyncio
 from collections import deque
@@ -46,3 +46,25 @@ class Inbox(Generic[Item]):
             self._news.clear()
             await self._news.wait()
         return self._items.popleft()
+
+
+class Lately:
+    """What was heard lately, and for whom: the last `size` publications, and up to as many more."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._young: dict[int, list[int]] = {}
+        self._old: dict[int, list[int]] = {}
+
+    def new(self, publication: int, to: list[int]) -> tuple[list[int], bool]:
+        """For whom it is new, and whether it was heard at all."""
+        had = self._young.get(publication) or self._old.get(publication)
+        if had is None:
+            if len(self._young) >= self._size:
+                self._old, self._young = self._young, {}
+            self._young[publication] = to
+            return to, False
+        fresh = [number for number in to if number not in had]
+        if fresh:
+            self._young[publication] = had + fresh
+        return fresh, True

@@ -33,7 +33,7 @@ from nearcast.live.voices import SAID, Said, State, Voices, batch, pack
 from nearcast.live.walks import Walks
 from nearcast.live.watches import Watches
 from nearcast.matching import MATCHERS
-from nearcast.matching.matcher import Integers, Matcher
+from nearcast.matching.matcher import Batch, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Formula, Region, Subscription
@@ -94,16 +94,24 @@ class Realm:
         with refusing():
             check_name("a name", name, self.limits)
         self._reach(now)
-        seat = Seat(self._seat_places.take(), self._next_entity, name, form)
+        seat = self._take_seat(self._next_entity, name, form)
         self._next_entity += 1
+        if self._recorder:
+            self._recorder.note(self.now, seat.entity, "joined")
+        return seat
+
+    def _take_seat(self, entity: int, name: str, form: words.Form) -> Seat:
+        seat = Seat(self._seat_places.take(), entity, name, form)
         if seat.place == len(self.seats):
             self.seats.append(None)
         if seat.place == len(self.entities):
             self.entities = _doubled(self.entities)
         self.seats[seat.place], self.entities[seat.place] = seat, seat.entity
-        if self._recorder:
-            self._recorder.note(self.now, seat.entity, "joined")
         return seat
+
+    def _vacate(self, seat: Seat) -> None:
+        self.seats[seat.place] = None
+        self._seat_places.give(seat.place)
 
     def leave(self, now: Time, seat: Seat) -> None:
         """All its subscriptions and states end. What it published and still waits is heard."""
@@ -117,8 +125,7 @@ class Realm:
         self._reach(now)
         seat.subscriptions.clear()
         seat.left = True
-        self.seats[seat.place] = None
-        self._seat_places.give(seat.place)
+        self._vacate(seat)
         if self._recorder:
             self._recorder.note(self.now, seat.entity, "left")
 
@@ -144,14 +151,22 @@ class Realm:
         else:
             place = before.place
             self._release(before)
-        standing = Standing(place, request.subscription, t, wanted, subscription, wish)
+            self._outdate(t, before)
+        standing = Standing(
+            place, request.subscription, t, wanted, subscription, wish,
+            linger=request.linger, homes=before.homes if before else 0,
+        )  # fmt: skip
         mine[request.subscription] = standing
         self._change(t, standing, wanted, subscription)
-        if wish:
-            standing.sparer = self._sparing.begin(t, wish, subscription.region)
+        self._spare(seat, standing)
+        return [self._watch(seat, standing)] if request.watch else []
+
+    def _spare(self, seat: Seat, standing: Standing) -> None:
+        if standing.wish:
+            region = standing.subscription.region
+            standing.sparer = self._sparing.begin(self.now, standing.wish, region)
             self._thrifty[standing.sparer] = seat, standing
-            self._sparers[place] = standing.sparer
-        return [self._watch(seat, standing, request.linger)] if request.watch else []
+            self._sparers[standing.place] = standing.sparer
 
     def move(self, now: Time, seat: Seat, request: words.Move) -> None:
         try:
@@ -168,6 +183,7 @@ class Realm:
             subscription = standing.subscription.moved(region, t)
         except ValueError as why:
             raise refusal(why) from None
+        self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
     def tune(self, now: Time, seat: Seat, request: words.Tune) -> None:
@@ -181,6 +197,7 @@ class Realm:
             t = self._moment(now, standing)
             wanted = standing.asked.tuned(request.variables)
             subscription = wanted.rebound(standing.subscription, t)
+        self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
     def unsubscribe(self, now: Time, seat: Seat, request: words.Unsubscribe) -> None:
@@ -188,6 +205,9 @@ class Realm:
         self._reach(self._moment(now, standing))
         self._end(standing)
         del seat.subscriptions[standing.number]
+
+    def _outdate(self, t: Time, standing: Standing) -> None:
+        """It will be something else from `t` on; here nobody needs to know what it was."""
 
     def _change(
         self, t: Time, standing: Standing, wanted: commands.Subscribe, subscription: Subscription
@@ -205,12 +225,15 @@ class Realm:
 
     def _end(self, standing: Standing) -> None:
         wanted = standing.subscription
+        self._drop(standing)
+        if self._recorder:
+            self._recorder.ended(self.now, wanted.node, wanted.id)
+
+    def _drop(self, standing: Standing) -> None:
         self._matcher.drop(standing.place)
         self._release(standing)
         self._standing_places.give(standing.place)
-        self._walks.drop(wanted.id)
-        if self._recorder:
-            self._recorder.ended(self.now, wanted.node, wanted.id)
+        self._walks.drop(standing.subscription.id)
 
     def _release(self, standing: Standing) -> None:
         """It neither watches nor spares any more."""
@@ -269,7 +292,7 @@ class Realm:
         self._reach(now)
         t = self._flushed = self.now
         accepted = self._waiting
-        if not accepted:
+        if not self.waiting:
             return Heard(t, accepted, *np.empty((3, 0), np.int64))
         said = np.frombuffer(self._said, SAID)
         channels = [one.request.channel for one in accepted] if self._on_channels else None
@@ -277,15 +300,21 @@ class Realm:
         self._waiting, self._said = [], bytearray()
         self._on_channels = self._attributed = False
         publications = batch(t, said, accepted, channels)
-        if self._recorder:
+        if self._recorder and accepted:
             self._recorder.published_many(publications, accepted[0].id, attributes, said["size"])
-        self._voices.hear(t, accepted, said)
-        matches = self._matcher.match_many(publications)
-        heard = self._sorted(t, accepted, matches.publication, matches.subscription)
+        heard, said = self._heard(t, accepted, said, publications)
         if len(self._sparing):
             heard = self._spared(heard, said)
         self._voices.settle()
         return heard
+
+    def _heard(
+        self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
+    ) -> tuple[Heard, Said]:
+        """Who hears what, and all that was said."""
+        self._voices.hear(t, accepted, said)
+        matches = self._matcher.match_many(publications)
+        return self._sorted(t, accepted, matches.publication, matches.subscription), said
 
     def _sorted(
         self, t: Time, accepted: Sequence[Accepted], publication: Integers, standing: Integers
@@ -312,18 +341,17 @@ class Realm:
         withheld = spares[verdict != KEPT]
         if self._recorder:
             self._recorder.noted_many(
-                heard.t, self.entities[heard.seat[withheld]], "withheld",
-                heard.publication[withheld] + heard.publications[0].id,
-            )  # fmt: skip
-        columns = (heard.seat, heard.publication, heard.standing)
-        return Heard(heard.t, heard.publications, *(np.delete(c, withheld) for c in columns))
+                heard.t, self.entities[heard.seat[withheld]], "withheld", heard.numbers(withheld)
+            )
+        kept = np.ones(len(heard), np.bool_)
+        kept[withheld] = False
+        return heard.only(kept)
 
     def delivered(self, t: Time, heard: Heard, which: Any = slice(None)) -> None:
         """These pairs were handed over: for the trace. `which` is any index of a numpy column."""
         if self._recorder and len(heard):
             self._recorder.delivered_many(
-                t, self.entities[heard.seat[which]],
-                heard.publication[which] + heard.publications[0].id,
+                t, self.entities[heard.seat[which]], heard.numbers(which),
                 self.subscriptions[heard.standing[which]], HOPS,
             )  # fmt: skip
 
@@ -355,8 +383,8 @@ class Realm:
         present: list[int] = voices[np.sort(matches.publication)].tolist()
         return present
 
-    def _watch(self, seat: Seat, standing: Standing, linger: float) -> words.Notice:
-        standing.watch = self._watches.begin(standing.subscription, linger)
+    def _watch(self, seat: Seat, standing: Standing) -> words.Notice:
+        standing.watch = self._watches.begin(standing.subscription, standing.linger)
         self._watching[standing.watch] = seat, standing
         present = self._present(standing.subscription)
         self._watches.know(standing.watch, present)

@@ -5,9 +5,11 @@ subscriptions and publications have numbers in the trace, which are never used a
 """
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
+import numpy as np
 from msgspec import MsgspecError, Raw, Struct
+from numpy.typing import NDArray
 
 from nearcast.live import areas, words
 from nearcast.matching.matcher import Integers
@@ -60,6 +62,8 @@ class Standing(Struct, eq=False):
     wish: Wish
     watch: int | None = None  # its numbers among those who watch, and those who spare
     sparer: int | None = None
+    linger: float = 0.0  # of one that watches: as asked for
+    homes: int = 0  # how often it has changed nodes
 
 
 class Seat(Struct, eq=False):
@@ -82,6 +86,7 @@ class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
     kind: int  # of its shape
     request: words.Publish
     form: words.Form
+    t: Time = 0  # when it was made, if that was on another node
 
     @property
     def shape(self) -> Shape:
@@ -119,7 +124,7 @@ class Published(Sequence[Publication]):
         if index not in self._made:
             one = self._accepted[index]
             self._made[index] = Publication(
-                one.id, one.seat.entity, self._t, one.shape,
+                one.id, one.seat.entity, one.t or self._t, one.shape,
                 one.request.channel, one.request.attributes,
             )  # fmt: skip
         return self._made[index]
@@ -133,6 +138,18 @@ class Heard(Struct, frozen=True):
     seat: Integers
     publication: Integers  # where in `publications`
     standing: Integers  # the subscription's place
+    ids: Integers | None = None  # of the publications, if they are not numbered one by one
+    own: int = 0  # so many of the publications, the first ones, were made here
 
     def __len__(self) -> int:
         return len(self.seat)
+
+    def only(self, kept: NDArray[np.bool_]) -> "Heard":
+        """Without the other pairs."""
+        seat, publication, standing = self.seat[kept], self.publication[kept], self.standing[kept]
+        return Heard(self.t, self.publications, seat, publication, standing, self.ids, self.own)
+
+    def numbers(self, which: Any = slice(None)) -> Integers:
+        """Of these pairs, or of all: the publication's number in the trace."""
+        chosen: Integers = self.publication[which]
+        return chosen + self.publications[0].id if self.ids is None else self.ids[chosen]

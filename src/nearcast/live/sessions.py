@@ -78,6 +78,7 @@ class Session(WSListener):
         self.seat: Seat | None = None
         self.form: words.Form | None = None
         self.closing = False
+        self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
         self.bucket = Bucket(gateway.limits.requests, monotonic())
         # What the trace is told once a second: copies and bytes of publications, other requests
         # and all that was written.

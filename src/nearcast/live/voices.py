@@ -101,6 +101,9 @@ class Voices:
         """Whose voice it is, or was, if it had a state."""
         return int(self._said[voice]["entity"])
 
+    def retains(self, voice: int) -> bool:
+        return voice in self._states
+
     def state(self, voice: int) -> State:
         return self._states[voice]
 

@@ -2,9 +2,11 @@
 
 from pathlib import Path as File
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 
+from nearcast.live.cluster.member import Member
 from nearcast.live.realm import Realm
 from nearcast.live.service import Service
 from nearcast.model.subscription import Formula
@@ -63,6 +65,21 @@ def node(service: Service) -> dict[str, Any]:
         "recording": recording is not None,
         "rows": sum(recording.recorder.counts.values()) if recording else 0,
     }
+
+
+def cluster(member: Member) -> dict[str, Any]:
+    """Which node of a cluster this is, by which site it has its part of the world, who else is."""
+    return {
+        "node": str(member.id),
+        "site": list(member.site.place) if member.site.ready else None,
+        "others": [page(url) for url in member.urls()],
+    }
+
+
+def page(url: str) -> str:
+    """Where the node serves its page to which clients go by this address."""
+    parts = urlsplit(url)
+    return f"{'https' if parts.scheme == 'wss' else 'http'}://{parts.netloc}/"
 
 
 def judged(trace: File, began: Time) -> Any:

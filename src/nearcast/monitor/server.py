@@ -15,10 +15,11 @@ from signal import SIGINT, SIGTERM
 from typing import Any
 
 import uvloop
+from msgspec.structs import replace
 from picows import WSListener
 
 from nearcast.live.config import Settings
-from nearcast.live.http import Front, HttpError, Request, Response, Routes, as_json
+from nearcast.live.http import Front, HttpError, Request, Response, Route, Routes, as_json
 from nearcast.live.metrics import BOUNDS
 from nearcast.live.service import Service
 from nearcast.monitor import feed
@@ -42,6 +43,21 @@ def add_page(routes: Routes) -> None:
 # A live node.
 
 
+def shared(route: Route) -> Route:
+    """The same for the page of another node. Whoever may ask at all may do so from any page: who
+    that is, a token says, and without tokens only pages of this machine are answered."""
+
+    async def answer(request: Request) -> Response:
+        answered = route(request)
+        response = answered if isinstance(answered, Response) else await answered
+        origin = request.headers.get("origin")
+        if origin is None:
+            return response
+        return replace(response, headers=(("Access-Control-Allow-Origin", origin),))
+
+    return answer
+
+
 class Watched:
     """What the page asks of a live node."""
 
@@ -51,8 +67,8 @@ class Watched:
         add_page(service.routes)
         guarded = service.answers.guarded
         service.routes.add("GET", "/monitor/about", guarded(self._about))
-        service.routes.add("GET", "/monitor/world", guarded(self._world))
-        service.routes.add("GET", "/monitor/numbers", guarded(self._numbers))
+        service.routes.add("GET", "/monitor/world", shared(guarded(self._world)))
+        service.routes.add("GET", "/monitor/numbers", shared(guarded(self._numbers)))
 
     def _about(self, _: Request) -> Response:
         gateway, size = self._service.gateway, Rules().size
@@ -82,6 +98,7 @@ class Watched:
                 "counters": gateway.metrics.snapshot(),
                 "latency": {"bounds": BOUNDS, "counts": gateway.metrics.latency.counts},
                 "nodes": [feed.node(service)],
+                "cluster": feed.cluster(service.cluster) if service.cluster else None,
                 "trace": str(trace) if trace else None,
                 "judged": await asyncio.to_thread(feed.judged, trace, service.began)
                 if trace

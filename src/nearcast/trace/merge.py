@@ -1,7 +1,12 @@
-"""A node's trace with its clients' own word for what they heard.
+"""One trace of many: the nodes of a cluster, and their clients' own word for what they heard.
 
-A node records what it sent; a client that keeps a trace of its own records what arrived. Where
-there is such a trace, its deliveries take the place of the node's.
+A node records what its own clients want, say and are sent; together, the nodes of a cluster tell
+all of the run. A client that keeps a trace of its own records what arrived. Where there is such a
+trace, its deliveries take the place of the nodes'.
+
+A node that was killed could not say that its clients' subscriptions ended with it, and took the
+last seconds of its trace along. Those subscriptions end with the last row that it left; what others
+heard of publications that nobody recorded cannot be judged, and is counted.
 """
 
 import os
@@ -9,42 +14,66 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES, TraceError
-from nearcast.trace.sinks import SCENARIO, Folder
+from nearcast.trace.sinks import SCENARIO, SUMMARY, Folder
+
+DEPARTED = "departed"
+SEATED, UNSEATED = ("joined", "arrived"), ("left", DEPARTED)
 
 
 def merge(
     node: str | os.PathLike[str],
-    clients: Sequence[str | os.PathLike[str]],
+    others: Sequence[str | os.PathLike[str]],
     into: str | os.PathLike[str],
 ) -> dict[str, Any]:
     """Write the merged trace, part by part; give how many clients and deliveries it has of whom."""
     root = reader.folder(node)
     if not (root / SCENARIO).exists():
         raise TraceError(f"{root} has no {SCENARIO}")
-    diaries = [reader.folder(client) for client in clients]
-    entities = pa.concat_arrays([_entities(diary) for diary in diaries])
+    folders = [reader.folder(other) for other in others]
+    nodes = [root, *(folder for folder in folders if not _is_diary(folder))]
+    diaries = [folder for folder in folders if _is_diary(folder)]
+    nobody = pa.array([], pa.int64())
+    entities = pa.concat_arrays([nobody, *(_entities(diary) for diary in diaries)])
+    killed = [folder for folder in nodes if not (folder / SUMMARY).exists()]
+    recorded = _publications(nodes) if killed and len(nodes) > 1 else None
     merged = Folder(into, (root / SCENARIO).read_bytes())
-    counts = dict.fromkeys(TABLES, 0)
-    sources = [(root, table, part) for table in TABLES for part in reader.files(root, table)]
-    sources += [
-        (diary, "deliveries", part)
-        for diary in diaries
-        for part in reader.files(diary, "deliveries")
+    counts, unrecorded = dict.fromkeys(TABLES, 0), 0
+    sources = [
+        (n, table, part) for table in TABLES for n in nodes for part in reader.files(n, table)
     ]
+    sources += [(d, "deliveries", part) for d in diaries for part in reader.files(d, "deliveries")]
     for source, table, part in sources:
         rows = reader.read_part(part, TABLES[table])
-        if source is root and table == "deliveries":
-            rows = rows.filter(pc.invert(pc.is_in(rows.column("node"), entities)))
+        if table == "deliveries":
+            if source in nodes:
+                rows = rows.filter(pc.invert(pc.is_in(rows.column("node"), entities)))
+            if recorded is not None:
+                known = rows.filter(pc.is_in(rows.column("publication"), recorded))
+                unrecorded += len(rows) - len(known)
+                rows = known
         merged.write({table: rows})
         counts[table] += len(rows)
-    summary = {"clients": len(entities), "rows": counts}
+    if killed and len(nodes) > 1:
+        ends = _ends(nodes, killed)
+        merged.write({"interests": ends})
+        counts["interests"] += len(ends)
+    summary = {
+        "clients": len(entities), "nodes": len(nodes), "killed": len(killed),
+        "unrecorded": unrecorded, "rows": counts,
+    }  # fmt: skip
     merged.finish(summary)
     return summary
+
+
+def _is_diary(folder: Path) -> bool:
+    """Did a client record it? It has told neither what it wanted nor what it said."""
+    return not reader.files(folder, "interests") and not reader.files(folder, "publications")
 
 
 def _entities(diary: Path) -> pa.Array:
@@ -54,3 +83,48 @@ def _entities(diary: Path) -> pa.Array:
     if not len(joined):
         raise TraceError(f"{diary} is no trace that a client recorded")
     return joined.column("node").combine_chunks()
+
+
+def _publications(nodes: Sequence[Path]) -> pa.Array:
+    parts = [
+        reader.read_part(part, TABLES["publications"]).column("publication").combine_chunks()
+        for node in nodes
+        for part in reader.files(node, "publications")
+    ]
+    return pa.concat_arrays([pa.array([], pa.int64()), *parts])
+
+
+def _ends(nodes: Sequence[Path], killed: Sequence[Path]) -> pa.Table:
+    """Of the clients that died with their node, whatever had not ended: as rows of their own.
+
+    A client that has departed and arrived nowhere had arrived at a node that was killed.
+    """
+    schema = TABLES["interests"]
+    last: dict[int, tuple[int, bool]] = {}  # by entity: when it was last heard of, and dead by now
+    for node in nodes:
+        notes = reader.read(node, "notes")
+        columns = (notes.column(name).to_pylist() for name in ("t", "node", "fact"))
+        for t, entity, fact in zip(*columns, strict=True):
+            if fact in (*SEATED, *UNSEATED) and t >= last.get(entity, (0, False))[0]:
+                last[entity] = t, fact == DEPARTED or (fact in SEATED and node in killed)
+    dead = pa.array([entity for entity, (_, is_dead) in last.items() if is_dead], pa.int64())
+    tables = [reader.read(node, "interests") for node in nodes]
+    rows = pa.concat_tables(rows.filter(pc.is_in(rows.column("node"), dead)) for rows in tables)
+    rows = rows.sort_by([("subscription", "ascending"), ("t", "ascending")])
+    subscription = rows.column("subscription").to_numpy()
+    is_last = np.append(subscription[1:] != subscription[:-1], True)[: len(subscription)]
+    rows = rows.filter(pa.array(is_last, pa.bool_()))
+    rows = rows.filter(pc.invert(rows.column("ended")))
+    moment = max(map(_last_moment, killed))
+    seen = np.array([last[entity][0] for entity in rows.column("node").to_pylist()], np.int64)
+    t = np.maximum(np.maximum(rows.column("t").to_numpy(), seen), moment) + 1
+    new = {"t": pa.array(t, pa.int64()), "ended": pa.array([True] * len(t), pa.bool_())}
+    still = pa.array(np.zeros(len(t)))  # what has ended moves no more
+    new |= dict.fromkeys(("vx", "vy", "vz", "gx", "gy", "gz"), still)
+    new["until"] = pa.nulls(len(t), pa.int64())
+    return pa.table([new.get(name, rows.column(name)) for name in schema.names], schema=schema)
+
+
+def _last_moment(node: Path) -> int:
+    tables = [reader.read(node, table) for table in ("publications", "deliveries", "interests")]
+    return max((pc.max(rows.column("t")).as_py() for rows in tables if len(rows)), default=0)

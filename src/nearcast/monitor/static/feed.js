@@ -29,6 +29,48 @@ export function decode(buffer) {
   return picture;
 }
 
+// Pictures of several nodes as one, at the moment of the first. `home` has a mark for each entity:
+// that of the node whose it is.
+export function merged([first, ...others], [mark, ...marks]) {
+  if (!others.length) return first;
+  const all = [first, ...others];
+  const joined = (part, name) => {
+    const columns = all.map((picture) => picture[part][name]);
+    const whole = new columns[0].constructor(columns.reduce((sum, { length }) => sum + length, 0));
+    columns.reduce((offset, column) => (whole.set(column, offset), offset + column.length), 0);
+    return whole;
+  };
+  const table = (part, names) => {
+    const count = all.reduce((sum, picture) => sum + picture[part].count, 0);
+    return { count, ...Object.fromEntries(names.map((name) => [name, joined(part, name)])) };
+  };
+  const picture = {
+    t: first.t,
+    entities: table("entities", ["id", ...ENTITY]),
+    areas: table("areas", ["owner", ...AREA]),
+    heard: first.heard,
+    home: all.flatMap(({ entities }, k) => Array(entities.count).fill(k ? marks[k - 1] : mark)),
+    places: new Map(),
+  };
+  for (const part of ["entities", "areas"]) {
+    let i = first[part].count; // those are where they are at that moment
+    for (const other of others) {
+      const seconds = (first.t - other.t) / 1e6;
+      for (const end = i + other[part].count; i < end; i++) advance(picture[part], i, seconds);
+    }
+  }
+  picture.entities.id.forEach((id, i) => picture.places.set(id, i));
+  return picture;
+}
+
+function advance(columns, i, seconds) {
+  const dt = elapsed(columns, i, seconds);
+  for (const [place, speed] of [["x", "vx"], ["y", "vy"], ["rx", "gx"], ["ry", "gy"]]) {
+    if (columns[place]) columns[place][i] += columns[speed][i] * dt;
+  }
+  columns.left[i] = Math.max(0, columns.left[i] - seconds);
+}
+
 // Seconds of motion between the picture and the moment that is drawn; it may not run past its end.
 export function elapsed(columns, i, seconds) {
   return Math.min(seconds, columns.left[i]);
@@ -59,9 +101,12 @@ export class Clock {
 // A node that knows tokens wants one: it is in the page's address, /#token=…, which is never sent.
 export const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
 
-export async function ask(path, form = "json") {
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { cache: "no-store", headers });
+// `page`: of another node. A token goes with the address there: a header would have to be asked for.
+export async function ask(path, form = "json", page = "") {
+  const headers = token && !page ? { Authorization: `Bearer ${token}` } : {};
+  const query = token && page ? `?token=${encodeURIComponent(token)}` : "";
+  const signal = page ? AbortSignal.timeout(3000) : undefined;
+  const answer = await fetch(`${page}${path}${query}`, { cache: "no-store", headers, signal });
   if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
   return form === "json" ? answer.json() : answer.arrayBuffer();
 }

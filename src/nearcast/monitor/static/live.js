@@ -1,9 +1,10 @@
 // The page of a live node: its world, the person's character, orders, and the node's numbers.
 
 import { figure } from "./charts.js";
+import { Cluster } from "./cluster.js";
 import { Console } from "./console.js";
 import { Engines } from "./engines.js";
-import { ask, Clock, decode, placeOf, regularly } from "./feed.js";
+import { Clock, placeOf, regularly, token } from "./feed.js";
 import { short } from "./palette.js";
 import { enter } from "./person.js";
 
@@ -21,6 +22,7 @@ const element = (id) => document.getElementById(id);
 
 export async function begin(about, world, status) {
   const clock = new Clock();
+  const cluster = new Cluster();
   const engines = new Engines(
     element("engines"), element("saving-chart"), element("saving"), element("comparison-note"),
   );
@@ -33,7 +35,8 @@ export async function begin(about, world, status) {
     element("line").placeholder = "goto 300 200 · follow 12 · find 12 · help";
   }
   regularly(PICTURES_MS, async () => {
-    world.picture = decode(await ask("monitor/world", "bytes"));
+    world.picture = await cluster.look();
+    world.sites = cluster.sites;
     clock.hear(world.picture.t);
   }, (error) => status(error ? "bad" : "good", error ? "the node does not answer" : "live"));
 
@@ -43,6 +46,7 @@ export async function begin(about, world, status) {
     notice: (notice) => {
       if (notice.is === "disconnected") line.say(`the connection is lost: ${notice.reason}`, "wrong");
       if (notice.is === "reconnected") line.say("connected again, and subscribed as before");
+      if (notice.is === "handed over") line.say(`another node serves you now: ${notice.node || notice.url}`);
       if (notice.is === "ended") line.say(notice.reason, "wrong");
     },
   });
@@ -59,7 +63,11 @@ export async function begin(about, world, status) {
   }
   const numbers = new Numbers();
   regularly(NUMBERS_MS, async () => {
-    numbers.show(await ask("monitor/numbers"));
+    numbers.show(await cluster.count(), cluster);
+    if (world.sites.length && !about.game) {
+      world.stretch([...world.sites, ...everybody(world.picture)]);
+      person.bounds = world.bounds;
+    }
     const others = Math.max(0, (world.picture?.entities.count ?? 0) - 1);
     element("summary").textContent =
       `${others.toLocaleString("en")} others${characters ? ` (${characters} bots)` : ""} · you are ${person.entity}, `
@@ -72,6 +80,10 @@ export async function begin(about, world, status) {
     element("hint").hidden = true; // who has walked knows how
     return person.walkTo(place).catch((error) => line.say(error.message, "wrong"));
   } };
+}
+
+function* everybody({ entities: { count, x, y } }) {
+  for (let i = 0; i < count; i++) yield { x: x[i], y: y[i] };
 }
 
 function acts(person, world, clock) {
@@ -120,7 +132,6 @@ function keys(person) {
 
 // The node's own counters as rates, its latency as percentiles, and what Spark has counted.
 class Numbers {
-  #before = null;
   #judged = null; // the last second that was shown
 
   constructor() {
@@ -142,17 +153,14 @@ class Numbers {
       { format: perSecond, words: ([expected, heard]) => `${short(expected)} · ${short(heard)}` });
   }
 
-  show(numbers) {
-    // A node that has started anew counts from 0 again.
-    const again = this.#before?.counters.requests > numbers.counters.requests;
-    const before = again ? null : this.#before;
-    this.#before = numbers;
-    this.#list(numbers, before);
+  // Of our own node, unless it is silent; and the list of all.
+  show(node, cluster) {
+    this.#list(cluster);
+    if (!node) return;
+    const { numbers, before } = node;
     this.#judge(numbers.judged, numbers.trace);
-    if (!before) return;
-    const seconds = (numbers.t - before.t) / 1e6;
-    if (seconds <= 0) return;
-    const rate = (name) => (numbers.counters[name] - before.counters[name]) / seconds;
+    if (!before || numbers.t <= before.t) return;
+    const rate = (name) => node.rate(name);
     const t = numbers.t / 1e6;
     this.deliveries.add(t, [rate("deliveries")]);
     this.interests.add(t, [rate("interests")]);
@@ -162,7 +170,7 @@ class Numbers {
     this.latency.add(t, [share(0.5), share(0.99)]);
   }
 
-  #list(numbers, before) {
+  #list(cluster) {
     const table = element("nodes");
     const heads = ["node", "clients", "subscrip\u00adtions", "deliv\u00aderies/s", "rows kept"];
     if (!table.tHead.rows.length) {
@@ -175,15 +183,26 @@ class Numbers {
       }
     }
     table.tBodies[0].replaceChildren();
-    for (const node of numbers.nodes) {
-      const seconds = before ? (numbers.t - before.t) / 1e6 : 0;
-      const rate = seconds > 0 ? (numbers.counters.deliveries - before.counters.deliveries) / seconds : 0;
+    const nodes = cluster.nodes;
+    for (const node of nodes) {
+      const said = node.numbers.nodes[0];
       const row = table.tBodies[0].insertRow();
-      const said = [
-        `${node.name} ${node.address}`.trim(), node.clients, node.subscriptions, short(rate),
-        node.recording ? short(node.rows) : "off",
+      const head = document.createElement("th");
+      head.scope = "row";
+      row.append(head);
+      const title = `${said.name} ${said.address}`.trim();
+      if (nodes.length > 1) {
+        const mark = document.createElement("i");
+        mark.style.setProperty("--mark", `var(--${cluster.mark(node)})`);
+        head.append(mark, node.page ? link(node.page, title) : `${title} (this page)`);
+      } else {
+        head.textContent = title;
+      }
+      const cells = [
+        said.clients, said.subscriptions, short(node.rate("deliveries")),
+        said.recording ? short(said.rows) : "off",
       ];
-      for (const text of said) row.insertCell().textContent = text;
+      for (const text of cells) row.insertCell().textContent = text;
     }
   }
 
@@ -212,6 +231,14 @@ class Numbers {
     element("accuracy-note").textContent =
       `Of ${sum("expected").toLocaleString("en")} expected deliveries in the last ${judged.windows.length} seconds counted, ${sum("missed")} were missed, and ${sum("spurious")} more were spurious.`;
   }
+}
+
+// To the same page on another node.
+function link(page, text) {
+  const anchor = document.createElement("a");
+  anchor.href = token ? `${page}#token=${encodeURIComponent(token)}` : page;
+  anchor.textContent = text;
+  return anchor;
 }
 
 // An upper bound in milliseconds: that of the bucket in which it lies.

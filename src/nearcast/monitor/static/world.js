@@ -2,6 +2,7 @@
 
 import { DISC, elapsed, placeOf } from "./feed.js";
 import { colour, fitted } from "./palette.js";
+import { cells } from "./regions.js";
 
 const FADING = 450; // milliseconds for which something heard is shown
 const MOST_FADING = 400;
@@ -15,6 +16,7 @@ export class World {
   me = null; // {entity, place(t), half: {rx, ry}, target}
   marked = null; // the entity that somebody speaks of
   areas = true;
+  sites = []; // of a cluster's nodes: {x, y, name, mark, own}
   drawn = 0; // frames, for whoever wants to know how fast this is
   #heard = []; // {x, y, at, apple}
   #lately = new Map(); // entity: when it was last heard
@@ -48,6 +50,18 @@ export class World {
   span(bounds) {
     this.bounds = bounds;
     this.fit();
+  }
+
+  // The world is larger than it was thought to be.
+  stretch(places) {
+    const [[x0, y0], [x1, y1]] = this.bounds;
+    const xs = places.map(({ x }) => x), ys = places.map(({ y }) => y);
+    const [left, low] = [Math.min(x0, ...xs), Math.min(y0, ...ys)];
+    const [right, high] = [Math.max(x1, ...xs), Math.max(y1, ...ys)];
+    if (left === x0 && low === y0 && right === x1 && high === y1) return;
+    const margin = Math.max(right - left, high - low) / 20;
+    this.bounds = [[left - margin, low - margin], [right + margin, high + margin]];
+    if (this.zoom === 1) this.fit();
   }
 
   fit() {
@@ -148,6 +162,7 @@ export class World {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     pen.clearRect(0, 0, width, height);
     this.#ground(pen, width, height);
+    this.#drawRegions(pen);
     if (this.picture) {
       const seconds = (t - this.picture.t) / 1e6;
       if (this.areas) this.#drawAreas(pen, seconds, width, height);
@@ -188,6 +203,31 @@ export class World {
     pen.stroke();
     pen.strokeStyle = colour("line");
     pen.strokeRect(left, top, right - left, bottom - top);
+  }
+
+  // Each node's part of the world, and the site that it has it by.
+  #drawRegions(pen) {
+    for (const [k, corners] of cells(this.sites, this.bounds).entries()) {
+      const { x, y, name, mark, own } = this.sites[k];
+      pen.fillStyle = pen.strokeStyle = colour(mark);
+      pen.beginPath();
+      for (const [cx, cy] of corners) pen.lineTo(...this.toScreen(cx, cy));
+      pen.closePath();
+      pen.globalAlpha = 0.07;
+      pen.fill();
+      pen.globalAlpha = 0.6;
+      pen.lineWidth = 1.5;
+      pen.stroke();
+      pen.globalAlpha = 1;
+      const [px, py] = this.toScreen(x, y);
+      pen.beginPath();
+      for (const [dx, dy] of [[0, -8], [8, 0], [0, 8], [-8, 0]]) pen.lineTo(px + dx, py + dy);
+      pen.closePath();
+      if (own) pen.fill();
+      else pen.stroke();
+      pen.font = "600 12px system-ui, sans-serif";
+      pen.fillText(name, px + 12, py + 4);
+    }
   }
 
   // Of thousands of areas a few pictures a second are enough: they are drawn on a layer of their
@@ -256,7 +296,9 @@ export class World {
     const scale = this.#scale;
     const left = width / 2 - this.centre.x * scale, base = height / 2 + this.centre.y * scale;
     const since = performance.now() - 1500;
-    const dots = { resting: [], walking: [], heard: [] };
+    const dots = {};
+    const heard = [];
+    const home = this.sites.length ? this.picture.home : null;
     for (let i = 0; i < count; i++) {
       if (id[i] === this.me?.entity) continue;
       const dt = elapsed(this.picture.entities, i, seconds);
@@ -264,9 +306,10 @@ export class World {
       if (px < -9 || px > width + 9 || py < -9 || py > height + 9) continue;
       const walks = lasts[i] > seconds && (vx[i] || vy[i]);
       const near = this.#lately.get(id[i]) > since;
-      dots[near ? "heard" : walks ? "walking" : "resting"].push(px, py);
+      const group = near ? heard : (dots[home?.[i] ?? (walks ? "walking" : "resting")] ??= []);
+      group.push(px, py);
     }
-    for (const [name, places] of Object.entries(dots)) {
+    for (const [name, places] of [...Object.entries(dots), ["heard", heard]]) {
       pen.fillStyle = colour(name);
       const radius = name === "heard" ? size * 1.25 : size;
       if (count > CROWDED && size < 5) squares(pen, places, radius);

@@ -1,0 +1,156 @@
+"""Subscriptions that concern this site and whose clients are on other nodes: who may want this?
+
+Here they are matched as exactly as they are known. Knowledge is late, so a version that was
+replaced stays for a while, and a new one is asked what it should have heard in the last seconds.
+The last word is each home's own.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from nearcast.live.cluster.lately import SEARCHED, Former, Passed, recent, some
+from nearcast.live.seats import Places
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Batch, Integers
+from nearcast.model.subscription import Filter, NodeId, Subscription, SubscriptionId
+from nearcast.protocols.voronoi.vso_messages import Record, Version
+from nearcast.space.motion import SECOND, Time
+
+BLOCK_BITS, COUNT_BITS = 20, 33  # of a number: whose it is, and which
+HINTED: Time = 3 * SECOND // 2  # by then an owner's copy is here, if it concerns this site
+HOMES_BITS = 8  # of a version: how often its client had changed nodes since it said so
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[NodeId, Filter | None, str, bool]).decode
+
+
+def block_of(node: NodeId) -> int:
+    """Entities, subscriptions and publications of a node have numbers in a block of its own."""
+    return node % (1 << BLOCK_BITS)
+
+
+def first_number(node: NodeId) -> int:
+    return (block_of(node) << COUNT_BITS) + 1
+
+
+def record_of(home: NodeId, subscription: Subscription, since: Time, homes: int) -> Record:
+    body = _encode((home, subscription.filter, subscription.channel, subscription.echo))
+    version = since << HOMES_BITS | homes
+    return Record(subscription.id, subscription.node, subscription.region, version, body=body)
+
+
+def since_of(version: Version) -> Time:
+    return version >> HOMES_BITS
+
+
+def home_of(record: Record) -> NodeId:
+    """ValueError or MsgspecError if the body is none of ours."""
+    return _decode(record.body)[0]
+
+
+def subscription_of(record: Record) -> Subscription:
+    _, condition, channel, echo = _decode(record.body)
+    return Subscription(record.id, record.client, record.region, condition, channel, echo)
+
+
+class Abroad:
+    def __init__(self) -> None:
+        self._matcher = MATCHERS["swept"]()
+        self._places = Places()
+        self._known: dict[SubscriptionId, tuple[int, Subscription, Version, NodeId]] = {}
+        self._homes: Integers = np.zeros(64, np.int64)  # by place: where in `_nodes` its home is
+        self._nodes: list[NodeId] = []
+        self._former = Former()  # by home, likewise
+        self._hinted = Former(HINTED)
+        self._fresh: dict[SubscriptionId, tuple[Subscription, Time, NodeId]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def put(self, now: Time, record: Record, home: NodeId) -> None:
+        before = self._known.get(record.id)
+        if before is not None and (before[2], before[3]) == (record.version, home):
+            return
+        subscription, since = subscription_of(record), since_of(record.version)
+        if before is None:
+            place = self._places.take()
+            if place == len(self._homes):
+                self._homes = np.concatenate((self._homes, np.zeros_like(self._homes)))
+        else:
+            place, was, version, former_home = before
+            self._former.add(now, self._of(former_home), was, since_of(version), since)
+        self._known[record.id] = place, subscription, record.version, home
+        self._homes[place] = self._of(home)
+        self._matcher.put(replace(subscription, id=place))
+        self._fresh[record.id] = subscription, since, home
+
+    def drop(self, now: Time, subscription: SubscriptionId) -> None:
+        known = self._known.pop(subscription, None)
+        self._fresh.pop(subscription, None)
+        if known is not None:
+            place, was, version, home = known
+            self._former.add(now, self._of(home), was, since_of(version))
+            self._matcher.drop(place)
+            self._places.give(place)
+
+    def hint(self, now: Time, record: Record, home: NodeId) -> None:
+        """Its home says that it touches this site; who owns it will say so later."""
+        subscription, since = subscription_of(record), since_of(record.version)
+        self._hinted.add(now, self._of(home), subscription, since)
+        self._fresh[record.id] = subscription, since, home
+
+    def moved(self, now: Time, home: NodeId, subscription: Subscription, since: Time) -> None:
+        """Its client was here a moment ago, and is there now: what still comes is passed on."""
+        self._former.add(now, self._of(home), subscription, since)
+
+    def _of(self, home: NodeId) -> int:
+        if home not in self._nodes:
+            self._nodes.append(home)
+        return self._nodes.index(home)
+
+    def homes(self, publications: Batch, here: Integers) -> tuple[Integers, Integers]:
+        """Pairs of publication and home, each once; `here`: which concern this site."""
+        pairs = self._former.match(publications), self._hinted.match(publications)
+        found, whose = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+        if self._known and len(here):
+            part = publications if len(here) == len(publications) else some(publications, here)
+            matches = self._matcher.match_many(part)
+            found = np.concatenate((found, here[matches.publication]))
+            whose = np.concatenate((whose, self._homes[matches.subscription]))
+        return self._each_once(len(publications), found, whose)
+
+    def _each_once(self, count: int, found: Integers, whose: Integers) -> tuple[Integers, Integers]:
+        """Pairs without their doubles, sorted; homes by their names. Nothing needs sorting."""
+        if not len(found):
+            return found, whose
+        pairs = np.zeros((count, len(self._nodes)), np.bool_)
+        pairs[found, whose] = True
+        found, whose = np.nonzero(pairs)
+        return found, np.array(self._nodes, np.int64)[whose]
+
+    def late(self, now: Time, passed: Iterable[Passed]) -> Iterator[tuple[Passed, int, NodeId]]:
+        """What those should have heard of which we have learned since the last time."""
+        if not self._fresh:
+            return
+        fresh, self._fresh = list(self._fresh.values()), {}
+        first = max(min(since for _, since, _ in fresh), now - SEARCHED)
+        said = recent(passed, first)
+        if said is None:
+            return
+        matcher = MATCHERS["swept"]()
+        for place, (subscription, _, _) in enumerate(fresh):
+            matcher.put(replace(subscription, id=place))
+        found = matcher.match_many(said.publications)
+        since = np.array([since for _, since, _ in fresh], np.int64)[found.subscription]
+        homes = np.array([self._of(home) for _, _, home in fresh], np.int64)[found.subscription]
+        meant = said.publications.t[found.publication] >= since
+        pairs = self._each_once(len(said.places), found.publication[meant], homes[meant])
+        for index, home in zip(*(column.tolist() for column in pairs), strict=True):
+            yield *said.places[index], home
+
+    def forget(self, now: Time) -> None:
+        self._former.forget(now)
+        self._hinted.forget(now)

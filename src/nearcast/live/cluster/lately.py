@@ -1,0 +1,181 @@
+"""What was so a moment ago: knowledge between nodes is late, and exactness needs the past.
+
+A publication arrives some milliseconds after it was made; what a subscription was at that moment
+is asked of `Former`. An interest arrives some milliseconds after it was stated; what it should have
+heard meanwhile is found among the publications of the last seconds, `Lately.passed`.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nearcast.live.seats import Accepted, Places, Standing
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Batch, Integers
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import PublicationId, Subscription, SubscriptionId
+from nearcast.space.motion import FOREVER, SECOND, Time
+
+KEPT: Time = 4 * SECOND
+LATE: Time = 3 * SECOND  # before a client came to another node: earlier is not told it there
+SEARCHED: Time = 2 * SECOND  # so long ago, late interests find what they should have heard
+_NONE: Integers = np.zeros(0, np.int64)
+
+
+class Former:
+    """Versions of subscriptions that held from `since` until `until`, under the owner's keys."""
+
+    def __init__(self, kept: Time = KEPT) -> None:
+        self._kept = kept
+        self._matcher = MATCHERS["swept"]()
+        self._places = Places()
+        self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
+        self._due: deque[tuple[Time, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(
+        self, now: Time, key: int, subscription: Subscription, since: Time, until: Time = FOREVER
+    ) -> None:
+        place = self._places.take()
+        if place == len(self._rows):
+            self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        self._rows[place] = key, since, until
+        self._matcher.put(replace(subscription, id=place))
+        self._due.append((now + self._kept, place))
+
+    def match(self, publications: Batch) -> tuple[Integers, Integers]:
+        """Pairs of publication and key, of what held when the publication was made."""
+        if not self._due or not len(publications):
+            return _NONE, _NONE
+        found = self._matcher.match_many(publications)
+        key, since, until = self._rows[found.subscription].T
+        t = publications.t[found.publication]
+        held = (since <= t) & (t < until)
+        return found.publication[held], key[held]
+
+    def forget(self, now: Time) -> None:
+        while self._due and self._due[0][0] <= now:
+            _, place = self._due.popleft()
+            self._matcher.drop(place)
+            self._places.give(place)
+
+
+class Had(Struct, frozen=True):
+    """What a client was told on the node from which it has departed: all of it since a moment."""
+
+    since: Time
+    departed: Time
+    publications: frozenset[PublicationId]
+    until: Time  # then it need not be known any more
+
+
+class Passed(Struct, frozen=True):
+    """The publications of one flush, made here or heard of from other nodes."""
+
+    t: Time
+    accepted: Sequence[Accepted]
+    publications: Batch
+    entities: Integers  # who heard what: the client, and the publication's number
+    numbers: Integers
+
+
+class Lately:
+    """What a realm in a cluster remembers for a few seconds."""
+
+    def __init__(self) -> None:
+        self.former = Former()  # by the places of standings
+        self.news: dict[SubscriptionId, Standing | None] = {}  # what others must be told; None: end
+        self.left: list[int] = []  # entities
+        self.passed: deque[Passed] = deque()
+        self._seen: dict[PublicationId, None] = {}
+        self._seen_before: dict[PublicationId, None] = {}
+        self._turned: Time = 0
+
+    def is_new(self, publication: PublicationId) -> bool:
+        """Has it come from another node for the first time?"""
+        if publication in self._seen or publication in self._seen_before:
+            return False
+        self._seen[publication] = None
+        return True
+
+    def heard_by(self, entity: int) -> list[PublicationId]:
+        """What this client has been told in the last seconds."""
+        found = [one.numbers[one.entities == entity] for one in self.passed]
+        numbers: list[int] = np.concatenate([_NONE, *found]).tolist()
+        return numbers
+
+    def forget(self, now: Time) -> None:
+        self.former.forget(now)
+        while self.passed and self.passed[0].t < now - KEPT:
+            self.passed.popleft()
+        if now - self._turned > 3 * KEPT:
+            self._seen_before, self._seen, self._turned = self._seen, {}, now
+
+
+class Recent(Struct, frozen=True):
+    """Publications of several flushes side by side, and where each of them is."""
+
+    publications: Batch
+    places: list[tuple[Passed, int]]
+
+
+def recent(passed: Iterable[Passed], since: Time) -> Recent | None:
+    """Those that were made at this moment or later; None: there are none."""
+    places: list[tuple[Passed, int]] = []
+    parts: list[Batch] = []
+    for one in passed:
+        which = np.flatnonzero(one.publications.t >= since)
+        if len(which):
+            parts.append(some(one.publications, which))
+            places += [(one, index) for index in which.tolist()]
+    if not parts:
+        return None
+    t, node, kind, centre, extent = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("t", "node", "kind", "centre", "extent")
+    )
+    channels = None
+    if any(part.channel is not None for part in parts):
+        channels = [c for part in parts for c in part.channel or [""] * len(part)]
+    made = [(one.publications.publications, index) for one, index in places]
+    return Recent(Batch(t, node, kind, centre, extent, channels, _Chosen(made)), places)
+
+
+def some(publications: Batch, which: Any) -> Batch:
+    """The part of a batch with these indices."""
+    chosen = which.tolist()
+    return Batch(
+        publications.t[which],
+        publications.node[which],
+        publications.kind[which],
+        np.ascontiguousarray(publications.centre[which]),
+        np.ascontiguousarray(publications.extent[which]),
+        None if publications.channel is None else [publications.channel[i] for i in chosen],
+        _Chosen([(publications.publications, i) for i in chosen]),
+    )
+
+
+class _Chosen(Sequence[Publication]):
+    """Some of the publications, which are still made only if a filter asks for them."""
+
+    def __init__(self, chosen: list[tuple[Sequence[Publication], int]]) -> None:
+        self._chosen = chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, index: int) -> Publication: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Publication]: ...
+    def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
+        if isinstance(index, slice):
+            return _Chosen(self._chosen[index])
+        whole, place = self._chosen[index]
+        return whole[place]

@@ -1,0 +1,205 @@
+"""What the nodes of a cluster say to each other, beside what their sites say (`vso_messages`).
+
+home (of a client)          site (whose place it is)         another home
+  │── Hold, Ended ────────────▶│  its clients' subscriptions, as they change
+  │◀──────────────── Held ─────│  I own these of yours
+  │── Said ───────────────────▶│  publications for places that are the site's
+  │                            │── Heard ──────────────────────▶│ some clients of yours may want it
+
+old home                    new home                         client
+  │── Arrive ─────────────────▶│  somebody will come to you
+  │◀──────────────── Expect ───│
+  │── moved: go there ───────────────────────────────────────────▶│
+  │                            │◀───────────── join, ticket ────│
+  │◀───────────────── Claim ───│
+  │── Passed ─────────────────▶│── welcome ───────────────────────▶│
+  │── Spoke ──────────────────▶│  what the client still said to the old one
+
+newcomer                    any node
+  │── Knock ──────────────────▶│
+  │◀───────────────── Enter ───│  there you shall be; these are here
+  │── Beat ───────────────────▶ all: here I am, so much I carry, there I would need help
+"""
+
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta, Struct
+
+from nearcast.live.seats import Wish
+from nearcast.model import commands
+from nearcast.model.subscription import (
+    NodeId,
+    PublicationId,
+    Subscription,
+    SubscriptionId,
+    Value,
+)
+from nearcast.node import Message
+from nearcast.protocols.voronoi import sites
+from nearcast.protocols.voronoi.vso_messages import MESSAGES, Hops, Place, Record, Version
+from nearcast.space.motion import Time
+from nearcast.wire import Codec
+
+Moment: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+Text: TypeAlias = Annotated[str, Meta(max_length=256)]
+Ticket: TypeAlias = Annotated[str, Meta(min_length=16, max_length=64)]
+
+# What is to be done with publications that are `Said`.
+TOWARDS, CAST = 0, 1  # they are on their way to their site; they spread from site to site
+
+
+class Uttered(Struct, frozen=True, array_like=True, gc=False):
+    """A publication as it travels: `words.Publish`, with who made it, and when."""
+
+    id: PublicationId
+    entity: NodeId
+    t: Moment
+    packed: bool  # the form of the payload
+    x: float
+    y: float
+    payload: bytes = b""
+    retain: bool = False
+    attributes: dict[str, Value] = {}
+    channel: Text = ""
+    z: float = 0.0
+    r: float | None = None
+    rx: float | None = None
+    ry: float | None = None
+    rz: float | None = None
+    name: Text = ""
+
+
+class Said(Message, frozen=True, tag=101):
+    way: Annotated[int, Meta(ge=0, le=1)]
+    hops: Hops
+    said: tuple[Uttered, ...]
+
+
+class Heard(Message, frozen=True, tag=102):
+    """Clients of yours may want these."""
+
+    said: tuple[Uttered, ...]
+
+
+class Hold(Message, frozen=True, tag=103):
+    """Subscriptions of my clients, new or changed. Go greedily to whose place they are."""
+
+    records: tuple[Record, ...]
+    hops: Hops = 1
+
+
+class Hint(Message, frozen=True, tag=119):
+    """The same to all whose places they touch, so that nobody need wait for the owner's copies."""
+
+    records: tuple[Record, ...]
+
+
+class Ended(Message, frozen=True, tag=104):
+    ended: tuple[tuple[SubscriptionId, Version], ...]
+    hops: Hops = 1
+
+
+class Held(Message, frozen=True, tag=105):
+    """I own these of your clients, in these versions."""
+
+    held: tuple[tuple[SubscriptionId, Version], ...]
+
+
+class Knock(Message, frozen=True, tag=106):
+    """I have the cluster's key, and clients reach me there. Where shall I be?"""
+
+    url: Text
+
+
+class Enter(Message, frozen=True, tag=107):
+    place: Place
+    gateway: NodeId
+
+
+class Beat(Message, frozen=True, tag=108):
+    """Where clients reach me, how much I carry (above 1: too much), and where help is needed."""
+
+    url: Text
+    load: Annotated[float, Meta(ge=0, le=1e12)]
+    need: Place
+    others: tuple[NodeId, ...]
+
+
+class Left(Message, frozen=True, tag=109):
+    """Entities that are no more."""
+
+    entities: tuple[NodeId, ...]
+
+
+class Farewell(Message, frozen=True, tag=110):
+    """I stop."""
+
+
+class Arrive(Message, frozen=True, tag=111):
+    ticket: Ticket
+
+
+class Expect(Message, frozen=True, tag=112):
+    ticket: Ticket
+
+
+class Claim(Message, frozen=True, tag=113):
+    ticket: Ticket
+
+
+class Sat(Struct, frozen=True, array_like=True):
+    """One subscription of a client that changes nodes."""
+
+    number: Annotated[int, Meta(ge=0, lt=2**53)]
+    since: Time
+    asked: commands.Subscribe
+    subscription: Subscription
+    wish: Wish
+    watches: bool
+    linger: float
+    homes: Hops
+
+
+class Passed(Message, frozen=True, tag=114):
+    """A client, with all that it has; `had`: what it has been told in the last seconds."""
+
+    ticket: Ticket
+    entity: NodeId
+    name: Text
+    subscriptions: tuple[Sat, ...]
+    states: tuple[Uttered, ...]
+    had: tuple[PublicationId, ...]
+    departed: Moment  # by the old home's clock: legs of walks that begin later are the new home's
+
+
+class Void(Message, frozen=True, tag=115):
+    """Nobody comes, or nobody goes, with this ticket."""
+
+    ticket: Ticket
+
+
+class Spoke(Message, frozen=True, tag=116):
+    """A client that is yours now said this to me."""
+
+    entity: NodeId
+    frame: bytes
+    packed: bool
+
+
+class Credential(Message, frozen=True, tag=117):
+    """I have the cluster's key: a code over my key and yours."""
+
+    code: Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class Refused(Message, frozen=True, tag=118):
+    """You are no member, and nothing that you say is heard."""
+
+    reason: Text
+
+
+OWN: tuple[type[Message], ...] = (
+    Said, Heard, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
+    Passed, Void, Spoke, Credential, Refused,
+)  # fmt: skip
+CODEC = Codec(*sites.MESSAGES, *MESSAGES, *OWN)

@@ -1,0 +1,305 @@
+"""Clients change nodes: each is brought to the node that owns its anchor, and loses nothing.
+
+The anchor is the client's lowest-numbered subscription with a bounded area. The old home asks the
+owner to expect somebody, tells the client where to go, and serves on. When the client has shown its
+ticket there, the new home claims it; only then the old one lets go, all at one moment: it tells the
+new home all that the client has and has been told in the last seconds, and passes on whatever still
+comes for it or from it. What the new home finds among its own last publications, the client is told
+at once. A ticket that nobody uses is void, and all stays as it was.
+"""
+
+from collections.abc import Callable, Iterable
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nearcast.live import words
+from nearcast.live.admission import Refused
+from nearcast.live.cluster.lately import LATE, SEARCHED, Had, recent
+from nearcast.live.cluster.lately import Passed as PassedHere
+from nearcast.live.cluster.messages import (
+    Arrive,
+    Claim,
+    Expect,
+    Passed,
+    Sat,
+    Spoke,
+    Void,
+)
+from nearcast.live.cluster.post import form_of, request_of, uttered
+from nearcast.live.frames import message
+from nearcast.live.seats import Seat, Standing
+from nearcast.live.sessions import Session
+from nearcast.matching import MATCHERS
+from nearcast.model.subscription import Formula, NodeId
+from nearcast.node import Message
+from nearcast.space.motion import SECOND, Path, Time
+
+if TYPE_CHECKING:
+    from nearcast.live.cluster.member import Member
+
+AWAY: Time = SECOND  # for so long the owner is another node before a client is sent there
+REST: Time = 5 * SECOND  # between two attempts with one client
+VALID: Time = 10 * SECOND
+ANSWERED: Time = 3 * SECOND
+LOOK_EVERY: Time = SECOND // 2
+AT_ONCE = 64  # clients sent away at one look
+HAD: Time = 5 * SECOND
+LINGER_S = 1.0  # the old connection stays open for late words
+MOST_HOMES = 250
+
+
+class Offer(Struct):
+    """At the old home: a client that may go."""
+
+    session: Session
+    seat: Seat
+    to: NodeId
+    until: Time
+
+
+class Guest(Struct):
+    """At the new home: somebody who may come; with its session, once it has."""
+
+    home: NodeId
+    until: Time
+    session: Session | None = None
+    join: Any = None
+
+
+class Passages:
+    def __init__(self, member: "Member", send: Callable[[NodeId, Message], None]) -> None:
+        self._member, self._gateway, self._send = member, member.gateway, send
+        self._offers: dict[str, Offer] = {}
+        self._guests: dict[str, Guest] = {}
+        self._away: dict[int, tuple[NodeId, Time]] = {}  # by entity: whose it is, and since when
+        self._tried: dict[int, Time] = {}
+        self._seated: dict[int, Session] = {}  # who has come this way, by entity
+        # Who has come, from when on it must be told what has passed here without it, and what it
+        # wanted when it came, which may have changed since.
+        self._late: list[tuple[Session, Seat, Time, list[Standing]]] = []
+        self._looked: Time = 0
+        self._clearing = False
+
+    # At the old home.
+
+    def tick(self, now: Time) -> None:
+        for ticket, offer in list(self._offers.items()):
+            if offer.until < now or offer.session.seat is not offer.seat:
+                del self._offers[ticket]
+        for ticket, guest in list(self._guests.items()):
+            if guest.until < now:
+                self._turn_away(ticket)
+        if now - self._looked >= LOOK_EVERY:
+            self._looked = now
+            self._look(now)
+            self._seated = {e: s for e, s in self._seated.items() if s.seat is not None}
+            self._tried = {e: t for e, t in self._tried.items() if now - t < REST}
+
+    def clear_out(self) -> None:
+        """This node stops: all clients go elsewhere."""
+        self._clearing = True
+        self._tried.clear()
+
+    @property
+    def all_gone(self) -> bool:
+        return not any(session.seat is not None for session in self._gateway.open)
+
+    def _look(self, now: Time) -> None:
+        away: dict[int, tuple[NodeId, Time]] = {}
+        begun = 0
+        for session in list(self._gateway.open):
+            seat = session.seat
+            if seat is None or session.paused or session.closing:
+                continue
+            to = self._belongs(seat)
+            if to is None:
+                continue
+            before = self._away.get(seat.entity)
+            since = before[1] if before is not None and before[0] == to else now
+            away[seat.entity] = to, since
+            due = self._clearing or now - since >= AWAY
+            if due and seat.entity not in self._tried and begun < AT_ONCE:
+                begun += 1
+                self._tried[seat.entity] = now
+                ticket = token_urlsafe(24)
+                self._offers[ticket] = Offer(session, seat, to, now + VALID)
+                self._send(to, Arrive(ticket))
+        self._away = away
+
+    def _belongs(self, seat: Seat) -> NodeId | None:
+        """Where the client should be, if not here."""
+        member = self._member
+        owner = None
+        for number in sorted(seat.subscriptions):
+            standing = seat.subscriptions[number]
+            if is_bounded(standing) and standing.homes < MOST_HOMES:
+                owner = member.holdings.owner(standing.subscription.id)
+                break
+        if owner is not None and owner != member.id and owner in member.nodes:
+            return owner
+        if not self._clearing or not member.nodes:
+            return None
+        return min(member.nodes, key=lambda node: member.nodes[node].load)
+
+    def on(self, said: Message, sender: NodeId) -> None:
+        now = self._gateway.now()
+        match said:
+            case Arrive(ticket):
+                if not self._member.stopping:
+                    self._guests[ticket] = Guest(sender, now + VALID)
+                    self._send(sender, Expect(ticket))
+            case Expect(ticket):
+                offer = self._offers.get(ticket)
+                known = self._member.nodes.get(sender)
+                if offer is not None and known is not None and offer.to == sender:
+                    offer.session.send(words.Moved(known.url, ticket))
+            case Claim(ticket):
+                offer = self._offers.pop(ticket, None)
+                if offer is None or offer.to != sender or offer.session.seat is not offer.seat:
+                    self._send(sender, Void(ticket))
+                else:
+                    self._let_go(now, ticket, offer)
+            case Passed():
+                guest = self._guests.pop(said.ticket, None)
+                if guest is not None and guest.home == sender:
+                    self._take_in(now, guest, said)
+            case Void(ticket):
+                self._turn_away(ticket)
+            case Spoke(entity, frame, packed):
+                session = self._seated.get(entity)
+                if session is not None and session.seat is not None:
+                    self._gateway.read(session, frame, packed)
+
+    def _let_go(self, now: Time, ticket: str, offer: Offer) -> None:
+        """All at one moment: what was said before it has been told here, the rest is told there."""
+        gateway, member, seat = self._gateway, self._member, offer.seat
+        gateway.flush()
+        earlier = member.realm.had.get(seat.place)  # on the node before
+        before = earlier.publications if earlier is not None else frozenset()
+        had = (*before, *member.lately.heard_by(seat.entity))
+        states = tuple(uttered(state.accepted, state.t) for state in member.realm.retained(seat))
+        subscriptions = tuple(_sat(standing) for standing in seat.subscriptions.values())
+        gateway.release(offer.session)
+        member.realm.depart(now, seat)
+        departed = member.realm.now
+        self._send(
+            offer.to,
+            Passed(ticket, seat.entity, seat.name, subscriptions, states, had, departed),
+        )
+        for standing in seat.subscriptions.values():
+            subscription = standing.subscription
+            member.abroad.moved(now, offer.to, subscription, standing.since)
+            member.holdings.depart(now, subscription.id)
+        offer.session.elsewhere = seat.entity, offer.to
+        gateway.loop.call_later(LINGER_S, offer.session.end, "another node serves you now")
+
+    def spoke(self, session: Session, frame: bytes, packed: bool) -> None:
+        """A client that has gone said this to its old home."""
+        assert session.elsewhere is not None
+        entity, home = session.elsewhere
+        form = form_of(packed)
+        try:
+            leaves = form.kind(form.request(frame)) in (words.Leave, words.Join)
+        except words.WordError:
+            leaves = False  # the new home will say what is wrong with it
+        if not leaves:
+            self._send(home, Spoke(entity, frame, packed))
+
+    # At the new home.
+
+    def claim(self, session: Session, word: Any) -> None:
+        """Somebody has come with a ticket: its old home must let it go."""
+        guest = self._guests.get(word.ticket)
+        if guest is None or guest.session is not None:
+            raise Refused("this ticket is not valid, or not any more")
+        guest.session, guest.join = session, word
+        guest.until = self._gateway.now() + ANSWERED
+        self._send(guest.home, Claim(word.ticket))
+
+    def _turn_away(self, ticket: str) -> None:
+        guest = self._guests.pop(ticket, None)
+        if guest is not None and guest.session is not None:
+            guest.session.send(words.Error("your former node does not answer", guest.join.id))
+            guest.session.end("join as everybody does")
+
+    def _take_in(self, now: Time, guest: Guest, came: Passed) -> None:
+        gateway, session = self._gateway, guest.session
+        realm, form = self._member.realm, (session.form if session else None) or words.JSON
+        standings = [_standing(sat) for sat in came.subscriptions]
+        seat = realm.arrive(now, came.entity, came.name, form, standings, came.departed)
+        for said in came.states:
+            state = request_of(said), form_of(said.packed), said.id, said.t
+            realm.restore(seat, *state)
+        if session is None or session.closing:
+            realm.leave(now, seat)
+            return
+        realm.had[seat.place] = Had(
+            came.departed - LATE, came.departed, frozenset(came.had), now + HAD
+        )
+        gateway.welcome(session, seat, guest.join.id)
+        self._seated[seat.entity] = session
+        self._tried[seat.entity] = now  # it stays for a while, wherever borders go
+        self._late.append((session, seat, came.departed - SEARCHED, standings))
+        watching = [sat.number for sat in came.subscriptions if sat.watches]
+        for notice in realm.watch_again(seat, watching):
+            session.send(notice)
+
+    def catch_up(self, passed: Iterable[PassedHere]) -> None:
+        """What has passed here lately, and has not reached those who came on their old nodes."""
+        late, self._late = self._late, []
+        late = [one for one in late if one[0].seat is one[1]]
+        said = recent(passed, min(since for _, _, since, _ in late)) if late else None
+        if said is None:
+            return
+        standings = [(one, s) for one in late for s in one[3]]
+        matcher = MATCHERS["swept"]()
+        for place, (_, standing) in enumerate(standings):
+            matcher.put(replace(standing.subscription, id=place))
+        found = matcher.match_many(said.publications)
+        hears: dict[tuple[int, int], list[Standing]] = {}
+        pairs = zip(found.publication.tolist(), found.subscription.tolist(), strict=True)
+        for index, place in sorted(pairs):
+            (_, seat, since, _), standing = standings[place]
+            if said.publications.t[index] >= max(since, standing.since):
+                hears.setdefault((seat.place, index), []).append(standing)
+        sessions = {seat.place: session for session, seat, _, _ in late}
+        for (place, index), several in hears.items():
+            self._tell_late(sessions[place], *said.places[index], several)
+
+    def _tell_late(
+        self, session: Session, passed: PassedHere, index: int, several: list[Standing]
+    ) -> None:
+        seat, realm, accepted = session.seat, self._member.realm, passed.accepted[index]
+        had = realm.had.get(seat.place) if seat is not None else None
+        if seat is None or had is None or accepted.id in had.publications:
+            return
+        numbers = [standing.number for standing in several]
+        session.write(message(accepted, accepted.t or passed.t, seat.form, numbers))
+        realm.had[seat.place] = replace(had, publications=had.publications | {accepted.id})
+        ids = tuple(standing.subscription.id for standing in several)
+        self._gateway.caught_up(seat, accepted.id, ids)
+
+
+def is_bounded(standing: Standing) -> bool:
+    region = standing.subscription.region
+    if isinstance(region, Formula):
+        return False
+    shape = region.legs[0].shape if isinstance(region, Path) else region.shape
+    return max(shape.rx, shape.ry) < 1e29
+
+
+def _sat(standing: Standing) -> Sat:
+    return Sat(
+        standing.number, standing.since, standing.asked, standing.subscription, standing.wish,
+        standing.watch is not None, standing.linger, standing.homes,
+    )  # fmt: skip
+
+
+def _standing(sat: Sat) -> Standing:
+    return Standing(
+        -1, sat.number, sat.since, sat.asked, sat.subscription, sat.wish,
+        linger=sat.linger, homes=sat.homes,
+    )  # fmt: skip

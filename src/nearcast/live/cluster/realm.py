@@ -1,0 +1,213 @@
+"""The realm of a node in a cluster: it hears other nodes, remembers a while, and clients pass."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from nearcast.live import words
+from nearcast.live.admission import Limits, outline
+from nearcast.live.cluster.lately import Had, Lately, Passed
+from nearcast.live.cluster.strangers import Strangers
+from nearcast.live.realm import Realm
+from nearcast.live.seats import Accepted, Heard, Seat, Standing
+from nearcast.live.voices import SAID, Said, State, batch, pack
+from nearcast.matching.matcher import Batch, Integers, Matcher
+from nearcast.model import commands
+from nearcast.model.subscription import Subscription
+from nearcast.space.motion import FOREVER, Time
+from nearcast.trace.recorder import Recorder
+
+
+class ClusterRealm(Realm):
+    def __init__(
+        self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
+    ) -> None:
+        super().__init__(matcher, limits, recorder, entities_from)
+        self.lately = Lately()
+        self.strangers = Strangers(self._voices)
+        self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
+        self._overheard: list[tuple[Accepted, bytes]] = []
+        # By a standing's place: when it last changed, and since when it is this one's place.
+        self._since: Integers = np.zeros(64, np.int64)
+        self._begun: Integers = np.full(64, FOREVER, np.int64)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting) + len(self._overheard)
+
+    # What others must be told of clients.
+
+    def leave(self, now: Time, seat: Seat) -> None:
+        if not seat.left:
+            super().leave(now, seat)
+            self.lately.left.append(seat.entity)
+
+    def _vacate(self, seat: Seat) -> None:
+        self.had.pop(seat.place, None)
+        super()._vacate(seat)
+
+    def _outdate(self, t: Time, standing: Standing) -> None:
+        """What comes late still finds it as it was."""
+        was = standing.subscription
+        self.lately.former.add(self.now, standing.place, was, standing.since, t)
+
+    def _change(
+        self, t: Time, standing: Standing, wanted: commands.Subscribe, subscription: Subscription
+    ) -> None:
+        self._note_change(t, standing)
+        super()._change(t, standing, wanted, subscription)
+
+    def _note_change(self, t: Time, standing: Standing) -> None:
+        place = standing.place
+        while place >= len(self._since):
+            self._since = np.concatenate((self._since, np.zeros_like(self._since)))
+            self._begun = np.concatenate((self._begun, np.full_like(self._begun, FOREVER)))
+        self._since[place] = t
+        self._begun[place] = min(t, int(self._begun[place]))
+        self.lately.news[standing.subscription.id] = standing
+
+    def _end(self, standing: Standing) -> None:
+        self.lately.news[standing.subscription.id] = None
+        super()._end(standing)
+
+    def _drop(self, standing: Standing) -> None:
+        self._begun[standing.place] = FOREVER
+        super()._drop(standing)
+
+    # Publications.
+
+    def overhear(
+        self, entity: int, name: str, number: int, request: words.Publish,
+        form: words.Form, t: Time,
+    ) -> None:  # fmt: skip
+        """Another node's publication: it is heard here at the next flush."""
+        where = outline(request, self.limits)
+        seat = self.strangers.seat(entity, name, form)
+        voice = self.strangers.voice(self.now, seat, request.channel, number)
+        row = pack(seat.entity, voice, len(request.payload), request.retain, *where)
+        self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
+
+    def flush(self, now: Time) -> Heard:
+        if self._overheard:  # whose clocks may be ahead of ours
+            now = max(now, *(one.t for one, _ in self._overheard))
+        return super().flush(now)
+
+    def _heard(
+        self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
+    ) -> tuple[Heard, Said]:
+        own = len(accepted)
+        if self._overheard:
+            overheard, self._overheard = self._overheard, []
+            overheard.sort(key=lambda one: (one[0].t, one[0].id))  # as they were made
+            rows = np.frombuffer(b"".join([row for _, row in overheard]), SAID)
+            said = np.concatenate((said, rows))
+            accepted = [*accepted, *(one for one, _ in overheard)]
+            channels = [one.request.channel for one in accepted]
+            publications = batch(t, said, accepted, channels if any(channels) else None)
+            publications.t[own:] = [one.t for one in accepted[own:]]
+        self._voices.hear(t, accepted, said)
+        heard = self._sorted(t, accepted, *self._as_it_was(publications))
+        return self._remembered(heard, publications, own), said
+
+    def _as_it_was(self, publications: Batch) -> tuple[Integers, Integers]:
+        """By what subscriptions were when the publication was made, which may have been before
+        their last change."""
+        matches = self._matcher.match_many(publications)
+        publication, standing = matches.publication, matches.subscription
+        now = self._since[standing] <= publications.t[publication]
+        earlier, place = self.lately.former.match(publications)
+        same = publications.t[earlier] >= self._begun[place]  # places are used again
+        return (
+            np.concatenate((publication[now], earlier[same])),
+            np.concatenate((standing[now], place[same])),
+        )
+
+    def _remembered(self, heard: Heard, publications: Batch, own: int) -> Heard:
+        """Without what a client has had on another node; the rest is kept in mind for a while."""
+        ids = np.fromiter((one.id for one in heard.publications), np.int64, len(heard.publications))
+        heard = replace(heard, ids=ids, own=own)
+        if self.had:
+            heard = heard.only(self._unheard(heard, publications))
+        entities = self.entities[heard.seat]
+        self.lately.passed.append(
+            Passed(heard.t, heard.publications, publications, entities, heard.numbers())
+        )
+        return heard
+
+    def _unheard(self, heard: Heard, publications: Batch) -> NDArray[np.bool_]:
+        departed = np.full(len(self.seats), -1, np.int64)
+        for place, had in self.had.items():
+            departed[place] = had.departed
+        unheard = np.ones(len(heard), np.bool_)
+        early = publications.t[heard.publication] <= departed[heard.seat]
+        for pair in np.flatnonzero(early).tolist():
+            had = self.had[int(heard.seat[pair])]
+            index = int(heard.publication[pair])
+            t, number = int(publications.t[index]), heard.publications[index].id
+            unheard[pair] = t >= had.since and number not in had.publications
+        return unheard
+
+    # Clients who come and go.
+
+    def depart(self, now: Time, seat: Seat) -> None:
+        """It goes on, on another node: nothing ends, and its voice is a stranger's from now on."""
+        self._reach(now)
+        for standing in seat.subscriptions.values():
+            self._drop(standing)
+            self.lately.news.pop(standing.subscription.id, None)
+        for channel, voice in seat.voices.items():
+            self.strangers.adopt(self.now, seat, channel, voice)
+        self._vacate(seat)
+        if self._recorder:
+            self._recorder.note(self.now, seat.entity, "departed")
+
+    def arrive(
+        self, now: Time, entity: int, name: str, form: words.Form,
+        standings: Sequence[Standing], departed: Time,
+    ) -> Seat:  # fmt: skip
+        """It comes from another node, with all that it had there, and nothing begins anew."""
+        self._reach(max(now, *(standing.since for standing in standings), 0))
+        seat = self._take_seat(entity, name, form)
+        seat.voices = self.strangers.release(entity)
+        for came in standings:
+            wanted = came.subscription
+            place = self._take_standing(seat, came.number, wanted.id)
+            standing = replace(came, place=place, watch=None, sparer=None, homes=came.homes + 1)
+            seat.subscriptions[came.number] = standing
+            self._note_change(came.since, standing)
+            self._matcher.put(replace(wanted, id=place))
+            self._spare(seat, standing)
+            if self._recorder:
+                self._walks.put(wanted, departed)
+        if self._recorder:
+            self._recorder.note(self.now, seat.entity, "arrived")
+        return seat
+
+    def retained(self, seat: Seat) -> list[State]:
+        voices = seat.voices.values()
+        return [self._voices.state(voice) for voice in voices if self._voices.retains(voice)]
+
+    def restore(
+        self, seat: Seat, request: words.Publish, form: words.Form, number: int, t: Time
+    ) -> None:
+        """What it retained on another node."""
+        where = outline(request, self.limits)
+        voice = seat.voices.get(request.channel)
+        if voice is None:
+            voice = seat.voices[request.channel] = self._voices.take()
+        said = pack(seat.entity, voice, len(request.payload), request.retain, *where)
+        accepted = [Accepted(seat, number, where[0], request, form, t)]
+        self._voices.hear(t, accepted, np.frombuffer(said, SAID))
+
+    def watch_again(self, seat: Seat, numbers: Sequence[int]) -> list[words.Notice]:
+        """These of its subscriptions watch: what they know begins anew, from who is there."""
+        return [self._watch(seat, seat.subscriptions[number]) for number in numbers]
+
+    def tick(self, now: Time) -> list[tuple[Seat, words.Notice]]:
+        notices = super().tick(now)
+        self.lately.forget(self.now)
+        self.strangers.forget(self.now)
+        self.had = {place: had for place, had in self.had.items() if had.until > self.now}
+        return notices

@@ -1,0 +1,281 @@
+"""Who has not the cluster's key changes nothing, and what is no message changes nothing either."""
+
+import asyncio
+import logging
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from places import address
+
+import nearcast
+from nearcast.live.cluster.abroad import record_of
+from nearcast.live.cluster.links import ClusterLinks, KeyFileError, cluster_key
+from nearcast.live.cluster.member import JoinError
+from nearcast.live.cluster.messages import (
+    CODEC,
+    TOWARDS,
+    Arrive,
+    Beat,
+    Ended,
+    Farewell,
+    Heard,
+    Held,
+    Hint,
+    Hold,
+    Knock,
+    Left,
+    Said,
+    Spoke,
+    Uttered,
+)
+from nearcast.live.config import Cluster, Settings
+from nearcast.live.identity import new_identity
+from nearcast.live.service import Service
+from nearcast.live.tls import Tls
+from nearcast.model.subscription import Subscription
+from nearcast.protocols.voronoi.vso_messages import Copies, Record
+from nearcast.space.motion import Moving
+from nearcast.space.shapes import disc, point
+from several_nodes import Node
+
+PATIENCE_S = 20.0
+
+
+def member(key: Path, join: str = "") -> Service:
+    return Service(Settings(port=0, record=False, cluster=Cluster(key=str(key), join=join)))
+
+
+def where(service: Service) -> tuple[str, int]:
+    assert service.cluster is not None
+    return service.cluster.links.host, service.cluster.links.port
+
+
+@asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[tuple[Service, Service]]:
+    """Two members who know each other."""
+    key = folder / "key"
+    async with member(key) as one, member(key, "{}:{}".format(*where(one))) as two:
+        async with asyncio.timeout(PATIENCE_S):
+            while not all(knows_another(service) for service in (one, two)):
+                await asyncio.sleep(0.02)
+        yield one, two
+
+
+def knows_another(service: Service) -> bool:
+    cluster = service.cluster
+    return cluster is not None and bool(cluster.nodes) and bool(cluster.site.mesh.known)
+
+
+def state(service: Service) -> tuple[Any, ...]:
+    """All that words between nodes could change."""
+    cluster, realm = service.cluster, service.realm
+    assert cluster is not None
+    return (
+        sorted(cluster.nodes), sorted(cluster.site.ownership.records.slot), len(cluster.abroad),
+        sorted(cluster.holdings.mine), [seat and seat.entity for seat in realm.seats],
+        realm.strangers.last_heard(), sorted(cluster.site.mesh.known), realm.waiting,
+    )  # fmt: skip
+
+
+def words_of(stranger: int) -> list[Any]:
+    """One of each kind, well-formed."""
+    record = record_of(stranger, Subscription(77, 78, Moving(disc(0, 0, 10))), 5, 0)
+    said = (Uttered(99, 78, 5, True, 1.0, 2.0),)
+    return [
+        Beat("ws://evil", 1.0, (0.0, 0.0), ()), Knock("ws://evil"), Hold((record,)),
+        Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(TOWARDS, 1, said), Heard(said),
+        Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), Copies((record,)),
+    ]  # fmt: skip
+
+
+def test_a_stranger_is_refused_told_so_and_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        async with pair(tmp_path) as (one, _):
+            before = state(one)
+            stranger = Tls(new_identity(serves=True))
+            answers: list[bytes] = []
+            await stranger.open(lambda _, frames: answers.extend(frames))
+            name = await stranger.meet(*where(one))
+            for word in words_of(stranger.name):
+                stranger.send(name, CODEC.encode(word), lossy=False)
+            await asyncio.sleep(0.5)
+            assert state(one) == before
+            assert any(b"have not shown the key" in answer for answer in answers)
+            await stranger.close()
+
+    with caplog.at_level(logging.WARNING, "nearcast.live"):
+        asyncio.run(story())
+    refusals = [r for r in caplog.records if "is refused" in r.getMessage()]
+    assert len(refusals) == 1
+
+
+def test_a_node_with_another_key_cannot_join(tmp_path: Path) -> None:
+    async def story() -> None:
+        other = tmp_path / "other"
+        cluster_key(other, make=True)
+        async with member(tmp_path / "key") as one:
+            with pytest.raises(JoinError, match="cannot join the cluster at"):
+                async with member(other, "{}:{}".format(*where(one))):
+                    pass
+            assert one.cluster is not None
+            assert one.cluster.nodes == {}
+
+    asyncio.run(story())
+
+
+def test_the_command_says_in_one_line_why_it_could_not_join(tmp_path: Path) -> None:
+    async def story() -> None:
+        first = Node(tmp_path, 0)
+        try:
+            await first.ready()
+            (tmp_path / "elsewhere").mkdir()
+            cluster_key(tmp_path / "elsewhere" / "cluster.key", make=True)
+            second = Node(tmp_path / "elsewhere", 1, "--join", first.cluster)
+            assert await second.stopped() == 1
+            (line,) = [x for x in second.log.read_text().splitlines() if "cannot join" in x]
+            assert first.cluster in line
+        finally:
+            first.stop()
+            await first.stopped()
+
+    asyncio.run(story())
+
+
+def test_malformed_frames_between_nodes_change_nothing(tmp_path: Path) -> None:
+    random = Random(3)
+
+    def frames(sender: int) -> list[bytes]:
+        good = [CODEC.encode(word) for word in words_of(sender)]
+        bad = [bytes(random.randrange(256) for _ in range(random.randrange(60))) for _ in range(50)]
+        bad += [frame[: random.randrange(len(frame))] for frame in good]
+        empty = Record(77, 78, Moving(disc(0, 0, 10)), 5, body=b"\xc1")
+        nowhere = Uttered(99, 78, 5, True, float("nan"), 2.0)
+        wrong = Uttered(98, 78, 5, True, 1.0, 2.0, attributes={"x": 3})
+        bad += [CODEC.encode(Hold((empty,))), CODEC.encode(Hint((empty,)))]
+        bad += [CODEC.encode(Heard((nowhere, wrong))), CODEC.encode(Spoke(5, b"{}", False))]
+        return bad
+
+    async def story() -> None:
+        async with pair(tmp_path) as (one, two):
+            before = state(one)
+            key = cluster_key(tmp_path / "key", make=False)
+            mad = ClusterLinks(new_identity(serves=True), "127.0.0.1", 0, key)
+            await mad.open(lambda *_: None)
+            name = await mad.meet(*where(one))
+            for frame in frames(mad.name):
+                mad.send(name, frame, lossy=False)
+            await asyncio.sleep(0.5)
+            assert state(one) == before
+            await mad.close()
+            await heard_across(one, two)
+
+    asyncio.run(story())
+
+
+async def heard_across(one: Service, two: Service) -> None:
+    """Somebody on one node hears what is said on the other."""
+    async with (
+        nearcast.connect(address(one), name="a") as a,
+        nearcast.connect(address(two), name="b") as b,
+    ):
+        here = await a.subscribe(disc(0, 0, 50))
+        await b.publish(point(1, 2), "hello")
+        async with asyncio.timeout(PATIENCE_S):
+            async for message in here:
+                assert message.payload == "hello"
+                return
+
+
+def test_a_key_file_is_its_owners_alone(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "key"
+    key = cluster_key(file, make=True)
+    assert cluster_key(file, make=True) == key
+    assert file.stat().st_mode & 0o077 == 0
+    file.chmod(0o644)
+    with pytest.raises(KeyFileError, match="can be read by others"):
+        cluster_key(file, make=False)
+    with pytest.raises(KeyFileError, match="cannot use"):
+        cluster_key(tmp_path / "none", make=False)
+
+
+# Network namespaces.
+
+BRIDGE, NETWORK = "ncast0", "10.213.77"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+def unmake(spaces: list[str]) -> None:
+    for space in spaces:
+        subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
+    subprocess.run(["ip", "link", "del", BRIDGE], check=False, capture_output=True)
+
+
+@pytest.fixture
+def spaces() -> Any:
+    """Two network namespaces, each with an address of its own on one bridge."""
+    names = ["ncast-one", "ncast-two"]
+    unmake(names)
+    try:
+        ip("link", "add", BRIDGE, "type", "bridge")
+        ip("addr", "add", f"{NETWORK}.254/24", "dev", BRIDGE)
+        ip("link", "set", BRIDGE, "up")
+        for number, name in enumerate(names, 1):
+            ip("netns", "add", name)
+            ip("link", "add", f"ncv{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"ncv{number}", "master", BRIDGE, "up")
+            ip("-n", name, "addr", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+    except (OSError, subprocess.CalledProcessError) as why:
+        unmake(names)
+        pytest.skip(f"network namespaces are not permitted here: {why}")
+    yield names
+    unmake(names)
+
+
+def test_nodes_in_network_namespaces_of_their_own_are_one_cluster(
+    tmp_path: Path, spaces: list[str]
+) -> None:
+    def start(number: int, *flags: str) -> Node:
+        host = f"{NETWORK}.{number}"
+        tokens = tmp_path / "tokens.toml"
+        tokens.write_text('[all]\ntoken = "open sesame"\nrole = "admin"\n')
+        return Node(
+            tmp_path, number, "--host", host, "--cluster-host", host, "--token-file", str(tokens),
+            *flags, inside=("ip", "netns", "exec", spaces[number - 1]),
+        )  # fmt: skip
+
+    async def story() -> None:
+        nodes = [start(1)]
+        try:
+            await nodes[0].ready()
+            nodes.append(start(2, "--join", nodes[0].cluster))
+            await nodes[1].ready()
+            join = {"token": "open sesame"}
+            async with (
+                nearcast.connect(nodes[0].url, name="a", **join) as a,
+                nearcast.connect(nodes[1].url, name="b", **join) as b,
+            ):
+                here, there = await a.subscribe(disc(0, 0, 50)), await b.subscribe(disc(0, 0, 50))
+                await a.publish(point(1, 2), "from a")
+                await b.publish(point(1, 2), "from b")
+                async with asyncio.timeout(PATIENCE_S):
+                    assert (await anext(aiter(here))).payload == "from b"
+                    assert (await anext(aiter(there))).payload == "from a"
+        finally:
+            for node in nodes:
+                node.stop()
+            for node in nodes:
+                await node.stopped()
+
+    asyncio.run(story())
