@@ -5,7 +5,7 @@ from math import dist
 from random import Random
 
 from nearcast.model.commands import Command, Subscribe
-from nearcast.protocols.voronoi.contacts import Contacts
+from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.voronoi.von import CODEC, Parameters, Peer
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import NotBeforeItWasSaid, Once

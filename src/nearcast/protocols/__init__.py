@@ -1,6 +1,6 @@
 """Protocols by the names that a scenario uses."""
 
-from nearcast.protocols import brokers, client_server, drtree
+from nearcast.protocols import brokers, bubblestorm, client_server, drtree
 from nearcast.protocols.overlay import Kind
 from nearcast.protocols.voronoi import von, vso
 
@@ -8,6 +8,7 @@ PROTOCOLS: dict[str, Kind] = {
     "client-server": client_server.KIND,
     "drtree": drtree.KIND,
     "brokers": brokers.KIND,
+    "bubblestorm": bubblestorm.KIND,
     "von": von.KIND,
     "vso": vso.KIND,
 }

@@ -16,8 +16,9 @@ nothing moves. A peer without interests is outside the mesh and publishes throug
 """
 
 from collections.abc import Callable, Iterable
-from math import hypot
+from math import hypot, inf
 from random import Random
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -25,11 +26,11 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
+from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.copies import Delivered
+from nearcast.protocols.interests import Interests
 from nearcast.protocols.overlay import Kind
 from nearcast.protocols.voronoi import mesh
-from nearcast.protocols.voronoi.contacts import Contacts
-from nearcast.protocols.voronoi.interests import Extent, Interests
 from nearcast.protocols.voronoi.mesh import Mesh, Neighbour
 from nearcast.protocols.voronoi.sites import LARGEST, MESSAGES, MOST_HOPS, Hops, Site
 from nearcast.space.motion import SECOND, Time
@@ -113,6 +114,21 @@ class Parameters(Struct, frozen=True, kw_only=True):
         )
 
 
+class Extent(NamedTuple):
+    """Where a peer's interests are in x and y: a disc around its site. z is for the receiver."""
+
+    x: float
+    y: float
+    reach: float
+
+
+def extent_of(interests: Interests, now: Time) -> Extent | None:
+    area = interests.area(now, flat=True)
+    if area is None:
+        return None
+    return Extent(*_bounded(area.x, area.y), area.radius if area.radius <= LARGEST else inf)
+
+
 class Step(Timer, frozen=True):
     """Say where you are, and look after the mesh."""
 
@@ -144,7 +160,7 @@ class Peer(Node):
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Neighbours in the area of interest, where they must be by now if they walk on."""
-        extent = self.interests.extent(now)
+        extent = extent_of(self.interests, now)
         if extent is None:
             return []
         found = [(node, self.mesh.expected(node, now)) for node in self.mesh.known]
@@ -226,7 +242,7 @@ class Peer(Node):
 
     def _stand(self) -> None:
         """The site is where the interests are, and nowhere without them."""
-        extent = self.interests.extent(self.now)
+        extent = extent_of(self.interests, self.now)
         if extent is None:
             self._go()
             if not self.interests.present():
@@ -281,7 +297,7 @@ class Peer(Node):
         if self.mesh.me is None:
             self.out.note("ignored", publication.id)  # has left the mesh meanwhile
             return
-        root = _root(publication.shape)
+        root = _bounded(publication.shape.x, publication.shape.y)
         hop = self.mesh.next_hop(root)
         # Two that each believe the other to be nearer would hand it to and fro.
         if hop is None or hop in (sender, publication.node) or hops >= MOST_HOPS:
@@ -343,8 +359,8 @@ class Peer(Node):
             self.out.deliver(publication, tuple(wanting), hops)
 
 
-def _root(shape: Shape) -> Point:
-    return min(max(shape.x, -LARGEST), LARGEST), min(max(shape.y, -LARGEST), LARGEST)
+def _bounded(x: float, y: float) -> Point:
+    return min(max(x, -LARGEST), LARGEST), min(max(y, -LARGEST), LARGEST)
 
 
 def _away(site: Site, point: Point) -> float:

@@ -6,7 +6,7 @@ from nearcast.model.subscription import NodeId
 
 
 class Contacts:
-    """Sites that are in the mesh, as far as is known."""
+    """Peers that are in the overlay, as far as is known."""
 
     def __init__(self) -> None:
         self._nodes: list[NodeId] = []
@@ -32,3 +32,8 @@ class Contacts:
         while (node := rng.choice(self._nodes)) == besides:
             pass
         return node
+
+    def some(self, rng: Random, most: int, besides: NodeId) -> list[NodeId]:
+        """So many of them by chance, or as many as there are."""
+        others = [node for node in self._nodes if node != besides]
+        return rng.sample(others, min(most, len(others)))

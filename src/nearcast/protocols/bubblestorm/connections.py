@@ -1,0 +1,105 @@
+"""Direct connections, and whether their other ends are still in sight (seed 002, 3.3.4, 4.3.2).
+
+    outside the area ─▶ soft: all goes on as before ─▶ after a while hard ─▶ closed at the next look
+    back inside ─▶ as if nothing had been
+
+Hard at once are connections that are silent for long or say what makes no sense. A connection
+serves both ends: it is kept as long as either is in the other's area.
+"""
+
+from collections.abc import Callable
+
+from nearcast.model.subscription import NodeId
+from nearcast.protocols.bubblestorm.layouts import Sighting, is_newer
+from nearcast.protocols.interests import Area
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Vector
+
+MOST = 10_000  # connections, and attempts under way
+
+
+class Connection:
+    __slots__ = ("hard", "heard", "place", "radius", "soft", "stamp")
+
+    def __init__(self, sighting: Sighting, now: Time) -> None:
+        self.place: Vector = sighting.place
+        self.radius = sighting.radius  # how far it sees
+        self.stamp = sighting.stamp
+        self.heard = now
+        self.soft: Time | None = None  # since when it has been outside
+        self.hard = False
+
+
+class Connections:
+    def __init__(
+        self, linger: Time, silent: Time, attempts: Time, note: Callable[[str, NodeId], None]
+    ) -> None:
+        self._linger, self._silent, self._attempts, self._note = linger, silent, attempts, note
+        self.open: dict[NodeId, Connection] = {}
+        self.to: tuple[NodeId, ...] = ()  # all of them, as a message's addressees
+        self.attempted: dict[NodeId, Time] = {}  # the address cache (contactPeer)
+
+    def attempt(self, node: NodeId, now: Time) -> bool:
+        """May it be contacted? From now on it was, and for a while not again."""
+        if node in self.open or node in self.attempted or len(self.attempted) >= MOST:
+            return False
+        self.attempted[node] = now
+        return True
+
+    def connect(self, sighting: Sighting, now: Time) -> None:
+        """Open it, or find it open; whatever speaks for its removal is forgotten."""
+        self.attempted.pop(sighting.node, None)
+        connection = self.open.get(sighting.node)
+        if connection is not None:
+            connection.soft, connection.hard = None, False
+            self.see(sighting, now)
+        elif len(self.open) < MOST:
+            self.open[sighting.node] = Connection(sighting, now)
+            self.to = tuple(self.open)
+            self._note("met", sighting.node)
+
+    def close(self, node: NodeId) -> bool:
+        if self.open.pop(node, None) is None:
+            return False
+        self.to = tuple(self.open)
+        self._note("parted", node)
+        return True
+
+    def see(self, sighting: Sighting, now: Time) -> None:
+        """A low-frequency update of a connection."""
+        connection = self.open[sighting.node]
+        connection.heard = now
+        if not is_newer(connection.stamp, sighting.stamp):
+            connection.stamp = sighting.stamp
+            connection.place, connection.radius = sighting.place, sighting.radius
+
+    def monitor(self, connection: Connection, area: Area | None, now: Time) -> None:
+        """Outside: soft; back inside: not (onMessage)."""
+        if area is not None and area.away(*connection.place) <= area.radius:
+            connection.soft = None
+        elif connection.soft is None:
+            connection.soft = now
+
+    def check(self, area: Area | None, now: Time) -> list[NodeId]:
+        """Mark what is to be removed, and remove what was marked before (purgeConnections)."""
+        over = [node for node, connection in self.open.items() if connection.hard]
+        for node in over:
+            self.close(node)
+        for connection in self.open.values():
+            self.monitor(connection, area, now)
+            expired = connection.soft is not None and now - connection.soft >= self._linger
+            watches = area is not None and area.away(*connection.place) <= connection.radius
+            silent = now - connection.heard >= self._silent
+            connection.hard = silent or (expired and not watches)
+        since = now - self._attempts
+        self.attempted = {node: t for node, t in self.attempted.items() if t > since}
+        return over
+
+    def seen(self, now: Time) -> list[tuple[NodeId, Vector]]:
+        """Whom this peer knows for its own sake, and where they were when last heard of."""
+        return [
+            (node, connection.place)
+            for node, connection in self.open.items()
+            # Outside for long and not to be closed: it is open for the other's sake alone.
+            if connection.soft is None or connection.hard or now - connection.soft < self._linger
+        ]

@@ -1,0 +1,126 @@
+"""Measuring a network that nobody sees: push-sum in rounds, with one weight for all.
+
+Every peer begins a round with its own values (one peer, its degree, its degree squared) and a
+weight of one under a token drawn by chance. With every word to a neighbour it gives away a share of
+both. Sums add up; weights add up where tokens are equal, and else the larger token wins. In the end
+one weight of one in total is left, and sum / weight is the sum over all peers, everywhere.
+
+A round is over when what was heard has not changed the estimate for a while. Whoever hears of a
+newer round follows; whoever was not there at its beginning adds nothing to it.
+"""
+
+from random import Random
+
+from nearcast.protocols.bubblestorm.messages import Gossip, Number
+from nearcast.protocols.bubblestorm.parameters import LEAST_DEGREE
+from nearcast.protocols.bubblestorm.sizes import ALONE, Census
+
+CALM_WITHIN = 0.01  # relative: an estimate that changes by less has not changed
+LATEST_ROUND = 2**52
+TOKENS = 2**53
+LEAST_WEIGHT = 1e-12
+
+
+class Measurement:
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self.round: Number = 0
+        self.took_part = False  # has a round been finished that it was part of from the beginning?
+        self.finished = ALONE  # the estimate of the last round
+        self._census = ALONE
+        self.begin(0, 0, contributes=False)
+
+    @property
+    def census(self) -> Census:
+        """The larger of the last round's estimate and this one's, once that has become calm."""
+        return self._census
+
+    def join(self, round_: Number, census: Census) -> None:
+        """What a newcomer is told."""
+        if census.sound and round_ >= self.round:
+            self.begin(round_, 0, contributes=False)
+            self.finished = self._census = census
+
+    def begin(self, round_: Number, degree: int, *, contributes: bool) -> None:
+        self.round = round_
+        self._contributed = contributes
+        self._token: Number = self._rng.randrange(1, TOKENS) if contributes else 0
+        self._weight = 1.0 if contributes else 0.0
+        mine = (1.0, float(degree), float(degree**2)) if contributes else (0.0, 0.0, 0.0)
+        self._peers, self._ends, self._squares = mine
+        self._largest = float(degree)
+        self._calm = 0
+        self._before = 0.0
+
+    def share(self, location: Number, degree: int, neighbour_degree: int) -> Gossip:
+        """deg_j / (deg_i + deg_j) of all that this peer has; it keeps the rest."""
+        part = neighbour_degree / (degree + neighbour_degree) if neighbour_degree else 0.5
+        word = Gossip(
+            location, self.round, self._token, part * self._weight, part * self._peers,
+            part * self._ends, part * self._squares, self._largest, degree,
+        )  # fmt: skip
+        self._weight -= word.weight
+        self._peers -= word.peers
+        self._ends -= word.ends
+        self._squares -= word.squares
+        return word
+
+    def hear(self, word: Gossip, degree: int) -> None:
+        if not _sound(word) or word.round < self.round:
+            return
+        if word.round > self.round:
+            self._finish()
+            self.begin(word.round, degree, contributes=word.round == self.round + 1)
+        if word.token == self._token:
+            self._weight += word.weight
+        elif word.token > self._token:
+            self._token, self._weight = word.token, word.weight
+        self._peers += word.peers
+        self._ends += word.ends
+        self._squares += word.squares
+        self._largest = max(self._largest, word.largest)
+        self._judge(degree)
+
+    def _judge(self, degree: int) -> None:
+        """Has this word changed anything? If none has for long, the next round begins."""
+        estimate = self._peers / self._weight if self._weight > LEAST_WEIGHT else 0.0
+        same = estimate > 0 and abs(estimate - self._before) <= CALM_WITHIN * estimate
+        self._calm = self._calm + 1 if same else 0
+        self._before = estimate
+        if self._calm >= LEAST_DEGREE and (now := self._estimate()) is not None:
+            self._census = _larger(now, self.finished)
+        if self._calm >= degree + LEAST_DEGREE and self.round < LATEST_ROUND:
+            self._finish()
+            self.begin(self.round + 1, degree, contributes=True)
+
+    def _finish(self) -> None:
+        estimate = self._estimate()
+        if estimate is None:
+            return  # too early to tell
+        if self._contributed:
+            self.took_part = True
+        self.finished = self._census = estimate
+
+    def _estimate(self) -> Census | None:
+        if self._weight <= LEAST_WEIGHT:
+            return None
+        census = Census(
+            max(1.0, self._peers / self._weight), self._ends / self._weight,
+            self._squares / self._weight, self._largest,
+        )  # fmt: skip
+        return census if census.sound else None
+
+
+def _larger(one: Census, other: Census) -> Census:
+    return one if one.peers >= other.peers else other
+
+
+def _sound(word: Gossip) -> bool:
+    """Numbers that can be: NaN compares as false."""
+    return (
+        0 <= word.weight <= 1 + 1e-9
+        and 0 <= word.peers <= 1e12
+        and 0 <= word.ends <= 1e15
+        and 0 <= word.squares <= 1e18
+        and 0 <= word.largest <= 1e6
+    )

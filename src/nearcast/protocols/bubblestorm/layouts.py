@@ -1,0 +1,106 @@
+"""What peers say of places and of each other, byte by byte (seed 002, tables 4.1 to 4.3).
+
+    MessageHeader           16   msgSize 2, msgType 2, team 4, playerId 8
+    MsgSimplePositionBody   20   posX 4, posY 4, posZ 4, visionRadius 4, timestamp 4
+    MsgSearchPositionBody   14   elementPlayerId 8, ip 4, port 2; one for each peer of a reply
+
+All little-endian. A peer's address is its transport's business: the names that nodes use are looked
+up there, so `ip` and `port` are written as zero and not read. Nothing is read that is not exactly
+as long as its header says, of the kind that is expected, and of numbers that make sense.
+"""
+
+from enum import IntEnum
+from math import inf
+from struct import Struct as Layout
+from typing import NamedTuple
+
+from nearcast.model.subscription import NodeId
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Vector
+
+HEADER = Layout("<HHIQ")
+POSITION = Layout("<ffffI")
+ELEMENT = Layout("<QIH")
+PLACED = Layout("<HHIQffffI")  # a header and a position
+MOST_ELEMENTS = 100  # so a reply fits a datagram
+FARTHEST = 1e30  # of coordinates: their squares are still 4-byte numbers' squares in 8 bytes
+MILLISECOND: Time = 1_000
+STAMPS = 2**32  # timestamps are milliseconds and start again after 49 days
+NODES = 2**53
+
+
+class Kind(IntEnum):
+    """The msgType of a packet."""
+
+    SUBSCRIPTION = 1
+    REPLY = 2
+    CONTACT = 3
+    ACCEPT = 4
+    POSITION = 5
+
+
+class Sighting(NamedTuple):
+    """Who is where, how far it sees, and when it said so."""
+
+    node: NodeId
+    x: float
+    y: float
+    z: float
+    radius: float
+    stamp: int
+
+    @property
+    def place(self) -> Vector:
+        return self.x, self.y, self.z
+
+
+def stamp_of(now: Time) -> int:
+    return now // MILLISECOND % STAMPS
+
+
+def is_newer(stamp: int, than: int) -> bool:
+    """Of two timestamps that wrap around, is this one the later?"""
+    return 0 < (stamp - than) % STAMPS < STAMPS // 2
+
+
+def _within(number: float) -> float:
+    return min(max(number, -FARTHEST), FARTHEST)
+
+
+def pack_position(kind: Kind, node: NodeId, place: Vector, radius: float, now: Time) -> bytes:
+    x, y, z = map(_within, place)
+    return PLACED.pack(
+        PLACED.size, kind, 0, node, x, y, z, inf if radius > FARTHEST else radius, stamp_of(now)
+    )
+
+
+def unpack_position(kind: Kind, packet: bytes) -> Sighting | None:
+    """None: this is no such packet."""
+    if len(packet) != PLACED.size:
+        return None
+    size, number, _, node, x, y, z, radius, stamp = PLACED.unpack(packet)
+    # Comparisons with NaN are false, so these refuse it too.
+    if size != PLACED.size or number != kind or node >= NODES or not radius >= 0:
+        return None
+    if not (abs(x) <= 2 * FARTHEST and abs(y) <= 2 * FARTHEST and abs(z) <= 2 * FARTHEST):
+        return None
+    return Sighting(node, x, y, z, radius, stamp)
+
+
+def pack_reply(node: NodeId, peers: list[NodeId]) -> bytes:
+    told = peers[:MOST_ELEMENTS]
+    size = HEADER.size + ELEMENT.size * len(told)
+    elements = [ELEMENT.pack(peer, 0, 0) for peer in told]
+    return b"".join((HEADER.pack(size, Kind.REPLY, 0, node), *elements))
+
+
+def unpack_reply(packet: bytes) -> tuple[NodeId, list[NodeId]] | None:
+    """Who replies, and whom it names; None: this is no reply."""
+    count, rest = divmod(len(packet) - HEADER.size, ELEMENT.size)
+    if not 0 <= count <= MOST_ELEMENTS or rest:
+        return None
+    size, number, _, node = HEADER.unpack_from(packet)
+    if size != len(packet) or number != Kind.REPLY or node >= NODES:
+        return None
+    peers = [peer for peer, _, _ in ELEMENT.iter_unpack(packet[HEADER.size :])]
+    return None if any(peer >= NODES for peer in peers) else (node, peers)

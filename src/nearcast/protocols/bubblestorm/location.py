@@ -1,0 +1,62 @@
+"""One visit of a peer on the circuit, and what may become of it.
+
+    JOINING   a walk is out for a place
+    LINKING   a place was found; the slave has yet to agree
+    SETTLED   in the circuit
+    LEAVING   in the circuit still; the master is asked to close the gap
+
+The slave pointers are the circuit: a location alone decides who comes after it, and it changes its
+mind only when whoever comes next has agreed. So following slaves leads once around at any moment,
+whatever is joining or leaving. Master pointers follow a message later.
+"""
+
+from enum import IntEnum
+
+from nearcast.protocols.bubblestorm.messages import End, Number
+from nearcast.space.motion import Time
+
+
+class State(IntEnum):
+    JOINING = 0
+    LINKING = 1
+    SETTLED = 2
+    LEAVING = 3
+
+
+class Location:
+    __slots__ = (
+        "changing", "changing_since", "degree", "heard_master", "heard_slave", "leaver", "master",
+        "number", "since", "slave", "sought", "state",
+    )  # fmt: skip
+
+    def __init__(self, number: Number, state: State, now: Time) -> None:
+        self.number = number
+        self.state = state
+        self.since = now  # in this state
+        self.master: End | None = None
+        self.slave: End | None = None
+        self.heard_master = self.heard_slave = now
+        # The slave to be: a joiner to stand before the present one, or the slave of a leaver.
+        self.changing: End | None = None
+        self.leaver: End | None = None
+        self.changing_since: Time = now
+        self.sought: Time = now  # when it last looked for a missing half
+        self.degree = 0  # of a neighbour, as it last said
+
+    @property
+    def is_in(self) -> bool:
+        return self.state >= State.SETTLED
+
+    @property
+    def may_split(self) -> bool:
+        """Is its slave stable, and can a joiner be put before it?"""
+        return self.state == State.SETTLED and self.slave is not None and self.changing is None
+
+    def become(self, state: State, now: Time) -> None:
+        self.state, self.since = state, now
+
+    def change(self, to: End, leaver: End | None, now: Time) -> None:
+        self.changing, self.leaver, self.changing_since = to, leaver, now
+
+    def stay(self) -> None:
+        self.changing = self.leaver = None

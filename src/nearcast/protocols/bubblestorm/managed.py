@@ -1,0 +1,57 @@
+"""Managed bubbles: replicas that their owner looks after (seed 002, 3.3.1.1).
+
+The owner casts a bubble once, and whoever comes to hold a replica says so. From then on holders are
+told directly of every change, and asked from time to time whether they still hold it; for those who
+have gone, the bubble is cast again with as much weight as is missing. With its owner it vanishes.
+"""
+
+from nearcast.model.subscription import NodeId
+from nearcast.space.motion import Time
+
+ASKS_EVERY = 4  # rounds between two questions to the holders
+MISSES = 2  # questions that a holder may leave unanswered
+MOST_HOLDERS = 100_000
+
+
+class Holders:
+    """Who holds a replica of this peer's bubble, and when it last said so."""
+
+    def __init__(self, round_: Time) -> None:
+        self._patience = MISSES * ASKS_EVERY * round_
+        self._heard: dict[NodeId, Time] = {}
+        self._round = 0
+        self._cast: Time = -1  # when replicas were last cast that may not have been told of yet
+        self._under_way = 0
+        self._wait = 2 * round_
+
+    @property
+    def nodes(self) -> list[NodeId]:
+        return list(self._heard)
+
+    def hear(self, node: NodeId, now: Time) -> None:
+        if node not in self._heard:
+            if len(self._heard) >= MOST_HOLDERS:
+                return
+            self._under_way = max(0, self._under_way - 1)
+        self._heard[node] = now
+
+    def asks(self) -> bool:
+        """Is it time to ask?"""
+        self._round += 1
+        return self._round % ASKS_EVERY == 0
+
+    def missing(self, size: int, now: Time) -> int:
+        """Replicas to cast anew; those under way are given two rounds."""
+        since = now - self._patience
+        self._heard = {node: t for node, t in self._heard.items() if t >= since}
+        if now - self._cast > self._wait:
+            self._under_way = 0
+        lacking = size - len(self._heard) - self._under_way
+        if lacking > 0:
+            self._under_way += lacking
+            self._cast = now
+        return max(0, lacking)
+
+    def clear(self) -> None:
+        self._heard.clear()
+        self._under_way = 0

@@ -1,0 +1,149 @@
+"""What a peer wants and has wanted lately, and the ball around it that holds it all.
+
+A publication counts for whoever wanted it at its own moment, and it arrives later. So a version of
+a subscription is kept for a while after the next one. The peer's place is the centre of its first
+subscription; its vision radius is that of a ball around there which holds all of them.
+"""
+
+from math import hypot, inf, sqrt
+from typing import NamedTuple
+
+from nearcast.model import predicates
+from nearcast.model.publication import Publication, wants
+from nearcast.model.subscription import Formula, Region, Subscription, SubscriptionId, seconds_since
+from nearcast.space.motion import SECOND, Moving, Time, elapsed
+from nearcast.space.shapes import BOX, DISC, LARGEST, Shape, Vector
+
+KEPT: Time = 10 * SECOND  # no publication is under way for longer
+
+
+class Version(NamedTuple):
+    begins: Time
+    wanted: Subscription | None  # None: the subscription has ended
+
+
+class Area(NamedTuple):
+    """A ball: where a peer is, and how far it wants to see."""
+
+    x: float
+    y: float
+    z: float
+    radius: float
+
+    @property
+    def place(self) -> Vector:
+        return self.x, self.y, self.z
+
+    def away(self, x: float, y: float, z: float) -> float:
+        dx, dy, dz = self.x - x, self.y - y, self.z - z
+        return sqrt(dx * dx + dy * dy + dz * dz)
+
+
+class Interests:
+    def __init__(self) -> None:
+        self._versions: dict[SubscriptionId, list[Version]] = {}
+        # Where there is but one interest: since when, and its region if that is a disc or point.
+        self._single: tuple[Time, Subscription] | None = None
+        self._only: tuple[Shape, Vector, Time, Time] | None = None
+
+    def put(self, subscription: Subscription, now: Time) -> None:
+        self._add(subscription.id, Version(now, subscription))
+
+    def end(self, subscription: SubscriptionId, now: Time) -> None:
+        self._add(subscription, Version(now, None))
+
+    def _add(self, subscription: SubscriptionId, version: Version) -> None:
+        versions = self._versions.setdefault(subscription, [])
+        if versions and versions[-1].begins == version.begins:
+            versions.pop()  # it lasted for no time
+        versions.append(version)
+        while len(versions) > 1 and versions[1].begins < version.begins - KEPT:
+            versions.pop(0)
+        present = self.present()
+        single = len(present) == 1 and len(self._versions) == 1
+        self._single = (version.begins, present[0]) if single else None
+        region = present[0].region if len(present) == 1 else None
+        plain = isinstance(region, Moving) and region.shape.kind != BOX and not any(region.growth)
+        if plain and isinstance(region, Moving):
+            self._only = region.shape, region.velocity, region.since, region.until
+        else:
+            self._only = None
+
+    def current(self, subscription: SubscriptionId) -> Subscription | None:
+        versions = self._versions.get(subscription)
+        return versions[-1].wanted if versions else None
+
+    def present(self) -> list[Subscription]:
+        last = [versions[-1].wanted for versions in self._versions.values()]
+        return [wanted for wanted in last if wanted is not None]
+
+    def wanting(self, publication: Publication) -> list[SubscriptionId]:
+        single = self._single
+        if single is not None and single[0] <= publication.t:  # by far the most frequent
+            wanted = single[1]
+            return [wanted.id] if wants(wanted, publication, publication.t) else []
+        return [s for s, versions in self._versions.items() if _wants(versions, publication)]
+
+    def forget(self, now: Time) -> None:
+        """Subscriptions that ended long ago."""
+        for subscription, versions in list(self._versions.items()):
+            if versions[-1].wanted is None and versions[-1].begins < now - KEPT:
+                del self._versions[subscription]
+
+    def area(self, now: Time, flat: bool = False) -> Area | None:
+        """One ball around all, with the centre of the first; None: nothing is wanted.
+
+        `flat`: a disc, of x and y.
+        """
+        only = self._only
+        if only is not None:  # asked with every message
+            s, (vx, vy, vz), since, until = only
+            dt = elapsed(now, since, until)
+            return Area(s.x + vx * dt, s.y + vy * dt, 0.0 if flat else s.z + vz * dt, s.rx)
+        areas = [
+            area
+            for wanted in self.present()
+            if (area := area_of(wanted.region, now, flat)) is not None
+        ]
+        if not areas:
+            return None
+        first = areas[0]
+        radius = max(area.radius + first.away(*area.place) for area in areas)
+        return Area(*first.place, radius)
+
+
+def _wants(versions: list[Version], publication: Publication) -> bool:
+    for begins, wanted in reversed(versions):
+        if begins <= publication.t:
+            return wanted is not None and wants(wanted, publication, publication.t)
+    return False
+
+
+def area_of(region: Region, t: Time, flat: bool = False) -> Area | None:
+    """A ball around a region as it is at `t`; None: it is nowhere."""
+    if isinstance(region, Formula):
+        zone = predicates.zone(region.parsed, seconds_since(region.since, t))
+        if zone is None:
+            return None
+        sides = (_middle(side.low, side.high) for side in (zone.x, zone.y, zone.z))
+        (x, rx), (y, ry), (z, rz) = sides
+        return Area(x, y, 0.0, hypot(rx, ry)) if flat else Area(x, y, z, hypot(rx, ry, rz))
+    return ball_around(region.at(t), flat)
+
+
+def ball_around(shape: Shape, flat: bool = False) -> Area:
+    radius = shape.rx if shape.kind == DISC else 0.0
+    if shape.kind == BOX:
+        radius = hypot(shape.rx, shape.ry, 0.0 if flat else shape.rz)
+    return Area(shape.x, shape.y, 0.0 if flat else shape.z, radius)
+
+
+def _middle(low: float, high: float) -> tuple[float, float]:
+    """The middle of an interval and its half-extent."""
+    if low > -inf and high < inf:
+        return _bounded(low + (high - low) / 2), (high - low) / 2
+    return _bounded(low if low > -inf else high if high < inf else 0.0), inf
+
+
+def _bounded(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)

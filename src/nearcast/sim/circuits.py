@@ -1,0 +1,100 @@
+"""Watching BubbleStorm from outside: is the circuit one closed walk, and the graph whole?
+
+Following slaves from a location must lead once around at every moment, through all locations but
+those that are joining or leaving just then. That holds while nobody crashes. A crash tears the walk
+apart; when it is mended, every link must be known at both its ends and the graph be connected.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from nearcast.model.subscription import NodeId
+from nearcast.node import Node
+from nearcast.protocols.bubblestorm.location import Location, State
+from nearcast.protocols.bubblestorm.messages import End
+from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.sim.checkers import BrokenError, Checker
+from nearcast.space.motion import SECOND, Time
+
+UNDER_WAY: Time = 2 * SECOND  # so long the last word of a join or a leave may take
+
+
+def locations_of(nodes: Mapping[NodeId, Node]) -> Iterator[tuple[End, Location]]:
+    for node in nodes.values():
+        if isinstance(node, Peer):
+            for number, location in node.storm.circuit.locations.items():
+                yield (node.id, number), location
+
+
+def torn(nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
+    """Where the walk is not one: empty while nobody has crashed."""
+    locations = dict(locations_of(nodes))
+    standing = {end: one for end, one in locations.items() if one.is_in}
+    # Whoever has just settled may be known to its master a moment later.
+    sure = [
+        end
+        for end, one in standing.items()
+        if one.state == State.SETTLED and now - one.since > UNDER_WAY
+    ]
+    if not sure:
+        return []
+    visited: dict[End, None] = {}
+    at: End | None = sure[0]
+    while at not in visited:
+        if at not in standing:
+            return [f"the walk leads from {list(visited)[-1:]} to {at}, which is nowhere"]
+        visited[at] = None
+        at = standing[at].slave
+    if at != sure[0]:
+        return [f"the walk from {sure[0]} comes back to {at} instead"]
+    return [f"the walk misses {end}" for end in sure if end not in visited]
+
+
+def asymmetric(nodes: Mapping[NodeId, Node]) -> list[str]:
+    """Links that one end knows and the other does not."""
+    locations = {end: one for end, one in locations_of(nodes) if one.is_in}
+    found = []
+    for end, one in locations.items():
+        if one.slave is not None:
+            slave = locations.get(one.slave)
+            if slave is None or slave.master != end:
+                found.append(f"{end} has a slave {one.slave} that does not know it")
+        if one.master is not None:
+            master = locations.get(one.master)
+            if master is None or master.slave != end:
+                found.append(f"{end} has a master {one.master} that does not know it")
+    return found
+
+
+def islands(nodes: Mapping[NodeId, Node]) -> list[list[NodeId]]:
+    """The parts of the graph between which there is no link; one if all is well."""
+    peers = {node.id: node for node in nodes.values() if isinstance(node, Peer)}
+    found: list[list[NodeId]] = []
+    left = dict.fromkeys(peers)
+    while left:
+        island, edge = [], [next(iter(left))]
+        del left[edge[0]]
+        while edge:
+            node = edge.pop()
+            island.append(node)
+            for _, (other, _) in peers[node].storm.circuit.ways:
+                if other in left:
+                    del left[other]
+                    edge.append(other)
+        found.append(island)
+    return found
+
+
+class OneCircuit(Checker):
+    """At every moment at which a pointer has changed, the walk is one."""
+
+    def __init__(self, nodes: Mapping[NodeId, Node]) -> None:
+        self._nodes = nodes
+        self._seen: object = None
+
+    def passed(self, now: Time) -> None:
+        seen = [(end, one.slave, one.state) for end, one in locations_of(self._nodes)]
+        if seen != self._seen:
+            self._seen = seen
+            found = torn(self._nodes, now)
+            if found:
+                raise BrokenError(f"at {now} {found[0]}")

@@ -1,0 +1,80 @@
+"""Push-sum: everybody comes to know how many there are, and nobody is counted twice."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.protocols.bubblestorm.gossip import Measurement
+from nearcast.protocols.bubblestorm.messages import Gossip
+from nearcast.protocols.bubblestorm.sizes import ALONE, Census
+
+
+def play(degrees: list[int], words: int, seed: int = 1) -> list[Measurement]:
+    rng = Random(seed)
+    peers = [Measurement(Random(number)) for number in range(len(degrees))]
+    for peer, degree in zip(peers, degrees, strict=True):
+        peer.begin(1, degree, contributes=True)
+    for _ in range(words):
+        one, other = rng.sample(range(len(degrees)), 2)
+        peers[other].hear(peers[one].share(0, degrees[one], degrees[other]), degrees[other])
+    return peers
+
+
+@pytest.mark.parametrize("count", [2, 10, 100])
+def test_everybody_measures_the_network_exactly(count: int) -> None:
+    degrees = [64 if number % 7 == 0 else 16 for number in range(count)]
+    for peer in play(degrees, 150 * count):
+        census = peer.finished
+        assert peer.took_part
+        assert peer.round > 1
+        assert census.peers == pytest.approx(count, rel=0.03)
+        assert census.ends == pytest.approx(sum(degrees), rel=0.03)
+        assert census.squares == pytest.approx(sum(d * d for d in degrees), rel=0.03)
+        assert census.largest == 64.0
+
+
+def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
+    peers = play([16] * 20, 1000)
+    newcomer = Measurement(Random(99))
+    newcomer.join(peers[0].round, peers[0].census)
+    assert newcomer.census == peers[0].census
+    word = newcomer.share(0, 16, 16)
+    assert (word.weight, word.peers, word.ends, word.squares) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_a_newer_round_pulls_along_and_an_older_one_is_not_heard() -> None:
+    peer = Measurement(Random(1))
+    peer.begin(5, 16, contributes=True)
+    peer.hear(Gossip(0, 4, 7, 0.5, 9.0, 9.0, 9.0, 9.0, 16), 16)
+    assert peer.round == 5
+    assert peer.share(0, 16, 16).peers == 0.5
+    peer.hear(Gossip(0, 6, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
+    assert peer.round == 6
+    assert peer.share(0, 16, 16).peers == pytest.approx(0.75), "its own value, and what it heard"
+    peer.hear(Gossip(0, 9, 7, 0.5, 0.5, 8.0, 128.0, 16.0, 16), 16)
+    assert peer.share(0, 16, 16).peers == pytest.approx(0.25), "it has missed a beginning"
+
+
+NUMBER = st.floats() | st.sampled_from([0.0, 1.0, 1e300, -1.0])
+
+
+@given(
+    st.integers(0, 2**53 - 1), st.integers(0, 2**53 - 1), st.lists(NUMBER, min_size=5, max_size=5)
+)
+@settings(deadline=None, max_examples=300)
+def test_no_word_makes_nonsense_of_a_measurement(
+    round_: int, token: int, numbers: list[float]
+) -> None:
+    peer = Measurement(Random(1))
+    peer.begin(1, 16, contributes=True)
+    for _ in range(40):
+        peer.hear(Gossip(0, round_, token, *numbers, 16), 16)
+    assert peer.census.sound
+    peer.join(round_, Census(*numbers[:4]))
+    assert peer.census.sound
+
+
+def test_a_peer_that_knows_nothing_takes_itself_for_alone() -> None:
+    assert Measurement(Random(1)).census == ALONE

@@ -1,0 +1,165 @@
+"""Meeting by chance: sizes of bubbles, and bubblecasts on built graphs."""
+
+from math import exp, isclose, log
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.protocols.bubblestorm import sizes
+from nearcast.protocols.bubblestorm.bubblecast import shares, spread
+from nearcast.protocols.bubblestorm.parameters import walk_length
+from nearcast.protocols.bubblestorm.sizes import (
+    Census,
+    bubble_size,
+    equal,
+    partner,
+    regular,
+    rendezvous,
+    replicas,
+)
+
+TABLE_3_1 = [(1, 0.6321), (2, 0.9817), (3, 0.9999), (4, 0.9999999)]
+
+
+class Graph:
+    """A random multigraph with its circuit, built at once."""
+
+    def __init__(self, degrees: list[int], rng: Random) -> None:
+        self.walk = [peer for peer, degree in enumerate(degrees) for _ in range(degree // 2)]
+        rng.shuffle(self.walk)
+        self.locations: list[list[int]] = [[] for _ in degrees]
+        for place, peer in enumerate(self.walk):
+            self.locations[peer].append(place)
+
+    def cast(self, origin: int, weight: int, split: int, rng: Random) -> list[int]:
+        """Whom a bubblecast comes to, one entry for each time."""
+        came_to, under_way = [], [(origin, -1, weight)]
+        while under_way:
+            peer, came, left = under_way.pop()
+            came_to.append(peer)
+            ways = [(p, step) for p in self.locations[peer] if p != came for step in (1, -1)]
+            for (place, step), part in spread(left, split, ways, rng):
+                there = (place + step) % len(self.walk)
+                under_way.append((self.walk[there], there, part))
+        return came_to
+
+
+def met(degrees: list[int], one: int, other: int, tries: int, seed: int = 2) -> float:
+    """How often two bubbles of these sizes meet."""
+    rng, count, graph = Random(seed), 0, None
+    for number in range(tries):
+        if number % 250 == 0:
+            graph = Graph(degrees, rng)
+        assert graph is not None
+        first = set(graph.cast(rng.randrange(len(degrees)), one, 2, rng))
+        second = graph.cast(rng.randrange(len(degrees)), other, 2, rng)
+        count += any(peer in first for peer in second)
+    return count / tries
+
+
+@pytest.mark.parametrize(("certainty", "printed"), TABLE_3_1)
+def test_the_rendezvous_probabilities_are_those_of_table_3_1(
+    certainty: float, printed: float
+) -> None:
+    digits = 7 if certainty == 4 else 4
+    shown = rendezvous(certainty)
+    assert round(shown, digits) == printed or int(shown * 10**digits) / 10**digits == printed
+
+
+@pytest.mark.parametrize(("certainty", "tries"), [(1, 9000), (2, 3000), (3, 400), (4, 200)])
+def test_bubbles_of_the_computed_size_meet_as_often_as_table_3_1_says(
+    certainty: int, tries: int
+) -> None:
+    """On 1,000 peers, within two points."""
+    size = bubble_size(certainty, regular(1000, 16))
+    assert met([16] * 1000, size, size, tries) == pytest.approx(rendezvous(certainty), abs=0.02)
+
+
+def test_a_larger_network_meets_as_often() -> None:
+    size = bubble_size(1, regular(3000, 16))
+    assert met([16] * 3000, size, size, 8000) == pytest.approx(rendezvous(1), abs=0.02)
+
+
+def test_only_the_product_of_both_sizes_matters() -> None:
+    census = regular(1000, 16)
+    steps = equal(1, census)
+    small, large = replicas(steps / 4, census), replicas(partner(steps / 4, 1, census), census)
+    assert met([16] * 1000, small, large, 5000) == pytest.approx(rendezvous(1), abs=0.025)
+    assert large > 14 * small
+
+
+def test_peers_of_unequal_strength_meet_at_least_as_often_as_asked() -> None:
+    degrees = [64 if peer % 10 == 0 else 16 for peer in range(1000)]
+    census = Census(1000.0, float(sum(degrees)), float(sum(d * d for d in degrees)), 64.0)
+    size = bubble_size(1, census)
+    assert size < bubble_size(1, regular(1000, 16)), "the strong carry more, so fewer suffice"
+    assert met(degrees, size, size, 4000) > rendezvous(1) - 0.02
+
+
+@given(st.floats(0.05, 4), st.integers(2, 10**7), st.sampled_from([16, 32, 64]))
+@settings(deadline=None, max_examples=200)
+def test_sizes_fulfil_the_exact_condition(certainty: float, peers: int, degree: int) -> None:
+    census = regular(peers, degree)
+    x, w = equal(certainty, census), 1 / peers
+    asked = 1 - exp(-(certainty**2) / peers)
+    assert isclose((1 - exp(-x * w)) ** 2, asked, rel_tol=1e-6)
+    assert isclose(partner(x, certainty, census), x, rel_tol=1e-3)
+    if x > 1.2:
+        other = partner(x / 1.1, certainty, census)
+        assert other > x
+
+
+def test_a_bubble_that_is_too_small_finds_no_partner_and_none_is_larger_than_allowed() -> None:
+    census = regular(4, 16)
+    assert partner(0.1, 3, census) == float("inf")
+    assert replicas(float("inf"), census) == sizes.MOST
+    assert bubble_size(0.001, census) == 1
+
+
+def test_both_conventions_of_lambda_are_one() -> None:
+    """The thesis' λ = 1, 2, 3 are Λ = 1, 4, 9 of BubbleStorm's programs: r = 1 - e^(-Λ)."""
+    for certainty, program in [(1, 1), (2, 4), (3, 9)]:
+        assert rendezvous(certainty) == pytest.approx(1 - exp(-program))
+
+
+def test_sizes_grow_with_the_square_root_of_the_network() -> None:
+    small, large = (bubble_size(2, regular(n, 16)) for n in (64, 4096))
+    assert log(large / small) / log(64) == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_neighbour_missed_twice_at_lambda_two_is_rare() -> None:
+    assert (1 - rendezvous(2)) ** 2 < 0.001
+
+
+# Bubblecast.
+
+
+@pytest.mark.parametrize("split", [1, 2, 3, 5])
+def test_a_cast_of_weight_13_is_processed_13_times(split: int) -> None:
+    rng = Random(3)
+    graph = Graph([16] * 100, rng)
+    assert [len(graph.cast(7, weight, split, rng)) for weight in (1, 2, 13, 40)] == [1, 2, 13, 40]
+
+
+@given(st.integers(1, 10_000), st.integers(1, 16))
+@settings(deadline=None, max_examples=200)
+def test_shares_are_even_and_lose_nothing(weight: int, split: int) -> None:
+    parts = shares(weight, split)
+    assert sum(parts) == weight - 1
+    assert len(parts) == min(split, weight - 1)
+    assert not parts or max(parts) - min(parts) <= 1
+
+
+def test_a_cast_uses_different_links_and_all_weight_where_there_are_few() -> None:
+    rng = Random(1)
+    assert sorted(spread(13, 2, ["a", "b"], rng)) == [("a", 6), ("b", 6)]
+    assert spread(13, 2, ["a"], rng) == [("a", 12)]
+    assert spread(13, 2, [], rng) == []
+    assert spread(1, 2, ["a", "b"], rng) == []
+
+
+def test_walks_are_as_long_as_it_takes_to_forget_where_they_began() -> None:
+    assert [walk_length(n) for n in (128, 1000, 10**6)] == [30, 36, 56]
+    assert walk_length(0) == walk_length(1) == 16
