@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nearcast.live.cluster.member import Member
 
 LOG = logging.getLogger("nearcast.live")
-PAUSE = 5.0  # times as long as a flush took: so flushing takes a sixth of the time, until the bound
+PAUSE = 10.0  # times as long as a flush took: so it takes a tenth of the time, until the bound
 WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
 TICK_S = 0.1
 NODE = 0  # the node's own number in the trace; clients' begin at 1
