@@ -78,8 +78,8 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.sampled_from(list(members))
         case inspect.LiteralType(values=literals):
             return st.sampled_from(list(literals))
-        case inspect.FloatType():
-            return FINITE
+        case inspect.FloatType(ge=low):
+            return FINITE if low is None else st.floats(low, allow_infinity=False)
         case inspect.BoolType():
             return st.booleans()
         case inspect.StrType():

@@ -1,6 +1,6 @@
 """Protocols by the names that a scenario uses."""
 
-from nearcast.protocols import brokers, bubblestorm, client_server, drtree
+from nearcast.protocols import brokers, bubblestorm, client_server, drtree, psense
 from nearcast.protocols.overlay import Kind
 from nearcast.protocols.voronoi import von, vso
 
@@ -9,6 +9,7 @@ PROTOCOLS: dict[str, Kind] = {
     "drtree": drtree.KIND,
     "brokers": brokers.KIND,
     "bubblestorm": bubblestorm.KIND,
+    "psense": psense.KIND,
     "von": von.KIND,
     "vso": vso.KIND,
 }

@@ -1,6 +1,14 @@
 """Who does what, when: the movement workloads by the names used on the command line."""
 
-from nearcast.workloads import clustering, hotspots, mammoth, recorded, trading, waypoint
+from nearcast.workloads import (
+    clustering,
+    hotspots,
+    mammoth,
+    planetpi4,
+    recorded,
+    trading,
+    waypoint,
+)
 from nearcast.workloads.workload import Kind
 
 WORKLOADS: dict[str, Kind] = {
@@ -8,6 +16,7 @@ WORKLOADS: dict[str, Kind] = {
     "waypoint": Kind(waypoint.Parameters, waypoint.make),
     "clustering": Kind(clustering.Parameters, clustering.make),
     "mammoth": Kind(mammoth.Parameters, mammoth.make),
+    "planetpi4": Kind(planetpi4.Parameters, planetpi4.make),
     "trading": Kind(trading.Parameters, trading.make),
     "recorded": Kind(recorded.Parameters, recorded.make),
 }

@@ -34,7 +34,7 @@ from msgspec import Meta
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription
 from nearcast.node import Message
-from nearcast.protocols.bubblestorm.sizes import MOST, Census
+from nearcast.protocols.bubblestorm.sizes import MOST, Census, Sum
 from nearcast.wire import Codec
 
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of a location, a round or a token
@@ -134,11 +134,11 @@ class Gossip(Message, frozen=True, tag=12):
     location: Number
     round: Number
     token: Number
-    weight: float
-    peers: float
-    ends: float
-    squares: float
-    largest: float
+    weight: Sum
+    peers: Sum
+    ends: Sum
+    squares: Sum
+    largest: Sum
     degree: Degree
 
 

@@ -20,19 +20,23 @@ met, within two points.
 """
 
 from math import expm1, inf, log1p, sqrt
+from typing import Annotated, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 MOST = 100_000  # replicas of one bubble, whatever a census says
+
+
+Sum: TypeAlias = Annotated[float, Meta(ge=0)]  # NaN is no number, and refused
 
 
 class Census(Struct, frozen=True, array_like=True):
     """What all peers together are: the sums of degree⁰, degree¹ and degree², and the maximum."""
 
-    peers: float
-    ends: float
-    squares: float
-    largest: float
+    peers: Sum
+    ends: Sum
+    squares: Sum
+    largest: Sum
 
     @property
     def sound(self) -> bool:

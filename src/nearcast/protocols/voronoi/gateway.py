@@ -149,11 +149,11 @@ class Gateway:
         return Realm(self.term, self.me, tuple(self.matchers.items()), candidates)
 
     def _promote(self, place: Place) -> None:
-        """F, 4: a candidate. The paper takes the first in the table; where nodes crash, that one
-        may be dead. Whoever spoke last is the likeliest to live."""
+        """F, 4: the first candidate in the table, which has waited longest. To call whoever spoke
+        last brings in more matchers where many crash, and more of them crash: seen, and worse."""
         limit = self.now - ANSWER_WITHIN
         self._promised = {node: t for node, t in self._promised.items() if t > limit}
-        for node in sorted(self.candidates, key=self.candidates.__getitem__, reverse=True):
+        for node in self.candidates:
             if node not in self._promised and node not in self.matchers:
                 self._promised[node] = self.now
                 self.out.send(node, Promote(place, self.me))

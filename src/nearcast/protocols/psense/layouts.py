@@ -1,0 +1,179 @@
+"""What peers say of themselves and of each other, byte by byte (protocols.md 3.7).
+
+    base      16   type 1, hops 1, radius 4, sequence 2, point 8; in 3-D the point is 12
+    sender     4   of whom the base speaks; in a response, who responds
+    position       + 4 for each receiver
+    request        + sector 1
+    response       + sector 1, contact 10 (name 4, ip 4, port 2), sequence of the request 2
+
+All little-endian. A peer's address is its transport's business, so `ip` and `port` are written as
+zero and not read. Names of live peers are too long for 4 bytes: where one is among them, the
+packet's names all have 8, and its type says so. The type also says how many dimensions the point
+has. Nothing is read that is not of the kind that is expected, exactly as long as it should be, and
+of numbers that make sense.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct as Layout
+from typing import NamedTuple
+
+from nearcast.model.subscription import NodeId
+from nearcast.space.motion import Time
+from nearcast.space.shapes import Vector
+
+FARTHEST = 1e29  # of coordinates; with the radius below, everybody is in sight
+WIDEST = 1e30
+NODES = 2**53
+MOST_RECEIVERS = 1000
+TICK: Time = 10_000  # sequence numbers count these: a later life of a peer goes on from them
+NUMBERS = 2**16
+WIDE, SPATIAL = 0x80, 0x40
+KIND = 0x3F
+
+
+class Kind(IntEnum):
+    POSITION = 1
+    REQUEST = 2
+    RESPONSE = 3
+
+
+class Sighting(NamedTuple):
+    """Who is where, how far it sees, when it said so, and how often that may be passed on."""
+
+    node: NodeId
+    place: Vector
+    radius: float
+    sequence: int
+    hops: int
+
+
+class Response(NamedTuple):
+    """`sender` suggests a sensor for a sector."""
+
+    sender: NodeId
+    sector: int
+    sensor: Sighting
+    asked: int  # the sequence number of the request
+
+
+def sequence_at(now: Time) -> int:
+    return now // TICK % NUMBERS
+
+
+def is_newer(sequence: int, than: int) -> bool:
+    """Of two sequence numbers that wrap around, is this one the later?"""
+    return 0 < (sequence - than) % NUMBERS < NUMBERS // 2
+
+
+def within(number: float) -> float:
+    return min(max(number, -FARTHEST), FARTHEST)
+
+
+_BASES = {2: Layout("<BBfHff"), 3: Layout("<BBfHfff")}
+_TAILS = {
+    (kind, word): Layout(tail.replace("n", word))
+    for word in ("I", "Q")
+    for kind, tail in ((Kind.POSITION, "<n"), (Kind.REQUEST, "<nB"), (Kind.RESPONSE, "<nBnIHH"))
+}
+_RECEIVERS = {"I": 4, "Q": 8}
+
+
+def _word(*names: NodeId) -> str:
+    return "I" if max(names) < 2**32 else "Q"
+
+
+def _base(kind: Kind, word: str, seen: Sighting, dimensions: int) -> bytes:
+    number = kind | (WIDE if word == "Q" else 0) | (SPATIAL if dimensions == 3 else 0)
+    point = [within(c) for c in seen.place[:dimensions]]
+    radius = min(seen.radius, WIDEST)
+    return _BASES[dimensions].pack(number, seen.hops, radius, seen.sequence, *point)
+
+
+def pack_position(seen: Sighting, receivers: Sequence[NodeId], dimensions: int) -> bytes:
+    listed = receivers[:MOST_RECEIVERS]
+    word = _word(seen.node, *listed)
+    tail = _TAILS[Kind.POSITION, word].pack(seen.node)
+    names = Layout(f"<{len(listed)}{word}").pack(*listed)
+    return _base(Kind.POSITION, word, seen, dimensions) + tail + names
+
+
+def pack_request(seen: Sighting, sector: int, dimensions: int) -> bytes:
+    word = _word(seen.node)
+    tail = _TAILS[Kind.REQUEST, word].pack(seen.node, sector)
+    return _base(Kind.REQUEST, word, seen, dimensions) + tail
+
+
+def pack_response(response: Response, dimensions: int) -> bytes:
+    sender, sector, sensor, asked = response
+    word = _word(sender, sensor.node)
+    tail = _TAILS[Kind.RESPONSE, word].pack(sender, sector, sensor.node, 0, 0, asked)
+    return _base(Kind.RESPONSE, word, sensor, dimensions) + tail
+
+
+class _Opened(NamedTuple):
+    hops: int
+    radius: float
+    sequence: int
+    place: Vector
+    word: str
+    tail: bytes
+
+
+def _open(kind: Kind, packet: bytes, dimensions: int) -> _Opened | None:
+    base = _BASES[dimensions]
+    if len(packet) < base.size or packet[0] & KIND != kind:
+        return None
+    if bool(packet[0] & SPATIAL) != (dimensions == 3):
+        return None
+    _, hops, radius, sequence, *point = base.unpack_from(packet)
+    # Comparisons with NaN are false, so these refuse it too.
+    if not 0 <= radius <= 2 * WIDEST or not all(abs(c) <= 2 * FARTHEST for c in point):
+        return None
+    place = (point[0], point[1], point[2] if dimensions == 3 else 0.0)
+    word = "Q" if packet[0] & WIDE else "I"
+    return _Opened(hops, radius, sequence, place, word, packet[base.size :])
+
+
+def unpack_position(packet: bytes, dimensions: int) -> tuple[Sighting, tuple[NodeId, ...]] | None:
+    """Who is where, and who has been told; None: this is no such packet."""
+    opened = _open(Kind.POSITION, packet, dimensions)
+    if opened is None:
+        return None
+    hops, radius, sequence, place, word, tail = opened
+    names, rest = divmod(len(tail), _RECEIVERS[word])
+    if rest or not 1 <= names <= MOST_RECEIVERS + 1:
+        return None
+    node, *receivers = Layout(f"<{names}{word}").unpack(tail)
+    if node >= NODES or any(name >= NODES for name in receivers):
+        return None
+    return Sighting(node, place, radius, sequence, hops), tuple(receivers)
+
+
+def unpack_request(packet: bytes, dimensions: int) -> tuple[Sighting, int] | None:
+    """Who asks, and for which sector."""
+    opened = _open(Kind.REQUEST, packet, dimensions)
+    if opened is None:
+        return None
+    hops, radius, sequence, place, word, tail = opened
+    layout = _TAILS[Kind.REQUEST, word]
+    if len(tail) != layout.size:
+        return None
+    node, sector = layout.unpack(tail)
+    if node >= NODES or sector >= 8:
+        return None
+    return Sighting(node, place, radius, sequence, hops), sector
+
+
+def unpack_response(packet: bytes, dimensions: int) -> Response | None:
+    opened = _open(Kind.RESPONSE, packet, dimensions)
+    if opened is None:
+        return None
+    hops, radius, sequence, place, word, tail = opened
+    layout = _TAILS[Kind.RESPONSE, word]
+    if len(tail) != layout.size:
+        return None
+    sender, sector, node, _, _, asked = layout.unpack(tail)
+    if sender >= NODES or node >= NODES or sector >= 8:
+        return None
+    return Response(sender, sector, Sighting(node, place, radius, sequence, hops), asked)

@@ -1,0 +1,451 @@
+"""A pSense peer (seed 002, section 2.4.1; protocols.md 3.7).
+
+It knows the near nodes, which are in its area of interest, and for each sector a sensor beyond.
+Round by round it tells both where it is, asks sensors for better ones, and passes on what others
+may not have heard. A publication does not wait for the round: it goes at once to all who see its
+place, with the position of its publisher, and they pass it on by the same rule.
+
+Where we differ from the paper. A response is news of somebody, and sensors are chosen anew in each
+round among all who are known; so the newest answer wins if it is the best. Who sees farther than we
+do is near as soon as we are in its sight, since it wants to hear us.
+"""
+
+from collections.abc import Iterable
+from math import dist
+from random import Random
+from typing import NamedTuple
+
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.contacts import Contacts
+from nearcast.protocols.copies import Delivered
+from nearcast.protocols.interests import Interests
+from nearcast.protocols.psense import layouts
+from nearcast.protocols.psense.acquaintances import Acquaintances, sees
+from nearcast.protocols.psense.allowance import Allowance, Wish, size
+from nearcast.protocols.psense.layouts import Sighting
+from nearcast.protocols.psense.messages import Position, Request, Response, Tell
+from nearcast.protocols.psense.parameters import Parameters
+from nearcast.protocols.psense.sectors import SECTORS, Spot, best_sensor
+from nearcast.protocols.psense.vision import Vision, vision_of
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import DISC, Shape, Vector, overlap
+
+ROUNDED = 1e-6  # relative: numbers of 4 bytes
+LEAST_KEPT, MOST_KEPT = 5, 2  # a fifth to a half of the limit is for publications
+CALM_ROUNDS = 6  # without anybody new near: then a peer has found its place
+
+
+class Round(Timer, frozen=True):
+    """Say where you are, and ask and pass on what there is to."""
+
+
+class News(NamedTuple):
+    """Somebody's position, to be passed on in the next round."""
+
+    seen: Sighting
+    told: tuple[NodeId, ...]
+
+
+class Peer(Node):
+    def __init__(
+        self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.contacts = contacts
+        self.interests = Interests()
+        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.known_of = Acquaintances(node_id, parameters.dimensions)
+        self.allowance = Allowance(parameters.limit, rng)
+        self.joined = False
+        self.delivered = Delivered()
+        self.passed_on = Delivered()
+        self._spoke_at: Vector | None = None  # where a peer stands that wants nothing
+        self._round: Time = round(parameters.round_ms * 1000)
+        self._begun = False
+        self._sought: Time = 0  # when contacts were last asked, or somebody was last known
+        self._came: Time = 0  # when somebody last came near
+        self._news: dict[NodeId, News] = {}
+        self._latest: dict[NodeId, int] = {}  # sequence of the latest Position heard of each
+        self._requests: dict[tuple[NodeId, int], Sighting] = {}
+        self._told: dict[NodeId, None] = {}  # who has our position in this round already
+        self._published = 0  # bytes of publications in this round
+
+    # Windows.
+
+    @property
+    def ready(self) -> bool:
+        """Among others, and nobody new near for some rounds; or nowhere, or the only one."""
+        if self._vision() is None:
+            return True
+        return self.joined and self.now - self._came >= CALM_ROUNDS * self._round
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        """Whom it is connected to, or who is in its area of interest (see `Parameters.view`)."""
+        vision = vision_of(self.interests, now, self.parameters.dimensions)
+        if vision is None:
+            return []
+        linger = round(self.parameters.linger_s * SECOND)
+        connected = self.parameters.view == "connections"
+        return [
+            (node, seen.place)
+            for node, seen in self.known_of.seen.items()
+            if dist(vision.place, seen.place) <= vision.radius
+            or (
+                connected
+                and (
+                    now - self.known_of.near.get(node, -linger - 1) <= linger
+                    or node in self.known_of.sensors
+                )
+            )
+        ]
+
+    # Hooks.
+
+    def on_command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self._publish(command.stamped(self.id, self.now))
+            case Subscribe(subscription):
+                self.asked.pop(subscription, None)
+                if command.variables:
+                    self.asked[subscription] = command
+                self.interests.put(command.stamped(self.id, self.now), self.now)
+                self._begin()
+            case Move(subscription) | Unsubscribe(subscription) if (
+                self.interests.current(subscription) is None
+            ):
+                self.out.note("ignored", subscription)
+            case Move(subscription, region):
+                current = self.interests.current(subscription)
+                assert current is not None
+                if subscription in self.asked:
+                    self.asked[subscription] = self.asked[subscription].moved(region)
+                self.interests.put(current.moved(region, self.now), self.now)
+                self._begin()
+            case Tune(subscription, variables):
+                self._tune(subscription, variables)
+            case Unsubscribe(subscription):
+                self.asked.pop(subscription, None)
+                self.interests.end(subscription, self.now)
+            case Leave():
+                self.contacts.remove(self.id)
+                self.out.stop()  # pSense has no goodbye: the silent are forgotten
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        dimensions, understood = self.parameters.dimensions, True
+        match message:
+            case Position(packet):
+                understood = self._hear_position(layouts.unpack_position(packet, dimensions))
+            case Tell(packet, publication):
+                opened = layouts.unpack_position(packet, dimensions)
+                understood = opened is not None and opened[0].node == publication.node
+                if opened is not None and understood:
+                    self._hear_publication(publication, *opened)
+            case Request(packet):
+                asked = layouts.unpack_request(packet, dimensions)
+                understood = asked is not None and asked[0].node == sender != self.id
+                if asked is not None and understood:
+                    self._learn(asked[0])
+                    if self._begun:
+                        self._requests[sender, asked[1]] = asked[0]
+            case Response(packet):
+                response = layouts.unpack_response(packet, dimensions)
+                understood = response is not None and response.sender == sender
+                if response is not None and understood:
+                    self._learn(response.sensor)
+        if not understood:
+            self.out.note("refused", sender)
+            return
+        self.joined = True
+        self.contacts.add(sender)
+
+    def on_timer(self, timer: Timer) -> None:  # noqa: ARG002  there is one alone
+        vision = self._vision()
+        if vision is None:
+            self.contacts.remove(self.id)
+            self._requests.clear()
+            self._news.clear()
+            self._begun = False
+            return
+        # A round leaves room for as much as was published in the last, within bounds.
+        limit = self.parameters.limit
+        kept = min(max(self._published, limit // LEAST_KEPT), limit // MOST_KEPT)
+        self.allowance.renew()
+        self._published = 0
+        self._look_around(vision)
+        self._respond(vision)
+        self._ask_sensors(vision)
+        self._spread_positions(vision, kept)
+        self._seek_company(vision)
+        self._told.clear()
+        self.interests.forget(self.now)
+        self.out.set_timer(Round(), self._round)
+
+    # Rounds.
+
+    def _vision(self) -> Vision | None:
+        vision = vision_of(self.interests, self.now, self.parameters.dimensions)
+        if vision is None and self._spoke_at is not None:
+            return Vision(self._spoke_at, 0.0)
+        return vision
+
+    def _begin(self) -> None:
+        """A peer takes part as soon as it has a place."""
+        vision = self._vision()
+        if vision is not None and not self._begun:
+            self._begun = True
+            self._came = self.now
+            self._join(vision)
+            # Rounds of peers that come together should not all fall together.
+            self.out.set_timer(Round(), self.rng.randrange(1, self._round + 1))
+
+    def _me(self, vision: Vision) -> Sighting:
+        sequence = layouts.sequence_at(self.now)
+        return Sighting(self.id, vision.place, vision.radius, sequence, self.parameters.hops)
+
+    def _learn(self, seen: Sighting) -> bool:
+        """Is it news? Not to a peer that has no place."""
+        hops = min(seen.hops, self.parameters.hops)
+        return self._begun and self.known_of.learn(seen._replace(hops=hops), self.now)
+
+    def _look_around(self, vision: Vision) -> None:
+        silent, linger = self.parameters.silent_s, self.parameters.linger_s
+        for node in self.known_of.drop(self.now, round(silent * SECOND), round(linger * SECOND)):
+            self.contacts.remove(node)  # whoever is there nevertheless says so every round
+            self.out.note("lost", node)
+        self._latest = {node: n for node, n in self._latest.items() if node in self.known_of.seen}
+        self.contacts.add(self.id)
+        for node in self.known_of.look_around(vision, self.now):
+            self._came = self.now
+            self.out.note("linked", node)
+
+    def _respond(self, vision: Vision) -> None:
+        """Who has asked since the last round is told the best that is known, or of this peer."""
+        spots = [
+            Spot(node, seen.place)
+            for node, seen in self.known_of.seen.items()
+            if seen.hops > 0  # older news is not handed on
+        ]
+        spots.append(Spot(self.id, vision.place))
+        wishes, answers = [], []
+        for (node, sector), asker in self._requests.items():
+            others = [spot for spot in spots if spot.node != node]
+            best = best_sensor(
+                sector, asker.place, asker.radius, others, self.parameters.dimensions
+            )
+            assert best is not None
+            if best == self.id:
+                sensor = self._me(vision)
+            else:
+                sensor = self.known_of.seen[best]
+                sensor = sensor._replace(hops=sensor.hops - 1)
+            answer = layouts.Response(self.id, sector, sensor, asker.sequence)
+            message = Response(layouts.pack_response(answer, self.parameters.dimensions))
+            answers.append(message)
+            wishes.append(Wish((node,), size(message)))
+        self._requests.clear()
+        self._serve(wishes, answers)
+
+    def _ask_sensors(self, vision: Vision) -> None:
+        me, dimensions = self._me(vision), self.parameters.dimensions
+        wishes, questions = [], []
+        for sector, node in enumerate(self.known_of.sensor_of):
+            if node is not None:
+                message = Request(layouts.pack_request(me, sector, dimensions))
+                questions.append(message)
+                wishes.append(Wish((node,), size(message)))
+        self._serve(wishes, questions)
+
+    def _serve(self, wishes: list[Wish], messages: list[Response] | list[Request]) -> None:
+        for message, receivers in zip(messages, self.allowance.grant(wishes), strict=True):
+            for node in receivers:
+                self.allowance.take(message, 1)
+                self.out.send(node, message)
+
+    def _spread_positions(self, vision: Vision, kept: int) -> None:
+        """Its own position and what it has heard of others', as far as bytes allow.
+
+        Receivers that are left out are not listed either, so others may serve them.
+        """
+        connected = list(self.known_of.connections(self.now))
+        mine = [node for node in connected if node not in self._told]
+        told = tuple(node for node in connected if node in self._told)
+        plans = [(News(self._me(vision), told), mine)]
+        for news in self._news.values():
+            plans.append((news, self._lacking(news)))
+        self._news.clear()
+        dimensions = self.parameters.dimensions
+        wishes = []
+        for news, receivers in plans:
+            packet = layouts.pack_position(news.seen, (*news.told, *receivers), dimensions)
+            wishes.append(Wish(receivers, size(Position(packet))))
+        for (news, _), served in zip(plans, self.allowance.grant(wishes, kept), strict=True):
+            if served:
+                packet = layouts.pack_position(news.seen, (*news.told, *served), dimensions)
+                self.allowance.take(Position(packet), len(served))
+                self.out.send_many(served, Position(packet))
+
+    def _lacking(self, news: News) -> list[NodeId]:
+        """Who of those known to this peer is near somebody and has not been told so?"""
+        seen = news.seen
+        informed = {seen.node, *news.told}
+        around = Vision(seen.place, seen.radius)
+        others = [one for node, one in self.known_of.seen.items() if node != seen.node]
+        lacking = [one.node for one in others if one.node not in informed and sees(around, one)]
+        if not lacking and others and seen.node in self.known_of.sensors:
+            nearest = min((dist(one.place, seen.place), one.node) for one in others)[1]
+            return [] if nearest in informed else [nearest]
+        return lacking
+
+    # Joining.
+
+    def _join(self, vision: Vision) -> None:
+        """Each contact is asked for a sensor of another sector, and told where we are."""
+        self._sought = self.now
+        dimensions, me = self.parameters.dimensions, self._me(vision)
+        contacts = self.contacts.some(self.rng, SECTORS, self.id)
+        self.contacts.add(self.id)
+        if not contacts:
+            self.joined = True  # the first one, until somebody comes
+            return
+        wishes, questions = [], []
+        for sector, node in enumerate(contacts):
+            message = Request(layouts.pack_request(me, sector, dimensions))
+            questions.append(message)
+            wishes.append(Wish((node,), size(message)))
+        self._serve(wishes, questions)
+        position = Position(layouts.pack_position(me, contacts, dimensions))
+        (served,) = self.allowance.grant([Wish(contacts, size(position))])
+        if served:
+            self.allowance.take(position, len(served))
+            self.out.send_many(served, position)
+
+    def _seek_company(self, vision: Vision) -> None:
+        """A join without an answer is tried again, and so is a life alone."""
+        if self.known_of.seen:
+            self._sought = self.now
+            return
+        patience = self.parameters.alone_s if self.joined else self.parameters.retry_s
+        if self.now - self._sought >= patience * SECOND:
+            self.joined = False
+            self._join(vision)
+
+    def _hear_position(self, opened: tuple[Sighting, tuple[NodeId, ...]] | None) -> bool:
+        if opened is None:
+            return False
+        seen, told = opened
+        self._learn(seen)
+        hops = min(seen.hops, self.parameters.hops)
+        # A Request of the same round may have come before and told the same: this is to be passed
+        # on nevertheless.
+        latest = self._latest.get(seen.node)
+        if seen.node in self.known_of.seen and (
+            latest is None or layouts.is_newer(seen.sequence, latest)
+        ):
+            self._latest[seen.node] = seen.sequence
+            if hops > 0:
+                self._news[seen.node] = News(seen._replace(hops=hops - 1), (*told, self.id))
+        return True
+
+    # Publications.
+
+    def _publish(self, publication: Publication) -> None:
+        self._deliver(publication, 0)  # its own echo needs no way
+        self.passed_on.is_new(publication.id, self.now)
+        shape = publication.shape
+        if vision_of(self.interests, self.now, self.parameters.dimensions) is None:
+            x, y, z = map(layouts.within, (shape.x, shape.y, shape.z))
+            self._spoke_at = (x, y, z if self.parameters.dimensions == 3 else 0.0)
+        self._begin()
+        vision = self._vision()
+        assert vision is not None
+        receivers = self._concerned(shape, vision, ())
+        if not self.known_of.seen:
+            receivers = self.contacts.some(self.rng, 1, self.id)
+        self._tell(publication, self._me(vision), (), receivers)
+
+    def _hear_publication(
+        self, publication: Publication, seen: Sighting, told: tuple[NodeId, ...]
+    ) -> None:
+        self._learn(seen)
+        hops = min(seen.hops, self.parameters.hops)
+        self._deliver(publication, self.parameters.hops - hops + 1)
+        vision = self._vision()
+        if hops > 0 and vision is not None and self.passed_on.is_new(publication.id, self.now):
+            informed = (*told, self.id, seen.node)
+            receivers = self._concerned(publication.shape, vision, informed)
+            self._tell(publication, seen._replace(hops=hops - 1), (*told, self.id), receivers)
+
+    def _concerned(
+        self, shape: Shape, vision: Vision, informed: tuple[NodeId, ...]
+    ) -> list[NodeId]:
+        """All who see the place; if it is out of sight and nobody does, whoever is nearer to it."""
+        dimensions = self.parameters.dimensions
+        others = [one for node, one in self.known_of.seen.items() if node not in informed]
+        concerned = [
+            one.node for one in others if _touches(one.place, one.radius, shape, dimensions)
+        ]
+        if not concerned and not _touches(*vision, shape, dimensions):
+            centre = (shape.x, shape.y, shape.z if dimensions == 3 else 0.0)
+            away = [(dist(one.place, centre), one.node) for one in others]
+            if away and min(away)[0] < dist(vision.place, centre):
+                return [min(away)[1]]
+        return concerned
+
+    def _tell(
+        self,
+        publication: Publication,
+        seen: Sighting,
+        told: tuple[NodeId, ...],
+        receivers: list[NodeId],
+    ) -> None:
+        if not receivers:
+            return
+        dimensions = self.parameters.dimensions
+        packet = layouts.pack_position(seen, (*told, *receivers), dimensions)
+        wish = Wish(receivers, size(Tell(packet, publication)))
+        (served,) = self.allowance.grant([wish])
+        if not served:
+            return
+        message = Tell(layouts.pack_position(seen, (*told, *served), dimensions), publication)
+        self.allowance.take(message, len(served))
+        self.out.send_many(served, message)
+        self._published += size(message) * len(served)
+        if seen.node == self.id:
+            self._told.update(dict.fromkeys(served))
+
+    def _deliver(self, publication: Publication, hops: int) -> None:
+        wanting = self.interests.wanting(publication)
+        if wanting and self.delivered.is_new(publication.id, self.now):
+            self.out.deliver(publication, tuple(wanting), hops)
+
+    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
+        current = self.interests.current(subscription)
+        if subscription not in self.asked or current is None:
+            self.out.note("ignored", subscription)
+            return
+        try:
+            tuned = self.asked[subscription].tuned(variables)
+            changed = tuned.rebound(current, self.now)
+        except ValueError:
+            self.out.note("refused", subscription)  # a bound would have no value
+            return
+        self.asked[subscription] = tuned
+        self.interests.put(changed, self.now)
+        self._begin()
+
+
+def _touches(place: Vector, radius: float, shape: Shape, dimensions: int) -> bool:
+    """Does somebody who sees so far see any of it? In the plane, at whatever height."""
+    if radius >= layouts.WIDEST:
+        return True
+    z, rz = (shape.z, shape.rz) if dimensions == 3 else (0.0, 0.0)
+    # Packets round places and radii; the receiver decides for itself.
+    reach = radius + ROUNDED * (radius + abs(place[0]) + abs(place[1]) + abs(place[2]))
+    return overlap(
+        DISC, *place, reach, 0.0, 0.0, shape.kind, shape.x, shape.y, z, shape.rx, shape.ry, rz
+    )
