@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from signal import SIGINT, SIGTERM
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import uvloop
 from msgspec import Raw
@@ -23,22 +23,19 @@ from nearcast.live.access import access, foreign
 from nearcast.live.admission import Limits
 from nearcast.live.answers import Answers
 from nearcast.live.areas import Area
-from nearcast.live.cluster.abroad import first_number
-from nearcast.live.cluster.links import ClusterLinks, cluster_key
-from nearcast.live.cluster.member import Member
-from nearcast.live.cluster.realm import ClusterRealm
-from nearcast.live.config import Cluster, Settings
+from nearcast.live.config import Settings
 from nearcast.live.gateway import Gateway, clock
 from nearcast.live.http import Front, HttpError, Request
-from nearcast.live.identity import new_identity
-from nearcast.live.peer import address
 from nearcast.live.realm import Realm
 from nearcast.live.recording import Recording
 from nearcast.live.sessions import GRACE_S, Session
 from nearcast.matching import MATCHERS
-from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
+
+if TYPE_CHECKING:
+    from nearcast.live.cluster.entrance import Entrance
+    from nearcast.live.cluster.member import Member
 
 ENGINE = "swept"
 BESIDES = 256  # connections beside the clients', for HTTP
@@ -52,6 +49,7 @@ class Service:
         self.access = access(self.settings.token, self.settings.token_file)
         self.recording: Recording | None = None
         self._fronts: set[Front] = set()
+        self.realm: Realm
         self.cluster: Member | None = None
 
     async def __aenter__(self) -> Self:
@@ -72,11 +70,12 @@ class Service:
                 settings.trace or _dated(), self.began, {"engine": ENGINE, "name": settings.name}
             )
         recorder = self.recording.recorder if self.recording else None
-        links = _cluster_links(settings) if settings.cluster.key else None
-        self.realm = Realm(MATCHERS[ENGINE](), settings.limits, recorder)
-        if links is not None:
-            first = first_number(links.name)
-            self.realm = ClusterRealm(MATCHERS[ENGINE](), settings.limits, recorder, first)
+        entrance = _entrance(settings)
+        engine = MATCHERS[ENGINE]()
+        if entrance is None:
+            self.realm = Realm(engine, settings.limits, recorder)
+        else:
+            self.realm = entrance.realm(engine, settings.limits, recorder)
         self.gateway = Gateway(
             self.realm, settings.limits, self.access, name=settings.name,
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
@@ -92,22 +91,12 @@ class Service:
             raise
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.url = f"{'wss' if tls else 'ws'}://{_bracketed(settings.host)}:{self.port}/ws"
-        if links is not None:
+        if entrance is not None:
             try:
-                await self._enter(links)
+                self.cluster = await entrance.enter(self.gateway, self.url.removesuffix("/ws"))
             except OSError:
                 await self.stop("it could not join")
                 raise
-
-    async def _enter(self, links: ClusterLinks) -> None:
-        """Be a member of the cluster; clients are served from the first moment on."""
-        cluster = self.settings.cluster
-        url = cluster.advertise or self.url.removesuffix("/ws")
-        assert isinstance(self.realm, ClusterRealm)
-        member = Member(self.gateway, self.realm, links, url, _parameters(cluster))
-        await member.start([address(one) for one in cluster.join.split(",") if one])
-        self.gateway.number, self.gateway.cluster = links.name, member
-        self.cluster = member
 
     async def stop(self, reason: str = "the node stops") -> None:
         """Take no new clients, say goodbye to those there are, and finish the trace."""
@@ -196,18 +185,13 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _cluster_links(settings: Settings) -> ClusterLinks:
-    cluster = settings.cluster
-    key = cluster_key(Path(cluster.key), make=not cluster.join)
-    return ClusterLinks(new_identity(serves=True), cluster.host, cluster.port, key)
+def _entrance(settings: Settings) -> "Entrance | None":
+    """A node alone starts without loading what only clusters need."""
+    if not settings.cluster.key:
+        return None
+    from nearcast.live.cluster.entrance import Entrance
 
-
-def _parameters(cluster: Cluster) -> Parameters:
-    return Parameters(
-        limit=float(cluster.subscriptions), margin=cluster.margin, spacing=cluster.spacing,
-        f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
-        departure_trigger=1000,
-    )  # fmt: skip
+    return Entrance(settings.cluster)
 
 
 def _dated() -> Path:

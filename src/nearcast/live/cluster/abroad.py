@@ -147,9 +147,9 @@ class Abroad:
         since = np.array([since for _, since, _ in fresh], np.int64)[found.subscription]
         homes = np.array([self._of(home) for _, _, home in fresh], np.int64)[found.subscription]
         meant = said.publications.t[found.publication] >= since
-        pairs = self._each_once(len(said.places), found.publication[meant], homes[meant])
+        pairs = self._each_once(len(said.publications), found.publication[meant], homes[meant])
         for index, home in zip(*(column.tolist() for column in pairs), strict=True):
-            yield *said.places[index], home
+            yield *said.place(index), home
 
     def forget(self, now: Time) -> None:
         self._former.forget(now)

@@ -5,9 +5,11 @@ is asked of `Former`. An interest arrives some milliseconds after it was stated;
 heard meanwhile is found among the publications of the last seconds, `Lately.passed`.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from itertools import accumulate
+from typing import overload
 
 import numpy as np
 from msgspec import Struct
@@ -122,20 +124,22 @@ class Recent(Struct, frozen=True):
     """Publications of several flushes side by side, and where each of them is."""
 
     publications: Batch
-    places: list[tuple[Passed, int]]
+    passed: list[Passed]
+    which: list[Integers]  # of each flush
+    starts: list[int]  # where each flush begins
+
+    def place(self, at: int) -> tuple[Passed, int]:
+        part = bisect_right(self.starts, at) - 1
+        return self.passed[part], int(self.which[part][at - self.starts[part]])
 
 
 def recent(passed: Iterable[Passed], since: Time) -> Recent | None:
     """Those that were made at this moment or later; None: there are none."""
-    places: list[tuple[Passed, int]] = []
-    parts: list[Batch] = []
-    for one in passed:
-        which = np.flatnonzero(one.publications.t >= since)
-        if len(which):
-            parts.append(some(one.publications, which))
-            places += [(one, index) for index in which.tolist()]
-    if not parts:
+    found = [(one, np.flatnonzero(one.publications.t >= since)) for one in passed]
+    found = [(one, which) for one, which in found if len(which)]
+    if not found:
         return None
+    parts = [some(one.publications, which) for one, which in found]
     t, node, kind, centre, extent = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("t", "node", "kind", "centre", "extent")
@@ -143,32 +147,38 @@ def recent(passed: Iterable[Passed], since: Time) -> Recent | None:
     channels = None
     if any(part.channel is not None for part in parts):
         channels = [c for part in parts for c in part.channel or [""] * len(part)]
-    made = [(one.publications.publications, index) for one, index in places]
-    return Recent(Batch(t, node, kind, centre, extent, channels, _Chosen(made)), places)
+    which = [which for _, which in found]
+    made = _Chosen([(one.publications.publications, which) for one, which in found])
+    return Recent(
+        Batch(t, node, kind, centre, extent, channels, made), [one for one, _ in found], which,
+        made.starts,
+    )  # fmt: skip
 
 
-def some(publications: Batch, which: Any) -> Batch:
+def some(publications: Batch, which: Integers) -> Batch:
     """The part of a batch with these indices."""
-    chosen = which.tolist()
+    channel = publications.channel
     return Batch(
         publications.t[which],
         publications.node[which],
         publications.kind[which],
         np.ascontiguousarray(publications.centre[which]),
         np.ascontiguousarray(publications.extent[which]),
-        None if publications.channel is None else [publications.channel[i] for i in chosen],
-        _Chosen([(publications.publications, i) for i in chosen]),
+        None if channel is None else [channel[i] for i in which.tolist()],
+        _Chosen([(publications.publications, which)]),
     )
 
 
 class _Chosen(Sequence[Publication]):
-    """Some of the publications, which are still made only if a filter asks for them."""
+    """Some publications of several batches, which are still made only if a filter asks for them."""
 
-    def __init__(self, chosen: list[tuple[Sequence[Publication], int]]) -> None:
-        self._chosen = chosen
+    def __init__(self, parts: list[tuple[Sequence[Publication], Integers]]) -> None:
+        self._parts = parts
+        ends = list(accumulate(len(which) for _, which in parts))
+        self.starts, self._length = [0, *ends[:-1]], ends[-1]
 
     def __len__(self) -> int:
-        return len(self._chosen)
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> Publication: ...
@@ -176,6 +186,7 @@ class _Chosen(Sequence[Publication]):
     def __getitem__(self, index: slice) -> Sequence[Publication]: ...
     def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
         if isinstance(index, slice):
-            return _Chosen(self._chosen[index])
-        whole, place = self._chosen[index]
-        return whole[place]
+            return [self[i] for i in range(*index.indices(self._length))]
+        part = bisect_right(self.starts, index) - 1
+        whole, which = self._parts[part]
+        return whole[int(which[index - self.starts[part]])]

@@ -267,7 +267,7 @@ class Passages:
                 hears.setdefault((seat.place, index), []).append(standing)
         sessions = {seat.place: session for session, seat, _, _ in late}
         for (place, index), several in hears.items():
-            self._tell_late(sessions[place], *said.places[index], several)
+            self._tell_late(sessions[place], *said.place(index), several)
 
     def _tell_late(
         self, session: Session, passed: PassedHere, index: int, several: list[Standing]

@@ -1,0 +1,41 @@
+"""How a node becomes a member of a cluster, by its settings."""
+
+from pathlib import Path
+
+from nearcast.live.admission import Limits
+from nearcast.live.cluster.abroad import first_number
+from nearcast.live.cluster.links import ClusterLinks, cluster_key
+from nearcast.live.cluster.member import Member
+from nearcast.live.cluster.realm import ClusterRealm
+from nearcast.live.config import Cluster
+from nearcast.live.gateway import Gateway
+from nearcast.live.identity import new_identity
+from nearcast.live.peer import address
+from nearcast.matching.matcher import Matcher
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.trace.recorder import Recorder
+
+
+class Entrance:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        key = cluster_key(Path(cluster.key), make=not cluster.join)
+        self._links = ClusterLinks(new_identity(serves=True), cluster.host, cluster.port, key)
+
+    def realm(self, engine: Matcher, limits: Limits, recorder: Recorder | None) -> ClusterRealm:
+        """Numbers that it gives out are given out by no other node."""
+        self._realm = ClusterRealm(engine, limits, recorder, first_number(self._links.name))
+        return self._realm
+
+    async def enter(self, gateway: Gateway, url: str) -> Member:
+        """Clients are served from the first moment on."""
+        cluster, links = self._cluster, self._links
+        parameters = Parameters(
+            limit=float(cluster.subscriptions), margin=cluster.margin, spacing=cluster.spacing,
+            f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
+            departure_trigger=1000,
+        )  # fmt: skip
+        member = Member(gateway, self._realm, links, cluster.advertise or url, parameters)
+        await member.start([address(one) for one in cluster.join.split(",") if one])
+        gateway.number, gateway.cluster = links.name, member
+        return member
