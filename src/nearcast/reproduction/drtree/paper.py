@@ -30,7 +30,7 @@ from nearcast.reproduction.paper import Claim, Counted, Figure, NotMeasuredError
 from nearcast.scenario import Scenario
 
 PEERS, MANY = 1024, 10_000
-QUICK_CYCLES = 10
+QUICK_CYCLES = 8
 # What the full form adds, by seed: cycles of 1,024 peers, and of 10,000. The paper's 600 cycles of
 # one tree make its means exact; other trees tell how far means differ from tree to tree.
 LONG = {2: 600, 3: 60, 4: 60}
@@ -73,7 +73,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                     yield scenario(strategy, hotspots, cycles=cycles, seed=seed)
         case "6":
             for strategy in STRATEGIES:
-                yield scenario(strategy, "cold", nodes=MANY, cycles=2)
+                yield scenario(strategy, "cold", nodes=MANY, cycles=1)
             for seed, strategy, hotspots in product(LARGE if full else (), STRATEGIES, HOTSPOTS):
                 yield scenario(strategy, hotspots, nodes=MANY, cycles=LARGE[seed], seed=seed)
         case "nodes":
