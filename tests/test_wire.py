@@ -127,7 +127,7 @@ def read(codec: Codec, frame: bytes) -> Message | None:
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(drawn=st.data())
 def test_every_message_comes_back_whole_and_is_as_long_as_it_says(
     codec: Codec, kind: type[Message], drawn: st.DataObject
@@ -163,7 +163,7 @@ def test_a_protocol_of_one_message_reads_it() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=10)
 @given(tag=st.integers(-5, 2**64 - 1) | st.none() | st.booleans() | TEXTS | FINITE)
 def test_an_unknown_number_is_refused(codec: Codec, tag: object) -> None:
     if type(tag) is int and tag in {kind.__struct_config__.tag for kind in codec.messages}:
@@ -177,7 +177,7 @@ def test_an_unknown_number_is_refused(codec: Codec, tag: object) -> None:
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=4)
 @given(drawn=st.data())
 def test_a_message_without_its_end_or_with_more_than_its_end_is_refused(
     codec: Codec, kind: type[Message], drawn: st.DataObject
@@ -190,7 +190,7 @@ def test_a_message_without_its_end_or_with_more_than_its_end_is_refused(
 
 
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=4)
 @given(drawn=st.data())
 def test_a_flipped_byte_makes_another_message_or_none(
     codec: Codec, kind: type[Message], drawn: st.DataObject
@@ -206,7 +206,7 @@ def test_a_flipped_byte_makes_another_message_or_none(
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(
     frame=st.binary(max_size=60), head=st.sampled_from([b"", b"\x92", b"\x93", b"\x94", b"\xdc"])
 )

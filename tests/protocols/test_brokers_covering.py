@@ -133,7 +133,7 @@ def test_whoever_is_covered_wants_nothing_that_its_cover_does_not(
                     assert a.touches(shape, moment)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(a=subscriptions(), b=subscriptions(), said=publications())
 def test_covering_holds_for_every_kind_of_subscription(
     a: Subscription, b: Subscription, said: Publication
@@ -146,7 +146,7 @@ def test_covering_holds_for_every_kind_of_subscription(
 # Advertisements.
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     wanted=subscriptions(),
     said=publications(),
@@ -165,7 +165,7 @@ def test_whatever_is_advertised_and_wanted_intersects(
             assert intersects(advertisement, wanted)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(region=regions(), t=TIMES, said=shapes(bounded=True))
 def test_a_region_never_leaves_its_reach(
     region: Moving | Path | Formula, t: int, said: Shape

@@ -267,7 +267,7 @@ def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late
 # Standing still.
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(wanted=subscriptions(), said=publications(), t=TIMES)
 def test_what_stands_wants_at_all_times_what_was_wanted_at_that_moment(
     wanted: Subscription, said: Publication, t: int

@@ -58,7 +58,7 @@ PARTY = small_party()
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=8))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 def test_a_strangers_nonsense_changes_nothing(said: list[Message]) -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
@@ -120,7 +120,7 @@ def test_a_stranger_from_afar_cannot_connect() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), ANYTHING), max_size=6), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], managed: bool) -> None:
     crowd = Crowd(bubble="managed" if managed else "fading")
     peers = [crowd.come(0, disc(0, 0, 10)), crowd.come(1, disc(5, 5, 10)), crowd.come(2)]

@@ -77,6 +77,7 @@ def test_bubbles_of_the_computed_size_meet_as_often_as_table_3_1_says(
     assert met([16] * 1000, size, size, tries) == pytest.approx(rendezvous(certainty), abs=0.02)
 
 
+@pytest.mark.soak
 def test_a_larger_network_meets_as_often() -> None:
     size = bubble_size(1, regular(3000, 16))
     assert met([16] * 3000, size, size, 8000) == pytest.approx(rendezvous(1), abs=0.02)

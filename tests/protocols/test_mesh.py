@@ -233,7 +233,7 @@ NET.settle(20)
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.one_of(*map(messages, CODEC.messages))), max_size=8)
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_no_message_in_any_order_breaks_a_site(said: list[tuple[int, Any]]) -> None:
     node = Lone(1, Parameters(shortcuts=2))
     node.start(0)

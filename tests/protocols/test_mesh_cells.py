@@ -32,7 +32,7 @@ def reaching(sites: voronoi.Sites, reaches: list[float], one: int, more: float) 
 
 
 @given(places=PLACES, reaches=st.lists(st.floats(0, 60), min_size=14, max_size=14))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_sites_are_related_that_reach_or_enclose_each_other(
     places: list[tuple[float, float]], reaches: list[float]
 ) -> None:
@@ -59,7 +59,7 @@ def almost_enclosing(sites: voronoi.Sites, site: int) -> set[int]:
 
 
 @given(places=PLACES, reach=st.floats(0.5, 80))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_boundary_neighbours_are_those_whose_regions_leave_the_disc(
     places: list[tuple[float, float]], reach: float
 ) -> None:

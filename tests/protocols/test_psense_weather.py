@@ -100,7 +100,7 @@ HONEST = st.one_of(
 
 
 @given(st.lists(st.tuples(NUMBERS, HONEST | st.one_of(*map(messages, CODEC.messages))), max_size=8))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
     party = Party()
     peers = [party.come(0), party.come(1, disc(0, 0, 10)), party.come(2, disc(5, 5, 10))]
@@ -116,7 +116,7 @@ def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> N
 
 
 @given(st.sampled_from([Position, Request, Response]), st.binary(max_size=60))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_a_malformed_packet_changes_nothing(kind: Any, packet: bytes) -> None:
     peer = alone()
     reads = (layouts.unpack_position, layouts.unpack_request, layouts.unpack_response)

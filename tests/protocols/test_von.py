@@ -139,7 +139,9 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
 # Walking.
 
 
-@pytest.mark.parametrize(("nodes", "seconds"), [(50, 8.0), (100, 3.0)])
+@pytest.mark.parametrize(
+    ("nodes", "seconds"), [(50, 8.0), pytest.param(100, 3.0, marks=pytest.mark.soak)]
+)
 def test_walkers_know_nearly_all_they_should_and_are_heard(nodes: int, seconds: float) -> None:
     """Seed 003, V: average discovery consistency is always above 99 %."""
     trace = run(nodes, seconds, latency_ms=100.0)

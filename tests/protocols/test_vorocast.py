@@ -60,7 +60,7 @@ def assert_once_each(sites: voronoi.Sites, root: tuple[float, float], area: Shap
 
 
 @given(places=PLACES, area=areas())
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 def test_every_touched_site_hears_exactly_once_from_the_areas_centre(
     places: list[tuple[float, float]], area: Shape
 ) -> None:
@@ -68,7 +68,7 @@ def test_every_touched_site_hears_exactly_once_from_the_areas_centre(
 
 
 @given(places=PLACES, area=areas(), share=st.tuples(st.floats(-1, 1), st.floats(-1, 1)))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_the_root_may_be_any_point_of_the_area(
     places: list[tuple[float, float]], area: Shape, share: tuple[float, float]
 ) -> None:

@@ -193,7 +193,7 @@ def test_a_leaving_site_hands_over_all_it_owns_and_goes() -> None:
     assert {owner[0] for owner in owners.values()} == {0, 2}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(region=regions(), t=TIMES, ahead=st.sampled_from([0, 500_000]))
 def test_columns_say_where_a_region_is(region: object, t: int, ahead: int) -> None:
     records = Records()

@@ -16,7 +16,7 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.workload import NUMBERS, Scheduled, Workload, first_id
 
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=20, deadline=None)
 
 RECORDING = """t,entity,x,y,z
 0,a,0,0,5

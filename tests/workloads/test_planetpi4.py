@@ -25,7 +25,7 @@ from nearcast.workloads.planetpi4_rules import TICK, Kind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
 from truth import delivered, expected
 
-EXAMPLES = settings(deadline=None, max_examples=25)
+EXAMPLES = settings(deadline=None, max_examples=10)
 SMALL = {"size": 300.0, "radius": 100.0, "asteroids": 30, "zones": 1}
 
 

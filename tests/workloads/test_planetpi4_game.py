@@ -22,7 +22,7 @@ from nearcast.workloads.planetpi4_game import (
 )
 from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, Act, Kind, Rules
 
-EXAMPLES = settings(deadline=None, max_examples=25)
+EXAMPLES = settings(deadline=None, max_examples=10)
 
 rules = st.builds(
     Rules,
