@@ -6,14 +6,23 @@ subscription; its vision radius is that of a ball around there which holds all o
 """
 
 from math import hypot, inf, sqrt
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from nearcast.model import predicates
+from nearcast.model.commands import Move, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication, wants
-from nearcast.model.subscription import Formula, Region, Subscription, SubscriptionId, seconds_since
+from nearcast.model.subscription import (
+    Formula,
+    NodeId,
+    Region,
+    Subscription,
+    SubscriptionId,
+    seconds_since,
+)
 from nearcast.space.motion import SECOND, Moving, Time, elapsed
 from nearcast.space.shapes import BOX, DISC, LARGEST, Shape, Vector
 
+Interest: TypeAlias = Subscribe | Move | Tune | Unsubscribe
 KEPT: Time = 10 * SECOND  # no publication is under way for longer
 
 
@@ -42,9 +51,40 @@ class Area(NamedTuple):
 class Interests:
     def __init__(self) -> None:
         self._versions: dict[SubscriptionId, list[Version]] = {}
+        self._asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind anew
         # Where there is but one interest: since when, and its region if that is a disc or point.
         self._single: tuple[Time, Subscription] | None = None
         self._only: tuple[Shape, Vector, Time, Time] | None = None
+
+    def obey(self, command: Interest, node: NodeId, now: Time) -> str | None:
+        """What the application wants of its interests. None: done; else the note of why not."""
+        subscription = command.subscription
+        current = self.current(subscription)
+        match command:
+            case Subscribe():
+                self._asked.pop(subscription, None)
+                if command.variables:
+                    self._asked[subscription] = command
+                self.put(command.stamped(node, now), now)
+            case _ if current is None:
+                return "ignored"
+            case Move(_, region):
+                if subscription in self._asked:
+                    self._asked[subscription] = self._asked[subscription].moved(region)
+                self.put(current.moved(region, now), now)
+            case Tune(_, variables):
+                if subscription not in self._asked:
+                    return "ignored"
+                try:
+                    tuned = self._asked[subscription].tuned(variables)
+                    self.put(tuned.rebound(current, now), now)
+                except ValueError:
+                    return "refused"  # a bound would have no value
+                self._asked[subscription] = tuned
+            case Unsubscribe():
+                self._asked.pop(subscription, None)
+                self.end(subscription, now)
+        return None
 
     def put(self, subscription: Subscription, now: Time) -> None:
         self._add(subscription.id, Version(now, subscription))

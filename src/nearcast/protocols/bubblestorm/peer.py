@@ -13,7 +13,7 @@ from typing import Any
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
+from nearcast.model.subscription import NodeId, Subscription
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.bubblestorm import messages as say
 from nearcast.protocols.bubblestorm.cache import Cache
@@ -67,7 +67,6 @@ class Peer(Node):
         self.storm = Storm(self, parameters, strength)
         self._circuit = self.storm.circuit
         self.interests = Interests()
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
         self.cache = Cache(_time(parameters.cache_s))
         self.connections = Connections(
             _time(parameters.linger_s), _time(parameters.silent_s), _time(parameters.address_s),
@@ -162,26 +161,10 @@ class Peer(Node):
         match command:
             case Publish():
                 self._publish(command.stamped(self.id, self.now))
-            case Subscribe(subscription):
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self.interests.put(command.stamped(self.id, self.now), self.now)
-            case Move(subscription) | Unsubscribe(subscription) if (
-                self.interests.current(subscription) is None
-            ):
-                self.out.note("ignored", subscription)
-            case Move(subscription, region):
-                current = self.interests.current(subscription)
-                assert current is not None
-                if subscription in self.asked:
-                    self.asked[subscription] = self.asked[subscription].moved(region)
-                self.interests.put(current.moved(region, self.now), self.now)
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Unsubscribe(subscription):
-                self.asked.pop(subscription, None)
-                self.interests.end(subscription, self.now)
+            case Subscribe() | Move() | Tune() | Unsubscribe():
+                why = self.interests.obey(command, self.id, self.now)
+                if why is not None:
+                    self.out.note(why, command.subscription)
             case Leave():
                 self._leave()
         self._finish()
@@ -198,20 +181,6 @@ class Peer(Node):
             self._listeners[type(message)](self.id, message)
         if self.storm.circuit.gone and not self.out.stopped:
             self._stop()
-
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        current = self.interests.current(subscription)
-        if subscription not in self.asked or current is None:
-            self.out.note("ignored", subscription)
-            return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(current, self.now)
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription] = tuned
-        self.interests.put(changed, self.now)
 
     def _leave(self) -> None:
         self.out.send_many(self.connections.to, say.Close())

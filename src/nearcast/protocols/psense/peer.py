@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.copies import Delivered
@@ -57,7 +57,6 @@ class Peer(Node):
         self.parameters = parameters
         self.contacts = contacts
         self.interests = Interests()
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
         self.known_of = Acquaintances(node_id, parameters.dimensions)
         self.allowance = Allowance(parameters.limit, rng)
         self.joined = False
@@ -109,28 +108,12 @@ class Peer(Node):
         match command:
             case Publish():
                 self._publish(command.stamped(self.id, self.now))
-            case Subscribe(subscription):
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self.interests.put(command.stamped(self.id, self.now), self.now)
-                self._begin()
-            case Move(subscription) | Unsubscribe(subscription) if (
-                self.interests.current(subscription) is None
-            ):
-                self.out.note("ignored", subscription)
-            case Move(subscription, region):
-                current = self.interests.current(subscription)
-                assert current is not None
-                if subscription in self.asked:
-                    self.asked[subscription] = self.asked[subscription].moved(region)
-                self.interests.put(current.moved(region, self.now), self.now)
-                self._begin()
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Unsubscribe(subscription):
-                self.asked.pop(subscription, None)
-                self.interests.end(subscription, self.now)
+            case Subscribe() | Move() | Tune() | Unsubscribe():
+                why = self.interests.obey(command, self.id, self.now)
+                if why is not None:
+                    self.out.note(why, command.subscription)
+                else:
+                    self._begin()
             case Leave():
                 self.contacts.remove(self.id)
                 self.out.stop()  # pSense has no goodbye: the silent are forgotten
@@ -422,21 +405,6 @@ class Peer(Node):
         wanting = self.interests.wanting(publication)
         if wanting and self.delivered.is_new(publication.id, self.now):
             self.out.deliver(publication, tuple(wanting), hops)
-
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        current = self.interests.current(subscription)
-        if subscription not in self.asked or current is None:
-            self.out.note("ignored", subscription)
-            return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(current, self.now)
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription] = tuned
-        self.interests.put(changed, self.now)
-        self._begin()
 
 
 def _touches(place: Vector, radius: float, shape: Shape, dimensions: int) -> bool:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.copies import Delivered
@@ -142,7 +142,6 @@ class Peer(Node):
         self.contacts = contacts
         self.mesh = Mesh(node_id, self.out, rng, lambda: self.now, parameters.mesh)
         self.interests = Interests()
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
         self.delivered = Delivered()
         self.passed_on = Delivered()  # casts
         self._step = round(parameters.step_ms * 1000)
@@ -176,27 +175,12 @@ class Peer(Node):
         match command:
             case Publish():
                 self._publish(command.stamped(self.id, self.now))
-            case Subscribe(subscription):
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self._want(command.stamped(self.id, self.now))
-            case Move(subscription) | Unsubscribe(subscription) if (
-                self.interests.current(subscription) is None
-            ):
-                self.out.note("ignored", subscription)
-            case Move(subscription, region):
-                current = self.interests.current(subscription)
-                assert current is not None
-                if subscription in self.asked:
-                    self.asked[subscription] = self.asked[subscription].moved(region)
-                self._want(current.moved(region, self.now))
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Unsubscribe(subscription):
-                self.asked.pop(subscription, None)
-                self.interests.end(subscription, self.now)
-                self._stand()
+            case Subscribe() | Move() | Tune() | Unsubscribe():
+                why = self.interests.obey(command, self.id, self.now)
+                if why is not None:
+                    self.out.note(why, command.subscription)
+                else:
+                    self._stand()
             case Leave():
                 self._go()
                 self.out.stop()
@@ -221,24 +205,6 @@ class Peer(Node):
         self._heed()
 
     # The site.
-
-    def _want(self, wanted: Subscription) -> None:
-        self.interests.put(wanted, self.now)
-        self._stand()
-
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        current = self.interests.current(subscription)
-        if subscription not in self.asked or current is None:
-            self.out.note("ignored", subscription)
-            return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(current, self.now)
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription] = tuned
-        self._want(changed)
 
     def _stand(self) -> None:
         """The site is where the interests are, and nowhere without them."""
