@@ -25,6 +25,7 @@ from nearcast.space.shapes import Shape, point
 from nearcast.wire import LONGEST, Codec, WireError
 from strategies import movings, publications, regions, shapes, subscriptions
 
+FLOAT64 = 0xCB  # MessagePack's mark of a number that is no integer
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | FINITE | TEXTS
@@ -203,6 +204,20 @@ def test_a_flipped_byte_makes_another_message_or_none(
         message = read(codec, bytes(broken))
         if message is not None:  # then it is as good as any: it travels on unchanged
             assert codec.decode(codec.encode(message)) == message
+
+
+@pytest.mark.parametrize(("codec", "kind"), KINDS)
+@settings(deadline=None, max_examples=4)
+@given(drawn=st.data())
+def test_no_number_is_not_a_number(
+    codec: Codec, kind: type[Message], drawn: st.DataObject
+) -> None:
+    frame = codec.encode(drawn.draw(messages(kind)))
+    for place in range(len(frame) - 8):
+        if frame[place] == FLOAT64:
+            broken = frame[: place + 1] + struct.pack(">d", nan) + frame[place + 9 :]
+            message = read(codec, broken)
+            assert message is None or codec.decode(codec.encode(message)) == message
 
 
 @pytest.mark.parametrize("codec", CODECS)

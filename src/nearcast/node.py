@@ -8,18 +8,23 @@ a node is a function from input to effects, so a test is one `assert node.receiv
 Start reading here, then `protocols/client_server.py`.
 """
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from nearcast.model.commands import Command
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
+
+
+# A number in a message: finite. Whoever sends NaN or infinity where one stands is not understood.
+Real: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
 class Message(Struct, frozen=True, array_like=True):

@@ -34,7 +34,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
     Value,
 )
-from nearcast.node import Message
+from nearcast.node import Message, Real
 from nearcast.protocols.voronoi import sites
 from nearcast.protocols.voronoi.vso_messages import MESSAGES, Hops, Place, Record, Version
 from nearcast.space.motion import Time
@@ -55,17 +55,17 @@ class Uttered(Struct, frozen=True, array_like=True, gc=False):
     entity: NodeId
     t: Moment
     packed: bool  # the form of the payload
-    x: float
-    y: float
+    x: Real
+    y: Real
     payload: bytes = b""
     retain: bool = False
     attributes: dict[str, Value] = {}
     channel: Text = ""
-    z: float = 0.0
-    r: float | None = None
-    rx: float | None = None
-    ry: float | None = None
-    rz: float | None = None
+    z: Real = 0.0
+    r: Real | None = None
+    rx: Real | None = None
+    ry: Real | None = None
+    rz: Real | None = None
     name: Text = ""
 
 

@@ -16,6 +16,7 @@ An interest has the name (node, id) and a version, which only its client raises.
 overtaken is known as such, and nobody can touch what another has named.
 """
 
+from math import isnan
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
@@ -102,6 +103,10 @@ class Adjust(Message, frozen=True, tag=8):
     subscription: SubscriptionId
     version: Version
     values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if any(map(isnan, self.values)):
+            raise ValueError("an adjustment has a number that is not a number")
 
 
 class Cancel(Message, frozen=True, tag=9):

@@ -20,7 +20,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from nearcast.model.subscription import NodeId
-from nearcast.node import Message
+from nearcast.node import Message, Real
 from nearcast.space.motion import Time
 from nearcast.space.voronoi import Point
 
@@ -113,8 +113,8 @@ class Find(Message, frozen=True, tag=208):
     """Who owns this point? Let them tell me of themselves."""
 
     site: Site
-    x: float
-    y: float
+    x: Real
+    y: Real
     hops: Hops = 0
 
 

@@ -25,7 +25,7 @@ from msgspec import Struct
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.node import Message, Node, Timer
+from nearcast.node import Message, Node, Real, Timer
 from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.copies import Delivered
 from nearcast.protocols.interests import Interests
@@ -67,8 +67,8 @@ class Cast(Message, frozen=True, tag=3):
     """To all whose region touches `area`; `x` and `y`: the root of the tree."""
 
     publication: Publication
-    x: float
-    y: float
+    x: Real
+    y: Real
     area: Shape
     hops: Hops
 

@@ -36,7 +36,7 @@ from nearcast.model.subscription import (
     Subscription,
     SubscriptionId,
 )
-from nearcast.node import Message
+from nearcast.node import Message, Real
 from nearcast.protocols.voronoi.sites import LARGEST
 from nearcast.space.motion import Time
 
@@ -44,7 +44,7 @@ Version: TypeAlias = Annotated[int, Meta(ge=0, lt=2**62)]
 Epoch: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Sum: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
-Place: TypeAlias = tuple[float, float]  # see `sound`
+Place: TypeAlias = tuple[Real, Real]  # see `sound`
 Term: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
@@ -129,7 +129,7 @@ class Insert(Message, frozen=True, tag=10):
     """MATCHER_INSERT: promote a candidate at my load centre."""
 
     place: Place
-    level: float
+    level: Real
 
 
 class Candidate(Message, frozen=True, tag=11):
