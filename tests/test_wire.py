@@ -209,9 +209,7 @@ def test_a_flipped_byte_makes_another_message_or_none(
 @pytest.mark.parametrize(("codec", "kind"), KINDS)
 @settings(deadline=None, max_examples=4)
 @given(drawn=st.data())
-def test_no_number_is_not_a_number(
-    codec: Codec, kind: type[Message], drawn: st.DataObject
-) -> None:
+def test_no_number_is_not_a_number(codec: Codec, kind: type[Message], drawn: st.DataObject) -> None:
     frame = codec.encode(drawn.draw(messages(kind)))
     for place in range(len(frame) - 8):
         if frame[place] == FLOAT64:

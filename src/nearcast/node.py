@@ -22,7 +22,6 @@ from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
 
-
 # A number in a message: finite. Whoever sends NaN or infinity where one stands is not understood.
 Real: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
