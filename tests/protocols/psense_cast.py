@@ -1,55 +1,23 @@
 """Peers of pSense that stand where they are told, and runs of it with a workload."""
 
-from collections.abc import Iterable
 from math import dist
 from random import Random
 
-from nearcast.model.commands import Command, Publish, Subscribe
+import party
+
+from nearcast.model.commands import Publish, Subscribe
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.psense.messages import CODEC
 from nearcast.protocols.psense.parameters import Parameters
 from nearcast.protocols.psense.peer import Peer, Round
-from nearcast.scenario import Scenario
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant, Network
-from nearcast.sim.simulation import Simulation
-from nearcast.sim.world import World
+from nearcast.sim.network import Network
 from nearcast.space.motion import SECOND, Moving
-from nearcast.space.shapes import Shape, ball, disc, point
-from nearcast.trace.recorder import Recorder
+from nearcast.space.shapes import ball, disc, point
 from nearcast.trace.sinks import Memory
-from truth import delivered, expected
 
 
-class Party:
-    """Peers that stand where they are told, on a network of one's choice."""
-
+class Party(party.Party):
     def __init__(self, network: Network | None = None, **parameters: object) -> None:
-        self.memory = Memory()
-        self.parameters = Parameters(**parameters)
-        self.simulation = Simulation(
-            network or Constant(50_000), CODEC, Recorder(self.memory), (Once(),)
-        )
-        self.contacts = Contacts()
-
-    def come(self, node: int, *areas: Shape, echo: bool = False) -> Peer:
-        peer = Peer(node, Random(node), self.parameters, self.contacts)
-        self.simulation.start(peer)
-        for number, area in enumerate(areas):
-            self.obey(node, Subscribe(node * 1000 + number, Moving(area), echo=echo))
-        return peer
-
-    def obey(self, node: int, *commands: Command) -> None:
-        for command in commands:
-            self.simulation.obey(node, command)
-
-    def pass_seconds(self, seconds: float) -> None:
-        self.simulation.run(self.simulation.now + round(seconds * SECOND))
-
-    def peers(self) -> Iterable[Peer]:
-        for node in self.simulation.nodes.values():
-            assert isinstance(node, Peer)
-            yield node
+        super().__init__("psense", network, **parameters)
 
     def crowd(self, many: int, size: float, radius: float, seed: int) -> None:
         rng = Random(seed)
@@ -69,10 +37,6 @@ class Party:
             and node not in dict(one.known(self.simulation.now))
         ]
 
-    def trace(self) -> Memory:
-        self.simulation.recorder.close()
-        return self.memory
-
 
 def speak_everywhere(party: Party, first: int = 0) -> None:
     for number, peer in enumerate(list(party.peers()), first):
@@ -81,39 +45,9 @@ def speak_everywhere(party: Party, first: int = 0) -> None:
         party.obey(peer.id, Publish(number, point(*vision.place)))
 
 
-def assert_heard_exactly(trace: Memory, at_least: int = 20) -> None:
-    heard = delivered(trace.table("deliveries"))
-    should = expected(trace.table("interests"), trace.table("publications"))
-    assert len(should) >= at_least, "a world in which nobody hears anything proves nothing"
-    assert sorted(heard) == sorted(should)
-
-
 def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory:
-    memory = Memory()
-    scenario = Scenario(
-        protocol="psense", workload="waypoint", nodes=nodes, seconds=seconds, seed=seed,
-        settings={"radius": 150.0, **settings},
-    )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
-    world.run()
-    world.recorder.close()
-    return memory
-
-
-def recall(trace: Memory, radius: float) -> float:
-    places: dict[int, dict[int, tuple[float, float, float]]] = {}
-    for row in trace.table("positions").to_pylist():
-        places.setdefault(row["t"], {})[row["node"]] = row["x"], row["y"], row["z"]
-    seen = {(row["t"], row["node"], row["other"]) for row in trace.table("views").to_pylist()}
-    due = [
-        (t, node, other)
-        for t, there in places.items()
-        for node, here in there.items()
-        for other, spot in there.items()
-        if other != node and dist(here, spot) <= radius
-    ]
-    assert len(due) > 100
-    return sum(one in seen for one in due) / len(due)
+    settings = {"radius": 150.0, **settings}
+    return party.run("psense", "waypoint", nodes, seconds, seed, **settings)
 
 
 def alone(limit: int = 5000) -> Peer:

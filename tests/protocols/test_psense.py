@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psense_cast import Party, alone, assert_heard_exactly, speak_everywhere
+from party import assert_heard_exactly
+from psense_cast import Party, alone, speak_everywhere
 
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Formula

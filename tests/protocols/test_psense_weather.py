@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from psense_cast import Party, alone, recall, run
+from party import recall
+from psense_cast import Party, alone, run
 
 from nearcast.model.commands import Leave, Publish
 from nearcast.node import Note, SetTimer

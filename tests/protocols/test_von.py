@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from von_cast import Party, assert_heard_exactly, consistency, run
+from party import Party, assert_heard_exactly, recall, run
 
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Formula
@@ -25,13 +25,24 @@ WAYS = pytest.mark.parametrize("cast", CASTS)
 def test_peers_that_stand_still_hear_exactly_what_is_said_around_them(
     nodes: int, cast: str
 ) -> None:
-    trace = run(nodes, 1.5, seed=nodes, cast=cast, rate=2.0, radius=250.0, sample_ms=0, **STILL)
+    trace = run(
+        "von",
+        "clustering",
+        nodes,
+        1.5,
+        seed=nodes,
+        cast=cast,
+        rate=2.0,
+        radius=250.0,
+        sample_ms=0,
+        **STILL,
+    )
     assert_heard_exactly(trace, at_least=0 if nodes < 5 else 20)
 
 
 @WAYS
 def test_three_hundred_peers_that_stand_still_hear_exactly_what_is_said(cast: str) -> None:
-    party, rng = Party(cast=cast), Random(6)
+    party, rng = Party("von", cast=cast), Random(6)
     for node in range(300):
         party.come(node, disc(rng.uniform(0, 768), rng.uniform(0, 768), rng.uniform(0, 100)))
     party.pass_seconds(5)
@@ -45,7 +56,7 @@ def test_three_hundred_peers_that_stand_still_hear_exactly_what_is_said(cast: st
 @WAYS
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_is_said_elsewhere_or_to_an_area_is_heard_exactly(cast: str, seed: int) -> None:
-    party, rng = Party(cast=cast), Random(seed)
+    party, rng = Party("von", cast=cast), Random(seed)
 
     def somewhere() -> tuple[float, float]:
         return rng.uniform(-50, 450), rng.uniform(-50, 450)
@@ -71,7 +82,7 @@ def test_what_is_said_elsewhere_or_to_an_area_is_heard_exactly(cast: str, seed: 
 
 @WAYS
 def test_the_third_dimension_is_a_further_condition(cast: str) -> None:
-    party, rng = Party(cast=cast), Random(8)
+    party, rng = Party("von", cast=cast), Random(8)
     for node in range(40):
         x, y, z = (rng.uniform(0, 300) for _ in range(3))
         area = ball(x, y, z, 120) if node % 2 else cuboid(x, y, z, 80, 80, 80)
@@ -87,7 +98,7 @@ def test_the_third_dimension_is_a_further_condition(cast: str) -> None:
 
 @WAYS
 def test_peers_at_one_place_hear_each_other_and_what_is_said_there(cast: str) -> None:
-    party = Party(cast=cast)
+    party = Party("von", cast=cast)
     for node in range(6):
         party.come(node, disc(10.0, 10.0, 5.0))
     party.come(6, disc(14.0, 10.0, 5.0))
@@ -100,7 +111,7 @@ def test_peers_at_one_place_hear_each_other_and_what_is_said_there(cast: str) ->
 
 
 def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
-    party = Party()
+    party = Party("von")
     party.come(1, disc(0, 0, 10))
     party.come(2)
     growing = Formula("x >= -3, x <= 3 + t, y >= -2, y <= 2")
@@ -144,8 +155,8 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
 )
 def test_walkers_know_nearly_all_they_should_and_are_heard(nodes: int, seconds: float) -> None:
     """Seed 003, V: average discovery consistency is always above 99 %."""
-    trace = run(nodes, seconds, latency_ms=100.0)
-    assert consistency(trace, 192.0) >= 0.99
+    trace = run("von", "clustering", nodes, seconds, latency_ms=100.0)
+    assert recall(trace, 192.0) >= 0.99
     heard = set(delivered(trace.table("deliveries")))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert heard <= should
@@ -153,7 +164,7 @@ def test_walkers_know_nearly_all_they_should_and_are_heard(nodes: int, seconds: 
 
 
 def test_a_cast_among_walkers_reaches_nearly_all() -> None:
-    trace = run(50, 4.0, latency_ms=100.0, cast="vorocast")
+    trace = run("von", "clustering", 50, 4.0, latency_ms=100.0, cast="vorocast")
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert set(heard) <= should
@@ -167,18 +178,27 @@ def test_a_cast_among_walkers_reaches_nearly_all() -> None:
 @WAYS
 def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted(cast: str) -> None:
     trace = run(
-        40, 10.0, cast=cast, loss=0.1, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=3.0
+        "von",
+        "clustering",
+        40,
+        10.0,
+        cast=cast,
+        loss=0.1,
+        duplicate=0.1,
+        reorder=0.1,
+        crash=0.01,
+        restart_s=3.0,
     )
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(heard) == len(set(heard))
     assert set(heard) <= should
     assert len(heard) > 0.75 * len(should)
-    assert consistency(trace, 192.0) > 0.95
+    assert recall(trace, 192.0) > 0.95
 
 
 def test_after_crashes_all_is_heard_again() -> None:
-    party, rng = Party(), Random(4)
+    party, rng = Party("von"), Random(4)
     for node in range(60):
         party.come(node, disc(rng.uniform(0, 400), rng.uniform(0, 400), 80))
     party.pass_seconds(5)
@@ -194,7 +214,7 @@ def test_after_crashes_all_is_heard_again() -> None:
 
 
 def test_a_contact_that_has_died_is_replaced_and_a_lone_peer_begins_anew() -> None:
-    party = Party()
+    party = Party("von")
     party.come(1, disc(0, 0, 10))
     party.pass_seconds(2)
     party.simulation.crash(1)
@@ -211,7 +231,7 @@ def test_a_contact_that_has_died_is_replaced_and_a_lone_peer_begins_anew() -> No
 )
 @settings(deadline=None, max_examples=60)
 def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
-    party = Party(shortcuts=1)
+    party = Party("von", shortcuts=1)
     peers = [party.come(0), party.come(1, disc(0, 0, 10)), party.come(2, disc(5, 5, 10))]
     for sender, message in said:
         for peer in peers:

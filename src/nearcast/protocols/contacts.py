@@ -1,8 +1,12 @@
 """Whom a newcomer asks first: the bootstrap that every overlay needs from somewhere."""
 
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from nearcast.model.subscription import NodeId
+from nearcast.node import Node
+from nearcast.protocols.overlay import Overlay
 
 
 class Contacts:
@@ -37,3 +41,26 @@ class Contacts:
         """So many of them by chance, or as many as there are."""
         others = [node for node in self._nodes if node != besides]
         return rng.sample(others, min(most, len(others)))
+
+
+class Peers:
+    """A deployment without servers: peers, and the contacts that they share."""
+
+    def __init__(
+        self, peer: Callable[[NodeId, Random, Any, Contacts], Node], parameters: Any
+    ) -> None:
+        self._peer, self.parameters = peer, parameters
+        self.contacts = Contacts()
+
+    def servers(self) -> list[Node]:
+        return []
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        return self._peer(node_id, rng, self.parameters, self.contacts)
+
+
+def only_peers(
+    peer: Callable[[NodeId, Random, Any, Contacts], Node],
+) -> Callable[[Any, Callable[[NodeId], Random]], Overlay]:
+    """How such an overlay is made, as a protocol by name wants to know it."""
+    return lambda parameters, _: Peers(peer, parameters)

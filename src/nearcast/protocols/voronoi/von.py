@@ -15,7 +15,7 @@ of a point knows all whose area of interest covers it (`cells.related`), so none
 nothing moves. A peer without interests is outside the mesh and publishes through a contact.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import hypot, inf
 from random import Random
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message, Node, Real, Timer
-from nearcast.protocols.contacts import Contacts
+from nearcast.protocols.contacts import Contacts, only_peers
 from nearcast.protocols.copies import Delivered
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.overlay import Kind
@@ -345,17 +345,4 @@ def _nearest(shape: Shape, site: Site) -> Point:
     return shape.x + dx, shape.y + dy
 
 
-class Von:
-    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
-        del stream  # it has no servers that would need one
-        self.parameters = parameters
-        self.contacts = Contacts()
-
-    def servers(self) -> list[Node]:
-        return []
-
-    def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return Peer(node_id, rng, self.parameters, self.contacts)
-
-
-KIND = Kind(Parameters, CODEC, Von, settles=True, workload="clustering")
+KIND = Kind(Parameters, CODEC, only_peers(Peer), settles=True, workload="clustering")
