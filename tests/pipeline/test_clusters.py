@@ -47,6 +47,7 @@ def test_analysing_again_in_other_partitions_gives_the_same_rows(
     assert contents(tmp_path / "again") == here
 
 
+@pytest.mark.soak  # four more Java machines take as long as a fifth of all other tests
 def test_the_command_line_on_a_cluster_that_loses_an_executor_gives_the_same_rows(
     trace: Path, here: dict[str, bytes], tmp_path: Path
 ) -> None:
