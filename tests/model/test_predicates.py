@@ -47,7 +47,7 @@ def contains(text: str, x: float, y: float = 0.0, z: float = 0.0, t: float = 0.0
     return region is not None and region.touches(POINT, x, y, z, 0.0, 0.0, 0.0)
 
 
-# Seed 001, and its claims 001.1 to 001.4 (protocols.md, 6.1).
+# Seed 001, and its claims 001.1 to 001.4.
 
 
 def test_claim_1_a_publication_at_2_matches_below_3_and_not_below_1() -> None:

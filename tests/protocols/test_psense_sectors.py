@@ -108,7 +108,7 @@ def test_a_bisector_is_in_its_sector_and_has_length_one(dimensions: int) -> None
 def naive_sensor(
     sector: int, here: tuple[float, ...], radius: float, spots: list[Spot], dimensions: int
 ) -> int | None:
-    """protocols.md 3.7, word by word."""
+    """As its authors' programs have it."""
 
     def direction(spot: Spot) -> tuple[float, float, float]:
         x, y, z = (p - h for p, h in zip(spot.place, here, strict=True))

@@ -192,7 +192,7 @@ def test_a_distance_is_the_straight_line_between_two_places() -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_pair_distances_have_the_percentiles_of_the_measured_hosts(seed: int) -> None:
-    """protocols.md 5.1: OverSim's 15,000 hosts."""
+    """OverSim's 15,000 hosts."""
     network, rng = Embedding(seed), Random(seed)
     pairs = (rng.sample(range(2_000), 2) for _ in range(MANY))
     got = np.quantile(

@@ -1,7 +1,7 @@
 """Walkers that crowd around a few attractors, as in seed 003, V.
 
 The seed gives the world, the speed and 1.5 ln(n) attractors, to the nearest of which a node goes
-"with high probability"; the rest are the constants of the authors' VAST (protocols.md 4.3).
+"with high probability"; the rest are the constants of the authors' VAST.
 """
 
 from math import dist, floor, log

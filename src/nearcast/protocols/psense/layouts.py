@@ -1,4 +1,4 @@
-"""What peers say of themselves and of each other, byte by byte (protocols.md 3.7).
+"""What peers say of themselves and of each other, byte by byte.
 
     base      16   type 1, hops 1, radius 4, sequence 2, point 8; in 3-D the point is 12
     sender     4   of whom the base speaks; in a response, who responds

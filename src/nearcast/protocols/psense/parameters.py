@@ -1,4 +1,4 @@
-"""Everything about pSense that can be chosen. Where no source is named, it is protocols.md 3.7."""
+"""Everything about pSense that can be chosen. Defaults are those of its authors' later programs."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""A pSense peer (seed 002, section 2.4.1; protocols.md 3.7).
+"""A pSense peer (seed 002, section 2.4.1).
 
 It knows the near nodes, which are in its area of interest, and for each sector a sensor beyond.
 Round by round it tells both where it is, asks sensors for better ones, and passes on what others

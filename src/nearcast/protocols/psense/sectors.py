@@ -1,4 +1,4 @@
-"""The space around a peer in eight parts, and who is the best sensor of each (protocols.md 3.7).
+"""The space around a peer in eight parts, and who is the best sensor of each.
 
 In the plane a part is a sector of 45 degrees, counted from the x axis against the clock; in space
 it is an octant. Directions are compared, never angles: an angle jumps where the circle closes, and

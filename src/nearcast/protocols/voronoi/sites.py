@@ -1,4 +1,4 @@
-"""What sites of a mesh say to each other (VON, as told in VSO II-C and IV; protocols.md 4.1).
+"""What sites of a mesh say to each other (VON, as told in VSO II-C and IV).
 
 joiner                   contact … acceptor                     the acceptor's neighbours
   │── Seek ─────────────────▶│── Seek ──▶│ nearest to the place         │

@@ -4,7 +4,7 @@ The cast begins at the owner of a point of the area, the root, and spreads from 
 neighbour. Whoever has heard it asks of each neighbour: am I the one to tell it? Every site has one
 such parent, known to all around it by the same rule: of the neighbours with which it shares a
 border that the area touches, the one nearest to the root; of equals the smallest id. (VoroCast, as
-told in VSO II-C and protocols.md 4.2, has the rule without the condition on the border. It is for
+told in VSO II-C, has the rule without the condition on the border. It is for
 discs around the root; for other areas the nearest neighbour may never hear of the cast.)
 
 Why each hears once: an area is convex. From a point of it in a site's region, go straight towards
