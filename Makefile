@@ -23,6 +23,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/evolving.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/drtree.py
+	$(BIN)/python benchmarks/relays.py
 	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/transport.py

@@ -1,6 +1,6 @@
 """Protocols by the names that a scenario uses."""
 
-from nearcast.protocols import brokers, bubblestorm, client_server, drtree, psense
+from nearcast.protocols import brokers, bubblestorm, client_server, drtree, psense, relays
 from nearcast.protocols.overlay import Kind
 from nearcast.protocols.voronoi import von, vso
 
@@ -12,4 +12,5 @@ PROTOCOLS: dict[str, Kind] = {
     "psense": psense.KIND,
     "von": von.KIND,
     "vso": vso.KIND,
+    "relays": relays.KIND,
 }

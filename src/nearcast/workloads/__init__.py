@@ -3,10 +3,12 @@
 from nearcast.workloads import (
     clustering,
     hotspots,
+    interest_graph,
     mammoth,
     planetpi4,
     recorded,
     trading,
+    virtual_reality,
     waypoint,
 )
 from nearcast.workloads.workload import Kind
@@ -18,5 +20,7 @@ WORKLOADS: dict[str, Kind] = {
     "mammoth": Kind(mammoth.Parameters, mammoth.make),
     "planetpi4": Kind(planetpi4.Parameters, planetpi4.make),
     "trading": Kind(trading.Parameters, trading.make),
+    "virtual-reality": Kind(virtual_reality.Parameters, virtual_reality.make),
+    "interest-graph": Kind(interest_graph.Parameters, interest_graph.make),
     "recorded": Kind(recorded.Parameters, recorded.make),
 }

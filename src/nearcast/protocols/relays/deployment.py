@@ -1,0 +1,25 @@
+"""Relays as a protocol by name: peers, and a directory that tells them who is around."""
+
+from collections.abc import Callable
+from random import Random
+
+from nearcast.model.subscription import NodeId
+from nearcast.node import Node
+from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.protocols.relays.directory import CODEC, Directory
+from nearcast.protocols.relays.peer import Parameters, Peer
+
+
+class Deployment:
+    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
+        self.parameters = parameters
+        self.stream = stream
+
+    def servers(self) -> list[Node]:
+        return [Directory(FIRST_SERVER, self.stream(FIRST_SERVER), self.parameters.room)]
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        return Peer(node_id, rng, self.parameters, FIRST_SERVER)
+
+
+KIND = Kind(Parameters, CODEC, Deployment, settles=True, workload="virtual-reality")

@@ -1,0 +1,106 @@
+"""What a peer knows of those around it: their uplinks, how far away they are, who hears them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearcast.model.subscription import NodeId
+from nearcast.protocols.relays import bloom
+from nearcast.protocols.relays.messages import TICK, Word
+from nearcast.space.motion import Time
+
+UNKNOWN: Time = 50_000  # one way, before anything was measured
+TICKS = 2**32
+MOST = 10_000  # whom a peer remembers
+SMOOTH = 0.3  # how much of a new measurement is taken over
+
+
+def ticks_of(t: Time) -> int:
+    """A clock as words tell it."""
+    return t // TICK % TICKS
+
+
+class Neighbour:
+    __slots__ = ("age", "capacity", "heard", "leg", "load", "sent", "spoken", "worded")
+
+    def __init__(self, now: Time) -> None:
+        self.heard = now  # when anything last came from it
+        self.spoken: Time | None = None  # when it was last sent a word
+        self.sent: int | None = None  # the clock of its latest word, unless that was echoed
+        self.worded = now  # when that came
+        self.leg: Time | None = None  # to it, one way
+        self.capacity = 0.0  # bytes per second; 0: it has not said
+        self.load = 0.0  # utilisation
+        self.age = 0.0  # seconds
+
+
+class Neighbours:
+    def __init__(self) -> None:
+        self.known: dict[NodeId, Neighbour] = {}
+        self.audiences: dict[NodeId, NDArray[np.uint8]] = {}  # by source: the bits of its filter
+        self.legs: dict[tuple[NodeId, NodeId], Time] = {}  # between two others, as they said
+
+    def meet(self, node: NodeId, now: Time) -> Neighbour:
+        neighbour = self.known.get(node)
+        if neighbour is None:
+            neighbour = self.known[node] = Neighbour(now)
+        return neighbour
+
+    def hear(self, node: NodeId, now: Time, word: Word | None) -> None:
+        neighbour = self.meet(node, now)
+        neighbour.heard = now
+        if word is None:
+            return
+        neighbour.capacity, neighbour.load = float(word.uplink), word.used / 1000
+        neighbour.age, neighbour.sent, neighbour.worded = float(word.age), word.sent, now
+        if word.echo or word.held:
+            # Half of what passed since this peer said so, less what the other kept it for.
+            there_and_back = (ticks_of(now) - word.echo - word.held) % TICKS
+            if there_and_back < TICKS // 2:
+                leg = there_and_back * TICK // 2
+                known = neighbour.leg if neighbour.leg is not None else leg
+                neighbour.leg = round(known + SMOOTH * (leg - known))
+
+    def learn_audience(self, source: NodeId, packed: bytes) -> None:
+        if len(self.audiences) < MOST or source in self.audiences:
+            self.audiences[source] = bloom.bits_of(packed)
+
+    def hears(self, node: NodeId, source: NodeId) -> bool:
+        """Is (node, source) in E, as far as the source has said?"""
+        bits = self.audiences.get(source)
+        return bits is not None and bool(bloom.holds_each(bits, [node])[0])
+
+    def who_hears(self, nodes: Sequence[NodeId], source: NodeId) -> NDArray[np.bool_]:
+        bits = self.audiences.get(source)
+        return np.zeros(len(nodes), bool) if bits is None else bloom.holds_each(bits, nodes)
+
+    def leg(self, node: NodeId) -> Time:
+        neighbour = self.known.get(node)
+        known = None if neighbour is None else neighbour.leg
+        return UNKNOWN if known is None else known
+
+    def learn_leg(self, a: NodeId, b: NodeId, leg: Time) -> None:
+        if leg:
+            if len(self.legs) >= MOST:
+                del self.legs[next(iter(self.legs))]
+            self.legs[a, b] = leg
+
+    def between(self, a: NodeId, b: NodeId) -> Time:
+        """As a has said; else the middle of what the triangle inequality allows, |x − y| to x + y.
+
+        Where it is violated, what has been said may be less than the difference, or more than the
+        sum: then a forwarder is as fast as it says.
+        """
+        said = self.legs.get((a, b))
+        return max(self.leg(a), self.leg(b)) if said is None else said
+
+    def silent(self, node: NodeId, since: Time) -> bool:
+        neighbour = self.known.get(node)
+        return neighbour is None or neighbour.heard < since
+
+    def forget(self, since: Time) -> None:
+        """Whoever has not been heard of for long."""
+        for node in [node for node, known in self.known.items() if known.heard < since]:
+            del self.known[node]
+            self.audiences.pop(node, None)

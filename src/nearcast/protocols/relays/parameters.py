@@ -1,0 +1,62 @@
+"""Everything about relays that can be chosen."""
+
+from msgspec import Struct
+
+from nearcast.protocols.relays.rules import Weights
+
+
+class Parameters(Struct, frozen=True, kw_only=True):
+    # Milliseconds between two steps of a peer's optimisation, 50 to 1e6; traffic of its own shrinks
+    # and adaptation and repair slow down as it grows.
+    interval_ms: float = 500.0
+    # Intervals of silence after which a forwarder is believed to be gone, 2 to 100. What it
+    # forwarded is restored within misses + 1 intervals.
+    misses: int = 3
+    # What an operation must gain at least (the paper's ε), 0 to 1e6; fewer are done as it grows.
+    epsilon: float = 0.001
+    # Milliseconds for which what is passed on waits for company in its packet, 0 to 1,000; packets
+    # become fewer and latency grows.
+    hold_ms: float = 40.0
+    # Weights of cost factors, 0 to 1e6 (IV-A): utilisation of the sender and of the forwarder,
+    # latency, queueing, chance that a forwarder fails, effort for subscriptions that may end soon.
+    w_sender: float = 64.0
+    w_forwarder: float = 64.0
+    w_latency: float = 1.0
+    w_queueing: float = 0.0
+    w_reliability: float = 0.0
+    w_lifetime: float = 0.0
+    # Seconds at interest 0, 0 to 1e6; a quarter of that at interest 1: what is aimed at, what is
+    # too early (0: nothing is), and what is far too late.
+    target_s: float = 0.5
+    lower_s: float = 0.0
+    upper_s: float = 1e6
+
+    def __post_init__(self) -> None:
+        factors = [name for name in self.__struct_fields__ if name.startswith("w_")]
+        for name, low, high in (
+            ("interval_ms", 50, 1e6),
+            ("misses", 2, 100),
+            ("epsilon", 0, 1e6),
+            ("hold_ms", 0, 1000),
+            *((name, 0, 1e6) for name in factors),
+            ("target_s", 0, 1e6),
+            ("lower_s", 0, 1e6),
+            ("upper_s", 0, 1e6),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+
+    @property
+    def weights(self) -> Weights:
+        return Weights(
+            sender=self.w_sender,
+            forwarder=self.w_forwarder,
+            latency=self.w_latency,
+            queueing=self.w_queueing,
+            reliability=self.w_reliability,
+            lifetime=self.w_lifetime,
+            target=self.target_s,
+            lower=self.lower_s,
+            upper=self.upper_s,
+        )

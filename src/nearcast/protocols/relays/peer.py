@@ -1,0 +1,260 @@
+"""A peer that publishes to those whose interest it is in, with the help of its neighbours.
+
+What it says from its own place goes by the relays to all whose interests are around there (the
+directory has told it which); the receiver decides what it wants. Of what is said elsewhere, the
+directory knows whom it concerns.
+"""
+
+from collections.abc import Iterable
+from math import dist, exp, log
+from random import Random
+
+from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.copies import Delivered
+from nearcast.protocols.interests import Interests, area_of
+from nearcast.protocols.relays.directory import (
+    CHECK,
+    LOOK,
+    ROUNDED,
+    Around,
+    Bye,
+    Check,
+    Ended,
+    Here,
+    Interest,
+    Post,
+    Told,
+    digest,
+    moves,
+)
+from nearcast.protocols.relays.parameters import Parameters as RelaysParameters
+from nearcast.protocols.relays.relays import Relays
+from nearcast.protocols.relays.rules import interest_at
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import POINT, Vector
+
+SWITCH = ("on", "off")
+MEMORY: Time = 2 * SECOND  # for which a peer is known that was heard
+LEAST_INTEREST = 0.01  # of somebody just outside, who may have come nearer meanwhile
+KBIT = 1000 / 8  # bytes
+
+
+class Parameters(RelaysParameters, frozen=True, kw_only=True):
+    # on or off: do peers pass on each other's messages, or send all directly?
+    relays: str = "on"
+    # Uplinks of peers in kbit/s, 1 to 1e7: between these, by chance; the logarithm is uniform
+    # (seed 004, V).
+    uplink_min: float = 100.0
+    uplink_max: float = 500.0
+    # Units beyond an interest in which it is known already while anybody moves, 0 to 1e9; at least
+    # what two of them walk in half a second.
+    room: float = 20.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.relays not in SWITCH:
+            raise ValueError(f"relays must be one of {', '.join(SWITCH)}, not {self.relays!r}")
+        for name, low, high in (
+            ("uplink_max", 1, 1e7),
+            ("uplink_min", 1, self.uplink_max),
+            ("room", 0, 1e9),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+
+
+class Settled(Timer, frozen=True):
+    """Nothing more has changed around."""
+
+
+class Retry(Timer, frozen=True):
+    """Perhaps the directory has not heard."""
+
+
+class Compare(Timer, frozen=True):
+    """Does the directory know the same?"""
+
+
+class Peer(Node):
+    def __init__(
+        self, node_id: NodeId, rng: Random, parameters: Parameters, directory: NodeId
+    ) -> None:
+        super().__init__(node_id, rng)
+        self.parameters = parameters
+        self.directory = directory
+        self.interests = Interests()
+        self.delivered = Delivered()
+        self.wanted: dict[SubscriptionId, Subscription] = {}  # others', around here
+        self.sources: dict[NodeId, None] = {}  # whom this peer may hear
+        self._audience: dict[NodeId, int] = {}  # how many of `wanted` each has
+        self._here: Vector | None = None
+        self._seen: dict[NodeId, tuple[Time, Vector]] = {}
+        self._settled = True
+        self._unanswered: dict[SubscriptionId, None] = {}
+        low, high = log(parameters.uplink_min), log(parameters.uplink_max)
+        self.relays = Relays(
+            node_id, self.out, rng, lambda: self.now, parameters,
+            exp(rng.uniform(low, high)) * KBIT, self._is_acquainted,
+            optimises=parameters.relays == "on",
+        )  # fmt: skip
+
+    # Windows.
+
+    @property
+    def ready(self) -> bool:
+        """The directory has answered, and nothing has changed since for a while."""
+        return self._settled
+
+    def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
+        return [(node, place) for node, (t, place) in self._seen.items() if now - t <= MEMORY]
+
+    def _is_acquainted(self, node: NodeId) -> bool:
+        """Is it in N_v?"""
+        return node in self.sources or node in self._audience
+
+    # Hooks.
+
+    def on_start(self) -> None:
+        self.out.note("uplink", value=round(self.relays.uplink.capacity * 8))
+        self.out.send(self.directory, Bye())  # whoever had this name before is no more
+        self.out.set_timer(Compare(), self.rng.randrange(1, CHECK))
+
+    def on_command(self, command: Command) -> None:
+        match command:
+            case Publish():
+                self._publish(command.stamped(self.id, self.now))
+            case Subscribe() | Move() | Tune() | Unsubscribe():
+                why = self.interests.obey(command, self.id, self.now)
+                if why is not None:
+                    self.out.note(why, command.subscription)
+                    return
+                self._settled = False
+                self._say(command.subscription)
+            case Leave():
+                self.relays.leave()
+                self.out.send(self.directory, Bye())
+                self.out.stop()
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        if self.relays.on(message, sender):
+            self._deliver_arrived()
+        elif sender != self.directory:
+            self.out.note("refused", sender)
+        elif isinstance(message, Around):
+            self._look_around(message)
+        elif isinstance(message, Told):
+            self._deliver(message.publication, 2)
+
+    def on_timer(self, timer: Timer) -> None:
+        if self.relays.wake(timer):
+            self.interests.forget(self.now)
+            return
+        match timer:
+            case Settled():
+                self._settled = True
+            case Retry():
+                unanswered, self._unanswered = self._unanswered, {}
+                for subscription in unanswered:
+                    self._say(subscription)
+            case Compare():
+                own = digest(subscription.id for subscription in self.interests.present())
+                check = Check(own, digest(self.wanted), digest(self.sources))
+                self.out.send(self.directory, check)
+                self.out.set_timer(Compare(), CHECK)
+
+    # Who is around.
+
+    def _say(self, subscription: SubscriptionId) -> None:
+        """Until the directory has answered."""
+        current = self.interests.current(subscription)
+        self.out.send(self.directory, Ended(subscription) if current is None else Interest(current))
+        if not self._unanswered:
+            self.out.set_timer(Retry(), SECOND)
+        self._unanswered[subscription] = None
+
+    def _look_around(self, news: Around) -> None:
+        for subscription_id in news.answered:
+            self._unanswered.pop(subscription_id, None)
+        if not self._settled and not self._unanswered:
+            self.out.set_timer(Settled(), LOOK)
+        if news.whole:
+            for memory in (self.wanted, self.sources, self._audience):
+                memory.clear()
+        if news.again:
+            for own in self.interests.present():
+                self._say(own.id)
+        for gone in news.ended:
+            ended = self.wanted.pop(gone, None)
+            if ended is not None:
+                self._audience[ended.node] -= 1
+                if not self._audience[ended.node]:
+                    del self._audience[ended.node]
+        for subscription in news.wanted:
+            if subscription.id not in self.wanted:
+                node = subscription.node
+                self._audience[node] = self._audience.get(node, 0) + 1
+            self.wanted[subscription.id] = subscription
+        self.sources.update(dict.fromkeys(news.came))
+        for node in news.went:
+            self.sources.pop(node, None)
+
+    def _spot(self) -> tuple[Vector, bool] | None:
+        """Where the directory believes this peer to speak from, and whether it is under way."""
+        for subscription in self.interests.present():
+            area = area_of(subscription.region, self.now)
+            if area is not None:
+                return area.place, moves(subscription, self.now)
+            break
+        return None if self._here is None else (self._here, False)
+
+    # Publications.
+
+    def _publish(self, publication: Publication) -> None:
+        self._deliver(publication, 0)  # its own echo needs no way
+        shape = publication.shape
+        place = shape.x, shape.y, shape.z
+        spot = self._spot()
+        if shape.kind == POINT and spot is not None:
+            far = ROUNDED * (1 + sum(map(abs, place)))
+            if dist(place, spot[0]) <= (self.parameters.room / 2 if spot[1] else far):
+                self.relays.tell(publication, self._audience_of(publication, place))
+                return
+        if not self.interests.present() and self._here != place:
+            self._here = place
+            self.out.send(self.directory, Here(*place))
+        self.out.send(self.directory, Post(publication))
+
+    def _audience_of(self, publication: Publication, place: Vector) -> dict[NodeId, float]:
+        """Who probably wants it, and how much; what they know of themselves may be newer."""
+        audience: dict[NodeId, float] = {}
+        for subscription in self.wanted.values():
+            if subscription.channel != publication.channel:
+                continue
+            filter_ = subscription.filter
+            if filter_ is not None and not filter_.accepts(publication.attributes, publication.t):
+                continue
+            area = area_of(subscription.region, publication.t)
+            if area is None:
+                continue
+            away = area.away(*place)
+            room = self.parameters.room if moves(subscription, self.now) else 0.0
+            if away <= area.radius + room + ROUNDED * (1 + sum(map(abs, place))):
+                interest = max(interest_at(away, area.radius), LEAST_INTEREST)
+                node = subscription.node
+                audience[node] = max(audience.get(node, 0.0), interest)
+        return audience
+
+    def _deliver_arrived(self) -> None:
+        for publication, hops in self.relays.drain():
+            shape = publication.shape
+            self._seen[publication.node] = self.now, (shape.x, shape.y, shape.z)
+            self._deliver(publication, hops)
+
+    def _deliver(self, publication: Publication, hops: int) -> None:
+        wanting = self.interests.wanting(publication)
+        if wanting and self.delivered.is_new(publication.id, self.now):
+            self.out.deliver(publication, tuple(wanting), hops)
