@@ -21,6 +21,7 @@ from nearcast.live.cluster.messages import (
     TOWARDS,
     Arrive,
     Beat,
+    Counted,
     Ended,
     Farewell,
     Heard,
@@ -29,8 +30,10 @@ from nearcast.live.cluster.messages import (
     Hold,
     Knock,
     Left,
+    Recall,
     Said,
     Spoke,
+    States,
     Uttered,
 )
 from nearcast.live.config import Cluster, Settings
@@ -78,7 +81,7 @@ def state(service: Service) -> tuple[Any, ...]:
     return (
         sorted(cluster.nodes), sorted(cluster.site.ownership.records.slot), len(cluster.abroad),
         sorted(cluster.holdings.mine), [seat and seat.entity for seat in realm.seats],
-        realm.strangers.last_heard(), sorted(cluster.site.mesh.known), realm.waiting,
+        len(realm.strangers), sorted(cluster.site.mesh.known), realm.waiting,
     )  # fmt: skip
 
 
@@ -90,6 +93,7 @@ def words_of(stranger: int) -> list[Any]:
         Beat("ws://evil", 1.0, (0.0, 0.0), ()), Knock("ws://evil"), Hold((record,)),
         Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(TOWARDS, 1, said), Heard(said),
         Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), Copies((record,)),
+        Counted(((99, 3),)), Recall(), States(5, said),
     ]  # fmt: skip
 
 

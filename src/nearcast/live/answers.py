@@ -65,8 +65,13 @@ class Answers:
             raise HttpError(400, str(why)) from None
         answer = gateway.answer(publication)
         gateway.wake()
+        if gateway.cluster is None:
+            t, readers = await answer
+            return as_json({"publication": publication, "t": t, "heard": readers}, 202)
+        elsewhere, silent = await gateway.cluster.post.counted(publication)
         t, readers = await answer
-        return as_json({"publication": publication, "t": t, "heard": readers}, 202)
+        told = {"publication": publication, "t": t, "heard": readers + elsewhere}
+        return as_json({**told, "silent": silent} if silent else told, 202)
 
     def _seat(self, name: str) -> Seat:
         if name not in self._seats:

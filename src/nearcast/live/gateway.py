@@ -297,6 +297,11 @@ class Gateway:
             else:
                 self._flush_timer = self.loop.call_later(pause, self.flush)
 
+    @property
+    def idle(self) -> bool:
+        """Nothing waits to be flushed."""
+        return self._flush_timer is None
+
     def answer(self, publication: int) -> "asyncio.Future[tuple[Time, int]]":
         """When it was made, and how many subscriptions heard it; known after the next flush."""
         return self._answers.setdefault(publication, self.loop.create_future())
@@ -314,6 +319,8 @@ class Gateway:
             self.cluster.flushed(heard.own)
         written = self._deliver(heard)
         self._answer(heard)
+        if self.cluster is not None:
+            self.cluster.delivered()
         if self.recording:
             seats = self.realm.seats
             for said in heard.publications:

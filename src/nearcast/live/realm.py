@@ -394,7 +394,7 @@ class Realm:
     def tick(self, now: Time) -> list[tuple[Seat, words.Notice]]:
         """Ten times a second: who enters and leaves, and once a second what was withheld."""
         self._reach(now)
-        if not self._waiting:
+        if not self.waiting:
             self._voices.settle()
         notices = self._changes() if len(self._watches) else []
         if len(self._sparing):

@@ -64,15 +64,22 @@ class Voices:
         return voice
 
     def hear(self, t: Time, accepted: Sequence[Accepted], said: Said) -> None:
-        """Who says several things at one moment has said the last of them last."""
+        """Who says several things at one moment has said the last of them last.
+
+        What other nodes tell may be older than what is known.
+        """
         self.places[said["voice"]] = said["centre"]
         retained = np.flatnonzero(said["retain"])
         if len(retained):
-            voices = said["voice"][retained]
-            self._said[voices] = said[retained]
-            for voice, i in zip(voices.tolist(), retained.tolist(), strict=True):
-                if not accepted[i].seat.left:
-                    self._states[voice] = State(t, accepted[i])
+            newer, states = [], self._states
+            voices = said["voice"][retained].tolist()
+            for voice, i in zip(voices, retained.tolist(), strict=True):
+                one, known = accepted[i], states.get(voice)
+                made = one.t or t
+                if not one.seat.left and (known is None or known.t <= made):
+                    states[voice] = State(made, one)
+                    newer.append(i)
+            self._said[said["voice"][newer]] = said[newer]
 
     def leave(self, voice: int) -> None:
         self._states.pop(voice, None)

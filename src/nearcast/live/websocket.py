@@ -71,6 +71,8 @@ class WebSocket:
         except (WSError, OSError) as why:
             reason = " ".join(str(why).split()) or "no answer"
             raise ConnectionError(f"cannot connect to {self._url}: {reason}") from None
+        if not hasattr(connection, "transport"):  # the node died in the middle of its greeting
+            raise ConnectionError(f"cannot connect to {self._url}: it has hung up")
         self._connection = connection
 
     def send(self, request: words.Request) -> None:

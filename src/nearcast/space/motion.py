@@ -86,6 +86,13 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
         """Does the region, as it is at `t`, share a point with that shape?"""
         s, (vx, vy, vz), (gx, gy, gz) = self.shape, self.velocity, self.growth
         dt = elapsed(t, self.since, self.until)
+        if s.kind == DISC and other.kind != BOX:
+            # As `overlap` has it, which half of all simulated time would be spent in calling.
+            dx = s.x + vx * dt - other.x
+            dy = s.y + vy * dt - other.y
+            dz = s.z + vz * dt - other.z
+            reach = grown(s.rx, gx, dt) if gx else s.rx
+            return sqrt(dx * dx + dy * dy + dz * dz) <= reach + other.rx
         return overlap(
             s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
             grown(s.rx, gx, dt), grown(s.ry, gy, dt), grown(s.rz, gz, dt),

@@ -5,7 +5,7 @@ replaced stays for a while, and a new one is asked what it should have heard in 
 The last word is each home's own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -63,8 +63,10 @@ class Abroad:
         self._known: dict[SubscriptionId, tuple[int, Subscription, Version, NodeId]] = {}
         self._homes: Integers = np.zeros(64, np.int64)  # by place: where in `_nodes` its home is
         self._nodes: list[NodeId] = []
-        self._former = Former()  # by home, likewise
-        self._hinted = Former(HINTED)
+        # By home, likewise: versions that were replaced, and those that hold for a while, because
+        # their home has told of them, or until others are certain to have what was dropped here.
+        self._former, self._besides = Former(), Former()
+        self._hinted: dict[SubscriptionId, tuple[Version, Time]] = {}
         self._fresh: dict[SubscriptionId, tuple[Subscription, Time, NodeId]] = {}
 
     def __len__(self) -> int:
@@ -85,26 +87,29 @@ class Abroad:
         self._known[record.id] = place, subscription, record.version, home
         self._homes[place] = self._of(home)
         self._matcher.put(replace(subscription, id=place))
-        self._fresh[record.id] = subscription, since, home
+        hinted, until = self._hinted.get(record.id, (None, 0))
+        if hinted != record.version or until <= now:
+            self._fresh[record.id] = subscription, since, home
 
     def drop(self, now: Time, subscription: SubscriptionId) -> None:
         known = self._known.pop(subscription, None)
         self._fresh.pop(subscription, None)
         if known is not None:
             place, was, version, home = known
-            self._former.add(now, self._of(home), was, since_of(version))
+            self._besides.add(now, self._of(home), was, since_of(version))
             self._matcher.drop(place)
             self._places.give(place)
 
     def hint(self, now: Time, record: Record, home: NodeId) -> None:
         """Its home says that it touches this site; who owns it will say so later."""
         subscription, since = subscription_of(record), since_of(record.version)
-        self._hinted.add(now, self._of(home), subscription, since)
+        self._besides.add(now, self._of(home), subscription, since, kept=HINTED)
+        self._hinted[record.id] = record.version, now + HINTED
         self._fresh[record.id] = subscription, since, home
 
     def moved(self, now: Time, home: NodeId, subscription: Subscription, since: Time) -> None:
         """Its client was here a moment ago, and is there now: what still comes is passed on."""
-        self._former.add(now, self._of(home), subscription, since)
+        self._besides.add(now, self._of(home), subscription, since)
 
     def _of(self, home: NodeId) -> int:
         if home not in self._nodes:
@@ -113,11 +118,10 @@ class Abroad:
 
     def homes(self, publications: Batch, here: Integers) -> tuple[Integers, Integers]:
         """Pairs of publication and home, each once; `here`: which concern this site."""
-        pairs = self._former.match(publications), self._hinted.match(publications)
+        pairs = self._former.match(publications), self._besides.match(publications)
         found, whose = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
         if self._known and len(here):
-            part = publications if len(here) == len(publications) else some(publications, here)
-            matches = self._matcher.match_many(part)
+            matches = self._matcher.match_many(some(publications, here))
             found = np.concatenate((found, here[matches.publication]))
             whose = np.concatenate((whose, self._homes[matches.subscription]))
         return self._each_once(len(publications), found, whose)
@@ -131,7 +135,7 @@ class Abroad:
         found, whose = np.nonzero(pairs)
         return found, np.array(self._nodes, np.int64)[whose]
 
-    def late(self, now: Time, passed: Iterable[Passed]) -> Iterator[tuple[Passed, int, NodeId]]:
+    def late(self, now: Time, passed: Sequence[Passed]) -> Iterator[tuple[Passed, int, NodeId]]:
         """What those should have heard of which we have learned since the last time."""
         if not self._fresh:
             return
@@ -153,4 +157,5 @@ class Abroad:
 
     def forget(self, now: Time) -> None:
         self._former.forget(now)
-        self._hinted.forget(now)
+        self._besides.forget(now)
+        self._hinted = {name: one for name, one in self._hinted.items() if one[1] > now}

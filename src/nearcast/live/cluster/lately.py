@@ -7,7 +7,8 @@ heard meanwhile is found among the publications of the last seconds, `Lately.pas
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from heapq import heappop, heappush
 from itertools import accumulate
 from typing import overload
 
@@ -19,7 +20,7 @@ from nearcast.live.seats import Accepted, Places, Standing
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import PublicationId, Subscription, SubscriptionId
+from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
 
 KEPT: Time = 4 * SECOND
@@ -31,41 +32,47 @@ _NONE: Integers = np.zeros(0, np.int64)
 class Former:
     """Versions of subscriptions that held from `since` until `until`, under the owner's keys."""
 
-    def __init__(self, kept: Time = KEPT) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self._matcher = MATCHERS["swept"]()
         self._places = Places()
         self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
-        self._due: deque[tuple[Time, int]] = deque()
+        self._due: list[tuple[Time, int]] = []  # when a place is free again
+        self._until: Time = 0  # what was made later concerns none of them
 
     def __len__(self) -> int:
         return len(self._due)
 
     def add(
-        self, now: Time, key: int, subscription: Subscription, since: Time, until: Time = FOREVER
-    ) -> None:
+        self, now: Time, key: int, subscription: Subscription, since: Time,
+        until: Time = FOREVER, kept: Time = KEPT,
+    ) -> None:  # fmt: skip
         place = self._places.take()
         if place == len(self._rows):
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
         self._rows[place] = key, since, until
+        self._until = max(self._until, until)
         self._matcher.put(replace(subscription, id=place))
-        self._due.append((now + self._kept, place))
+        heappush(self._due, (now + kept, place))
 
     def match(self, publications: Batch) -> tuple[Integers, Integers]:
         """Pairs of publication and key, of what held when the publication was made."""
-        if not self._due or not len(publications):
+        early = np.flatnonzero(publications.t < self._until) if self._due else _NONE
+        if not len(early):
             return _NONE, _NONE
-        found = self._matcher.match_many(publications)
+        found = self._matcher.match_many(some(publications, early))
+        publication = early[found.publication]
         key, since, until = self._rows[found.subscription].T
-        t = publications.t[found.publication]
+        t = publications.t[publication]
         held = (since <= t) & (t < until)
-        return found.publication[held], key[held]
+        return publication[held], key[held]
 
     def forget(self, now: Time) -> None:
         while self._due and self._due[0][0] <= now:
-            _, place = self._due.popleft()
+            _, place = heappop(self._due)
             self._matcher.drop(place)
             self._places.give(place)
+        if not self._due:
+            self._until = 0
 
 
 class Had(Struct, frozen=True):
@@ -82,9 +89,12 @@ class Passed(Struct, frozen=True):
 
     t: Time
     accepted: Sequence[Accepted]
+    ids: Integers
     publications: Batch
+    retained: Integers  # which of those that were made here are states
     entities: Integers  # who heard what: the client, and the publication's number
     numbers: Integers
+    told: dict[NodeId, set[int]]  # which of them each other node has been told
 
 
 class Lately:
@@ -106,6 +116,10 @@ class Lately:
         self._seen[publication] = None
         return True
 
+    def readers(self, publication: PublicationId) -> int:
+        """How many subscriptions have heard it here, in the last seconds."""
+        return sum(int(np.count_nonzero(one.numbers == publication)) for one in self.passed)
+
     def heard_by(self, entity: int) -> list[PublicationId]:
         """What this client has been told in the last seconds."""
         found = [one.numbers[one.entities == entity] for one in self.passed]
@@ -124,6 +138,7 @@ class Recent(Struct, frozen=True):
     """Publications of several flushes side by side, and where each of them is."""
 
     publications: Batch
+    ids: Integers
     passed: list[Passed]
     which: list[Integers]  # of each flush
     starts: list[int]  # where each flush begins
@@ -133,10 +148,16 @@ class Recent(Struct, frozen=True):
         return self.passed[part], int(self.which[part][at - self.starts[part]])
 
 
-def recent(passed: Iterable[Passed], since: Time) -> Recent | None:
+def recent(passed: Sequence[Passed], since: Time) -> Recent | None:
     """Those that were made at this moment or later; None: there are none."""
-    found = [(one, np.flatnonzero(one.publications.t >= since)) for one in passed]
-    found = [(one, which) for one, which in found if len(which)]
+    found: list[tuple[Passed, Integers]] = []
+    for one in reversed(passed):
+        if one.t < since:
+            break  # nothing is heard before it was made
+        which = np.flatnonzero(one.publications.t >= since)
+        if len(which):
+            found.append((one, which))
+    found.reverse()
     if not found:
         return None
     parts = [some(one.publications, which) for one, which in found]
@@ -147,16 +168,19 @@ def recent(passed: Iterable[Passed], since: Time) -> Recent | None:
     channels = None
     if any(part.channel is not None for part in parts):
         channels = [c for part in parts for c in part.channel or [""] * len(part)]
-    which = [which for _, which in found]
     made = _Chosen([(one.publications.publications, which) for one, which in found])
     return Recent(
-        Batch(t, node, kind, centre, extent, channels, made), [one for one, _ in found], which,
+        Batch(t, node, kind, centre, extent, channels, made),
+        np.concatenate([one.ids[which] for one, which in found]),
+        [one for one, _ in found], [which for _, which in found],
         made.starts,
     )  # fmt: skip
 
 
 def some(publications: Batch, which: Integers) -> Batch:
-    """The part of a batch with these indices."""
+    """The part of a batch with these indices, which are in order."""
+    if len(which) == len(publications):
+        return publications
     channel = publications.channel
     return Batch(
         publications.t[which],

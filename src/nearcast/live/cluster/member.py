@@ -7,7 +7,7 @@ is said here.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import cos, sin, tau
 from random import SystemRandom
@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from nearcast.live import words
-from nearcast.live.cluster.abroad import COUNT_BITS, Abroad, block_of
+from nearcast.live.cluster.abroad import Abroad
 from nearcast.live.cluster.holdings import Holdings
 from nearcast.live.cluster.links import ClusterLinks
 from nearcast.live.cluster.messages import (
@@ -25,6 +25,7 @@ from nearcast.live.cluster.messages import (
     Arrive,
     Beat,
     Claim,
+    Counted,
     Credential,
     Ended,
     Enter,
@@ -37,14 +38,17 @@ from nearcast.live.cluster.messages import (
     Knock,
     Left,
     Passed,
+    Recall,
     Refused,
     Said,
     Spoke,
+    States,
     Void,
 )
 from nearcast.live.cluster.passages import Passages
 from nearcast.live.cluster.post import Post
 from nearcast.live.cluster.realm import ClusterRealm
+from nearcast.live.seats import Seat
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox, Send, SendMany
 from nearcast.protocols.voronoi.diagram import Diagram
@@ -116,7 +120,9 @@ class Member:
         self.holdings = Holdings(
             self.id, lambda: self.site, self.abroad, self._out.send, self.is_here
         )
-        self.post = Post(realm, lambda: self.site, self.abroad, self._out.send, gateway.wake)
+        self.post = Post(
+            realm, lambda: self.site, self.abroad, self._out.send, gateway.wake, lambda: self.nodes
+        )
         self.passages = Passages(self, self._out.send)
         self._entered: asyncio.Future[Enter] | None = None
         self._probes: dict[asyncio.Task[None], None] = {}
@@ -201,9 +207,15 @@ class Member:
                 self._on_beat(message, sender)
             case Arrive() | Expect() | Claim() | Passed() | Void() | Spoke():
                 self.passages.on(message, sender)
+            case Counted():
+                self.post.on_counted(message, sender)
+            case States():
+                self.post.on_states(message, sender)
+            case Recall():
+                self.tell_states([seat for seat in self.realm.seats if seat is not None], [sender])
             case Left(entities):
                 for entity in entities:
-                    self.realm.strangers.gone(entity)
+                    self.realm.strangers.gone(self.gateway.now(), entity)
             case Knock(url):
                 self._on_knock(url, sender)
             case Enter():
@@ -294,6 +306,7 @@ class Member:
         if node not in self.nodes:
             self.holdings.back(node)
             self._out.send(node, self._beat())
+            self._out.send(node, Recall())
         self.nodes[node] = Known(url, load, need, self.gateway.now())
         self._tell_clients()
 
@@ -303,6 +316,10 @@ class Member:
     def urls(self) -> list[str]:
         """Where else clients may go."""
         return sorted(known.url for known in self.nodes.values())
+
+    def tell_states(self, seats: Iterable[Seat], nodes: Iterable[NodeId] | None = None) -> None:
+        """What these clients of mine retain, to these nodes or to all."""
+        self.post.tell_states(list(self.nodes if nodes is None else nodes), seats)
 
     def _tell_clients(self) -> None:
         urls = tuple(self.urls())
@@ -345,10 +362,7 @@ class Member:
         if self.nodes.pop(node, None) is None:
             return
         self.holdings.lost(self.gateway.now(), node)
-        strangers = self.realm.strangers
-        for entity, publication in strangers.last_heard():
-            if publication >> COUNT_BITS == block_of(node):
-                strangers.gone(entity)
+        self.realm.strangers.lost(node)
         self._tell_clients()
 
     # Time.
@@ -360,7 +374,14 @@ class Member:
         self.post.catch_up(last.t, before)  # first, or what is new overtakes what is late
         self.passages.catch_up(before)
         self.post.flushed(last, own)
+        self.post.count()
         self._post()
+
+    def delivered(self) -> None:
+        """And what was said has been told here: nothing waits for anybody."""
+        if self.passages.claimed:
+            self.passages.let_go(self.gateway.now())
+            self._post()
 
     def _tell_news(self) -> None:
         """What my clients want is told before anything that they say."""
@@ -396,6 +417,9 @@ class Member:
             for node in [n for n, known in self.nodes.items() if now - known.heard > SILENT]:
                 self._lose(node)
         self._settle()
-        self.post.catch_up(now, self.lately.passed)
-        self.passages.catch_up(self.lately.passed)
+        if self.gateway.idle:  # else the next flush does it
+            self.post.catch_up(now, self.lately.passed)
+            self.passages.catch_up(self.lately.passed)
+            self.delivered()
+        self.post.count()
         self._post()

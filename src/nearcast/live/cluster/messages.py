@@ -5,6 +5,8 @@ home (of a client)          site (whose place it is)         another home
   │◀──────────────── Held ─────│  I own these of yours
   │── Said ───────────────────▶│  publications for places that are the site's
   │                            │── Heard ──────────────────────▶│ some clients of yours may want it
+  │── Heard ─────────────────▶ all: a state, or what somebody asks about: how many hear it?
+  │◀───────────────── Counted ─│  so many
 
 old home                    new home                         client
   │── Arrive ─────────────────▶│  somebody will come to you
@@ -19,6 +21,8 @@ newcomer                    any node
   │── Knock ──────────────────▶│
   │◀───────────────── Enter ───│  there you shall be; these are here
   │── Beat ───────────────────▶ all: here I am, so much I carry, there I would need help
+  │── Recall ─────────────────▶ all, once
+  │◀───────────────── States ──│  what my clients retain
 """
 
 from typing import Annotated, TypeAlias
@@ -76,9 +80,27 @@ class Said(Message, frozen=True, tag=101):
 
 
 class Heard(Message, frozen=True, tag=102):
-    """Clients of yours may want these."""
+    """Clients of yours may want these. `counted`: tell me how many subscriptions hear them."""
 
     said: tuple[Uttered, ...]
+    counted: bool = False
+
+
+class Counted(Message, frozen=True, tag=120):
+    """So many subscriptions of my clients have heard this publication of yours."""
+
+    counts: tuple[tuple[PublicationId, Annotated[int, Meta(ge=0, lt=2**53)]], ...]
+
+
+class Recall(Message, frozen=True, tag=121):
+    """I have only just met you: what do your clients retain?"""
+
+
+class States(Message, frozen=True, tag=122):
+    """What clients of mine retain, at this moment: to be known, and to be told to nobody."""
+
+    t: Moment
+    states: tuple[Uttered, ...]
 
 
 class Hold(Message, frozen=True, tag=103):
@@ -200,6 +222,6 @@ class Refused(Message, frozen=True, tag=118):
 
 OWN: tuple[type[Message], ...] = (
     Said, Heard, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
-    Passed, Void, Spoke, Credential, Refused,
+    Passed, Void, Spoke, Credential, Refused, Counted, Recall, States,
 )  # fmt: skip
 CODEC = Codec(*sites.MESSAGES, *MESSAGES, *OWN)

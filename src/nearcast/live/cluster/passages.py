@@ -8,16 +8,17 @@ comes for it or from it. What the new home finds among its own last publications
 at once. A ticket that nobody uses is void, and all stays as it was.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
-from nearcast.live.cluster.lately import LATE, SEARCHED, Had, recent
+from nearcast.live.cluster.lately import LATE, SEARCHED, Had, Recent, recent
 from nearcast.live.cluster.lately import Passed as PassedHere
 from nearcast.live.cluster.messages import (
     Arrive,
@@ -33,6 +34,7 @@ from nearcast.live.frames import message
 from nearcast.live.seats import Seat, Standing
 from nearcast.live.sessions import Session
 from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message
 from nearcast.space.motion import SECOND, Path, Time
@@ -80,6 +82,7 @@ class Passages:
         # Who has come, from when on it must be told what has passed here without it, and what it
         # wanted when it came, which may have changed since.
         self._late: list[tuple[Session, Seat, Time, list[Standing]]] = []
+        self.claimed: dict[str, Offer] = {}  # clients that go as soon as nothing waits for them
         self._looked: Time = 0
         self._clearing = False
 
@@ -161,7 +164,7 @@ class Passages:
                 if offer is None or offer.to != sender or offer.session.seat is not offer.seat:
                     self._send(sender, Void(ticket))
                 else:
-                    self._let_go(now, ticket, offer)
+                    self.claimed[ticket] = offer
             case Passed():
                 guest = self._guests.pop(said.ticket, None)
                 if guest is not None and guest.home == sender:
@@ -173,17 +176,24 @@ class Passages:
                 if session is not None and session.seat is not None:
                     self._gateway.read(session, frame, packed)
 
+    def let_go(self, now: Time) -> None:
+        """Nothing waits: what was said until now has been told here, the rest is told there."""
+        claimed, self.claimed = self.claimed, {}
+        for ticket, offer in claimed.items():
+            if offer.session.seat is offer.seat:
+                self._let_go(now, ticket, offer)
+            else:
+                self._send(offer.to, Void(ticket))
+
     def _let_go(self, now: Time, ticket: str, offer: Offer) -> None:
-        """All at one moment: what was said before it has been told here, the rest is told there."""
         gateway, member, seat = self._gateway, self._member, offer.seat
-        gateway.flush()
         earlier = member.realm.had.get(seat.place)  # on the node before
         before = earlier.publications if earlier is not None else frozenset()
         had = (*before, *member.lately.heard_by(seat.entity))
         states = tuple(uttered(state.accepted, state.t) for state in member.realm.retained(seat))
         subscriptions = tuple(_sat(standing) for standing in seat.subscriptions.values())
         gateway.release(offer.session)
-        member.realm.depart(now, seat)
+        member.realm.depart(now, seat, offer.to)
         departed = member.realm.now
         self._send(
             offer.to,
@@ -236,6 +246,7 @@ class Passages:
         if session is None or session.closing:
             realm.leave(now, seat)
             return
+        self._member.tell_states([seat])
         realm.had[seat.place] = Had(
             came.departed - LATE, came.departed, frozenset(came.had), now + HAD
         )
@@ -247,40 +258,50 @@ class Passages:
         for notice in realm.watch_again(seat, watching):
             session.send(notice)
 
-    def catch_up(self, passed: Iterable[PassedHere]) -> None:
+    def catch_up(self, passed: Sequence[PassedHere]) -> None:
         """What has passed here lately, and has not reached those who came on their old nodes."""
         late, self._late = self._late, []
         late = [one for one in late if one[0].seat is one[1]]
         said = recent(passed, min(since for _, _, since, _ in late)) if late else None
         if said is None:
             return
-        standings = [(one, s) for one in late for s in one[3]]
         matcher = MATCHERS["swept"]()
-        for place, (_, standing) in enumerate(standings):
-            matcher.put(replace(standing.subscription, id=place))
+        for number, standing in enumerate(standing for one in late for standing in one[3]):
+            matcher.put(replace(standing.subscription, id=number))
         found = matcher.match_many(said.publications)
-        hears: dict[tuple[int, int], list[Standing]] = {}
-        pairs = zip(found.publication.tolist(), found.subscription.tolist(), strict=True)
-        for index, place in sorted(pairs):
-            (_, seat, since, _), standing = standings[place]
-            if said.publications.t[index] >= max(since, standing.since):
-                hears.setdefault((seat.place, index), []).append(standing)
-        sessions = {seat.place: session for session, seat, _, _ in late}
-        for (place, index), several in hears.items():
-            self._tell_late(sessions[place], *said.place(index), several)
+        order = np.lexsort((found.subscription, found.publication))
+        index, place = found.publication[order], found.subscription[order]
+        first = 0
+        for session, seat, since, wanted in late:
+            last = first + len(wanted)
+            mine = (place >= first) & (place < last)
+            self._tell_late(session, seat, since, wanted, said, index[mine], place[mine] - first)
+            first = last
 
     def _tell_late(
-        self, session: Session, passed: PassedHere, index: int, several: list[Standing]
-    ) -> None:
-        seat, realm, accepted = session.seat, self._member.realm, passed.accepted[index]
-        had = realm.had.get(seat.place) if seat is not None else None
-        if seat is None or had is None or accepted.id in had.publications:
+        self, session: Session, seat: Seat, since: Time, wanted: list[Standing],
+        said: Recent, index: Integers, place: Integers,
+    ) -> None:  # fmt: skip
+        """Pairs of publication and standing: those that it has not had yet."""
+        realm = self._member.realm
+        had = realm.had.get(seat.place)
+        if had is None:
             return
-        numbers = [standing.number for standing in several]
-        session.write(message(accepted, accepted.t or passed.t, seat.form, numbers))
-        realm.had[seat.place] = replace(had, publications=had.publications | {accepted.id})
-        ids = tuple(standing.subscription.id for standing in several)
-        self._gateway.caught_up(seat, accepted.id, ids)
+        began = np.array([standing.since for standing in wanted], np.int64)[place]
+        new = said.publications.t[index] >= np.maximum(began, since)
+        new &= ~np.isin(said.ids[index], np.fromiter(had.publications, np.int64))
+        hears: dict[int, list[Standing]] = {}
+        for one, which in zip(index[new].tolist(), place[new].tolist(), strict=True):
+            hears.setdefault(one, []).append(wanted[which])
+        for one, several in hears.items():
+            passed, which = said.place(one)
+            accepted = passed.accepted[which]
+            numbers = [standing.number for standing in several]
+            session.write(message(accepted, accepted.t or passed.t, seat.form, numbers))
+            ids = tuple(standing.subscription.id for standing in several)
+            self._gateway.caught_up(seat, accepted.id, ids)
+        told = frozenset(said.ids[list(hears)].tolist())
+        realm.had[seat.place] = replace(had, publications=had.publications | told)
 
 
 def is_bounded(standing: Standing) -> bool:

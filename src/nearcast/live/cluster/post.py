@@ -5,19 +5,23 @@ place it is for (an area: to all the sites it touches, by VoroCast), and that si
 of those clients on other nodes who may want it. A home hears each publication once, whoever tells
 it, and matches it against all its clients as they were when it was made: so nobody hears anything
 twice, and nothing depends on who knew what when.
+
+A state is everybody's: each node knows all of them, so that it can say who is near. So is what
+somebody wants counted: every node is asked how many of its subscriptions have heard it.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from nearcast.live import words
 from nearcast.live.cluster.abroad import COUNT_BITS, Abroad, block_of
 from nearcast.live.cluster.lately import Passed
-from nearcast.live.cluster.messages import CAST, TOWARDS, Heard, Said, Uttered
+from nearcast.live.cluster.messages import CAST, TOWARDS, Counted, Heard, Said, States, Uttered
 from nearcast.live.cluster.realm import ClusterRealm
-from nearcast.live.seats import Accepted
+from nearcast.live.seats import Accepted, Seat
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import NodeId, PublicationId
@@ -27,8 +31,9 @@ from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
 MOST_HOPS = 16  # what has come so far goes round in circles
-GATHERED_S = 0.01  # what comes from other nodes waits for more, and falls into order meanwhile
+GATHERED_S = 0.02  # what comes from other nodes waits for more, and falls into order meanwhile
 LARGEST = 500_000  # bytes of payloads in one message
+COUNTED_S = 1.0  # so long we wait to be told how many have heard something
 
 
 def uttered(accepted: Accepted, t: Time) -> Uttered:
@@ -52,24 +57,40 @@ def form_of(packed: bool) -> words.Form:
     return words.PACKED if packed else words.JSON
 
 
+class Count(Struct):
+    """How many subscriptions on other nodes have heard it, as far as they have said."""
+
+    told: "asyncio.Future[None]"
+    readers: int = 0
+    silent: dict[NodeId, None] = {}
+
+
 class Post:
     def __init__(
         self, realm: ClusterRealm, site: Callable[[], Site], abroad: Abroad,
         send: Callable[[NodeId, Message], None], wake: Callable[[float], None],
+        nodes: Callable[[], Iterable[NodeId]],
     ) -> None:  # fmt: skip
-        self._realm, self._site, self._abroad = realm, site, abroad
+        self._realm, self._site, self._abroad, self._nodes = realm, site, abroad, nodes
         self._send, self._wake = send, wake
         self._block = block_of(site().id)
         # What other nodes have said since the last flush: from whom, which way, how far; the way
         # of what concerns our clients alone is None.
         self._ways: dict[PublicationId, tuple[NodeId, int | None, int]] = {}
+        self._counts: dict[PublicationId, Count] = {}
+        self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know how many heard it
 
     def on(self, message: Said | Heard, sender: NodeId) -> None:
         way, hops = (message.way, message.hops) if isinstance(message, Said) else (None, 0)
+        if isinstance(message, Heard) and message.counted:
+            self._asked += [(sender, said.id) for said in message.said]
         lately = self._realm.lately
         for said in message.said:
             if said.id >> COUNT_BITS == self._block or not lately.is_new(said.id):
-                continue  # it was made here, or has come already
+                # It was made here, or has come already; perhaps not as something to pass on.
+                if way is not None and self._ways.get(said.id, (0, 0, 0))[1] is None:
+                    self._ways[said.id] = sender, way, hops
+                continue
             try:
                 if said.attributes:
                     check_attributes(said.attributes)
@@ -95,6 +116,7 @@ class Post:
         for (target, way, hops), chosen in further.items():
             letters.say(target, chosen, way, hops)
         self.tell(letters, *self._abroad.homes(publications, np.flatnonzero(here)))
+        self._tell_all(letters, passed)
         site.activity(float(len(publications)))
 
     def _direct(
@@ -124,13 +146,82 @@ class Post:
             for target in site.cast(shape, site.id if way == TOWARDS else sender):
                 further.setdefault((target, CAST, hops + 1), []).append(index)
 
+    def _tell_all(self, letters: "_Letters", passed: Passed) -> None:
+        """Whoever has not been told yet; and those who are to count are asked."""
+        counts = {}
+        if self._counts:
+            numbers = (one.id for one in passed.accepted)
+            counts = {i: self._counts[n] for i, n in enumerate(numbers) if n in self._counts}
+        chosen = passed.retained.tolist()
+        for node in self._nodes():
+            letters.tell(node, chosen)
+            letters.ask(node, list(counts))
+            for count in counts.values():
+                count.silent[node] = None
+        for count in counts.values():
+            self._has_counted(count)
+
     def tell(self, letters: "_Letters", found: Integers, whose: Integers) -> None:
         me = self._site().id
         for home in dict.fromkeys(whose.tolist()):
             if home != me:
                 letters.tell(home, found[whose == home].tolist())
 
-    def catch_up(self, now: Time, passed: Iterable[Passed]) -> None:
+    # How many hear it.
+
+    async def counted(self, publication: PublicationId) -> tuple[int, int]:
+        """How many subscriptions on other nodes hear it, and how many nodes have not said."""
+        count = self._counts[publication] = Count(asyncio.get_running_loop().create_future())
+        try:
+            async with asyncio.timeout(COUNTED_S):
+                await count.told
+        except TimeoutError:
+            pass
+        finally:
+            del self._counts[publication]
+        return count.readers, len(count.silent)
+
+    def on_counted(self, counted: Counted, sender: NodeId) -> None:
+        for publication, readers in counted.counts:
+            count = self._counts.get(publication)
+            if count is not None and sender in count.silent:
+                del count.silent[sender]
+                count.readers += readers
+                self._has_counted(count)
+
+    def _has_counted(self, count: Count) -> None:
+        if not count.silent and not count.told.done():
+            count.told.set_result(None)
+
+    def count(self) -> None:
+        """Tell those who have asked, once it has been heard."""
+        if self._asked and not self._realm.waiting:
+            asked, self._asked = self._asked, []
+            for node, publication in asked:
+                readers = self._realm.lately.readers(publication)
+                self._send(node, Counted(((publication, readers),)))
+
+    # States.
+
+    def tell_states(self, nodes: Iterable[NodeId], seats: Iterable[Seat]) -> None:
+        """These nodes are to know what these clients retain."""
+        realm = self._realm
+        states = [uttered(s.accepted, s.t) for seat in seats for s in realm.retained(seat)]
+        for part in _parts(states):
+            for node in nodes:
+                self._send(node, States(realm.now, part))
+
+    def on_states(self, message: States, sender: NodeId) -> None:
+        for said in message.states:
+            try:
+                self._realm.recall(
+                    message.t, sender, said.entity, said.name, request_of(said),
+                    form_of(said.packed), said.id, said.t,
+                )  # fmt: skip
+            except ValueError:
+                continue
+
+    def catch_up(self, now: Time, passed: Sequence[Passed]) -> None:
         """To those homes whose clients' wishes have only just become known here."""
         late: dict[tuple[Time, NodeId], tuple[Passed, list[int]]] = {}
         for one, index, home in self._abroad.late(now, passed):
@@ -146,29 +237,42 @@ class _Letters:
         self._passed, self._send = passed, send
         self._uttered: dict[int, Uttered] = {}
 
-    def _parts(self, chosen: Iterable[int]) -> Iterable[tuple[Uttered, ...]]:
-        part: list[Uttered] = []
-        size = 0
+    def _words(self, chosen: Iterable[int]) -> Iterable[Uttered]:
         for index in chosen:
             said = self._uttered.get(index)
             if said is None:
                 said = uttered(self._passed.accepted[index], self._passed.t)
                 self._uttered[index] = said
-            part.append(said)
-            size += len(said.payload) + 256
-            if size > LARGEST:
-                yield tuple(part)
-                part, size = [], 0
-        if part:
-            yield tuple(part)
+            yield said
 
-    def say(self, target: NodeId, chosen: Iterable[int], way: int, hops: int) -> None:
-        for part in self._parts(chosen):
+    def say(self, target: NodeId, chosen: list[int], way: int, hops: int) -> None:
+        self._passed.told.setdefault(target, set()).update(chosen)
+        for part in _parts(self._words(chosen)):
             self._send(target, Said(way, hops, part))
 
-    def tell(self, home: NodeId, chosen: Iterable[int]) -> None:
-        """Not what was made there: it has told its own clients."""
+    def tell(self, home: NodeId, chosen: list[int]) -> None:
+        """Not what it has been told, nor what was made there: it has told its own clients."""
         accepted, block = self._passed.accepted, block_of(home)
-        wanted = [i for i in chosen if accepted[i].id >> COUNT_BITS != block]
-        for part in self._parts(wanted):
+        told = self._passed.told.setdefault(home, set())
+        wanted = [i for i in chosen if accepted[i].id >> COUNT_BITS != block and i not in told]
+        told.update(wanted)
+        for part in _parts(self._words(wanted)):
             self._send(home, Heard(part))
+
+    def ask(self, home: NodeId, chosen: list[int]) -> None:
+        """How many hear these? Whether it has been told of them or not."""
+        for part in _parts(self._words(chosen)):
+            self._send(home, Heard(part, counted=True))
+
+
+def _parts(several: Iterable[Uttered]) -> Iterable[tuple[Uttered, ...]]:
+    part: list[Uttered] = []
+    size = 0
+    for said in several:
+        part.append(said)
+        size += len(said.payload) + 256
+        if size > LARGEST:
+            yield tuple(part)
+            part, size = [], 0
+    if part:
+        yield tuple(part)

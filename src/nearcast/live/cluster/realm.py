@@ -15,7 +15,7 @@ from nearcast.live.seats import Accepted, Heard, Seat, Standing
 from nearcast.live.voices import SAID, Said, State, batch, pack
 from nearcast.matching.matcher import Batch, Integers, Matcher
 from nearcast.model import commands
-from nearcast.model.subscription import Subscription
+from nearcast.model.subscription import NodeId, Subscription
 from nearcast.space.motion import FOREVER, Time
 from nearcast.trace.recorder import Recorder
 
@@ -27,6 +27,7 @@ class ClusterRealm(Realm):
         super().__init__(matcher, limits, recorder, entities_from)
         self.lately = Lately()
         self.strangers = Strangers(self._voices)
+        self._arrived: dict[int, Seat] = {}  # by entity: who has come from another node
         self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
         self._overheard: list[tuple[Accepted, bytes]] = []
         # By a standing's place: when it last changed, and since when it is this one's place.
@@ -46,6 +47,7 @@ class ClusterRealm(Realm):
 
     def _vacate(self, seat: Seat) -> None:
         self.had.pop(seat.place, None)
+        self._arrived.pop(seat.entity, None)
         super()._vacate(seat)
 
     def _outdate(self, t: Time, standing: Standing) -> None:
@@ -84,8 +86,10 @@ class ClusterRealm(Realm):
     ) -> None:  # fmt: skip
         """Another node's publication: it is heard here at the next flush."""
         where = outline(request, self.limits)
-        seat = self.strangers.seat(entity, name, form)
-        voice = self.strangers.voice(self.now, seat, request.channel, number)
+        seat = self._arrived.get(entity)
+        if seat is None:
+            seat = self.strangers.speaks(self.now, entity, name, form, number, t)
+        voice = self.strangers.voice(seat, request.channel)
         row = pack(seat.entity, voice, len(request.payload), request.retain, *where)
         self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
 
@@ -109,7 +113,8 @@ class ClusterRealm(Realm):
             publications.t[own:] = [one.t for one in accepted[own:]]
         self._voices.hear(t, accepted, said)
         heard = self._sorted(t, accepted, *self._as_it_was(publications))
-        return self._remembered(heard, publications, own), said
+        retained = np.flatnonzero(said["retain"][:own])
+        return self._remembered(heard, publications, own, retained), said
 
     def _as_it_was(self, publications: Batch) -> tuple[Integers, Integers]:
         """By what subscriptions were when the publication was made, which may have been before
@@ -124,15 +129,16 @@ class ClusterRealm(Realm):
             np.concatenate((standing[now], place[same])),
         )
 
-    def _remembered(self, heard: Heard, publications: Batch, own: int) -> Heard:
+    def _remembered(self, heard: Heard, publications: Batch, own: int, retained: Integers) -> Heard:
         """Without what a client has had on another node; the rest is kept in mind for a while."""
         ids = np.fromiter((one.id for one in heard.publications), np.int64, len(heard.publications))
         heard = replace(heard, ids=ids, own=own)
         if self.had:
             heard = heard.only(self._unheard(heard, publications))
         entities = self.entities[heard.seat]
+        numbers = heard.numbers()
         self.lately.passed.append(
-            Passed(heard.t, heard.publications, publications, entities, heard.numbers())
+            Passed(heard.t, heard.publications, ids, publications, retained, entities, numbers, {})
         )
         return heard
 
@@ -151,14 +157,16 @@ class ClusterRealm(Realm):
 
     # Clients who come and go.
 
-    def depart(self, now: Time, seat: Seat) -> None:
+    def depart(self, now: Time, seat: Seat, home: NodeId) -> None:
         """It goes on, on another node: nothing ends, and its voice is a stranger's from now on."""
         self._reach(now)
         for standing in seat.subscriptions.values():
             self._drop(standing)
             self.lately.news.pop(standing.subscription.id, None)
-        for channel, voice in seat.voices.items():
-            self.strangers.adopt(self.now, seat, channel, voice)
+        elsewhere = self.strangers.settles(
+            self.now, seat.entity, seat.name, seat.form, home, self.now
+        )
+        elsewhere.voices = seat.voices
         self._vacate(seat)
         if self._recorder:
             self._recorder.note(self.now, seat.entity, "departed")
@@ -168,8 +176,8 @@ class ClusterRealm(Realm):
         standings: Sequence[Standing], departed: Time,
     ) -> Seat:  # fmt: skip
         """It comes from another node, with all that it had there, and nothing begins anew."""
-        self._reach(max(now, *(standing.since for standing in standings), 0))
-        seat = self._take_seat(entity, name, form)
+        self._reach(max(now, departed, *(standing.since for standing in standings)))
+        seat = self._arrived[entity] = self._take_seat(entity, name, form)
         seat.voices = self.strangers.release(entity)
         for came in standings:
             wanted = came.subscription
@@ -192,14 +200,21 @@ class ClusterRealm(Realm):
     def restore(
         self, seat: Seat, request: words.Publish, form: words.Form, number: int, t: Time
     ) -> None:
-        """What it retained on another node."""
+        """What it retained on another node, or does there."""
         where = outline(request, self.limits)
-        voice = seat.voices.get(request.channel)
-        if voice is None:
-            voice = seat.voices[request.channel] = self._voices.take()
+        voice = self.strangers.voice(seat, request.channel)
         said = pack(seat.entity, voice, len(request.payload), request.retain, *where)
         accepted = [Accepted(seat, number, where[0], request, form, t)]
         self._voices.hear(t, accepted, np.frombuffer(said, SAID))
+
+    def recall(
+        self, since: Time, home: NodeId, entity: int, name: str, request: words.Publish,
+        form: words.Form, number: int, t: Time,
+    ) -> None:  # fmt: skip
+        """A state of somebody who is on another node, which says so itself."""
+        if entity not in self._arrived and not self.strangers.is_gone(entity):
+            seat = self.strangers.settles(self.now, entity, name, form, home, since)
+            self.restore(seat, request, form, number, t)
 
     def watch_again(self, seat: Seat, numbers: Sequence[int]) -> list[words.Notice]:
         """These of its subscriptions watch: what they know begins anew, from who is there."""

@@ -274,14 +274,16 @@ class Matcher:
         """E, 2 and 5: mine are notified, others' owners are told."""
         clients: dict[NodeId, None] = {}
         elsewhere: dict[NodeId, list[SubscriptionId]] = {}
-        now = self._clock()
+        now, number = self._clock(), publication.id
+        find, is_new = self.site.ownership.records.get, self._notified.is_new
         for subscription in subscriptions:
-            record = self.site.record(subscription)
+            record = find(subscription)
             if record is None:
                 continue
             if record.owner == self.id or passes >= MOST_PASSES:
-                if self._notified.is_new((publication.id, record.client), now):
-                    clients[record.client] = None
+                client = record.client
+                if client not in clients and is_new((number, client), now):
+                    clients[client] = None
             else:
                 elsewhere.setdefault(record.owner, []).append(subscription)
         if clients:

@@ -261,15 +261,17 @@ class Client:
     def hear(self, message: Notify, sender: NodeId) -> None:
         """E, 5; and nothing twice, whoever says it."""
         publication, now = message.publication, self._clock()
-        s = publication.shape
+        s, t = publication.shape, publication.t
         if sender in self._owners:
             self._owners[sender] = now
         if publication.node != self.id:
             self.heard[publication.node] = (now, (s.x, s.y, s.z))
         mine = []
         for subscription, history in self.history.items():
-            wanted = _as_of(history, publication.t)
-            if wanted is not None and wants(wanted, publication, publication.t):
+            since, wanted = history[-1]
+            if since > t:
+                wanted = _as_of(history, t)
+            if wanted is not None and wants(wanted, publication, t):
                 delivered = self._delivered.get(subscription)
                 if delivered is None:
                     delivered = self._delivered[subscription] = Delivered()
