@@ -221,14 +221,27 @@ def add_up(commands: Any) -> Parser:
         "up",
         help="open a world: a live node, a game played by bots, and a page to watch it",
         description="Start a live node with recording on, let bots play a small game on it, and"
-        " serve a page on which you watch, walk a character and see the numbers.",
+        " serve a page on which you watch, walk a character and see the numbers. With --game"
+        " planetpi4 the bots are peers without any server, and you fly a ship among them.",
     )
     add = command.add_argument
     add("--port", type=int, default=8470, metavar="N", help="of page and clients (default 8470)")
-    add("--bots", type=int, default=300, metavar="N", help="characters (default 300; 0: none)")
+    add(
+        "--game", default="walkers", choices=("walkers", "planetpi4"),
+        help="walkers (default): characters on a node; planetpi4: ships, each a peer of an overlay",
+    )  # fmt: skip
+    add(
+        "--bots", type=int, metavar="N",
+        help="characters (default 300; 0: none) or ships (default 24)",
+    )  # fmt: skip
     add("--trace", type=Path, metavar="DIR", help="where the recording goes (default: traces/…)")
-    command.set_defaults(run=commands_.run_up)
+    command.set_defaults(run=run_up)
     return command
+
+
+def run_up(arguments: argparse.Namespace) -> int:
+    ships = arguments.game == "planetpi4"
+    return live_commands.run_ships(arguments) if ships else commands_.run_up(arguments)
 
 
 def add_monitor(commands: Any) -> Parser:

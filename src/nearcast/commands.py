@@ -411,19 +411,23 @@ def papers_wanted(
 # up, monitor
 
 
+WALKERS = 300  # bots, where nobody says how many
+
+
 def run_up(arguments: argparse.Namespace) -> int:
     from nearcast.live.config import settings
     from nearcast.monitor.server import run_until_signal, up
 
+    bots = WALKERS if arguments.bots is None else arguments.bots
     trace = None if arguments.trace is None else str(arguments.trace)
     chosen = settings(flags={"port": arguments.port, "trace": trace})
 
     def ready(page: str, recording: Path) -> None:
         if arguments.json:
-            say_json({"page": page, "trace": str(recording), "bots": arguments.bots})
+            say_json({"page": page, "trace": str(recording), "bots": bots})
         else:
             say(
-                f"a world with {arguments.bots} bots: open {page}",
+                f"a world with {bots} bots: open {page}",
                 "  click to walk there; type help, storm, spawn 50 or gather 40 below the world",
                 f"recording to {recording}; in another terminal, while it runs or later:",
                 f"  nearcast analyse --follow {recording}",
@@ -434,7 +438,7 @@ def run_up(arguments: argparse.Namespace) -> int:
 
     if sys.stderr.isatty():
         sys.stderr.write("opening a world; the first time on a machine this takes half a minute\n")
-    run_until_signal(lambda stop: up(chosen, arguments.bots, ready, stop))
+    run_until_signal(lambda stop: up(chosen, bots, ready, stop))
     return 0
 
 

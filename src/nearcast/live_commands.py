@@ -2,7 +2,7 @@
 
 `nearcast node` runs a node, `nearcast config` prints its settings, `nearcast listen` and
 `nearcast say` are clients for a terminal, `nearcast peer` is a member of an overlay without any
-server, and `nearcast merge` puts together what a node and its clients recorded. All but the
+server, or many of them, and `nearcast merge` puts together what several have recorded. All but the
 simplest is imported when it is needed.
 """
 
@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from nearcast.commands import say, say_json, split_setting
 
 if TYPE_CHECKING:
+    from nearcast.live.peer import Options
     from nearcast.live.service import Service
     from nearcast.space.shapes import Shape
 
 FILE = Path("nearcast.toml")
+SHIPS = 24  # bots, where nobody says how many
 QUICK_START = """\
 in one terminal:
   nearcast node &
@@ -27,12 +29,15 @@ in another:
   nearcast say ws://127.0.0.1:8470 --x 3 --y 4 hello
 """
 PEERS = """\
-example:
-  nearcast peer --overlay drtree --port 9001
-  {"do": "subscribe", "subscription": 1, "area": {"x": 0, "y": 0, "rx": 5, "ry": 5}}
-in another terminal:
-  nearcast peer --overlay drtree --join 127.0.0.1:9001
+one peer, and what it hears:
+  nearcast peer --overlay bubblestorm --port 9001
+  {"do": "subscribe", "subscription": 1, "area": {"x": 0, "y": 0, "r": 5}}
+in another terminal, on this machine or any that reaches it:
+  nearcast peer --join 127.0.0.1:9001
   {"do": "publish", "x": 3, "y": 4, "payload": "hello"}
+a world of bots, which others may join, and what became of it:
+  nearcast peer --overlay bubblestorm --bots 32 --port 9001 --trace world
+  nearcast analyse world
 """
 
 
@@ -123,25 +128,40 @@ def run_node(arguments: argparse.Namespace) -> int:
 def add_peer(commands: Any) -> argparse.ArgumentParser:
     command: argparse.ArgumentParser = commands.add_parser(
         "peer",
-        help="be one peer of an overlay, on real links",
-        description="Run one peer of an overlay until it leaves. Requests are lines of JSON on"
-        " standard input, notices lines of JSON on standard output; the words are those of clients"
-        " (docs/reference/wire.md). The first peer begins the overlay; its welcome has the address"
-        " that others join.",
+        help="be one peer of an overlay without servers, or fill it with bots",
+        description="Run one peer of an overlay until it leaves, or Ctrl-C. Requests are lines of"
+        " JSON on standard input, notices (what it hears among them) lines of JSON on standard"
+        " output; the words are those of clients (docs/reference/wire.md). The first peer begins"
+        " the overlay; its welcome has the address that others join, and by any one peer a newcomer"
+        " comes to know all it needs. Every peer has a key, links are encrypted, names are proven.",
         epilog=PEERS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = command.add_argument
-    add("--overlay", required=True, metavar="NAME", help="client-server, drtree, brokers")
+    add(
+        "--overlay", default="", metavar="NAME",
+        help="bubblestorm, psense, von, drtree, brokers or client-server; with --join it need not"
+        " be said: the peer that is joined knows it, and its settings",
+    )  # fmt: skip
     add("--join", metavar="HOST:PORT", help="where a peer of the overlay listens")
-    add("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (127.0.0.1)")
+    add(
+        "--host", default="", metavar="ADDRESS",
+        help="where to listen, and where others find it (default: the address from which the peer"
+        " that is joined is reached; without --join 127.0.0.1)",
+    )  # fmt: skip
     add("--port", type=int, default=0, metavar="N", help="where to listen (default: any)")
-    add("--link", default="tls", metavar="NAME", help="tls (default) or quic")
-    add("--trace", type=Path, metavar="DIR", help="leave a trace there")
+    add("--link", default="tls", metavar="NAME", help="tls (default) or quic, for all peers alike")
+    add("--serve", action="store_true", help="brokers: also run a broker, beside the one joined")
+    add("--trace", type=Path, metavar="DIR", help="leave a trace there: merge them, analyse them")
     add("--key", type=Path, metavar="FILE", help="this peer's key (default: a new one)")
     add(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="any setting of the overlay"
-    )
+        "--set", action="append", default=[], metavar="KEY=VALUE",
+        help="any setting of the overlay, and with --bots of the workload",
+    )  # fmt: skip
+    add("--bots", type=int, metavar="N", help="so many peers, which live as a workload says")
+    add("--workload", default="planetpi4", metavar="NAME", help="of bots (default planetpi4)")
+    add("--seed", type=int, default=1, metavar="K", help="of the bots' world (default 1)")
+    add("--seconds", type=float, metavar="S", help="how long bots live (default: until stopped)")
     command.set_defaults(run=run_peer)
     return command
 
@@ -149,19 +169,86 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
 def run_peer(arguments: argparse.Namespace) -> int:
     from nearcast.live.peer import Options, address, peer
 
-    peer(
-        Options(
-            overlay=arguments.overlay,
-            join=address(arguments.join) if arguments.join else None,
-            host=arguments.host,
-            port=arguments.port,
-            link=arguments.link,
-            trace=arguments.trace,
-            key=arguments.key,
-            settings=dict(map(split_setting, arguments.set)),
-        )
+    options = Options(
+        overlay=arguments.overlay,
+        join=address(arguments.join) if arguments.join else None,
+        host=arguments.host,
+        port=arguments.port,
+        link=arguments.link,
+        serve=arguments.serve,
+        trace=arguments.trace,
+        key=arguments.key,
+        settings=dict(map(split_setting, arguments.set)),
     )
+    if arguments.bots is None:
+        peer(options)
+    else:
+        _run_fleet(options, arguments)
     return 0
+
+
+def run_ships(arguments: argparse.Namespace) -> int:
+    """`nearcast up --game planetpi4`."""
+    from nearcast.live.fleet import Crew, Fleet
+    from nearcast.live.peer import Options
+    from nearcast.monitor.server import run_until_signal
+    from nearcast.monitor.ships import SETTINGS, fly
+
+    bots = SHIPS if arguments.bots is None else arguments.bots
+    options = Options(overlay="bubblestorm", trace=arguments.trace, settings=SETTINGS)
+
+    def ready(page: str, where: str) -> None:
+        if arguments.json:
+            say_json({"page": page, "join": where, "bots": bots})
+        else:
+            say(
+                f"{bots} ships, each a peer of its own: open {page} and fly another",
+                "  arrows or WASD steer, space fires, shift boosts; or drag and tap",
+                f"more of them, in another terminal: nearcast peer --bots 8 --join {where}",
+                "stop with Ctrl-C",
+            )
+        sys.stdout.flush()
+
+    def remark(text: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"{text}\n")
+
+    fleet = Fleet(options, Crew(bots=bots))
+    run_until_signal(lambda stop: fly(fleet, arguments.port, remark, ready, stop))
+    return 0
+
+
+def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
+    import msgspec
+
+    from nearcast.live.fleet import Crew, Fleet, Tally, keep
+
+    crew = Crew(bots=arguments.bots, workload=arguments.workload, seed=arguments.seed)
+
+    def remark(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    def ready(where: str) -> None:
+        if arguments.json:
+            say(msgspec.json.encode({"join": where, "bots": crew.bots}).decode())
+        else:
+            say(f"{crew.bots} bots play; to join them: nearcast peer --join {where}")
+        sys.stdout.flush()
+
+    def tell(tally: Tally) -> None:
+        if arguments.json:
+            say(msgspec.json.encode(tally._asdict()).decode())
+        else:
+            say(
+                f"{tally.seconds:.0f} s: {tally.peers} peers, each knows {tally.known:.1f};"
+                f" {tally.publications:,} publications, {tally.deliveries:,} deliveries,"
+                f" {tally.files} files open, at most {tally.late_ms:.0f} ms late"
+            )
+        sys.stdout.flush()
+
+    keep(Fleet(options, crew), arguments.seconds, remark, ready, tell)
+    if options.trace is not None and not arguments.json:
+        say(f"stopped; next: nearcast analyse {options.trace}")
 
 
 def add_config(commands: Any) -> argparse.ArgumentParser:

@@ -8,39 +8,32 @@ known by key.
 
 import asyncio
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
-from random import Random, SystemRandom
-from typing import Any
+from random import SystemRandom
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from nearcast.live import words
-from nearcast.live.areas import region, shape
-from nearcast.live.host import Host, run, unix_time
+from nearcast.live.bootstraps import BOOTSTRAPS, Acquaintances
+from nearcast.live.desk import Desk, numbers
+from nearcast.live.host import Host, OnDeliver, run, unix_time
 from nearcast.live.identity import Identity, kept_identity, new_identity
 from nearcast.live.links import Links
 from nearcast.live.quic import Quic
+from nearcast.live.reception import About, Reception
 from nearcast.live.recording import Recording
 from nearcast.live.tls import Tls
-from nearcast.matching import MATCHERS
-from nearcast.model import commands
-from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, SubscriptionId
-from nearcast.node import Node
-from nearcast.protocols import PROTOCOLS, client_server, drtree
-from nearcast.protocols.brokers.broker import Broker
-from nearcast.protocols.brokers.client import Client as BrokerClient
-from nearcast.protocols.drtree.messages import SLOTS
-from nearcast.protocols.drtree.peer import Peer as TreePeer
+from nearcast.model.subscription import NodeId
+from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Setting
-from nearcast.space.motion import SECOND
-from nearcast.space.shapes import Kind
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 
@@ -48,50 +41,9 @@ LINKS: dict[str, type[Links]] = {"tls": Tls, "quic": Quic}
 FLUSH_EVERY_S = 5.0
 INTRODUCE_EVERY_S = 1.0
 JOIN_WITHIN_S = 10.0
+PROBE_S = 1.0  # to find out whether anybody listens at all
 
-
-class Bootstrap(Struct, frozen=True):
-    """How an overlay begins, and how somebody comes into it by knowing one of its nodes.
-
-    The simulator hands its nodes what they must know; here it comes from whom they have met.
-    """
-
-    entity: Callable[[Any, NodeId, Random, NodeId], Node]  # the last is whom it has met
-    server: Callable[[Any, NodeId, Random], Node] | None = None  # who begins runs one beside it
-    introduce: Callable[[Node, NodeId], None] = lambda node, name: None  # noqa: ARG005
-
-
-def _client(
-    parameters: client_server.Parameters, node_id: NodeId, rng: Random, server: NodeId
-) -> Node:
-    memory = round(parameters.memory_s * SECOND)
-    return client_server.Client(node_id, rng, server, memory)
-
-
-def _server(parameters: client_server.Parameters, node_id: NodeId, rng: Random) -> Node:
-    return client_server.Server(node_id, rng, MATCHERS[parameters.matcher]())
-
-
-def _introduce(node: Node, name: NodeId) -> None:
-    """Trees that have begun apart find each other by any member of either."""
-    assert isinstance(node, TreePeer)
-    if name < FIRST_SERVER:
-        node.directory.add(name * SLOTS)
-
-
-BOOTSTRAPS: dict[str, Bootstrap] = {
-    "client-server": Bootstrap(_client, _server),
-    "drtree": Bootstrap(
-        lambda parameters, node_id, rng, _: drtree.KIND.make(parameters, Random).entity(
-            node_id, rng
-        ),
-        introduce=_introduce,
-    ),
-    "brokers": Bootstrap(
-        lambda parameters, node_id, rng, broker: BrokerClient(node_id, rng, parameters, [broker]),
-        lambda parameters, node_id, rng: Broker(node_id, rng, parameters, []),
-    ),
-}
+__all__ = ["BOOTSTRAPS", "Desk", "Member", "Options", "address", "live", "numbers", "peer"]
 
 
 def address(text: str) -> tuple[str, int]:
@@ -102,188 +54,214 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def written(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parameters_of(overlay: str, settings: dict[str, Setting]) -> Struct:
+    """ValueError if a setting is not one of the overlay's, or wrong."""
+    kind = PROTOCOLS[overlay].parameters
+    for name in settings:
+        if name not in kind.__struct_fields__:
+            raise ValueError(f"no setting {name!r} for {overlay}")
+    try:
+        parameters: Struct = msgspec.convert(settings, kind, strict=False)
+    except msgspec.ValidationError as why:
+        raise ValueError(str(why)) from None
+    return parameters
+
+
 class Options(Struct, frozen=True, kw_only=True):
-    overlay: str
+    overlay: str = ""  # with `join` it need not be said: whoever is asked there knows
     join: tuple[str, int] | None = None  # where somebody listens who is in the overlay already
-    host: str = "127.0.0.1"  # where we listen, and where others find us
+    host: str = ""  # where we listen, and where others find us; empty: where `join` reaches us
     port: int = 0  # 0: any that is free
     link: str = "tls"
+    serve: bool = False  # also run a server of the overlay, beside the one that is joined
     trace: Path | None = None
     key: Path | None = None  # the file of our key; none: a new one for this life alone
     settings: dict[str, Setting] = {}
 
     def __post_init__(self) -> None:
+        if not self.overlay and self.join is None:
+            raise ValueError(f"which overlay shall begin? There are {', '.join(BOOTSTRAPS)}")
         for what, name, choices in (
-            ("overlay", self.overlay, BOOTSTRAPS),
+            ("overlay", self.overlay, ["", *BOOTSTRAPS]),
             ("link", self.link, LINKS),
         ):
             if name not in choices:
-                raise ValueError(f"no {what} {name!r}; there are {', '.join(choices)}")
+                raise ValueError(
+                    f"no {what} {name!r}; there are {', '.join(filter(None, choices))}"
+                )
+        if self.host in ("0.0.0.0", "::"):
+            raise ValueError(f"others find a peer where it listens: {self.host} is nowhere")
 
     @property
     def parameters(self) -> Struct:
-        """Of the overlay; ValueError if a setting is not one of them, or wrong."""
-        kind = PROTOCOLS[self.overlay].parameters
-        for name in self.settings:
-            if name not in kind.__struct_fields__:
-                raise ValueError(f"no setting {name!r} for {self.overlay}")
+        return parameters_of(self.overlay, self.settings)
+
+    def own_host(self) -> str:
+        """The address of this machine from which the one to be joined is reached."""
+        if self.host or self.join is None:
+            return self.host or "127.0.0.1"
         try:
-            parameters: Struct = msgspec.convert(self.settings, kind, strict=False)
-        except msgspec.ValidationError as why:
-            raise ValueError(str(why)) from None
-        return parameters
+            family, *_, where = socket.getaddrinfo(*self.join, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(where)  # says nothing to anybody
+                own = str(probe.getsockname()[0])
+        except OSError as why:
+            raise OSError(f"there is no way to {self.join[0]}: {why.strerror}") from None
+        return str(ip_address(own))
 
 
-def numbers(rng: Random) -> Iterator[int]:
-    """Identifiers that nobody else uses, though nobody is asked: from blocks drawn by chance."""
-    while True:
-        first = rng.getrandbits(37) << 16
-        yield from range(first, first + 2**16)
+class Home:
+    """The host of all nodes of a process; made when it is known of which overlay they are."""
 
+    def __init__(self, recorder: Recorder, on_deliver: OnDeliver) -> None:
+        self.recorder, self._on_deliver = recorder, on_deliver
+        self.host: Host | None = None
 
-class Desk:
-    """Between an application's words and its node's commands."""
+    def host_of(self, overlay: str) -> Host:
+        if self.host is None:
+            self.host = Host(PROTOCOLS[overlay].codec, self.recorder, self._on_deliver)
+        return self.host
 
-    def __init__(self, say: Callable[[words.Notice], None]) -> None:
-        self._say = say
-        self._numbers = numbers(SystemRandom())
-        self._ids: dict[words.Number, SubscriptionId] = {}
-        self._wanted: dict[SubscriptionId, words.Number] = {}
-
-    def command(self, request: words.Request) -> commands.Command:
-        """ValueError says why not."""
-        match request:
-            case words.Publish():
-                if request.retain:
-                    raise ValueError("a peer keeps no states: publish without retain")
-                where = shape(
-                    request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
-                )
-                return commands.Publish(
-                    next(self._numbers), where, request.channel, request.attributes,
-                    bytes(request.payload),
-                )  # fmt: skip
-            case words.Subscribe():
-                return self._subscribe(request)
-            case words.Move(subscription, area):
-                return commands.Move(self._known(subscription), region(area))
-            case words.Tune(subscription, variables):
-                return commands.Tune(self._known(subscription), variables)
-            case words.Unsubscribe(subscription):
-                known = self._known(subscription)
-                del self._ids[subscription], self._wanted[known]
-                return commands.Unsubscribe(known)
-            case words.Leave():
-                return commands.Leave()
-        raise ValueError("a peer publishes, subscribes and leaves; the rest is a node's")
-
-    def _subscribe(self, request: words.Subscribe) -> commands.Subscribe:
-        if request.watch or request.rates or request.closest or request.budget:
-            raise ValueError("a peer hears everything: no watch, rates, closest or budget")
-        bound = request.variables and request.area.formula
-        known = self._ids.get(request.subscription)
-        command = commands.Subscribe(
-            next(self._numbers) if known is None else known, bound or region(request.area),
-            request.filter, request.channel, request.echo, request.variables,
-        )  # fmt: skip
-        self._ids[request.subscription] = command.subscription
-        self._wanted[command.subscription] = request.subscription
-        return command
-
-    def _known(self, subscription: words.Number) -> SubscriptionId:
-        if subscription not in self._ids:
-            raise ValueError(f"no subscription {subscription}")
-        return self._ids[subscription]
-
-    def obey(self, host: Host, node: NodeId, line: bytes) -> None:
-        request: Any = None
-        try:
-            request = words.JSON.request(line)
-            command = self.command(request)
-            t = host.obey(node, command)
-        except ValueError as why:
-            self._say(words.Error(str(why), getattr(request, "id", None)))
-            return
-        if request.id is not None:
-            publication = command.publication if isinstance(command, commands.Publish) else None
-            self._say(words.Done(request.id, t, publication))
-
-    def deliver(
-        self, _node: NodeId, publication: Publication, subscriptions: Sequence[SubscriptionId]
-    ) -> None:
-        to = [self._wanted[s] for s in subscriptions if s in self._wanted]
-        if not to:
-            return  # all of them have ended meanwhile
-        payload = words.NOTHING
-        with suppress(msgspec.DecodeError):  # of a peer that speaks otherwise
-            payload = words.JSON.seal(words.JSON.open(Raw(publication.payload)))  # on one line
-        s = publication.shape
-        disc, box = s.kind == Kind.DISC, s.kind == Kind.BOX
-        self._say(
-            words.Message(
-                to, publication.node, publication.id, publication.t, s.x, s.y, payload, False,
-                publication.attributes, publication.channel, s.z, s.rx if disc else None,
-                s.rx if box else None, s.ry if box else None, s.rz if box else None,
-            )
-        )  # fmt: skip
+    async def stop(self) -> None:
+        if self.host is not None:
+            await self.host.stop()
 
 
 class Member:
     """A node in its overlay, with all that it needs in this process."""
 
-    def __init__(self, options: Options, recorder: Recorder, desk: Desk) -> None:
-        self.options = options
-        self.host = Host(PROTOCOLS[options.overlay].codec, recorder, desk.deliver)
-        self.bootstrap = BOOTSTRAPS[options.overlay]
+    def __init__(self, options: Options, home: Home) -> None:
+        self.options, self._home = options, home
 
     async def start(self) -> words.Welcome:
-        options, parameters = self.options, self.options.parameters
+        """ValueError, OSError and TimeoutError tell in one line why it cannot be."""
+        options = self.options
         identity = kept_identity(options.key) if options.key else new_identity()
-        begins = options.join is None and self.bootstrap.server is not None
-        join = await self._serve(identity.as_server(), parameters) if begins else options.join
-        self.links = self._links(identity, 0 if begins else options.port)
-        await self.links.open(lambda *_: None)  # nobody knows us yet
-        contact = identity.name if join is None else await self._meet(*join)
-        self.node = self.bootstrap.entity(parameters, identity.name, SystemRandom(), contact)
-        self.introduce()
-        await self.host.start(self.node, self.links)
-        asked = join if begins and join else (self.links.host, self.links.port)
-        return words.Welcome(identity.name, self.host.now, f"{asked[0]}:{asked[1]}")
-
-    async def _meet(self, host: str, port: int) -> NodeId:
+        if options.join is None:
+            _ = options.parameters  # what is wrong with them is told before anything begins
+        met = about = None
+        served: Links | None = None
+        begins = options.join is None and BOOTSTRAPS[options.overlay].server is not None
+        reception = self._reception(identity, 0 if begins or options.serve else options.port)
+        await reception.open(None)
         try:
-            return await self.links.meet(host, port, JOIN_WITHIN_S)
+            if options.join is not None:
+                met, about = await self._meet(reception, *options.join)
+            about = self._agreed(about)
+            self.bootstrap = BOOTSTRAPS[about.overlay]
+            parameters = parameters_of(about.overlay, about.settings)
+            self.host = self._home.host_of(about.overlay)
+            if begins or options.serve:
+                served = await self._serve(identity.as_server(), parameters, about, met)
+                reception.links.learn(served.card)
+                met = served.name
+        except BaseException:
+            await reception.close()
+            raise
+        self.links = reception.links
+        contact = identity.name if met is None else self._served_by(met)
+        self.node = self.bootstrap.entity(parameters, identity.name, SystemRandom(), contact)
+        reception.about = self.about = about
+        self._acquaintances = Acquaintances(self.bootstrap, self.node, self.links.book)
+        self.introduce()
+        await self.host.start(self.node, reception)
+        asked = served or self.links
+        self.address = asked.host, asked.port
+        return words.Welcome(identity.name, self.host.now, written(*self.address))
+
+    def _agreed(self, said: About | None) -> About:
+        """Overlay and settings: the other's, unless ours say otherwise."""
+        options = self.options
+        if said is not None and options.overlay not in ("", said.overlay):
+            assert options.join is not None
+            where = written(*options.join)
+            raise ValueError(f"{where} is in an overlay of {said.overlay}, not {options.overlay}")
+        overlay = said.overlay if said else options.overlay
+        if overlay not in BOOTSTRAPS:
+            raise ValueError(f"no overlay {overlay!r} is known here")
+        if options.serve and options.join and not BOOTSTRAPS[overlay].servers_join:
+            raise ValueError(f"an overlay of {overlay} has no room for a further server")
+        return About(overlay, {**(said.settings if said else {}), **options.settings})
+
+    async def _meet(self, reception: Reception, host: str, port: int) -> tuple[NodeId, About]:
+        where, links = written(host, port), reception.links
+        try:
+            name = await links.meet(host, port, JOIN_WITHIN_S)
         except TimeoutError:
-            await self.links.close()
-            raise TimeoutError(f"nobody answers at {host}:{port}") from None
+            why = await _who_listens(host, port, self.options.link)
+            raise TimeoutError(why.format(where)) from None
+        except ConnectionError:
+            raise ConnectionError(
+                f"{where} hangs up: it is no peer, or has the key that this one has"
+            ) from None
+        try:
+            return name, await reception.ask(name, JOIN_WITHIN_S)
+        except TimeoutError:
+            raise TimeoutError(f"{where} is a node, but does not say of which overlay") from None
 
-    async def _serve(self, identity: Identity, parameters: Struct) -> tuple[str, int]:
+    def _served_by(self, met: NodeId) -> NodeId:
+        """Whoever has met a client knows by it where the server is."""
+        if self.bootstrap.server is None or met >= FIRST_SERVER:
+            return met
+        servers = [name for name in self.links.book.names() if name >= FIRST_SERVER]
+        if not servers:
+            raise ValueError("this peer serves nobody, and knows nobody who does")
+        return servers[0]
+
+    async def _serve(
+        self, identity: Identity, parameters: Struct, about: About, met: NodeId | None
+    ) -> Links:
         assert self.bootstrap.server is not None
-        links = self._links(identity, self.options.port)
-        server = self.bootstrap.server(parameters, identity.name, SystemRandom())
-        await self.host.start(server, links)
-        return links.host, links.port
+        reception = self._reception(identity, self.options.port)
+        reception.about = about
+        beside = identity.name
+        if met is not None and self.options.join is not None:
+            await reception.open(None)
+            await reception.links.meet(*self.options.join, JOIN_WITHIN_S)
+            self.links = reception.links
+            beside = self._served_by(met)
+        server = self.bootstrap.server(parameters, identity.name, SystemRandom(), beside)
+        await self.host.start(server, reception)
+        return reception.links
 
-    def _links(self, identity: Identity, port: int) -> Links:
-        return LINKS[self.options.link](identity, self.options.host, port)
+    def _reception(self, identity: Identity, port: int) -> Reception:
+        options = self.options
+        return Reception(LINKS[options.link](identity, options.own_host(), port))
 
     def introduce(self) -> None:
-        """The node hears of everybody whom its transport knows, gone ones among them."""
-        for name in self.links.book.names():
-            if name != self.node.id:
-                self.bootstrap.introduce(self.node, name)
+        """The node hears of those whom its transport knows."""
+        self._acquaintances.tell(unix_time())
+
+
+async def _who_listens(host: str, port: int, link: str) -> str:
+    """Why nobody has answered, as far as can be told from here."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+        other = "; try --link tls" if link == "quic" else ""
+        return f"whoever listens at {{}} is no peer with {link} links{other}"
+    return "nobody answers at {}"
+
+
+def recording_of(options: Options, more: dict[str, Setting]) -> Recording | None:
+    if options.trace is None:
+        return None
+    settings = {**options.settings, "overlay": options.overlay, "link": options.link, **more}
+    return Recording(options.trace, unix_time(), settings)
 
 
 async def live(
     options: Options, lines: asyncio.Queue[bytes | None], say: Callable[[words.Notice], None]
 ) -> None:
     """From the welcome until the application leaves; None among the lines makes it leave too."""
-    desk, recording = Desk(say), None
-    if options.trace is not None:
-        settings = {**options.settings, "overlay": options.overlay, "link": options.link}
-        recording = Recording(options.trace, unix_time(), settings)
-    recorder = recording.recorder if recording else Recorder(Memory(), "none")
-    member = Member(options, recorder, desk)
+    desk, recording = Desk(say), recording_of(options, {})
+    home = Home(recording.recorder if recording else Recorder(Memory(), "none"), desk.deliver)
+    member = Member(options, home)
     try:
         say(await member.start())
         host, node_id = member.host, member.node.id
@@ -296,7 +274,7 @@ async def live(
         gone.cancel()
         chores.cancel()
     finally:
-        await member.host.stop()
+        await home.stop()
         if recording is not None:
             recording.close({})
     say(words.Bye("left"))
@@ -316,12 +294,21 @@ def peer(options: Options) -> None:
 
     ValueError, OSError and TimeoutError tell in one line why it cannot begin.
     """
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    welcomed = threading.Event()
 
     async def main() -> None:
-        loop = asyncio.get_running_loop()
-        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            if welcomed.is_set():
+                lines.put_nowait(None)
+            else:
+                task.cancel()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, lines.put_nowait, None)
+            loop.add_signal_handler(number, stop)
 
         def read_lines() -> None:
             for line in sys.stdin:
@@ -330,9 +317,12 @@ def peer(options: Options) -> None:
 
         # A thread of its own, which nobody waits for: reading a terminal cannot be given up.
         threading.Thread(target=read_lines, daemon=True).start()
-        await live(options, lines, say)
+        with suppress(asyncio.CancelledError):
+            await live(options, lines, say)
 
     def say(notice: words.Notice) -> None:
+        if isinstance(notice, words.Welcome):
+            welcomed.set()
         sys.stdout.write(words.JSON.write(notice).decode() + "\n")
         sys.stdout.flush()
 
