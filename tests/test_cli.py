@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from nearcast.cli import main
+from nearcast.protocols import PROTOCOLS
 from nearcast.trace import reader
+from nearcast.workloads import WORKLOADS
 
 NEARCAST = [sys.executable, "-m", "nearcast.cli"]
 SMALL = ["simulate", "client-server", "--nodes", "30", "--seconds", "1"]
@@ -131,13 +133,23 @@ def test_validate_names_what_is_wrong(
         assert str(trace) in err
 
 
-def test_settings_explains_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = said(capsys, "simulate", "client-server", "--settings", "--json")
+@pytest.mark.parametrize(
+    ("protocol", "workload", "some"),
+    [
+        *((name, "waypoint", {"crash"}) for name in PROTOCOLS),
+        *(("client-server", name, {"churn_rate"}) for name in WORKLOADS if name != "recorded"),
+        ("client-server", "waypoint", {"latency_ms", "radius", "matcher"}),
+        ("bubblestorm", "waypoint", {"lambda", "beat_s", "dead_s"}),
+    ],
+)
+def test_settings_explains_every_setting(
+    capsys: pytest.CaptureFixture[str], protocol: str, workload: str, some: set[str]
+) -> None:
+    arguments = ("simulate", protocol, "--workload", workload, "--settings", "--json")
+    code, out, _ = said(capsys, *arguments)
     told = json.loads(out)
     assert code == 0
-    assert {"latency_ms", "radius", "matcher", "crash", "churn_rate"} <= {
-        row["name"] for rows in told.values() for row in rows
-    }
+    assert some <= {row["name"] for rows in told.values() for row in rows}
     assert all(row["meaning"] for rows in told.values() for row in rows)
 
 

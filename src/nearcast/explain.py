@@ -10,7 +10,8 @@ import re
 from msgspec import Struct
 from msgspec.structs import fields
 
-FIELD = re.compile(r"^    (\w+): [^=#]+(?:= [^#]+)?(?:# (.*))?$")
+# A name that is a word of Python's own is set as vars()["name"].
+FIELD = re.compile(r'^    (?:vars\(\)\[")?(\w+)(?:"\] |: )[^=#]*(?:= [^#]+)?(?:# (.*))?$')
 
 
 def comments(kind: type[Struct]) -> dict[str, str]:
