@@ -1,0 +1,142 @@
+"""The runs behind chapter 5 of seed 002, behind its explanations, and behind what it left open.
+
+Section 5.3: lines of 16/1 Mbit/s, updates every 100 ms, subscriptions every 1000 ms. The mobility
+model has 128 peers that come one per second, in a plane of 1000 by 1000 with areas of 100, for 15
+minutes; Planet π4 has 32 bots that come within four minutes, for ten. How fast anybody moves, and
+how far a ship sees, the thesis does not say: SPEED, SIGHT and CRUISE are chosen so that its own
+Pub/Sub layer comes near to the accuracy that it prints for λ = 1. Nothing else is chosen so.
+
+The full form runs all that, on three seeds. In the quick form only one run of each world joins one
+by one; in all others everybody is there at once, and stays for less than a minute. Delays are 50 ms
+there, without lines. Runs that explain something say twice a second where they are.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.scenario import Scenario
+
+PEERS, BOTS = 128, 32
+SIZE, RADIUS = 1000.0, 100.0
+SPEED = 15.0  # units per second of the mobility model
+SIGHT, CRUISE = 400.0, 80.0  # of a ship: radius of its area, and units per second
+RATE = 10.0  # updates per second
+RARELY = 2.0  # the same, of runs that explain
+MOBILITY_JOIN = 1.0  # peers per second
+GAME_JOIN = 1 / 7.5
+LAMBDAS = 1.0, 2.0, 3.0
+LINGERS = 0.0, 2.0, 5.0
+SCALES = 16, 32, 64, 128
+WIDER = 1.5  # times the area of interest, for rings
+FALL_S = 30.0  # when many crash or leave
+CRASHES = 0.2, 0.5
+CHURN = 1.0  # peers per second that crash and are replaced, of 128
+PATIENT_S, HASTY_S = 45.0, 9.0  # until a silent link is given up: BubbleStorm's own, and less
+OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("psense", {"dimensions": 2}),
+    ("psense", {"dimensions": 3}),
+    ("client-server", {}),
+)
+
+
+class Form(Struct, frozen=True):
+    """How much is run."""
+
+    network: str
+    seeds: tuple[int, ...]
+    mobility_joined_s: float  # of runs in which peers come one by one
+    game_joined_s: float
+    mobility_s: float  # of runs in which all are there at once; 0: there are none
+    game_s: float
+    why_s: float  # of runs that explain
+    crash_s: float
+    churn_s: float
+
+
+QUICK = Form(
+    network="constant", seeds=(1,), mobility_joined_s=180.0, game_joined_s=270.0, mobility_s=40.0,
+    game_s=60.0, why_s=45.0, crash_s=120.0, churn_s=75.0,
+)  # fmt: skip
+FULL = Form(
+    network="adsl", seeds=(1, 2, 3), mobility_joined_s=900.0, game_joined_s=600.0, mobility_s=0.0,
+    game_s=0.0, why_s=180.0, crash_s=330.0, churn_s=330.0,
+)  # fmt: skip
+
+
+def mobility(form: Form, protocol: str, seconds: float, seed: int = 1, **more: Any) -> Scenario:
+    settings = {
+        "network": form.network, "size": SIZE, "radius": RADIUS, "speed": SPEED, "pause": 0.0,
+        "rate": RATE, "payload": 0, **more,
+    }  # fmt: skip
+    nodes = settings.pop("peers", PEERS)
+    return Scenario(
+        protocol=protocol, workload="waypoint", nodes=nodes, seconds=seconds, seed=seed,
+        record="brief", settings=settings,
+    )  # fmt: skip
+
+
+def game(
+    form: Form, protocol: str, seconds: float, seed: int = 1, record: str = "brief", **more: Any
+) -> Scenario:
+    settings = {"network": form.network, "radius": SIGHT, "speed": CRUISE, "rate": RATE, **more}
+    return Scenario(
+        protocol=protocol, workload="planetpi4", nodes=BOTS, seconds=seconds, seed=seed,
+        record=record, settings=settings,
+    )  # fmt: skip
+
+
+def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    form = FULL if full else QUICK
+    match figure:
+        case "5.2" | "5.3" | "5.5" | "5.7":
+            yield from worlds(mobility, form, form.mobility_joined_s, MOBILITY_JOIN,
+                              form.mobility_s)  # fmt: skip
+        case "5.9" | "5.10" | "5.12":
+            yield from worlds(game, form, form.game_joined_s, GAME_JOIN, form.game_s)
+        case "timeouts":
+            for linger in LINGERS:
+                yield why(form, linger_s=linger)
+        case "cache":
+            for cache, certainty in product((0.0, 5.0), LAMBDAS if full else (1.0, 3.0)):
+                chosen: dict[str, Any] = {"cache_s": cache, "lambda": certainty}
+                yield why(form, **chosen)
+        case "scale":
+            for peers in SCALES:
+                yield mobility(
+                    form, "bubblestorm", form.why_s, peers=peers,
+                    size=SIZE * (peers / PEERS) ** 0.5,
+                )  # fmt: skip
+        case "churn":
+            for share in CRASHES:
+                yield why(form, form.crash_s, crash_at=FALL_S, crash_share=share)
+            churn: dict[str, Any] = {"churn_rate": CHURN, "churn_from": FALL_S, "churn_by": "crash"}
+            yield why(form, form.churn_s, **churn)
+            yield why(form, form.churn_s, beat_s=HASTY_S / 3, dead_s=HASTY_S, **churn)
+            yield why(form, form.churn_s, "psense", **churn)
+        case "reckoning":
+            yield game(form, "bubblestorm", 60.0, record="sums")
+        case "rings":
+            yield why(form)
+            yield why(form, radius=WIDER * RADIUS)
+        case _:  # table 3.1 and the cost of secrecy need no world; this is the cheapest
+            yield mobility(form, "client-server", form.mobility_s or 60.0)
+
+
+def worlds(
+    world: Any, form: Form, joined_s: float, join_rate: float, at_once_s: float
+) -> Iterator[Scenario]:
+    """λ = 1, 2, 3, pSense, pSense3D and client/server; at least λ = 1 as the thesis joined."""
+    kinds = [("bubblestorm", {"lambda": certainty}) for certainty in LAMBDAS] + list(OTHERS)
+    for seed, (number, (protocol, settings)) in product(form.seeds, enumerate(kinds)):
+        if at_once_s and number:
+            yield world(form, protocol, at_once_s, seed, **settings)
+        else:
+            yield world(form, protocol, joined_s, seed, join_rate=join_rate, **settings)
+
+
+def why(form: Form, seconds: float = 0.0, protocol: str = "bubblestorm", **more: Any) -> Scenario:
+    """A run that explains: of the mobility model, with fewer updates."""
+    return mobility(form, protocol, seconds or form.why_s, rate=RARELY, **more)
