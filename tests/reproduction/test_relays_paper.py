@@ -190,7 +190,7 @@ def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little = {
-        "4": [Play(nodes=30, seed=seed, rounds=17) for seed in (1, 2)],
+        "4": [Play(nodes=100, seed=seed, rounds=17) for seed in (1, 2)],
         "moving": [Play(nodes=20, seed=1, rounds=3, walk=walk) for walk in WALKS],
     }
     monkeypatch.setattr(measures, "plays", lambda _form: little)
