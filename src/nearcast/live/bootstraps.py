@@ -23,6 +23,9 @@ from nearcast.protocols.brokers.parameters import Parameters as BrokerParameters
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.peer import Peer as TreePeer
 from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.relays.directory import Directory
+from nearcast.protocols.relays.peer import Parameters as RelaysParameters
+from nearcast.protocols.relays.peer import Peer as RelayingPeer
 from nearcast.space.motion import SECOND, Time
 
 REMIND: Time = 60 * SECOND  # after which all are named again: who was silent may have come back
@@ -106,6 +109,16 @@ def _broker_client(
     return BrokerClient(node_id, rng, parameters, [broker])
 
 
+def _relaying_peer(
+    parameters: RelaysParameters, node_id: NodeId, rng: Random, directory: NodeId
+) -> Node:
+    return RelayingPeer(node_id, rng, parameters, directory)
+
+
+def _directory(parameters: RelaysParameters, node_id: NodeId, rng: Random, _: NodeId) -> Node:
+    return Directory(node_id, rng, parameters.room)
+
+
 BOOTSTRAPS: dict[str, Bootstrap] = {
     # Of two that are a ring by themselves one gives up its own, so nobody may hear of a newcomer
     # that has no ring yet.
@@ -116,6 +129,7 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
     "von": Bootstrap(_with_contacts("von"), introduce=_introduce_to_contacts),
     "drtree": Bootstrap(_tree_peer, introduce=_introduce_to_tree),
     "brokers": Bootstrap(_broker_client, _broker, servers_join=True),
+    "relays": Bootstrap(_relaying_peer, _directory),
     "client-server": Bootstrap(_client, _server),
 }
 

@@ -35,6 +35,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription
 from nearcast.node import Message
 from nearcast.protocols.bubblestorm.sizes import MOST, Census, Sum
+from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.wire import Codec
 
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of a location, a round or a token
@@ -233,5 +234,5 @@ class Drop(Message, frozen=True, tag=24):
 
 CODEC = Codec(
     Join, Walk, Adopt, Insert, Yes, No, Settled, Leave, Released, Beat, Seek, Gossip, Bubble, Shout,
-    Reply, Contact, Accept, Position, Told, Heard, Close, Holding, Keep, Drop,
+    Reply, Contact, Accept, Position, Told, Heard, Close, Holding, Keep, Drop, *OF_RELAYS,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from math import ceil, log, sqrt
 
-from msgspec import Struct
+from nearcast.protocols.relays.layer import Layer
 
 LEAST_DEGREE = 16  # links of the weakest peer
 JOINED = LEAST_DEGREE // 4  # with so many links a peer counts as joined
@@ -11,12 +11,11 @@ BUBBLES = ("fading", "managed")
 INTERESTS = ("circle", "whole")
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
+class Parameters(Layer, frozen=True, kw_only=True):
     # λ of the thesis, above 0 to 6: two subscriptions meet in a round with probability 1 - e^(-λ²).
     # Traffic of subscriptions grows with it.
-    # The name is a word of Python's own, so it cannot be written as the others are.
-    vars()["__annotations__"]["lambda"] = float
     vars()["lambda"] = 1.0
+    vars()["__annotations__"]["lambda"] = float  # a word of Python's own, so not as the others
     # Links to which a peer divides a bubblecast, 1 to 16; 1 is a plain random walk, and slower.
     split: int = 2
     # bubblecast, or flooding: every subscription to every peer (section 3.2), as a baseline.
@@ -52,6 +51,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     strength: float = 4.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, chosen, choices in (
             ("cast", self.cast, CASTS),
             ("bubble", self.bubble, BUBBLES),

@@ -2,9 +2,9 @@
 
 Every round a peer casts its subscription, which is its place and how far it sees. Whoever the
 bubble comes to stores it, looks whom else it knows in that area, and replies. The peer contacts
-those named, and from then on both send each other what they publish, directly. A publication that
-is made elsewhere, or to an area, may concern others than those connected: it is cast too, as an
-instant bubble, to meet the subscriptions stored on the way.
+those named, and from then on both send each other what they publish, directly or with the help of
+relays. A publication that is made elsewhere, or to an area, may concern others than those
+connected: it is cast too, as an instant bubble, to meet the subscriptions stored on the way.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from nearcast.model.subscription import NodeId, Subscription
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.bubblestorm import messages as say
 from nearcast.protocols.bubblestorm.cache import Cache
-from nearcast.protocols.bubblestorm.connections import Connections
+from nearcast.protocols.bubblestorm.connections import Connection, Connections
 from nearcast.protocols.bubblestorm.layouts import (
     Kind,
     Sighting,
@@ -33,7 +33,9 @@ from nearcast.protocols.bubblestorm.sizes import Census
 from nearcast.protocols.bubblestorm.storm import Flush, Look, Storm, Whisper
 from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.copies import COPIES_COME_WITHIN, Delivered
-from nearcast.protocols.interests import Area, Interests
+from nearcast.protocols.interests import Area, Interests, ball_around
+from nearcast.protocols.relays.layer import interest_of, relays_of
+from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Vector
 
@@ -75,6 +77,7 @@ class Peer(Node):
         self.delivered = Delivered()
         self._round = round(parameters.round_ms * 1000)
         self.holders = Holders(self._round)
+        self.relays = relays_of(self, parameters, lambda node: node in self.connections.open)
         self.tokens: dict[Number, Time] = {}  # of subscriptions that may still be answered
         self._bubble: Number = rng.randrange(TOKENS)  # the token of the managed one
         self._to_self: list[Message] = []
@@ -93,6 +96,8 @@ class Peer(Node):
             say.Drop: self._on_drop,
             **self.storm.listeners,
         }
+        if self.relays is not None:
+            self._listeners.update(dict.fromkeys(OF_RELAYS, self._on_relayed))
 
     @property
     def ready(self) -> bool:
@@ -131,6 +136,8 @@ class Peer(Node):
     # Doors.
 
     def on_start(self) -> None:
+        if self.relays is not None:
+            self.out.note("uplink", value=round(self.relays.uplink.capacity * 8))
         self.storm.start()
         self._announce()
         self.out.set_timer(Round(), 1 + self.rng.randrange(self._round))
@@ -144,6 +151,8 @@ class Peer(Node):
                 self._finish()
 
     def on_timer(self, timer: Timer) -> None:
+        if self.relays is not None and self.relays.wake(timer):
+            return
         match timer:
             case Round():
                 self._play_round()
@@ -183,6 +192,8 @@ class Peer(Node):
             self._stop()
 
     def _leave(self) -> None:
+        if self.relays is not None:
+            self.relays.leave()
         self.out.send_many(self.connections.to, say.Close())
         self.out.send_many(self.holders.nodes, say.Drop())
         for node in self.connections.to:
@@ -346,28 +357,60 @@ class Peer(Node):
         shape, area = publication.shape, self.interests.area(self.now)
         here = area is not None and area.away(shape.x, shape.y, shape.z) <= NEARBY * area.radius
         if self.connections.to:
-            self.out.send_many(self.connections.to, say.Told(publication, here))
+            self._tell(publication, here)
         if not here or shape.kind != POINT:
             size = self.storm.partner
             self.storm.pass_on(say.Shout(0, size, size, publication, 0), None)
             self._match_publication(publication, 0)
 
+    def _tell(self, publication: Publication, here: bool) -> None:
+        """To all connected. Relays do not know of `here`: what they bring was said there."""
+        told, relays = say.Told(publication, here), self.relays
+        if relays is not None and here:
+            relays.tell(publication, self._audience_of(publication))
+            return
+        if relays is not None:
+            for _ in self.connections.to:
+                relays.uplink.take(told, self.now)
+        self.out.send_many(self.connections.to, told)
+
+    def _audience_of(self, publication: Publication) -> dict[NodeId, float]:
+        place = ball_around(publication.shape)
+        return {
+            node: interest_of(place.away(*connection.place), connection.radius)
+            for node, connection in self.connections.open.items()
+        }
+
     def _on_told(self, sender: NodeId, message: say.Told) -> None:
         connection = self.connections.open.get(sender)
+        publication = message.publication
         if connection is None:
             self.out.note("ignored", sender)  # from before the connection was closed
-            return
-        publication = message.publication
-        if publication.node != sender:
+        elif publication.node != sender:
             connection.hard = True  # nobody speaks for another
             self.out.note("refused", sender)
-            return
+        else:
+            self._hear(connection, publication, message.here, 1)
+
+    def _on_relayed(self, sender: NodeId, message: Message) -> None:
+        assert self.relays is not None
+        self.relays.on(message, sender)
+        for publication, hops in self.relays.drain():
+            connection = self.connections.open.get(publication.node)
+            if connection is None:
+                self.out.note("ignored", publication.node)
+            else:
+                self._hear(connection, publication, True, hops)
+
+    def _hear(
+        self, connection: Connection, publication: Publication, here: bool, hops: int
+    ) -> None:
         connection.heard = self.now
-        if message.here:
+        if here:
             shape = publication.shape
             connection.place = shape.x, shape.y, shape.z
             self.connections.monitor(connection, self.interests.area(self.now), self.now)
-        self._deliver(publication, 1)
+        self._deliver(publication, hops)
 
     def _on_shout(self, sender: NodeId, message: say.Shout) -> None:
         if self.storm.circuit.is_linked(message.location, sender):

@@ -39,6 +39,7 @@ class Neighbours:
     def __init__(self) -> None:
         self.known: dict[NodeId, Neighbour] = {}
         self.audiences: dict[NodeId, NDArray[np.uint8]] = {}  # by source: the bits of its filter
+        self._former: dict[NodeId, NDArray[np.uint8]] = {}  # and of the one before
         self.legs: dict[tuple[NodeId, NodeId], Time] = {}  # between two others, as they said
 
     def meet(self, node: NodeId, now: Time) -> Neighbour:
@@ -64,12 +65,18 @@ class Neighbours:
 
     def learn_audience(self, source: NodeId, packed: bytes) -> None:
         if len(self.audiences) < MOST or source in self.audiences:
-            self.audiences[source] = bloom.bits_of(packed)
+            bits, known = bloom.bits_of(packed), self.audiences.get(source)
+            if known is not None and not np.array_equal(known, bits):
+                self._former[source] = known
+            self.audiences[source] = bits
 
     def hears(self, node: NodeId, source: NodeId) -> bool:
         """Is (node, source) in E, as far as the source has said?"""
-        bits = self.audiences.get(source)
-        return bits is not None and bool(bloom.holds_each(bits, [node])[0])
+        return _holds(self.audiences.get(source), node)
+
+    def heard(self, node: NodeId, source: NodeId) -> bool:
+        """Is it, or was it until lately? What it was passed on before may be under way still."""
+        return self.hears(node, source) or _holds(self._former.get(source), node)
 
     def who_hears(self, nodes: Sequence[NodeId], source: NodeId) -> NDArray[np.bool_]:
         bits = self.audiences.get(source)
@@ -104,3 +111,8 @@ class Neighbours:
         for node in [node for node, known in self.known.items() if known.heard < since]:
             del self.known[node]
             self.audiences.pop(node, None)
+            self._former.pop(node, None)
+
+
+def _holds(bits: NDArray[np.uint8] | None, node: NodeId) -> bool:
+    return bits is not None and bool(bloom.holds_each(bits, [node])[0])

@@ -6,7 +6,7 @@ directory knows whom it concerns.
 """
 
 from collections.abc import Iterable
-from math import dist, exp, log
+from math import dist
 from random import Random
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
@@ -30,16 +30,13 @@ from nearcast.protocols.relays.directory import (
     digest,
     moves,
 )
+from nearcast.protocols.relays.layer import SWITCH, capacity_of, check_uplinks, interest_of
 from nearcast.protocols.relays.parameters import Parameters as RelaysParameters
 from nearcast.protocols.relays.relays import Relays
-from nearcast.protocols.relays.rules import interest_at
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Vector
 
-SWITCH = ("on", "off")
 MEMORY: Time = 2 * SECOND  # for which a peer is known that was heard
-LEAST_INTEREST = 0.01  # of somebody just outside, who may have come nearer meanwhile
-KBIT = 1000 / 8  # bytes
 
 
 class Parameters(RelaysParameters, frozen=True, kw_only=True):
@@ -57,14 +54,9 @@ class Parameters(RelaysParameters, frozen=True, kw_only=True):
         super().__post_init__()
         if self.relays not in SWITCH:
             raise ValueError(f"relays must be one of {', '.join(SWITCH)}, not {self.relays!r}")
-        for name, low, high in (
-            ("uplink_max", 1, 1e7),
-            ("uplink_min", 1, self.uplink_max),
-            ("room", 0, 1e9),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ValueError(f"{name} must be between {low:g} and {high:g}, not {value}")
+        check_uplinks(self.uplink_min, self.uplink_max)
+        if not 0 <= self.room <= 1e9:
+            raise ValueError(f"room must be between 0 and 1e9, not {self.room}")
 
 
 class Settled(Timer, frozen=True):
@@ -95,10 +87,9 @@ class Peer(Node):
         self._seen: dict[NodeId, tuple[Time, Vector]] = {}
         self._settled = True
         self._unanswered: dict[SubscriptionId, None] = {}
-        low, high = log(parameters.uplink_min), log(parameters.uplink_max)
         self.relays = Relays(
             node_id, self.out, rng, lambda: self.now, parameters,
-            exp(rng.uniform(low, high)) * KBIT, self._is_acquainted,
+            capacity_of(parameters.uplink_min, parameters.uplink_max, rng), self._is_acquainted,
             optimises=parameters.relays == "on",
         )  # fmt: skip
 
@@ -243,7 +234,7 @@ class Peer(Node):
             away = area.away(*place)
             room = self.parameters.room if moves(subscription, self.now) else 0.0
             if away <= area.radius + room + ROUNDED * (1 + sum(map(abs, place))):
-                interest = max(interest_at(away, area.radius), LEAST_INTEREST)
+                interest = interest_of(away, area.radius)
                 node = subscription.node
                 audience[node] = max(audience.get(node, 0.0), interest)
         return audience

@@ -31,6 +31,7 @@ from nearcast.node import Message, Timer
 from nearcast.protocols.relays import options
 from nearcast.protocols.relays.kernels import REDIR, SHORT
 from nearcast.protocols.relays.messages import (
+    MOST_HOPS,
     TICK,
     Drop,
     Flow,
@@ -57,8 +58,13 @@ SMOOTH = 0.5  # how much of an interval's traffic is taken over
 class Relays(Speech):
     # What its user does.
 
-    def tell(self, publication: Publication, audience: Mapping[NodeId, float]) -> None:
-        """Let it reach them all, in the order of their interest if need be."""
+    def tell(
+        self, publication: Publication, audience: Mapping[NodeId, float], hops: int = 0
+    ) -> None:
+        """Let it reach them all, in the order of their interest if need be.
+
+        `hops`: after how many messages it has come here, if somebody else has said it.
+        """
         now = self._begin()
         onward: dict[NodeId, float] = {}
         for node, interest in audience.items():
@@ -75,7 +81,8 @@ class Relays(Speech):
             self._last[node] = now
             for hop in self.table.sent_to(entry, now):
                 onward[hop] = max(onward.get(hop, 0.0), interest)
-        piece = Piece(self.id, publication, 0, 0)
+        # However long its way was, there must be room for the one from here.
+        piece = Piece(self.id, publication, min(hops, MOST_HOPS // 2), 0)
         self._count(piece)
         filtered = self._with_audience(piece)
         for to, interest in onward.items():
@@ -247,6 +254,7 @@ class Relays(Speech):
         self._close_the_unwanted(now)
         self.table.forget(now)
         self._repair(now)
+        self._give_back()
         self._refusals = {
             key: until for key, until in self._refusals.items() if until > self._intervals
         }
@@ -286,6 +294,10 @@ class Relays(Speech):
                 if entry.next != node:
                     self._drop(entry.next, (self.id, node), now)
                 self.table.close((self.id, node))
+            for other, entry in self.table.of(self.id).items():
+                if entry.next == node:  # it hears this peer no more, and passes nothing on
+                    self._drop(node, (self.id, other), now)
+                    self.table.go_directly((self.id, other))
 
     def _drop(self, hop: NodeId, flow: Flow, now: Time) -> None:
         message = Drop(*flow)
@@ -301,6 +313,23 @@ class Relays(Speech):
                 self._drop(entry.next, flow, now)
                 self.table.go_directly(flow)
                 self._out.note("repaired", flow[1])
+
+    def _give_back(self) -> None:
+        """Only who hears a source for its own sake passes it on: (u, s) in E."""
+        given: dict[NodeId, None] = {}
+        for source in dict.fromkeys(source for source, _ in self.table.entries):
+            if source == self.id or self._is_audience_of(source):
+                continue
+            for destination, entry in self.table.of(source).items():
+                for lister in entry.listers:
+                    self._lost.setdefault(lister, {})[source, destination] = None
+                    given[lister] = None
+        for lister in given:
+            self._say(lister)
+
+    def _is_audience_of(self, source: NodeId) -> bool:
+        unsaid = source not in self.neighbours.audiences
+        return self._is_acquainted(source) and (unsaid or self.neighbours.hears(self.id, source))
 
     def _tell_back(self) -> None:
         """Latency from here on, to those before on the path, where it has changed."""
@@ -322,7 +351,7 @@ class Relays(Speech):
         for node, known in list(self.neighbours.known.items()):
             quiet = self._interval if node in close else SELDOM * self._interval
             silent = known.spoken is None or now - known.spoken >= ceil(quiet * 0.75)
-            if silent:
+            if silent and (node in close or self._is_acquainted(node)):
                 self._say(node)
         for node in close:
             if node not in self.neighbours.known:

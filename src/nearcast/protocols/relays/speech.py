@@ -101,9 +101,12 @@ class Speech:
 
     def _trusts(self, source: NodeId, sender: NodeId) -> bool:
         """May this peer speak for that source?"""
-        return self._is_acquainted(source) and (
-            sender == source or self._is_acquainted(sender) or self.neighbours.hears(sender, source)
-        )
+        if self._is_acquainted(source) and (
+            sender == source or self._is_acquainted(sender) or self.neighbours.heard(sender, source)
+        ):
+            return True
+        # Who has agreed to pass it on does so until the one before knows of another way.
+        return any(sender in entry.listers for entry in self.table.of(source).values())
 
     def _count(self, piece: Piece) -> None:
         self._heard[piece.source] = self._heard.get(piece.source, 0) + size_of_piece(piece)

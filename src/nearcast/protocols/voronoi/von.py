@@ -5,7 +5,7 @@ place which holds all of its subscriptions. The diagram is of x and y. In 3-D wo
 condition, which the receiver checks, so more messages are filtered away there.
 
 publisher                    owner of the place              those whose area reaches the place
-  │── Route ─▶ … greedily ────────▶│── Tell ─────────────────────▶│  cast=direct
+  │── Route ─▶ … greedily ────────▶│── Tell ─────────────────────▶│  cast=direct; or by relays
                                    │── Cast ─▶ … by VoroCast ────▶│  cast=vorocast
   a publication to an area: Cast to every site whose region it touches; each of these Tells those
   in whose area of interest the nearest point of the publication is in its own region
@@ -20,8 +20,6 @@ from math import hypot, inf
 from random import Random
 from typing import NamedTuple
 
-from msgspec import Struct
-
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
@@ -30,6 +28,8 @@ from nearcast.protocols.contacts import Contacts, only_peers
 from nearcast.protocols.copies import Delivered
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.overlay import Kind
+from nearcast.protocols.relays.layer import Layer, interest_of, relays_of
+from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.protocols.voronoi import mesh
 from nearcast.protocols.voronoi.mesh import Mesh, Neighbour
 from nearcast.protocols.voronoi.sites import LARGEST, MESSAGES, MOST_HOPS, Hops, Site
@@ -76,10 +76,10 @@ class Cast(Message, frozen=True, tag=3):
         return self.publication.id
 
 
-CODEC = Codec(*MESSAGES, Route, Tell, Cast)
+CODEC = Codec(*MESSAGES, Route, Tell, Cast, *OF_RELAYS)
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
+class Parameters(Layer, frozen=True, kw_only=True):
     # direct or vorocast: how a publication goes from the owner of its place to those around.
     cast: str = "direct"
     # Milliseconds between two words of a moving peer on where it is; traffic shrinks and
@@ -96,6 +96,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     shortcuts: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.cast not in CASTS:
             raise ValueError(f"cast must be one of {', '.join(CASTS)}, not {self.cast!r}")
         if not 1 <= self.step_ms <= 1e6:
@@ -141,6 +142,7 @@ class Peer(Node):
         self.parameters = parameters
         self.contacts = contacts
         self.mesh = Mesh(node_id, self.out, rng, lambda: self.now, parameters.mesh)
+        self.relays = relays_of(self, parameters, lambda node: node in self.mesh.known)
         self.interests = Interests()
         self.delivered = Delivered()
         self.passed_on = Delivered()  # casts
@@ -171,6 +173,10 @@ class Peer(Node):
 
     # Doors.
 
+    def on_start(self) -> None:
+        if self.relays is not None:
+            self.out.note("uplink", value=round(self.relays.uplink.capacity * 8))
+
     def on_command(self, command: Command) -> None:
         match command:
             case Publish():
@@ -182,12 +188,18 @@ class Peer(Node):
                 else:
                     self._stand()
             case Leave():
+                if self.relays is not None:
+                    self.relays.leave()
                 self._go()
                 self.out.stop()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if self.mesh.on(message, sender):
             self._heed()
+            return
+        if self.relays is not None and self.relays.on(message, sender):
+            for publication, hops in self.relays.drain():
+                self._deliver(publication, hops)
             return
         match message:
             case Tell(publication, hops):
@@ -197,7 +209,9 @@ class Peer(Node):
             case Route(publication, hops):
                 self._route(publication, hops, sender)
 
-    def on_timer(self, timer: Timer) -> None:  # noqa: ARG002  there is one alone
+    def on_timer(self, timer: Timer) -> None:
+        if self.relays is not None and self.relays.wake(timer):
+            return
         self._stepping = False
         self._stand()
         self.mesh.tick(self.now)
@@ -280,7 +294,7 @@ class Peer(Node):
         concerned = [n.site for n in self.mesh.known.values() if self._concerns(n, root)]
         if self.parameters.cast == "direct":
             self._deliver(publication, hops)
-            self._tell(publication, concerned, hops)
+            self._tell(publication, concerned, root, hops)
         else:
             reach = max((_away(site, root) for site in concerned), default=0.0)
             reach += 2 * self.mesh.doubt(self.now)  # they walk on while it is under way
@@ -305,12 +319,15 @@ class Peer(Node):
                 and self._concerns(neighbour, point)
                 and self.mesh.owner_of(point) == self.id
             ]
-            self._tell(publication, concerned, cast.hops)
+            self._tell(publication, concerned, root, cast.hops)
 
-    def _tell(self, publication: Publication, sites: list[Site], hops: int) -> None:
-        to = [site.id for site in sites if site.id != publication.node]
-        if to:
-            self.out.send_many(to, Tell(publication, hops + 1))
+    def _tell(self, publication: Publication, sites: list[Site], root: Point, hops: int) -> None:
+        to = [site for site in sites if site.id != publication.node]
+        if to and self.relays is not None:
+            audience = {site.id: interest_of(_away(site, root), site.reach) for site in to}
+            self.relays.tell(publication, audience, hops)
+        elif to:
+            self.out.send_many([site.id for site in to], Tell(publication, hops + 1))
 
     def _concerns(self, neighbour: Neighbour, point: Point) -> bool:
         """May its area of interest cover a point? One that moves may be farther than said."""
