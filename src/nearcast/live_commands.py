@@ -140,8 +140,8 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
     add = command.add_argument
     add(
         "--overlay", default="", metavar="NAME",
-        help="bubblestorm, psense, von, drtree, relays, brokers or client-server; with --join it need not"
-        " be said: the peer that is joined knows it, and its settings",
+        help="bubblestorm, psense, von, drtree, relays, brokers or client-server; with --join it"
+        " need not be said: the peer that is joined knows it, and its settings",
     )  # fmt: skip
     add("--join", metavar="HOST:PORT", help="where a peer of the overlay listens")
     add(
