@@ -209,6 +209,7 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
 # The whole.
 
 
+@pytest.mark.soak  # Spark plans a hundred small questions
 def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def test_operations_are_counted_by_second(spark: SparkSession) -> None:
 # The whole.
 
 
+@pytest.mark.soak  # Spark plans a hundred small questions
 def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
