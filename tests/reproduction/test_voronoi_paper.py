@@ -36,9 +36,8 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
             for thorough in (False, True)
         )
         assert 0 < len(quick) <= len(full)
-    sizes = {one.nodes for one in scenarios("9", True)}
-    assert sizes == {50, 100, 200, 500, 1000}
-    assert {one.seconds for one in scenarios("9", True)} == {300.0}, "3,000 steps"
+    lengths = {one.nodes: one.seconds for one in scenarios("9", True)}
+    assert lengths == {50: 300.0, 100: 300.0, 200: 300.0, 500: 130.0, 1000: 180.0}
 
 
 # Geometry.
