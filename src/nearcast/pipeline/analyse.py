@@ -83,7 +83,9 @@ class Tables:
 
     def __getitem__(self, name: str) -> DataFrame:
         if name not in self._made:
-            self._made[name] = self._make(name).persist(StorageLevel.MEMORY_AND_DISK)
+            # Not in memory: tables of many long runs do not fit into any heap, and the system keeps
+            # what it can of files anyway.
+            self._made[name] = self._make(name).persist(StorageLevel.DISK_ONLY)
         return self._made[name]
 
     def _make(self, name: str) -> DataFrame:
