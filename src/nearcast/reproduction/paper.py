@@ -4,7 +4,9 @@ A claim that does not hold stays in the list, with what was tried. Nothing here 
 simulations leave traces, the pipeline counts, and a paper reads the counts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -69,6 +71,11 @@ class Counted:
     def table(self, name: str, run: Scenario) -> pa.Table:
         return self._results.table(name, run.run)
 
+    @property
+    def folder(self) -> Path:
+        """Of the paper: where its traces and results are."""
+        return self._results.folder.parent
+
 
 def _said(scenario: Scenario, name: str) -> Any:
     return getattr(scenario, name) if hasattr(scenario, name) else scenario.settings.get(name)
@@ -96,6 +103,29 @@ class Statement(Struct, frozen=True):
             paper=paper, claim=f"{seed}.{self.item}", says=self.says, expected=self.expected,
             measured=measured, holds=holds, soft=self.soft, note=note,
         )  # fmt: skip
+
+
+def drawn(
+    seed: str,
+    drawings: Mapping[str, Callable[[Any], list[Plot]]],
+    captions: Mapping[str, str],
+    shows: Mapping[str, Sequence[int]],
+    titles: Mapping[str, str],
+    seen: Any,
+) -> list[Figure]:
+    """The figures of which anything was measured, each with the claims that it shows."""
+    plots: dict[str, list[Plot]] = {}
+    for name, drawing in drawings.items():
+        with suppress(NotMeasuredError):
+            plots[name] = drawing(seen)
+    return [
+        Figure(
+            titles.get(name, f"Figure {name}"), captions[name], several,
+            [f"{seed}.{claim}" for claim in shows.get(name, ())],
+        )
+        for name, several in plots.items()
+        if several
+    ]  # fmt: skip
 
 
 class Paper(Struct, frozen=True):

@@ -11,7 +11,7 @@ from nearcast.reproduction.bubblestorm import (
 )
 from nearcast.reproduction.bubblestorm.measures import Seen
 from nearcast.reproduction.bubblestorm.scenarios import scenarios
-from nearcast.reproduction.paper import Claim, Counted, Figure, Paper
+from nearcast.reproduction.paper import Claim, Counted, Figure, Paper, drawn
 
 CAPTIONS = {
     "3.1": "Bubblecasts on random graphs of 1,000 peers with sixteen links each, without a network."
@@ -67,16 +67,7 @@ STATEMENTS = sorted(
 
 
 def draw(counted: Counted) -> list[Figure]:
-    seen = Seen(counted)
-    drawn = {name: drawing(seen) for name, drawing in DRAWINGS.items()}
-    return [
-        Figure(
-            TITLES.get(name, f"Figure {name}"), CAPTIONS[name], plots,
-            [f"002.{claim}" for claim in SHOWS.get(name, ())],
-        )
-        for name, plots in drawn.items()
-        if plots
-    ]  # fmt: skip
+    return drawn("002", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
 
 
 def claims(counted: Counted) -> list[Claim]:

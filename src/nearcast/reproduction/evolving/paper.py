@@ -4,7 +4,7 @@ from nearcast.pipeline import delivery
 from nearcast.reproduction.evolving import counting, effects, figures, semantics
 from nearcast.reproduction.evolving.measures import Seen
 from nearcast.reproduction.evolving.scenarios import scenarios
-from nearcast.reproduction.paper import Claim, Counted, Figure, Paper
+from nearcast.reproduction.paper import Claim, Counted, Figure, Paper, drawn
 
 CAPTIONS = {
     "monitor": "What the demonstration's monitor shows (section 5): all designs run on the same"
@@ -45,16 +45,14 @@ STATEMENTS = sorted(
 
 
 def draw(counted: Counted) -> list[Figure]:
-    seen = Seen(counted)
-    drawn = {name: drawing(seen) for name, drawing in DRAWINGS.items()}
-    return [
-        Figure(
-            name.capitalize(), CAPTIONS[name], plots,
-            [f"001.{claim}" for claim in SHOWS.get(name, ())],
-        )
-        for name, plots in drawn.items()
-        if plots
-    ]  # fmt: skip
+    return drawn(
+        "001",
+        DRAWINGS,
+        CAPTIONS,
+        SHOWS,
+        {name: name.capitalize() for name in CAPTIONS},
+        Seen(counted),
+    )
 
 
 def claims(counted: Counted) -> list[Claim]:

@@ -73,7 +73,7 @@ class Seen:
         wanted = plays(self.form)
         if not self._counted.runs(workload="interest-graph"):
             wanted.pop("7", None)  # which takes longest, and was not asked for
-        folder = self._counted._results.folder.parent / "rounds"
+        folder = self._counted.folder / "rounds"
         return play_all((play for some in wanted.values() for play in some), folder)
 
     def rounds(self, figure: str, **said: Any) -> list[Played]:

@@ -1,10 +1,7 @@
 """Seed 004: "Distributed Optimization of Event Dissemination Exploiting Interest Clustering"."""
 
-from contextlib import suppress
-
 from nearcast.pipeline import delivery, traffic
-from nearcast.pipeline.plots import Plot
-from nearcast.reproduction.paper import Claim, Counted, Figure, NotMeasuredError, Paper
+from nearcast.reproduction.paper import Claim, Counted, Figure, Paper, drawn
 from nearcast.reproduction.relays import (
     changing,
     clusters,
@@ -75,19 +72,7 @@ STATEMENTS = sorted(
 
 
 def draw(counted: Counted) -> list[Figure]:
-    seen = Seen(counted)
-    drawn: dict[str, list[Plot]] = {}
-    for name, drawing in DRAWINGS.items():
-        with suppress(NotMeasuredError):
-            drawn[name] = drawing(seen)
-    return [
-        Figure(
-            TITLES.get(name, f"Figure {name}"), CAPTIONS[name], plots,
-            [f"004.{claim}" for claim in SHOWS[name]],
-        )
-        for name, plots in drawn.items()
-        if plots
-    ]  # fmt: skip
+    return drawn("004", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
 
 
 def claims(counted: Counted) -> list[Claim]:

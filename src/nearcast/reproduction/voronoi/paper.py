@@ -1,7 +1,7 @@
 """Seed 003: "VSO: Self-organizing Spatial Publish Subscribe"."""
 
 from nearcast.pipeline import delivery, traffic
-from nearcast.reproduction.paper import Claim, Counted, Figure, Paper
+from nearcast.reproduction.paper import Claim, Counted, Figure, Paper, drawn
 from nearcast.reproduction.voronoi import churn, counting, figures, loads, structure
 from nearcast.reproduction.voronoi.measures import Seen
 from nearcast.reproduction.voronoi.scenarios import scenarios
@@ -52,16 +52,7 @@ STATEMENTS = sorted(
 
 
 def draw(counted: Counted) -> list[Figure]:
-    seen = Seen(counted)
-    drawn = {name: drawing(seen) for name, drawing in DRAWINGS.items()}
-    return [
-        Figure(
-            TITLES.get(name, f"Figure {name}"), CAPTIONS[name], plots,
-            [f"003.{claim}" for claim in SHOWS.get(name, ())],
-        )
-        for name, plots in drawn.items()
-        if plots
-    ]  # fmt: skip
+    return drawn("003", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
 
 
 def claims(counted: Counted) -> list[Claim]:
