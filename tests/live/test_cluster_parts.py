@@ -8,13 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.live import words
+from nearcast.live.admission import Limits
 from nearcast.live.cluster.abroad import Abroad, block_of, first_number, record_of
 from nearcast.live.cluster.holdings import TELL_EVERY, UNANSWERED, UNCONFIRMED, Holdings
 from nearcast.live.cluster.lately import KEPT, Former, Passed, recent
-from nearcast.live.cluster.messages import Ended, Held, Hint, Hold
+from nearcast.live.cluster.messages import Ended, Held, Hint, Hold, Said
+from nearcast.live.cluster.post import Post
+from nearcast.live.cluster.realm import ClusterRealm
 from nearcast.live.cluster.strangers import SILENT, Strangers
 from nearcast.live.seats import Accepted, Seat, Standing, Wish
 from nearcast.live.voices import SAID, Voices, batch, pack
+from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
@@ -283,6 +287,26 @@ def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> N
     home.holdings.on(Hold((record_of(THERE, wanted(23, 5.0), home.now, 0),)), THERE)
     home.settle()
     assert home.site.record(23) is not None
+
+
+# Publications.
+
+
+def test_what_is_said_at_a_node_whose_site_is_in_no_mesh_goes_to_who_speaks_for_it() -> None:
+    out, sent = Outbox(), list[tuple[NodeId, Message]]()
+    site = Site(ME, out, Random(1), lambda: 0, Parameters())
+    site.join((0.0, 0.0), THERE, THERE)
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    post = Post(
+        realm, lambda: site, Abroad(), lambda to, what: sent.append((to, what)),
+        lambda _: None, lambda: (THERE, ELSEWHERE),
+    )  # fmt: skip
+    assert not site.ready
+    post.flushed(passed(5, (5, 1.0, 2.0)), own=1)
+    ((to, what),) = sent
+    assert to == THERE
+    assert isinstance(what, Said)
+    assert [(one.x, one.y) for one in what.said] == [(1.0, 2.0)]
 
 
 # Entities elsewhere.

@@ -193,6 +193,17 @@ def test_a_leaving_site_hands_over_all_it_owns_and_goes() -> None:
     assert {owner[0] for owner in owners.values()} == {0, 2}
 
 
+def test_in_no_mesh_its_contact_speaks_for_a_site_and_later_those_who_were_around() -> None:
+    sites = Sites(3)
+    newcomer = Site(9, Outbox(), Random(9), lambda: sites.now, Parameters())
+    newcomer.join((50.0, 0.0), 2, 0)
+    assert newcomer.next_hop((0.0, 0.0)) == 2
+    sites.sites[1].resign()
+    sites.pass_time(1)
+    assert not sites.sites[1].ready
+    assert [sites.sites[1].next_hop((x, 0.0)) for x in (20.0, 90.0, 110.0)] == [0, 0, 2]
+
+
 @settings(max_examples=80, deadline=None)
 @given(region=regions(), t=TIMES, ahead=st.sampled_from([0, 500_000]))
 def test_columns_say_where_a_region_is(region: object, t: int, ahead: int) -> None:

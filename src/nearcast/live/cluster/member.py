@@ -7,7 +7,7 @@ is said here.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from math import cos, sin, tau
 from random import SystemRandom
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("nearcast.live")
 TICK_S = 0.02
+LOOK_S = 0.05
 SITE_EVERY: Time = SECOND // 10
 BEAT_EVERY: Time = SECOND // 2
 IDLE: Time = 3 * SECOND
@@ -71,6 +72,7 @@ LATE: Time = SECOND // 2
 SILENT: Time = 4 * SECOND  # a node unheard for so long is lost
 ANSWER_S = 1.5  # somebody who lives takes a call within this
 JOIN_S = 10.0
+FAREWELL_S = 1.0  # whoever goes waits so long for an answer
 APART = 20.0  # times the spacing: where a newcomer stands if there is nothing to share yet
 
 
@@ -111,7 +113,7 @@ class Member:
         self.gateway, self.links, self.url = gateway, links, url
         self.id = links.name
         self.nodes: dict[NodeId, Known] = {}
-        self.stopping = False
+        self.stopping = self._gone = False
         self._parameters = parameters
         self._out, self._random = Outbox(), SystemRandom()
         self.site = self._new_site()
@@ -166,21 +168,21 @@ class Member:
         raise JoinError(f"cannot join the cluster at {places}: {why}")
 
     async def stop(self, patience_s: float = 4.0) -> None:
-        """Hand over what is mine and all my clients; then go."""
+        """Hand over all my clients, then what is mine; go when nobody counts on me any more."""
         self.stopping = True
         if self.nodes:
-            self.site.resign()
             self.passages.clear_out()
-            loop = asyncio.get_running_loop()
-            until = loop.time() + patience_s
-            while loop.time() < until and not (self.site.resigned and self.passages.all_gone):
-                await asyncio.sleep(0.05)
+            await _until(lambda: self.passages.all_gone or not self.nodes, patience_s)
+            self.site.resign()
+            await _until(lambda: self.site.resigned or not self.nodes, patience_s / 2)
         self._timer.cancel()
+        self._gone = True
         if not self.site.resigned and self.nodes:
             self.site.abandon()
-        for node in self.nodes:
-            self._out.send(node, Farewell())
+        self._out.send_many(list(self.nodes), Farewell())
         self._post()
+        # They answer. What they had said to me before has come by then, and has been passed on.
+        await _until(lambda: not self.nodes and self.gateway.idle, FAREWELL_S)
         for probe in list(self._probes):
             probe.cancel()
         await self.links.close()
@@ -204,7 +206,8 @@ class Member:
             case Hold() | Hint() | Ended() | Held():
                 self.holdings.on(message, sender)
             case Beat():
-                self._on_beat(message, sender)
+                if not self._gone:
+                    self._on_beat(message, sender)
             case Arrive() | Expect() | Claim() | Passed() | Void() | Spoke():
                 self.passages.on(message, sender)
             case Counted():
@@ -222,6 +225,8 @@ class Member:
                 if self._entered is not None and not self._entered.done():
                     self._entered.set_result(message)
             case Farewell():
+                if sender in self.nodes:
+                    self._out.send(sender, Farewell())
                 self._forget(sender)
             case Credential() | Refused():
                 pass
@@ -423,3 +428,11 @@ class Member:
             self.delivered()
         self.post.count()
         self._post()
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Look now and then, for so long at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(LOOK_S)

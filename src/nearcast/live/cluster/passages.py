@@ -37,6 +37,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message
+from nearcast.protocols.voronoi.records import leg
 from nearcast.space.motion import SECOND, Path, Time
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Passages:
             seat = session.seat
             if seat is None or session.paused or session.closing:
                 continue
-            to = self._belongs(seat)
+            to = self._belongs(now, seat)
             if to is None:
                 continue
             before = self._away.get(seat.entity)
@@ -132,7 +133,7 @@ class Passages:
                 self._send(to, Arrive(ticket))
         self._away = away
 
-    def _belongs(self, seat: Seat) -> NodeId | None:
+    def _belongs(self, now: Time, seat: Seat) -> NodeId | None:
         """Where the client should be, if not here."""
         member = self._member
         owner = None
@@ -140,6 +141,9 @@ class Passages:
             standing = seat.subscriptions[number]
             if is_bounded(standing) and standing.homes < MOST_HOMES:
                 owner = member.holdings.owner(standing.subscription.id)
+                if self._clearing and owner == member.id:
+                    x, y, *_ = leg(standing.subscription.region, now)[0]
+                    owner = member.site.heir((x, y))
                 break
         if owner is not None and owner != member.id and owner in member.nodes:
             return owner

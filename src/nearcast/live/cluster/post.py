@@ -22,7 +22,7 @@ from nearcast.live.cluster.lately import Passed
 from nearcast.live.cluster.messages import CAST, TOWARDS, Counted, Heard, Said, States, Uttered
 from nearcast.live.cluster.realm import ClusterRealm
 from nearcast.live.seats import Accepted, Seat
-from nearcast.matching.matcher import Batch, Integers
+from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message
@@ -110,8 +110,7 @@ class Post:
         here = np.ones(len(publications), np.bool_)
         here[own:] = [way is not None for _, way, _ in ways]
         further: dict[tuple[NodeId, int, int], list[int]] = {}
-        if site.ready and (site.mesh.known or site.resigned):
-            self._direct(site, publications, own, ways, here, further)
+        self._direct(site, publications, own, ways, here, further)
         letters = _Letters(passed, self._send)
         for (target, way, hops), chosen in further.items():
             letters.say(target, chosen, way, hops)
@@ -127,7 +126,7 @@ class Post:
         """Who else must have them; what was made here for elsewhere is not matched here."""
         point = publications.kind == POINT
         asked = np.flatnonzero(here & point)
-        owners = site.mesh.owners(publications.centre[asked, :2])
+        owners = self._owners(site, publications.centre[asked, :2])
         for index, owner in zip(
             asked[owners != site.id].tolist(), owners[owners != site.id].tolist(), strict=True
         ):
@@ -145,6 +144,12 @@ class Post:
                 continue
             for target in site.cast(shape, site.id if way == TOWARDS else sender):
                 further.setdefault((target, CAST, hops + 1), []).append(index)
+
+    def _owners(self, site: Site, centres: Floats) -> Integers:
+        if site.ready:
+            return site.mesh.owners(centres)
+        hops = (site.heir((x, y)) for x, y in centres.tolist())
+        return np.array([site.id if hop is None else hop for hop in hops], np.int64)
 
     def _tell_all(self, letters: "_Letters", passed: Passed) -> None:
         """Whoever has not been told yet; and those who are to count are asked."""

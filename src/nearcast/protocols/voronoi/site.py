@@ -8,7 +8,7 @@ host is a `Matcher` of the simulator and of peers, or a live node with its realm
   outbox that it shares with its host;
 * what changed is drained by `drain`: Took, Gave, Changed, Dropped (records), Came, Went (sites),
   Reshaped (my region), Reigns (a new gateway), Resigned (I am no matcher any more);
-* it answers: `next_hop`, `entry`, `cast`, `elders`, `owner`.
+* it answers: `next_hop`, `heir`, `entry`, `cast`, `elders`, `owner`.
 
 A record is (subscription, client, region, version, epoch, owner, body). The body is the host's own;
 it travels with whole copies. The diagram is of x and y. An area of three dimensions is owned and
@@ -114,6 +114,7 @@ class Site:
         self._calls: dict[NodeId, Place] = {}  # who is overloaded, and where
         self._active, self._rate = 0.0, 0.0
         self._news: list[News] = []
+        self._speakers: dict[NodeId, Place] = {}  # for me, before I am in the mesh and after it
         self._reign: NodeId | None = None
         # The sites as they were some time ago, and since when they are so.
         self._before: dict[NodeId, Place] = {}
@@ -129,6 +130,7 @@ class Site:
 
     def join(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
         """F, 5: by greedy forwarding from the contact, to whoever is nearest to the place."""
+        self._speakers = {contact: place}
         self.mesh.join_at(place, contact)
         self.gateway.enter(gateway)
 
@@ -255,10 +257,13 @@ class Site:
 
     def next_hop(self, point: Place) -> NodeId | None:
         """Greedily towards a point; None: it is mine."""
-        if self.ownership.leaving:
-            others = self.mesh.neighbours()
-            return voronoi.nearest(others, *point) if others else None
-        return self.mesh.next_hop(point) if self.mesh.me is not None else None
+        at_work = self.ready and not self.ownership.leaving
+        return self.mesh.next_hop(point) if at_work else self.heir(point)
+
+    def heir(self, point: Place) -> NodeId | None:
+        """Whose it would be without me, or who speaks for me while I am in no mesh."""
+        others = self.mesh.neighbours() or self._speakers
+        return voronoi.nearest(others, *point) if others else None
 
     def entry(self, area: Shape) -> NodeId | None:
         """Where a publication for this area goes from here; None: its cast may begin here.
@@ -382,6 +387,7 @@ class Site:
     def _go(self) -> None:
         others = self.mesh.neighbours()
         successor = voronoi.nearest(others, *self.place) if others else None
+        self._speakers = others
         self.ownership.bequeath(self.mesh.enclosing())
         self.gateway.retire()
         self.mesh.leave()
