@@ -12,7 +12,16 @@ from nearcast.live.admission import Limits
 from nearcast.live.cluster.abroad import Abroad, block_of, first_number, record_of
 from nearcast.live.cluster.holdings import TELL_EVERY, UNANSWERED, UNCONFIRMED, Holdings
 from nearcast.live.cluster.lately import KEPT, Former, Passed, recent
-from nearcast.live.cluster.messages import Ended, Held, Hint, Hold, Said
+from nearcast.live.cluster.messages import (
+    BEFORE,
+    TOWARDS,
+    Ended,
+    Heard,
+    Held,
+    Hint,
+    Hold,
+    Said,
+)
 from nearcast.live.cluster.post import Post
 from nearcast.live.cluster.realm import ClusterRealm
 from nearcast.live.cluster.strangers import SILENT, Strangers
@@ -36,7 +45,7 @@ def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
     """Publications of points, each with its moment."""
     seat = Seat(0, 9, "", words.JSON)
     accepted = [
-        Accepted(seat, 100 + i, 0, words.Publish(x, y), words.JSON, t)
+        Accepted(seat, first_number(ME) + i, 0, words.Publish(x, y), words.JSON, t)
         for i, (t, x, y) in enumerate(made)
     ]
     rows = b"".join(pack(9, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
@@ -292,21 +301,51 @@ def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> N
 # Publications.
 
 
+class Office:
+    """The post of a node whose site is not in the mesh yet: its contact speaks for it."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[NodeId, Message]] = []
+        site = Site(ME, Outbox(), Random(1), lambda: 0, Parameters())
+        site.join((0.0, 0.0), THERE, THERE)
+        self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+        self.abroad = Abroad()
+        self.post = Post(
+            self.realm, lambda: site, self.abroad, lambda *said: self.sent.append(said),
+            lambda _: None, lambda: (THERE, ELSEWHERE),
+        )  # fmt: skip
+
+    def flush(self, flushed: Passed, own: int) -> list[tuple[NodeId, Message]]:
+        self.realm.lately.passed.append(flushed)
+        self.post.flushed(flushed, own)
+        return self.taken()
+
+    def taken(self) -> list[tuple[NodeId, Message]]:
+        sent, self.sent = self.sent, []
+        return sent
+
+
 def test_what_is_said_at_a_node_whose_site_is_in_no_mesh_goes_to_who_speaks_for_it() -> None:
-    out, sent = Outbox(), list[tuple[NodeId, Message]]()
-    site = Site(ME, out, Random(1), lambda: 0, Parameters())
-    site.join((0.0, 0.0), THERE, THERE)
-    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
-    post = Post(
-        realm, lambda: site, Abroad(), lambda to, what: sent.append((to, what)),
-        lambda _: None, lambda: (THERE, ELSEWHERE),
-    )  # fmt: skip
-    assert not site.ready
-    post.flushed(passed(5, (5, 1.0, 2.0)), own=1)
-    ((to, what),) = sent
+    ((to, what),) = Office().flush(passed(5, (5, 1.0, 2.0)), own=1)
     assert to == THERE
     assert isinstance(what, Said)
     assert [(one.x, one.y) for one in what.said] == [(1.0, 2.0)]
+
+
+@pytest.mark.parametrize("way", [TOWARDS, BEFORE])
+def test_what_comes_back_to_where_it_was_made_is_looked_after_there_once(way: int) -> None:
+    office = Office()
+    record = record_of(ELSEWHERE, wanted(21, 0.0), 1, 0)
+    office.abroad.put(1, record, ELSEWHERE)
+    ((to, said),) = office.flush(passed(5, (5, 1.0, 2.0)), own=1)
+    assert to == THERE, "it is not for us to know who else wants it"
+    assert isinstance(said, Said)
+    office.post.on(Said(way, 2, said.said), THERE)
+    sent = office.taken()
+    assert (ELSEWHERE, Heard(said.said)) in sent
+    assert any(isinstance(what, Said) for _, what in sent) == (way == TOWARDS)
+    office.post.on(Said(way, 4, said.said), THERE)
+    assert office.taken() == []
 
 
 # Entities elsewhere.

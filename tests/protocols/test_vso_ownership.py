@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -191,6 +192,20 @@ def test_a_leaving_site_hands_over_all_it_owns_and_goes() -> None:
     owners = {number: sites.owners(number) for number in range(30)}
     assert all(owner in ([0], [2]) for owner in owners.values())
     assert {owner[0] for owner in owners.values()} == {0, 2}
+
+
+def test_a_site_knows_for_a_while_whose_a_place_was_before() -> None:
+    sites = Sites(3)
+    sites.pass_time(3)
+    places = np.array([(20.0, 0.0), (90.0, 0.0)])
+    assert sites.sites[0].owners_before(places) is None
+    sites.sites[1].resign()
+    sites.pass_time(0.5)
+    before = sites.sites[0].owners_before(places)
+    assert before is not None
+    assert before.tolist() == [0, 1]
+    sites.pass_time(3)
+    assert sites.sites[0].owners_before(places) is None
 
 
 def test_in_no_mesh_its_contact_speaks_for_a_site_and_later_those_who_were_around() -> None:

@@ -7,7 +7,7 @@ heard meanwhile is found among the publications of the last seconds, `Lately.pas
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
 from typing import overload
@@ -107,6 +107,8 @@ class Lately:
         self.passed: deque[Passed] = deque()
         self._seen: dict[PublicationId, None] = {}
         self._seen_before: dict[PublicationId, None] = {}
+        self._acted: dict[PublicationId, None] = {}
+        self._acted_before: dict[PublicationId, None] = {}
         self._turned: Time = 0
 
     def is_new(self, publication: PublicationId) -> bool:
@@ -115,6 +117,21 @@ class Lately:
             return False
         self._seen[publication] = None
         return True
+
+    def act(self, publications: Iterable[PublicationId]) -> None:
+        """This site has looked who on other nodes wants these."""
+        self._acted.update(dict.fromkeys(publications))
+
+    def has_acted(self, publication: PublicationId) -> bool:
+        return publication in self._acted or publication in self._acted_before
+
+    def find(self, publication: PublicationId) -> tuple[Passed, int] | None:
+        """In which flush of the last seconds it was, and where in it."""
+        for one in reversed(self.passed):
+            found = np.flatnonzero(one.ids == publication)
+            if len(found):
+                return one, int(found[0])
+        return None
 
     def readers(self, publication: PublicationId) -> int:
         """How many subscriptions have heard it here, in the last seconds."""
@@ -132,6 +149,7 @@ class Lately:
             self.passed.popleft()
         if now - self._turned > 3 * KEPT:
             self._seen_before, self._seen, self._turned = self._seen, {}, now
+            self._acted_before, self._acted = self._acted, {}
 
 
 class Recent(Struct, frozen=True):

@@ -49,7 +49,9 @@ Text: TypeAlias = Annotated[str, Meta(max_length=256)]
 Ticket: TypeAlias = Annotated[str, Meta(min_length=16, max_length=64)]
 
 # What is to be done with publications that are `Said`.
-TOWARDS, CAST = 0, 1  # they are on their way to their site; they spread from site to site
+# They are on their way to their site; they spread from site to site; they go no further, as the
+# receiver had their place a moment ago.
+TOWARDS, CAST, BEFORE = 0, 1, 2
 
 
 class Uttered(Struct, frozen=True, array_like=True, gc=False):
@@ -74,7 +76,7 @@ class Uttered(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Said(Message, frozen=True, tag=101):
-    way: Annotated[int, Meta(ge=0, le=1)]
+    way: Annotated[int, Meta(ge=0, le=2)]
     hops: Hops
     said: tuple[Uttered, ...]
 

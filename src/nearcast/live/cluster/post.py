@@ -12,6 +12,7 @@ somebody wants counted: every node is asked how many of its subscriptions have h
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Raw, Struct
@@ -19,13 +20,23 @@ from msgspec import Raw, Struct
 from nearcast.live import words
 from nearcast.live.cluster.abroad import COUNT_BITS, Abroad, block_of
 from nearcast.live.cluster.lately import Passed
-from nearcast.live.cluster.messages import CAST, TOWARDS, Counted, Heard, Said, States, Uttered
+from nearcast.live.cluster.messages import (
+    BEFORE,
+    CAST,
+    TOWARDS,
+    Counted,
+    Heard,
+    Said,
+    States,
+    Uttered,
+)
 from nearcast.live.cluster.realm import ClusterRealm
 from nearcast.live.seats import Accepted, Seat
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message
+from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.site import Site
 from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
@@ -65,6 +76,12 @@ class Count(Struct):
     silent: dict[NodeId, None] = {}
 
 
+# By index: from whom a publication has come, which way, how far.
+Ways: TypeAlias = dict[int, tuple[NodeId, int, int]]
+# By target, way and hops: which ones.
+Further: TypeAlias = dict[tuple[NodeId, int, int], list[int]]
+
+
 class Post:
     def __init__(
         self, realm: ClusterRealm, site: Callable[[], Site], abroad: Abroad,
@@ -87,9 +104,9 @@ class Post:
         lately = self._realm.lately
         for said in message.said:
             if said.id >> COUNT_BITS == self._block or not lately.is_new(said.id):
-                # It was made here, or has come already; perhaps not as something to pass on.
-                if way is not None and self._ways.get(said.id, (0, 0, 0))[1] is None:
-                    self._ways[said.id] = sender, way, hops
+                # It was made here, or has come already; perhaps not as something to look after.
+                if way is not None and not lately.has_acted(said.id):
+                    self._look_after(said.id, sender, way, hops)
                 continue
             try:
                 if said.attributes:
@@ -103,47 +120,78 @@ class Post:
         if self._realm.waiting:
             self._wake(GATHERED_S)
 
+    def _look_after(self, publication: PublicationId, sender: NodeId, way: int, hops: int) -> None:
+        """It is known here, and now somebody wants this site to look who else wants it."""
+        waiting = self._ways.get(publication)
+        if waiting is not None:
+            if waiting[1] is None or way != BEFORE:
+                self._ways[publication] = sender, way, hops
+            return
+        found = self._realm.lately.find(publication)
+        if found is not None:
+            passed, index = found
+            self._act(_Letters(passed, self._send), [], {index: (sender, way, hops)})
+
     def flushed(self, passed: Passed, own: int) -> None:
         """These were made here (the first ones) or have come from elsewhere: on with them."""
-        ways = [self._ways.pop(one.id) for one in passed.accepted[own:]]
-        publications, site = passed.publications, self._site()
-        here = np.ones(len(publications), np.bool_)
-        here[own:] = [way is not None for _, way, _ in ways]
-        further: dict[tuple[NodeId, int, int], list[int]] = {}
-        self._direct(site, publications, own, ways, here, further)
+        ways: Ways = {}
+        for index, one in enumerate(passed.accepted[own:], own):
+            sender, way, hops = self._ways.pop(one.id)
+            if way is not None:
+                ways[index] = sender, way, hops
         letters = _Letters(passed, self._send)
-        for (target, way, hops), chosen in further.items():
-            letters.say(target, chosen, way, hops)
-        self.tell(letters, *self._abroad.homes(publications, np.flatnonzero(here)))
+        self._act(letters, range(own), ways)
         self._tell_all(letters, passed)
-        site.activity(float(len(publications)))
+        self._site().activity(float(len(passed.publications)))
 
-    def _direct(
-        self, site: Site, publications: Batch, own: int,
-        ways: Sequence[tuple[NodeId, int | None, int]], here: np.ndarray,
-        further: dict[tuple[NodeId, int, int], list[int]],
-    ) -> None:  # fmt: skip
+    def _act(self, letters: "_Letters", made: Sequence[int], ways: Ways) -> None:
+        """Those that were made here, and those that have come for this site: who wants them?"""
+        passed = letters.passed
+        here = np.zeros(len(passed.publications), np.bool_)
+        here[[*made, *ways]] = True
+        for (target, way, hops), chosen in self._direct(passed.publications, ways, here).items():
+            letters.say(target, chosen, way, hops)
+        which = np.flatnonzero(here)
+        self.tell(letters, *self._abroad.homes(passed.publications, which))
+        self._realm.lately.act(passed.ids[which].tolist())
+
+    def _direct(self, publications: Batch, ways: Ways, here: Flags) -> Further:
         """Who else must have them; what was made here for elsewhere is not matched here."""
+        site = self._site()
+        further: Further = {}
+        own = site.id, TOWARDS, 0
+        spread = here.copy()
+        spread[[index for index, (_, way, _) in ways.items() if way == BEFORE]] = False
         point = publications.kind == POINT
-        asked = np.flatnonzero(here & point)
-        owners = self._owners(site, publications.centre[asked, :2])
+        asked = np.flatnonzero(spread & point)
+        centres = publications.centre[asked, :2]
+        owners = self._owners(site, centres)
         for index, owner in zip(
             asked[owners != site.id].tolist(), owners[owners != site.id].tolist(), strict=True
         ):
-            hops = 0 if index < own else ways[index - own][2]
-            here[index] = index >= own  # in doubt it is told twice
+            hops = ways.get(index, own)[2]
+            here[index] = index in ways  # in doubt it is told twice
             if hops < MOST_HOPS:
                 further.setdefault((owner, TOWARDS, hops + 1), []).append(index)
-        for index in np.flatnonzero(here & ~point).tolist():
-            sender, way, hops = (site.id, TOWARDS, 0) if index < own else ways[index - own]
+        before = site.owners_before(centres)
+        if before is not None:
+            # While borders move, they may have copies which this site still waits for.
+            others = (owners == site.id) & (before != site.id) & np.isin(before, [*self._nodes()])
+            for index, elder in zip(asked[others].tolist(), before[others].tolist(), strict=True):
+                further.setdefault((elder, BEFORE, ways.get(index, own)[2] + 1), []).append(index)
+        for index in np.flatnonzero(spread & ~point).tolist():
+            sender, way, hops = ways.get(index, own)
             shape = publications.publications[index].shape
             entry = site.entry(shape) if way == TOWARDS and hops < MOST_HOPS else None
             if entry is not None:
-                here[index] = index >= own
+                here[index] = index in ways
                 further.setdefault((entry, TOWARDS, hops + 1), []).append(index)
                 continue
             for target in site.cast(shape, site.id if way == TOWARDS else sender):
                 further.setdefault((target, CAST, hops + 1), []).append(index)
+            for elder in site.elders(shape) if way == TOWARDS else ():
+                further.setdefault((elder, BEFORE, hops + 1), []).append(index)
+        return further
 
     def _owners(self, site: Site, centres: Floats) -> Integers:
         if site.ready:
@@ -239,26 +287,26 @@ class _Letters:
     """Publications of one flush, each put into words once."""
 
     def __init__(self, passed: Passed, send: Callable[[NodeId, Message], None]) -> None:
-        self._passed, self._send = passed, send
+        self.passed, self._send = passed, send
         self._uttered: dict[int, Uttered] = {}
 
     def _words(self, chosen: Iterable[int]) -> Iterable[Uttered]:
         for index in chosen:
             said = self._uttered.get(index)
             if said is None:
-                said = uttered(self._passed.accepted[index], self._passed.t)
+                said = uttered(self.passed.accepted[index], self.passed.t)
                 self._uttered[index] = said
             yield said
 
     def say(self, target: NodeId, chosen: list[int], way: int, hops: int) -> None:
-        self._passed.told.setdefault(target, set()).update(chosen)
+        self.passed.told.setdefault(target, set()).update(chosen)
         for part in _parts(self._words(chosen)):
             self._send(target, Said(way, hops, part))
 
     def tell(self, home: NodeId, chosen: list[int]) -> None:
         """Not what it has been told, nor what was made there: it has told its own clients."""
-        accepted, block = self._passed.accepted, block_of(home)
-        told = self._passed.told.setdefault(home, set())
+        accepted, block = self.passed.accepted, block_of(home)
+        told = self.passed.told.setdefault(home, set())
         wanted = [i for i in chosen if accepted[i].id >> COUNT_BITS != block and i not in told]
         told.update(wanted)
         for part in _parts(self._words(wanted)):

@@ -210,7 +210,7 @@ class Ownership:
         if not others:
             return np.full(len(centres), self.me, np.int64)
         sites = np.array(list(others), np.int64)
-        return sites[_nearest(centres, list(others.values()))]
+        return sites[nearest(centres, list(others.values()))]
 
     def _replicate(self, mine: Slots) -> None:
         """III-B, 2 and III-C, 1: every site touched has a copy, and the next nearest one too."""
@@ -224,8 +224,8 @@ class Ownership:
         kinds = np.where(self.records.round(mine), DISC, BOX)
         touched = self.mesh.touched(kinds, *areas.T)
         wanted = touched[:, self.mesh.ids() != self.me]  # both are in order of ids
-        nearest = _nearest(areas[:, :2], [others[site] for site in sites])
-        wanted[np.arange(len(mine)), nearest] = True
+        next_one = nearest(areas[:, :2], [others[site] for site in sites])
+        wanted[np.arange(len(mine)), next_one] = True
         held = self.holders.among(mine, sites)
         news = wanted & ~held
         for k in np.flatnonzero(news.any(axis=0)).tolist():
@@ -482,7 +482,7 @@ class Ownership:
         self._drop(subscription)
 
 
-def _nearest(centres: Floats, places: list[Place]) -> Slots:
+def nearest(centres: Floats, places: list[Place]) -> Slots:
     """Which of the places is nearest to each centre?"""
     sites = np.array(places, np.float64)
     gaps = centres[:, None, :] - sites[None, :, :]

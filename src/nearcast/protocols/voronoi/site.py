@@ -39,8 +39,9 @@ from nearcast.protocols.voronoi.ownership import (
     Gave,
     Ownership,
     Took,
+    nearest,
 )
-from nearcast.protocols.voronoi.records import Floats
+from nearcast.protocols.voronoi.records import Floats, Slots
 from nearcast.protocols.voronoi.vso_messages import Closer, Place, Record, Version, sound
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space import voronoi
@@ -297,6 +298,14 @@ class Site:
             found = [site for site in then if _touches(then, site, area)]
             has = [site for site in found if site in now and _touches(now, site, area)]
         return [site for site in found if site not in has and site != self.id]
+
+    def owners_before(self, points: Floats) -> Slots | None:
+        """Whose these points were some time ago; None: borders are where they were."""
+        then = self._before
+        if not then or then == self.mesh.diagram.places:
+            return None
+        sites = np.array(list(then), np.int64)
+        return sites[nearest(points, list(then.values()))]
 
     # Inside.
 
