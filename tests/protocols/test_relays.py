@@ -283,21 +283,25 @@ def test_parameters_out_of_range_are_refused_by_name() -> None:
     for name, value in (
         ("interval_ms", 1.0), ("misses", 1), ("epsilon", -1.0), ("hold_ms", 1e9), ("w_sender", -1),
         ("uplink_min", 900.0), ("uplink_max", 0.0), ("room", float("nan")), ("relays", "maybe"),
-        ("target_s", -1.0),
+        ("target_s", -1.0), ("steps", 0),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=name):
             Parameters(**{name: value})
 
 
-def test_every_step_of_an_overloaded_peer_asks_for_at_most_one_operation() -> None:
-    club = Club(8, Constant(20_000), capacity=3_000.0)
+@pytest.mark.parametrize("steps", [1, 4])
+def test_in_an_interval_an_overloaded_peer_asks_for_so_many_operations(steps: int) -> None:
+    parameters = RelaysParameters(steps=steps)
+    club = Club(8, Constant(20_000), (lambda _: Once(),), parameters, capacity=3_000.0)
     club.speak_every(125_000, 6 * SECOND)
-    club.pass_seconds(7)
+    club.pass_seconds(6)
+    assert club.broken() == []
     club.simulation.recorder.flush()
-    asked: dict[int, list[int]] = {}
+    asked: dict[int, Counter[int]] = {}
     for row in club.memory.table("messages").to_pylist():
         if row["kind"] in ("Take", "Skip"):
-            asked.setdefault(row["node"], []).append(row["t"])
-    assert sum(map(len, asked.values())) > 8
+            asked.setdefault(row["node"], Counter())[row["t"]] += 1
+    assert sum(map(Counter.total, asked.values())) > 8
     for moments in asked.values():
-        assert all(b - a >= 490_000 for a, b in pairwise(moments))
+        assert all(b - a >= 490_000 for a, b in pairwise(sorted(moments)))
+    assert max(max(moments.values()) for moments in asked.values()) == steps

@@ -9,6 +9,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds between two steps of a peer's optimisation, 50 to 1e6; traffic of its own shrinks
     # and adaptation and repair slow down as it grows.
     interval_ms: float = 500.0
+    # Steps in one interval while the uplink is overloaded, 1 to 100; the paper has one. With more,
+    # peers adapt faster to neighbours that come and go, and agree on what does not last.
+    steps: int = 1
     # Intervals of silence after which a forwarder is believed to be gone, 2 to 100. What it
     # forwarded is restored within misses + 1 intervals.
     misses: int = 3
@@ -35,6 +38,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         factors = [name for name in self.__struct_fields__ if name.startswith("w_")]
         for name, low, high in (
             ("interval_ms", 50, 1e6),
+            ("steps", 1, 100),
             ("misses", 2, 100),
             ("epsilon", 0, 1e6),
             ("hold_ms", 0, 1000),

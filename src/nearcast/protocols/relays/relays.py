@@ -50,6 +50,8 @@ from nearcast.protocols.relays.uplink import HEADERS, MOST_TICKS
 from nearcast.space.motion import SECOND, Time
 
 SELDOM = 8  # intervals between words to neighbours with whom there is nothing else to do
+MOST_WORDS = 0.02  # of an uplink for these, as long as that is enough to be remembered
+WORD_BYTES = 64  # with headers, about
 LINGER = 4  # intervals for which a flow stays open without anything for it
 AGAIN = 16  # intervals after which all latencies are told again
 SMOOTH = 0.5  # how much of an interval's traffic is taken over
@@ -144,22 +146,32 @@ class Relays(Speech):
         return Streams(self._rates, self._header, self.table.links(now))
 
     def _decide(self, now: Time) -> None:
-        """Steps 1 to 3 of IV."""
-        table = self.table
+        """Steps 1 to 3 of IV; again at once, if the uplink is overloaded and that is allowed."""
         recent = now - 2 * SELDOM * self._interval
         candidates = [
             node
             for node, known in self.neighbours.known.items()
             if known.capacity and known.heard >= recent and self._is_acquainted(node)
         ]
-        view = View(
-            self.id, table, self.neighbours, self._streams(now), self._weights, self.load,
-            self.uplink.capacity, (now - (self._begun or now)) / SECOND, self._ahead,
-            self._last.__contains__, self._refusals,
-        )  # fmt: skip
-        option = options.best(view, candidates, now)
-        if option is not None and option.gain >= self.parameters.epsilon:
+        streams = self._streams(now)
+        load = self.load  # if all agree
+        for _ in range(self.parameters.steps):
+            view = View(
+                self.id, self.table, self.neighbours, streams, self._weights, load,
+                self.uplink.capacity, (now - (self._begun or now)) / SECOND, self._ahead,
+                self._last.__contains__, self._refusals,
+            )  # fmt: skip
+            option = options.best(view, candidates, now)
+            if option is None or option.gain < self.parameters.epsilon:
+                break
             self._ask(option, now)
+            source, hop = option.flow[0], self.table.entries[option.flow].next
+            load -= streams.saved(source, hop)
+            if load <= self.uplink.capacity:
+                break
+            if option.kind == REDIR:
+                asked = self.neighbours.known[option.whom]  # its next word says it better
+                asked.load += (streams.rates.get(source, 0.0) + streams.header) / asked.capacity
 
     def _ask(self, option: Option, now: Time) -> None:
         flow, whom = option.flow, option.whom
@@ -343,14 +355,21 @@ class Relays(Speech):
                     self._said[lister, flow] = ticks
                     self._onward.setdefault(lister, {})[flow] = ticks
 
+    def _seldom(self) -> Time:
+        """So often a word goes to those with whom there is nothing else to do: on slow uplinks
+        less often, as they would carry little else, and cannot take on anything anyway."""
+        busy = WORD_BYTES * len(self.neighbours.known) / (MOST_WORDS * self.uplink.capacity)
+        return min(max(SELDOM * self._interval, round(busy * SECOND)), 3 * SELDOM * self._interval)
+
     def _speak(self, now: Time) -> None:
         """To those who rely on this peer and those it relies on, in every interval."""
         close = dict.fromkeys(self._kept)
         for entry in self.table.entries.values():
             close.update(dict.fromkeys(entry.listers))
+        seldom = self._seldom()
         for node, known in list(self.neighbours.known.items()):
-            quiet = self._interval if node in close else SELDOM * self._interval
-            silent = known.spoken is None or now - known.spoken >= ceil(quiet * 0.75)
+            quiet = self._interval if node in close else seldom
+            silent = known.spoken is None or now - known.spoken >= ceil(quiet * 1.25)
             if silent and (node in close or self._is_acquainted(node)):
                 self._say(node)
         for node in close:

@@ -33,7 +33,7 @@ WALKING_ROOM, CHURN_ROOM = 1.7, 1.3
 CHURN_RATE = 1.0
 INTERVAL_S = 0.5
 GAME_PLAYERS = 60
-GAME_INTERVAL_MS = 250.0
+GAME_INTERVAL_MS, GAME_STEPS = 250.0, 8
 
 
 class Form(Struct, frozen=True):
@@ -202,9 +202,11 @@ def clustered(form: Form, seed: int, clustering: float, **more: Any) -> Scenario
 
 
 def game(form: Form, seed: int, relays: str) -> Scenario:
-    """Planet π4: fleets crowd, so steps follow faster; uplinks differ by twenty, as homes' do."""
+    """Planet π4: fleets crowd, so whoever is overloaded takes more steps; uplinks differ by twenty,
+    as homes' do."""
     slower = RATE / form.rate
     return scenario(
         form, GAME_PLAYERS, seed, relays=relays, workload="planetpi4", radius=350.0, room=40.0,
         uplink_min=60.0 / slower, uplink_max=1200.0 / slower, interval_ms=GAME_INTERVAL_MS,
+        steps=GAME_STEPS,
     )  # fmt: skip
