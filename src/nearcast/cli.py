@@ -288,7 +288,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as why:
         if os.environ.get("NEARCAST_DEBUG"):
             raise
-        return fail(1, why)
+        return fail(1, SPARK_ENDED if spark_ended(why) else why)
+
+
+SPARK_ENDED = (
+    "Spark has ended before its work did, probably for want of memory; say how many MiB it may have"
+    " with NEARCAST_SPARK_MB, and start again"
+)
+
+
+def spark_ended(why: BaseException | None) -> bool:
+    """Did its process stop answering? What comes after that hides it."""
+    while why is not None:
+        if type(why).__name__ == "Py4JNetworkError":
+            return True
+        if isinstance(why, ConnectionError) and "pyspark" in sys.modules:
+            return True
+        why = why.__context__
+    return False
 
 
 def fail(code: int, why: object) -> int:

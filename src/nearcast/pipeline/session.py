@@ -30,6 +30,9 @@ LEAN = {
 }
 
 
+LEAST_MB = 512  # Spark starts with no less
+
+
 class NoJavaError(RuntimeError):
     """Spark needs a Java, and none that works was found."""
 
@@ -93,7 +96,15 @@ def _with_launcher(java: Path) -> str:
 
 
 def memory_mb() -> int:
-    """For the driver: a tenth of the machine, between 1 and 4 GiB; workers need theirs too."""
+    """For the driver: as NEARCAST_SPARK_MB says, else a tenth of the machine, between 1 and 4 GiB;
+    workers need theirs too."""
+    asked = os.environ.get("NEARCAST_SPARK_MB")
+    if asked:
+        if not asked.isdecimal() or int(asked) < LEAST_MB:
+            raise ValueError(
+                f"NEARCAST_SPARK_MB must be a number of at least {LEAST_MB}, not {asked!r}"
+            )
+        return int(asked)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
     return int(min(max(total / 10, 1024), 4096))
 
@@ -123,7 +134,11 @@ def start(master: str | None = None, *, lean: bool = False, **settings: str) -> 
     defaults = {
         "spark.driver.memory": f"{memory_mb()}m",
         "spark.driver.extraJavaOptions": " ".join(
-            [LEAN_JAVA if lean else "", f"-Dlog4j2.configurationFile={quiet.as_uri()}"]
+            [
+                LEAN_JAVA if lean else "",
+                "-XX:+ExitOnOutOfMemoryError",  # or it goes on, and nobody knows in which state
+                f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+            ]
         ),
         "spark.driver.host": "127.0.0.1" if local else None,
         "spark.driver.bindAddress": "127.0.0.1" if local else None,

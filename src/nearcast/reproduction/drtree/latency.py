@@ -11,7 +11,7 @@ from nearcast.reproduction.drtree.measures import (
     slope,
     well_known,
 )
-from nearcast.reproduction.paper import Statement
+from nearcast.reproduction.paper import NotMeasuredError, Statement
 
 
 def alone(seen: Seen) -> tuple[str, bool]:
@@ -42,11 +42,13 @@ def logarithmic(seen: Seen) -> tuple[str, bool]:
     told, good = [], True
     for strategy in LOCAL:
         curve = well_known(seen.curve(strategy, "burning"))
-        top = max(curve)
-        early, late = slope(curve, 2, 6), slope(curve, max(7, top // 2), top)
-        good &= curve[top][1] >= curve[2][1] and late < early
+        if not curve:
+            raise NotMeasuredError(strategy)
+        few, top = min(curve), max(curve)
+        early, late = slope(curve, few, few + 4), slope(curve, max(few + 5, top // 2), top)
+        good &= curve[top][1] >= curve[few][1] and late < early
         told.append(
-            f"{strategy} {curve[2][1]:.2f} at 2, {curve[top][1]:.2f} at {top},"
+            f"{strategy} {curve[few][1]:.2f} at {few}, {curve[top][1]:.2f} at {top},"
             f" slope {early:.2f} then {late:.2f}"
         )
     return "; ".join(told), good
