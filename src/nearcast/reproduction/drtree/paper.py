@@ -30,7 +30,7 @@ from nearcast.reproduction.paper import Claim, Counted, Figure, NotMeasuredError
 from nearcast.scenario import Scenario
 
 PEERS, MANY = 1024, 10_000
-QUICK_CYCLES = 8
+CYCLES, QUICK_CYCLES = 8, 5
 # What the full form adds, by seed: cycles of 1,024 peers, and of 10,000. The paper's 600 cycles of
 # one tree make its means exact; other trees tell how far means differ from tree to tree.
 LONG = {2: 600, 3: 60, 4: 60}
@@ -64,10 +64,11 @@ SHOWS = {
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    few = CYCLES if full else QUICK_CYCLES
     match figure:
         case "2" | "3" | "4" | "5":
             for strategy, hotspots in product(STRATEGIES, HOTSPOTS):
-                yield scenario(strategy, hotspots, cycles=QUICK_CYCLES)
+                yield scenario(strategy, hotspots, cycles=few)
             for seed, cycles in LONG.items() if full else ():
                 for strategy, hotspots in product(STRATEGIES, HOTSPOTS):
                     yield scenario(strategy, hotspots, cycles=cycles, seed=seed)
@@ -78,21 +79,19 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                 yield scenario(strategy, hotspots, nodes=MANY, cycles=LARGE[seed], seed=seed)
         case "nodes":
             for strategy, hotspots in product(STRATEGIES if full else STRATEGIES[:2], HOTSPOTS):
-                yield scenario(
-                    strategy, hotspots, cycles=QUICK_CYCLES, jitter_ms=0.0, note_levels=True
-                )
+                yield scenario(strategy, hotspots, cycles=few, jitter_ms=0.0, note_levels=True)
         case "readings" if full:
             for hotspots in HOTSPOTS:
-                yield scenario("double-wave", hotspots, cycles=QUICK_CYCLES, promotes="address")
+                yield scenario("double-wave", hotspots, cycles=few, promotes="address")
             for spread, hotspots in product((NARROW, WIDE), HOTSPOTS[1:]):
-                yield scenario("double-wave", hotspots, cycles=QUICK_CYCLES, spread=spread)
+                yield scenario("double-wave", hotspots, cycles=few, spread=spread)
             for hotspots in HOTSPOTS:
                 # The paper does not say whether the world grows with the crowd.
                 yield scenario("double-wave", hotspots, nodes=MANY, cycles=2, size=1024.0)
         case "placement":
             for promotes, strategy in product(PROMOTES, STRATEGIES if full else STRATEGIES[::3]):
                 yield scenario(
-                    strategy, "burning", cycles=60 if full else 4, network="embedding",
+                    strategy, "burning", cycles=60 if full else 2, network="embedding",
                     promotes=promotes,
                 )  # fmt: skip
         case "churn":

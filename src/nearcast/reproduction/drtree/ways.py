@@ -15,17 +15,34 @@ SHARE = 4  # of so many publications one is followed: means need no more, and wa
 HIGHEST = 8  # level of a root; with four children at least, a tree of 10,000 has no level 7
 
 
-def paths() -> str:
-    """SQL: of each leaf the owners of the nodes above it, level by level; null above the root."""
-    rows = "SELECT run, node, array(node) AS path FROM tree"
+def paths(notes: DataFrame) -> DataFrame:
+    """Of each leaf the owners of the nodes above it, level by level; null above the root."""
+    tree = ask(
+        """
+        WITH latest AS (
+            SELECT run, node,
+                   max(struct(t, value)) FILTER (WHERE fact = 'level')    AS stands,
+                   max(struct(t, about)) FILTER (WHERE fact = 'linked')   AS linked,
+                   max(struct(t, about)) FILTER (WHERE fact = 'unlinked') AS unlinked
+            FROM {notes} WHERE fact IN ('level', 'linked', 'unlinked') GROUP BY run, node
+        )
+        SELECT run, node, CAST(stands.value AS INT) AS top,
+               CASE WHEN unlinked IS NULL OR unlinked.t < linked.t
+                         OR unlinked.about <> linked.about THEN linked.about END AS father
+        FROM latest
+        """,
+        notes=notes,
+    ).localCheckpoint()  # it is asked once for every level
+    rows = "SELECT run, node, array(node) AS path FROM {tree}"
     for level in range(HIGHEST):
         rows = f"""
-            SELECT below.run, below.node, concat(path, array(
+            SELECT /*+ BROADCAST(above) */ below.run, below.node, concat(path, array(
                        if(top > {level}, element_at(path, -1), father))) AS path
             FROM ({rows}) AS below
-            LEFT JOIN tree ON tree.run = below.run AND tree.node = element_at(path, -1)
+            LEFT JOIN {{tree}} AS above
+                ON above.run = below.run AND above.node = element_at(path, -1)
         """
-    return rows
+    return ask(rows, tree=tree).localCheckpoint()
 
 
 def ways(pairs: DataFrame, notes: DataFrame) -> DataFrame:
@@ -41,26 +58,15 @@ def steps(pairs: DataFrame, notes: DataFrame) -> DataFrame:
     Sums over the publications.
     """
     return ask(
-        f"""
-        WITH latest AS (
-            SELECT run, node,
-                   max(struct(t, value)) FILTER (WHERE fact = 'level')    AS stands,
-                   max(struct(t, about)) FILTER (WHERE fact = 'linked')   AS linked,
-                   max(struct(t, about)) FILTER (WHERE fact = 'unlinked') AS unlinked
-            FROM {{notes}} WHERE fact IN ('level', 'linked', 'unlinked') GROUP BY run, node
-        ), tree AS (
-            SELECT run, node, CAST(stands.value AS INT) AS top,
-                   CASE WHEN unlinked IS NULL OR unlinked.t < linked.t
-                             OR unlinked.about <> linked.about THEN linked.about END AS father
-            FROM latest
-        ), paths AS ({paths()}), met AS (
+        """
+        WITH met AS (
             SELECT wanted.run, publication, up.path AS up, down.path AS down,
                    CAST(array_position(zip_with(up.path, down.path, (a, b) -> a = b), TRUE) AS INT)
                        - 1 AS meet,
                    size(filter(up.path, owner -> owner IS NOT NULL)) - 1 AS height
-            FROM {{pairs}} AS wanted
-            JOIN paths AS up ON up.run = wanted.run AND up.node = publisher
-            JOIN paths AS down ON down.run = wanted.run AND down.node = wanted.node
+            FROM {pairs} AS wanted
+            JOIN {paths} AS up ON up.run = wanted.run AND up.node = publisher
+            JOIN {paths} AS down ON down.run = wanted.run AND down.node = wanted.node
             WHERE outcome <> 'spurious'
         ), counted AS (
             SELECT run, publication, meet, height,
@@ -92,5 +98,5 @@ def steps(pairs: DataFrame, notes: DataFrame) -> DataFrame:
         FROM fates GROUP BY run, interested
         """,
         pairs=pairs,
-        notes=notes,
+        paths=paths(notes),
     )
