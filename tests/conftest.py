@@ -15,7 +15,7 @@ from nearcast.pipeline.session import start
 
 ROOT = Path(__file__).parent.parent
 
-settings.register_profile("nearcast", deadline=None, max_examples=60)
+settings.register_profile("nearcast", deadline=None, max_examples=40)
 settings.load_profile("nearcast")
 
 

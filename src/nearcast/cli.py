@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 from nearcast import __version__, live_commands
@@ -302,7 +303,9 @@ def spark_ended(why: BaseException | None) -> bool:
     while why is not None:
         if type(why).__name__ == "Py4JNetworkError":
             return True
-        if isinstance(why, ConnectionError) and "pyspark" in sys.modules:
+        if isinstance(why, ConnectionError) and any(
+            "py4j" in frame.filename for frame in extract_tb(why.__traceback__)
+        ):
             return True
         why = why.__context__
     return False

@@ -177,6 +177,7 @@ def test_equal_movement_has_one_fingerprint_whenever_it_begins(spark: SparkSessi
 # The whole.
 
 
+@pytest.mark.soak  # Spark plans a hundred small questions
 def test_a_small_reproduction_replays_one_movement_through_every_design(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -174,6 +174,7 @@ def test_overloads_are_unbroken_stretches_above_the_limit(spark: SparkSession) -
 # The whole.
 
 
+@pytest.mark.soak  # Spark plans a hundred small questions
 def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
