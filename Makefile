@@ -8,7 +8,7 @@ up: .venv/ready
 	$(BIN)/nearcast up
 
 test: .venv/ready check
-	$(BIN)/pytest --numprocesses 3  # many of them wait for something
+	$(BIN)/pytest --numprocesses 2
 
 check: .venv/ready
 	$(BIN)/ruff check
