@@ -16,11 +16,12 @@ from pathlib import Path
 from random import Random
 from signal import SIGKILL, SIGTERM
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 import nearcast
-from nearcast.live.client import Client, Disconnected, Reconnected
+from nearcast.live.client import Client, Disconnected, HandedOver, Reconnected
 from nearcast.pipeline.join import join, spans
 from nearcast.space.motion import Moving, path
 from nearcast.space.shapes import box, disc, point
@@ -121,8 +122,9 @@ class Cluster:
 class Walker:
     """A client that says where it is, listens around itself, and writes down what it hears."""
 
-    def __init__(self, client: Client, number: int) -> None:
+    def __init__(self, client: Client, number: int, url: str) -> None:
         self.client, self.random = client, Random(number)
+        self.home = url
         self.number = number
         self.heard: list[tuple[float, int, int]] = []  # when, who, what
         self.lost: list[float] = []
@@ -165,7 +167,9 @@ class Walker:
     async def notice(self) -> None:
         """When a connection was lost, and when the client was back with all that it wanted."""
         async for notice in self.client.notices():
-            if isinstance(notice, Disconnected):
+            if isinstance(notice, HandedOver):
+                self.home = notice.url
+            elif isinstance(notice, Disconnected):
                 self.lost.append(time.time())
             elif isinstance(notice, Reconnected):
                 assert notice.refused == [], "a subscription is lost"
@@ -217,7 +221,7 @@ async def walkers(cluster: Cluster, count: int) -> list[Walker]:
     for number in range(count):
         url = cluster.nodes[number % len(cluster.nodes)].url
         client = await nearcast.connect(url, name=f"w{number}").open()
-        walker = Walker(client, number)
+        walker = Walker(client, number, url)
         await walker.begin()
         found.append(walker)
     return found
@@ -232,12 +236,13 @@ async def leave(crowd: list[Walker]) -> None:
 async def kill_one(
     folder: Path, nodes: int, clients: int, seconds: float, rate: float = 4.0
 ) -> "Killed":
-    """Clients walk, and in the middle a node is killed."""
+    """Clients walk, and in the middle a node is killed, not the first, that has most of them."""
     async with Cluster(folder, nodes) as cluster:
         crowd = await walkers(cluster, clients)
         walks = [asyncio.create_task(walker.live(seconds, rate)) for walker in crowd]
         await asyncio.sleep(seconds / 2)
-        cluster.nodes[1].kill()
+        at = Counter(urlsplit(walker.home).port for walker in crowd)
+        max(cluster.nodes[1:], key=lambda node: at[urlsplit(node.url).port]).kill()
         moment = time.time()
         await asyncio.gather(*walks)
         await leave(crowd)

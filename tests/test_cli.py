@@ -204,6 +204,7 @@ def test_an_interrupted_run_keeps_what_it_recorded(tmp_path: Path) -> None:
         [*NEARCAST, "simulate", "client-server", "--nodes", "200", "--seconds", "1000",
          "--set", "matcher=scan", "--trace", str(trace)],
         stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     deadline = time.monotonic() + 30
     while not (trace / "scenario.json").exists() and time.monotonic() < deadline:
