@@ -202,8 +202,8 @@ def add_reproduce(commands: Any) -> Parser:
         "papers",
         nargs="*",
         metavar="PAPER[:FIGURE]",
-        help="drtree, evolving, voronoi, bubblestorm, relays; without a figure, all of it; without a"
-        " paper, all of them",
+        help="drtree, evolving, voronoi, bubblestorm, relays; without a figure, all of it;"
+        " without a paper, all of them",
     )
     add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
     add(
