@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
-from nearcast.cli import main
+from nearcast.cli import main, spark_ended
 from nearcast.protocols import PROTOCOLS
 from nearcast.trace import reader
 from nearcast.workloads import WORKLOADS
@@ -242,3 +244,17 @@ def test_a_full_disk_is_one_clear_line_and_loses_nothing_written(
     assert "cannot write" in ended.stderr
     assert "stays readable" in ended.stderr
     assert said(capsys, "validate", trace)[0] == 0
+
+
+def test_that_spark_has_ended_is_told_of_spark_alone() -> None:
+    def raised(*several: Exception) -> Exception:
+        """The last of them, which came while the others were handled."""
+        for earlier, later in pairwise(several):
+            later.__context__ = earlier
+        return several[-1]
+
+    ended = Py4JNetworkError("Answer from Java side is empty")
+    assert spark_ended(ended)
+    assert spark_ended(raised(ended, ConnectionRefusedError(111, "Connection refused")))
+    assert not spark_ended(ConnectionRefusedError(111, "Connection refused"))
+    assert not spark_ended(raised(ValueError("wrong"), OSError("full")))

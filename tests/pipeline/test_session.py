@@ -69,3 +69,17 @@ def test_the_launcher_leaves_out_the_module_that_not_every_java_has(tmp_path: Pa
     given = ["-Da=b c", "--add-modules=jdk.incubator.vector", "-cp", "x:y", ""]
     answer = os.popen(f"{launcher} " + " ".join(f"'{g}'" for g in given)).read()
     assert answer == "<-Da=b c>\n<-cp>\n<x:y>\n<>\n"
+
+
+def test_memory_is_as_large_as_somebody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARCAST_SPARK_MB", "6000")
+    assert session.memory_mb() == 6000
+    monkeypatch.delenv("NEARCAST_SPARK_MB")
+    assert 1024 <= session.memory_mb() <= 4096
+
+
+@pytest.mark.parametrize("said", ["511", "much", "-1", "2.5"])
+def test_memory_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv("NEARCAST_SPARK_MB", said)
+    with pytest.raises(ValueError, match="NEARCAST_SPARK_MB must be"):
+        session.memory_mb()

@@ -70,12 +70,8 @@ def returned(messages: DataFrame) -> DataFrame:
     )
 
 
-def fanout_by_level(notes: DataFrame) -> DataFrame:
-    """How many children the nodes of a tree have, by level, from whom each peer was linked to last.
-
-    A peer links to the owner of the node above its highest one. Whoever owns a node owns one of its
-    children too, and needs no link to it.
-    """
+def tree(notes: DataFrame) -> DataFrame:
+    """As the last notes tell it: each peer's highest level, and who owns the node above that."""
     return ask(
         """
         WITH latest AS (
@@ -84,18 +80,33 @@ def fanout_by_level(notes: DataFrame) -> DataFrame:
                    max(struct(t, about)) FILTER (WHERE fact = 'linked')   AS linked,
                    max(struct(t, about)) FILTER (WHERE fact = 'unlinked') AS unlinked
             FROM {notes} WHERE fact IN ('level', 'linked', 'unlinked') GROUP BY run, node
-        ), parents AS (
-            SELECT run, linked.about AS parent, stands.value + 1 AS level, count(*) + 1 AS children
-            FROM latest
-            WHERE linked IS NOT NULL AND NOT coalesce(
-                unlinked.about = linked.about AND unlinked.t >= linked.t, false)
-            GROUP BY ALL
+        )
+        SELECT run, node, stands.value AS top,
+               CASE WHEN unlinked IS NULL OR unlinked.t < linked.t
+                         OR unlinked.about <> linked.about THEN linked.about END AS father
+        FROM latest
+        """,
+        notes=notes,
+    )
+
+
+def fanout_by_level(notes: DataFrame) -> DataFrame:
+    """How many children the nodes of a tree have, by level, from whom each peer was linked to last.
+
+    A peer links to the owner of the node above its highest one. Whoever owns a node owns one of its
+    children too, and needs no link to it.
+    """
+    return ask(
+        """
+        WITH parents AS (
+            SELECT run, father AS parent, top + 1 AS level, count(*) + 1 AS children
+            FROM {tree} WHERE father IS NOT NULL GROUP BY ALL
         )
         SELECT run, level, count(*) AS nodes, min(children) AS least, max(children) AS most,
                sum(children) / count(*) AS mean
         FROM parents GROUP BY run, level
         """,
-        notes=notes,
+        tree=tree(notes),
     )
 
 

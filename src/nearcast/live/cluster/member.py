@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("nearcast.live")
 TICK_S = 0.02
-LOOK_S = 0.05
+LOOK_S = 0.05  # how often whoever stops sees whether it may go
 SITE_EVERY: Time = SECOND // 10
 BEAT_EVERY: Time = SECOND // 2
 IDLE: Time = 3 * SECOND

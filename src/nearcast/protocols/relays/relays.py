@@ -13,11 +13,11 @@ the node's outbox and clock, and the overlay
 * says `leave` when the node goes.
 
 For each peer of an audience there is a flow, which begins with a direct connection (seed 004, IV).
-Once in an interval the peer performs one step: of all options, as far as it can know (`options`),
-it takes the best if that gains ε, and asks whom that concerns (`table` keeps flows whole
-meanwhile). A forwarder that dies is silent for `misses` intervals, and its flows go directly from
-the next step on: all are restored within misses + 1 intervals. What the uplink cannot carry is
-withheld, and noted as such (`uplink`).
+Once in an interval the peer performs one step, or as many as `steps` allows while it is overloaded:
+of all options, as far as it can know (`options`), it takes the best if that gains ε, and asks whom
+that concerns (`table` keeps flows whole meanwhile). A forwarder that dies is silent for `misses`
+intervals, and its flows go directly from the next step on: all are restored within misses + 1
+intervals. What the uplink cannot carry is withheld, and noted as such (`uplink`).
 """
 
 from collections.abc import Mapping
@@ -362,7 +362,8 @@ class Relays(Speech):
         return min(max(SELDOM * self._interval, round(busy * SECOND)), 3 * SELDOM * self._interval)
 
     def _speak(self, now: Time) -> None:
-        """To those who rely on this peer and those it relies on, in every interval."""
+        """To those who rely on this peer and those it relies on, where no update of the last
+        interval has taken a word along; to the others now and then."""
         close = dict.fromkeys(self._kept)
         for entry in self.table.entries.values():
             close.update(dict.fromkeys(entry.listers))

@@ -192,6 +192,7 @@ class Speech:
     def _word_if_due(self, to: NodeId) -> Word | None:
         now = self._clock()
         spoken = self.neighbours.meet(to, now).spoken
+        # Rather too early, with an update, than soon afterwards in a packet of its own.
         due = spoken is None or 2 * (now - spoken) >= self._interval or to in self._lost
         return self._word(to, now) if due else None
 

@@ -9,6 +9,7 @@ strategies, and for readings of the paper under which nobody simulated anything.
 
 from pyspark.sql import DataFrame
 
+from nearcast.pipeline.levels import tree
 from nearcast.pipeline.sql import ask
 
 SHARE = 4  # of so many publications one is followed: means need no more, and ways are many
@@ -17,22 +18,8 @@ HIGHEST = 8  # level of a root; with four children at least, a tree of 10,000 ha
 
 def paths(notes: DataFrame) -> DataFrame:
     """Of each leaf the owners of the nodes above it, level by level; null above the root."""
-    tree = ask(
-        """
-        WITH latest AS (
-            SELECT run, node,
-                   max(struct(t, value)) FILTER (WHERE fact = 'level')    AS stands,
-                   max(struct(t, about)) FILTER (WHERE fact = 'linked')   AS linked,
-                   max(struct(t, about)) FILTER (WHERE fact = 'unlinked') AS unlinked
-            FROM {notes} WHERE fact IN ('level', 'linked', 'unlinked') GROUP BY run, node
-        )
-        SELECT run, node, CAST(stands.value AS INT) AS top,
-               CASE WHEN unlinked IS NULL OR unlinked.t < linked.t
-                         OR unlinked.about <> linked.about THEN linked.about END AS father
-        FROM latest
-        """,
-        notes=notes,
-    ).localCheckpoint()  # it is asked once for every level
+    # Asked once for every level: planned as one question, all of it would be counted as often.
+    known = tree(notes).localCheckpoint()
     rows = "SELECT run, node, array(node) AS path FROM {tree}"
     for level in range(HIGHEST):
         rows = f"""
@@ -42,7 +29,7 @@ def paths(notes: DataFrame) -> DataFrame:
             LEFT JOIN {{tree}} AS above
                 ON above.run = below.run AND above.node = element_at(path, -1)
         """
-    return ask(rows, tree=tree).localCheckpoint()
+    return ask(rows, tree=known).localCheckpoint()
 
 
 def ways(pairs: DataFrame, notes: DataFrame) -> DataFrame:
