@@ -173,10 +173,10 @@ class Post:
             here[index] = index in ways  # in doubt it is told twice
             if hops < MOST_HOPS:
                 further.setdefault((owner, TOWARDS, hops + 1), []).append(index)
-        before = site.owners_before(centres)
+        # While borders move, they may have copies which this site still waits for.
+        before, alive = site.owners_before(centres), [*self._nodes()]
         if before is not None:
-            # While borders move, they may have copies which this site still waits for.
-            others = (owners == site.id) & (before != site.id) & np.isin(before, [*self._nodes()])
+            others = (owners == site.id) & (before != site.id) & np.isin(before, alive)
             for index, elder in zip(asked[others].tolist(), before[others].tolist(), strict=True):
                 further.setdefault((elder, BEFORE, ways.get(index, own)[2] + 1), []).append(index)
         for index in np.flatnonzero(spread & ~point).tolist():
@@ -189,7 +189,8 @@ class Post:
                 continue
             for target in site.cast(shape, site.id if way == TOWARDS else sender):
                 further.setdefault((target, CAST, hops + 1), []).append(index)
-            for elder in site.elders(shape) if way == TOWARDS else ():
+            elders = site.elders(shape) if way == TOWARDS else ()
+            for elder in (one for one in elders if one in alive):
                 further.setdefault((elder, BEFORE, hops + 1), []).append(index)
         return further
 
