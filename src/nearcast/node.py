@@ -141,10 +141,12 @@ class Node(ABC):
         return self.out.drain()
 
     def receive(self, now: Time, sender: NodeId, message: Message) -> list[Effect]:
-        self._advance(now)
-        if not self.out.stopped:
+        if now != self.now:
+            self._advance(now)
+        out = self.out
+        if not out.stopped:
             self.on_message(sender, message)
-        return self.out.drain()
+        return out.drain()
 
     def receive_many(self, now: Time, arrivals: Sequence[tuple[NodeId, Message]]) -> list[Effect]:
         """The batched door: messages that arrive at one moment. Means a receive of each in turn."""

@@ -19,7 +19,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
     seconds_since,
 )
-from nearcast.space.motion import SECOND, Moving, Time, elapsed
+from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import BOX, DISC, LARGEST, Shape, Vector
 
 Interest: TypeAlias = Subscribe | Move | Tune | Unsubscribe
@@ -29,6 +29,10 @@ KEPT: Time = 10 * SECOND  # no publication is under way for longer
 class Version(NamedTuple):
     begins: Time
     wanted: Subscription | None  # None: the subscription has ended
+
+
+# Place, radius, velocity, since and until of a disc or point that does not grow.
+Leg: TypeAlias = tuple[float, float, float, float, float, float, float, Time, Time]
 
 
 class Area(NamedTuple):
@@ -54,7 +58,7 @@ class Interests:
         self._asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind anew
         # Where there is but one interest: since when, and its region if that is a disc or point.
         self._single: tuple[Time, Subscription] | None = None
-        self._only: tuple[Shape, Vector, Time, Time] | None = None
+        self._only: Leg | None = None
 
     def obey(self, command: Interest, node: NodeId, now: Time) -> str | None:
         """What the application wants of its interests. None: done; else the note of why not."""
@@ -105,7 +109,8 @@ class Interests:
         region = present[0].region if len(present) == 1 else None
         plain = isinstance(region, Moving) and region.shape.kind != BOX and not any(region.growth)
         if plain and isinstance(region, Moving):
-            self._only = region.shape, region.velocity, region.since, region.until
+            s = region.shape
+            self._only = s.x, s.y, s.z, s.rx, *region.velocity, region.since, region.until
         else:
             self._only = None
 
@@ -137,9 +142,10 @@ class Interests:
         """
         only = self._only
         if only is not None:  # asked with every message
-            s, (vx, vy, vz), since, until = only
-            dt = elapsed(now, since, until)
-            return Area(s.x + vx * dt, s.y + vy * dt, 0.0 if flat else s.z + vz * dt, s.rx)
+            x, y, z, radius, vx, vy, vz, since, until = only
+            end = now if now < until else until
+            dt = (end - since) / 1e6 if end > since else 0.0  # `elapsed`, written out
+            return Area(x + vx * dt, y + vy * dt, 0.0 if flat else z + vz * dt, radius)
         areas = [
             area
             for wanted in self.present()

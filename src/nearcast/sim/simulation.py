@@ -108,23 +108,23 @@ class Simulation:
                 continue
             target, sender, message = step
             if not isinstance(target, int):
+                now, find, apply = self.now, self.nodes.get, self._apply
                 for one in target:
-                    self._arrive(one, sender, message)
+                    node = find(one)
+                    if node is not None:  # else it has left or crashed: silence
+                        apply(node, node.receive(now, sender, message))
             elif i < len(steps) and _goes_to(steps[i], target):
                 first = i - 1
                 while i < len(steps) and _goes_to(steps[i], target):
                     i += 1
                 arrivals = [arrival[1:] for arrival in steps[first:i] if isinstance(arrival, tuple)]
-                if target in self.nodes:
-                    node = self.nodes[target]
+                node = self.nodes.get(target)
+                if node is not None:
                     self._apply(node, node.receive_many(self.now, arrivals))
             else:
-                self._arrive(target, sender, message)
-
-    def _arrive(self, target: NodeId, sender: NodeId, message: Message) -> None:
-        node = self.nodes.get(target)
-        if node is not None:  # else it has left or crashed: silence
-            self._apply(node, node.receive(self.now, sender, message))
+                node = self.nodes.get(target)
+                if node is not None:
+                    self._apply(node, node.receive(self.now, sender, message))
 
     # Effects.
 
@@ -134,12 +134,13 @@ class Simulation:
             if isinstance(effect, Send):
                 self._send(node.id, effect.to, effect.message)
             elif isinstance(effect, Deliver):
+                publication, subscriptions = effect.publication, effect.subscriptions
                 self.recorder.delivered(
-                    self.now, node.id, effect.publication.id, effect.subscriptions, effect.hops
+                    self.now, node.id, publication.id, subscriptions, effect.hops
                 )
                 for checker in self._checkers:
-                    for subscription in effect.subscriptions:
-                        checker.delivered(self.now, node.id, effect.publication, subscription)
+                    for subscription in subscriptions:
+                        checker.delivered(self.now, node.id, publication, subscription)
             elif isinstance(effect, SendMany):
                 self._send_many(node.id, effect.to, effect.message)
             elif isinstance(effect, SetTimer):

@@ -171,6 +171,7 @@ class Recorder:
         self._rows = {name: _Rows(name) for name in TABLES}
         # The hot path's own ways to its table.
         self._messages = self._rows["messages"]
+        self._deliveries = self._rows["deliveries"]
         self._kinds = self._messages.texts["kind"]
 
     # What a host sees.
@@ -276,8 +277,10 @@ class Recorder:
         """The application was handed this, once for each of these subscriptions."""
         if self._silent:
             return
-        self._make_room(t, len(subscriptions))
-        rows = self._rows["deliveries"]
+        if self._room < len(subscriptions):  # `_make_room` written out, as in `sent`
+            self._flush_unless_at(t)
+        self._room -= len(subscriptions)
+        rows = self._deliveries
         for subscription in subscriptions:
             rows.packed += rows.pack(t, node, publication, subscription, hops)
 

@@ -6,14 +6,18 @@ was last seen inside its area is an answer. Entries that are not renewed time ou
 
 from typing import NamedTuple
 
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.protocols.bubblestorm.layouts import Sighting, is_newer
 from nearcast.protocols.interests import ball_around
 from nearcast.space.motion import Time
-from nearcast.space.shapes import Vector
 
 MOST = 100_000  # entries: nobody may fill a peer's memory
+FIRST_ROOM = 64
 
 
 class Entry(NamedTuple):
@@ -27,7 +31,10 @@ class Cache:
     def __init__(self, timeout: Time) -> None:
         self._timeout = timeout
         self.entries: dict[NodeId, Entry] = {}
-        self._places: dict[NodeId, Vector] = {}  # of the same, for those who look at all of them
+        # The same as columns, for those who look at all of them. Which is whose:
+        self._slot: dict[NodeId, int] = {}
+        self._nodes = np.zeros(FIRST_ROOM, np.int64)
+        self._places = np.zeros((FIRST_ROOM, 3))
 
     def update(
         self, sighting: Sighting, now: Time, managed: bool, wanted: tuple[Subscription, ...]
@@ -41,19 +48,20 @@ class Cache:
         elif is_newer(known.sighting.stamp, sighting.stamp):
             return
         self.entries[node] = Entry(sighting, now, managed, wanted)
-        self._places[node] = sighting.place
+        slot = self._slot.get(node)
+        if slot is None:
+            slot = self._slot[node] = len(self._slot)
+            if slot == len(self._nodes):
+                self._nodes = np.concatenate((self._nodes, np.zeros_like(self._nodes)))
+                self._places = np.concatenate((self._places, np.zeros_like(self._places)))
+            self._nodes[slot] = node
+        self._places[slot] = sighting.place
 
     def inside(self, sighting: Sighting) -> list[NodeId]:
         """Whose last place is in this area (getPeersInAoi)."""
         asks, ax, ay, az, radius, _ = sighting
-        limit, left, right = radius * radius, ax - radius, ax + radius
-        return [
-            node
-            for node, (x, y, z) in self._places.items()
-            if left <= x <= right  # most are not, and need no more than that
-            and (x - ax) * (x - ax) + (y - ay) * (y - ay) + (z - az) * (z - az) <= limit
-            and node != asks
-        ]
+        found = _within(self._places, len(self._slot), ax, ay, az, radius * radius)
+        return [node for node in self._nodes[found].tolist() if node != asks]
 
     def wanting(self, publication: Publication) -> list[NodeId]:
         """Who may want this; exactly who does, where whole interests are known."""
@@ -69,9 +77,30 @@ class Cache:
         ]
 
     def drop(self, node: NodeId) -> None:
-        del self.entries[node], self._places[node]
+        """The last one moves to where it was."""
+        del self.entries[node]
+        slot, last = self._slot.pop(node), len(self._slot)
+        if slot != last:
+            moved = int(self._nodes[last])
+            self._slot[moved], self._nodes[slot] = slot, moved
+            self._places[slot] = self._places[last]
 
     def clean(self, now: Time) -> None:
         since = now - self._timeout
         for node in [n for n, entry in self.entries.items() if entry.heard < since]:
             self.drop(node)
+
+
+@njit(cache=True)
+def _within(
+    places: NDArray[np.float64], count: int, x: float, y: float, z: float, limit: float
+) -> NDArray[np.int64]:
+    """Which of the first `count` are no farther than the root of `limit`."""
+    found = np.empty(count, np.int64)
+    n = 0
+    for i in range(count):
+        dx, dy, dz = places[i, 0] - x, places[i, 1] - y, places[i, 2] - z
+        if dx * dx + dy * dy + dz * dz <= limit:
+            found[n] = i
+            n += 1
+    return found[:n]

@@ -75,7 +75,8 @@ class Connections:
 
     def monitor(self, connection: Connection, area: Area | None, now: Time) -> None:
         """Outside: soft; back inside: not (onMessage)."""
-        if area is not None and area.away(*connection.place) <= area.radius:
+        x, y, z = connection.place
+        if area is not None and area.away(x, y, z) <= area.radius:
             connection.soft = None
         elif connection.soft is None:
             connection.soft = now

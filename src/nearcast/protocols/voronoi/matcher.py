@@ -61,21 +61,31 @@ def subscription_of(record: Record) -> Subscription:
     return Subscription(record.id, record.client, record.region, *_decode(record.body))
 
 
-class Lately:
-    """Which pairs were seen in the last seconds; older ones are forgotten in bulk."""
+class Done:
+    """What a matcher has done with a publication: a second copy of it changes nothing."""
+
+    __slots__ = ("forwarded", "matched", "notified")
 
     def __init__(self) -> None:
-        self._now: dict[tuple[PublicationId, NodeId], None] = {}
-        self._before: dict[tuple[PublicationId, NodeId], None] = {}
+        self.matched = self.forwarded = False
+        self.notified: set[NodeId] = set()
+
+
+class Lately:
+    """The publications of the last seconds; older ones are forgotten in bulk."""
+
+    def __init__(self) -> None:
+        self._now: dict[PublicationId, Done] = {}
+        self._before: dict[PublicationId, Done] = {}
         self._turned: Time = 0
 
-    def is_new(self, pair: tuple[PublicationId, NodeId], now: Time) -> bool:
+    def done(self, publication: PublicationId, now: Time) -> Done:
         if now - self._turned > REMEMBERED:
             self._before, self._now, self._turned = self._now, {}, now
-        if pair in self._now or pair in self._before:
-            return False
-        self._now[pair] = None
-        return True
+        done = self._now.get(publication)
+        if done is None:
+            done = self._now[publication] = self._before.get(publication) or Done()
+        return done
 
 
 class Matcher:
@@ -98,7 +108,7 @@ class Matcher:
         self.gateway: NodeId | None = None
         self.successor: NodeId | None = None  # once it has resigned
         self._clock, self._send = clock, send
-        self._notified, self._matched, self._forwarded = Lately(), Lately(), Lately()
+        self._lately = Lately()
         self._swept: Time = clock()
 
     @property
@@ -246,8 +256,10 @@ class Matcher:
     def _spread(self, publication: Publication, hops: int, sender: NodeId) -> None:
         """E, 2 to 4. `sender` is this matcher itself where the cast begins."""
         self._match(publication, hops)
-        if not self._forwarded.is_new((publication.id, 0), self._clock()):
+        done = self._lately.done(publication.id, self._clock())
+        if done.forwarded:
             return
+        done.forwarded = True
         further = self.site.cast(publication.shape, sender)
         if further:
             self.out.send_many(further, Cast(publication, hops + 1))
@@ -257,8 +269,10 @@ class Matcher:
                 self.out.send_many(elders, Cast(publication, hops + 1, onward=False))
 
     def _match(self, publication: Publication, hops: int) -> None:
-        if not self._matched.is_new((publication.id, 0), self._clock()):
+        done = self._lately.done(publication.id, self._clock())
+        if done.matched:
             return
+        done.matched = True
         self.site.activity(1)
         found = self.engine.match(publication, publication.t)
         if found:
@@ -272,20 +286,17 @@ class Matcher:
         passes: int,
     ) -> None:
         """E, 2 and 5: mine are notified, others' owners are told."""
-        clients: dict[NodeId, None] = {}
+        clients: list[NodeId] = []
         elsewhere: dict[NodeId, list[SubscriptionId]] = {}
-        now, number = self._clock(), publication.id
-        find, is_new = self.site.ownership.records.get, self._notified.is_new
-        for subscription in subscriptions:
-            record = find(subscription)
-            if record is None:
-                continue
-            if record.owner == self.id or passes >= MOST_PASSES:
+        notified, me = self._lately.done(publication.id, self._clock()).notified, self.id
+        for record in self.site.ownership.records.named(subscriptions):
+            if record.owner == me or passes >= MOST_PASSES:
                 client = record.client
-                if client not in clients and is_new((number, client), now):
-                    clients[client] = None
+                if client not in notified:
+                    notified.add(client)
+                    clients.append(client)
             else:
-                elsewhere.setdefault(record.owner, []).append(subscription)
+                elsewhere.setdefault(record.owner, []).append(record.id)
         if clients:
             self._send(tuple(clients), Notify(publication, hops + 1))
         for owner, several in elsewhere.items():

@@ -4,6 +4,7 @@ A record lies in a slot; its leg of motion lies in columns, and so do its owner 
 comparing notes with other sites. The diagram is of x and y: z is left to matching.
 """
 
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
@@ -101,6 +102,12 @@ class Records:
     def get(self, subscription: SubscriptionId) -> Record | None:
         slot = self.slot.get(subscription)
         return None if slot is None else self.at[slot]
+
+    def named(self, subscriptions: Iterable[SubscriptionId]) -> list[Record]:
+        """Those of these that are here."""
+        slot, at = self.slot, self.at
+        found = [at[slot[one]] for one in subscriptions if one in slot]
+        return [record for record in found if record is not None]
 
     def put(self, record: Record, now: Time) -> int:
         """In a slot of its own, or in that of its predecessor."""

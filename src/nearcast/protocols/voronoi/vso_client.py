@@ -76,7 +76,7 @@ class Client:
         self.owner: dict[SubscriptionId, NodeId] = {}
         self.epoch: dict[SubscriptionId, Epoch] = {}
         self.history: dict[SubscriptionId, deque[tuple[Time, Subscription | None]]] = {}
-        self.heard: dict[NodeId, tuple[Time, Vector]] = {}  # entities
+        self.heard: dict[NodeId, tuple[Time, Shape]] = {}  # entities
         self._owners: dict[NodeId, Time] = {}  # when each was last heard
         self._delivered: dict[SubscriptionId, Delivered] = {}
         self._clock, self._gateway, self._send = clock, gateway, send
@@ -261,11 +261,11 @@ class Client:
     def hear(self, message: Notify, sender: NodeId) -> None:
         """E, 5; and nothing twice, whoever says it."""
         publication, now = message.publication, self._clock()
-        s, t = publication.shape, publication.t
+        t, speaker = publication.t, publication.node
         if sender in self._owners:
             self._owners[sender] = now
-        if publication.node != self.id:
-            self.heard[publication.node] = (now, (s.x, s.y, s.z))
+        if speaker != self.id:
+            self.heard[speaker] = (now, publication.shape)
         mine = []
         for subscription, history in self.history.items():
             since, wanted = history[-1]
@@ -283,7 +283,9 @@ class Client:
     def known(self, now: Time) -> Sequence[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""
         memory = round(self.parameters.memory_s * SECOND)
-        return [(other, where) for other, (t, where) in self.heard.items() if now - t <= memory]
+        return [
+            (other, (s.x, s.y, s.z)) for other, (t, s) in self.heard.items() if now - t <= memory
+        ]
 
 
 def _as_of(history: deque[tuple[Time, Subscription | None]], t: Time) -> Subscription | None:
