@@ -62,8 +62,10 @@ class Rowed:
             publications.centre, publications.extent,
         )  # fmt: skip
         lo, hi = int(publications.t.min()), int(publications.t.max())
-        bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
-        reach = float(bounded.max(axis=1).mean())
+        reach = 0.0
+        if publications.extent.any():  # else these are points, as they mostly are
+            bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
+            reach = float(bounded.max(axis=1).mean())
         return self._match(columns, publications.publications, lo, hi, reach)
 
     def due(self) -> Time | None:

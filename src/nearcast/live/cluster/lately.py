@@ -7,7 +7,7 @@ heard meanwhile is found among the publications of the last seconds, `Lately.pas
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
 from typing import overload
@@ -125,13 +125,17 @@ class Lately:
     def has_acted(self, publication: PublicationId) -> bool:
         return publication in self._acted or publication in self._acted_before
 
-    def find(self, publication: PublicationId) -> tuple[Passed, int] | None:
-        """In which flush of the last seconds it was, and where in it."""
+    def find(self, publications: Iterable[PublicationId]) -> Iterator[tuple[Passed, list[int]]]:
+        """In which flushes of the last seconds they were, and where in each."""
+        left = set(publications)
         for one in reversed(self.passed):
-            found = np.flatnonzero(one.ids == publication)
-            if len(found):
-                return one, int(found[0])
-        return None
+            if not left:
+                return
+            ids = one.ids.tolist()
+            found = [index for index, number in enumerate(ids) if number in left]
+            if found:
+                left.difference_update(ids)
+                yield one, found
 
     def readers(self, publication: PublicationId) -> int:
         """How many subscriptions have heard it here, in the last seconds."""

@@ -102,11 +102,12 @@ class Post:
         if isinstance(message, Heard) and message.counted:
             self._asked += [(sender, said.id) for said in message.said]
         lately = self._realm.lately
+        known = []
         for said in message.said:
             if said.id >> COUNT_BITS == self._block or not lately.is_new(said.id):
                 # It was made here, or has come already; perhaps not as something to look after.
                 if way is not None and not lately.has_acted(said.id):
-                    self._look_after(said.id, sender, way, hops)
+                    known.append(said.id)
                 continue
             try:
                 if said.attributes:
@@ -117,20 +118,22 @@ class Post:
             except ValueError:
                 continue
             self._ways[said.id] = sender, way, hops
+        if known and way is not None:
+            self._look_after(known, (sender, way, hops))
         if self._realm.waiting:
             self._wake(GATHERED_S)
 
-    def _look_after(self, publication: PublicationId, sender: NodeId, way: int, hops: int) -> None:
-        """It is known here, and now somebody wants this site to look who else wants it."""
-        waiting = self._ways.get(publication)
-        if waiting is not None:
-            if waiting[1] is None or way != BEFORE:
-                self._ways[publication] = sender, way, hops
-            return
-        found = self._realm.lately.find(publication)
-        if found is not None:
-            passed, index = found
-            self._act(_Letters(passed, self._send), [], {index: (sender, way, hops)})
+    def _look_after(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
+        """These are known here, and now somebody wants this site to look who else wants them."""
+        late = []
+        for publication in known:
+            waiting = self._ways.get(publication)
+            if waiting is None:
+                late.append(publication)
+            elif waiting[1] is None or came[1] != BEFORE:
+                self._ways[publication] = came
+        for passed, chosen in self._realm.lately.find(late):
+            self._act(_Letters(passed, self._send), [], dict.fromkeys(chosen, came))
 
     def flushed(self, passed: Passed, own: int) -> None:
         """These were made here (the first ones) or have come from elsewhere: on with them."""
