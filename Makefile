@@ -23,10 +23,14 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/evolving.py
 	$(BIN)/python benchmarks/simulator.py
 	$(BIN)/python benchmarks/drtree.py
+	$(BIN)/python benchmarks/voronoi.py
+	$(BIN)/python benchmarks/bubblestorm.py --peers 100 300 1000 3000
 	$(BIN)/python benchmarks/relays.py
 	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/live.py
+	$(BIN)/python benchmarks/cluster.py
 
 setup: .venv/ready
 
