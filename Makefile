@@ -8,7 +8,7 @@ up: .venv/ready
 	$(BIN)/nearcast up
 
 test: .venv/ready check
-	$(BIN)/pytest --numprocesses 2
+	$(BIN)/pytest --numprocesses 4
 
 check: .venv/ready
 	$(BIN)/ruff check

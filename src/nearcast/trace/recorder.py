@@ -277,9 +277,7 @@ class Recorder:
         """The application was handed this, once for each of these subscriptions."""
         if self._silent:
             return
-        if self._room < len(subscriptions):  # `_make_room` written out, as in `sent`
-            self._flush_unless_at(t)
-        self._room -= len(subscriptions)
+        self._make_room(t, len(subscriptions))
         rows = self._deliveries
         for subscription in subscriptions:
             rows.packed += rows.pack(t, node, publication, subscription, hops)
