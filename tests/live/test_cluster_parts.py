@@ -45,7 +45,7 @@ def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
     """Publications of points, each with its moment."""
     seat = Seat(0, 9, "", words.JSON)
     accepted = [
-        Accepted(seat, first_number(ME) + i, 0, words.Publish(x, y), words.JSON, t)
+        Accepted(seat, first_number(ME) + 1000 * t + i, 0, words.Publish(x, y), words.JSON, t)
         for i, (t, x, y) in enumerate(made)
     ]
     rows = b"".join(pack(9, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
@@ -346,6 +346,19 @@ def test_what_comes_back_to_where_it_was_made_is_looked_after_there_once(way: in
     assert any(isinstance(what, Said) for _, what in sent) == (way == TOWARDS)
     office.post.on(Said(way, 4, said.said), THERE)
     assert office.taken() == []
+
+
+def test_what_comes_back_of_several_flushes_is_found_in_each_of_them() -> None:
+    office = Office()
+    office.abroad.put(1, record_of(ELSEWHERE, wanted(21, 0.0), 1, 0), ELSEWHERE)
+    both = []
+    for flushed in (passed(5, (5, 1.0, 2.0)), passed(6, (6, 3.0, 2.0), (6, 500.0, 2.0))):
+        ((_, said),) = office.flush(flushed, own=len(flushed.ids))
+        assert isinstance(said, Said)
+        both += said.said
+    office.post.on(Said(TOWARDS, 2, tuple(both)), THERE)
+    heard = [what for to, what in office.taken() if isinstance(what, Heard) and to == ELSEWHERE]
+    assert sorted(one.x for what in heard for one in what.said) == [1.0, 3.0]
 
 
 # Entities elsewhere.
