@@ -8,7 +8,7 @@ up: .venv/ready
 	$(BIN)/nearcast up
 
 test: .venv/ready check
-	$(BIN)/pytest --numprocesses 4
+	$(BIN)/pytest --numprocesses 3
 
 check: .venv/ready
 	$(BIN)/ruff check

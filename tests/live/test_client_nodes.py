@@ -9,6 +9,7 @@ from places import run
 
 import nearcast
 from nearcast.live.client import Client, Disconnected, HandedOver, Notice, Reconnected
+from nearcast.live.cluster.member import IDLE
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
 
@@ -99,5 +100,21 @@ def test_a_node_that_is_stopped_hands_its_clients_over_first(tmp_path: Path) -> 
                 await speaker.publish(point(x, y), "after")
                 assert [(await anext(here)).payload for _ in range(2)] == ["before", "after"]
                 assert (me.entity, len(me.notices())) == (entity, 0)
+
+    run(story())
+
+
+def test_an_idle_node_stays_where_it_is_until_there_is_something_to_share(tmp_path: Path) -> None:
+    async def story() -> None:
+        with cluster(tmp_path, "a", "b") as (a, b):
+            async with nearcast.connect(a.url, name="one") as one:
+                (x, y), idle = a.site(), b.site()
+                away = [x - (idle[0] - x) / 4, y - (idle[1] - y) / 4]  # behind a, seen from b
+                await one.subscribe(disc(*away, r=5))
+                await asyncio.sleep(IDLE / SECOND + 1)
+                assert b.site() == idle, "there is but one, and a has it"
+                await one.subscribe(disc(x, y, r=5))
+                while b.site() == idle:
+                    await asyncio.sleep(0.2)
 
     run(story())

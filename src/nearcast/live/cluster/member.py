@@ -85,7 +85,7 @@ class Known(Struct):
 
     url: str
     load: float
-    need: Place
+    need: Place | None
     heard: Time
 
 
@@ -257,28 +257,37 @@ class Member:
         """It was idle, and its place fell to others. Here every node has a place."""
         contact = next(iter(self.nodes), None)
         if contact is not None:
-            gateway = self.site.gateway.gateway or contact
+            gateway, place = self.site.gateway.gateway or contact, self._vacancy()
             self.site = self._new_site()
-            self.site.join(self._needed(), contact, gateway)
+            self.site.join(place, contact, gateway)
 
     # The other nodes.
 
     def _on_knock(self, url: str, sender: NodeId) -> None:
-        gateway = self.site.gateway.gateway
-        place = self._needed()
-        self._meet(sender, url, 0.0, place)
+        gateway, place = self.site.gateway.gateway, self._vacancy()
+        self._meet(sender, url, 0.0, None)
         self._out.send(sender, Enter(place, self.id if gateway is None else gateway))
         LOG.info("node %d has joined, at %s", sender, url)
 
-    def _needed(self) -> Place:
-        """Where one more node would help most."""
-        places = [(known.load, known.need) for known in self.nodes.values()]
-        if self.site.ready:
-            places.append((self.site.load, self._need()))
-        return max(places)[1]
+    def _vacancy(self) -> Place:
+        """Where one more node would help most; as long as none would, somewhere beside me."""
+        needed = self._needed()
+        if needed is not None:
+            return needed
+        angle, far = self._random.random() * tau, APART * self._parameters.spacing
+        x, y = self.site.place
+        return x + far * cos(angle), y + far * sin(angle)
 
-    def _need(self) -> Place:
-        """The middle of one half of my load; beside me, if I have none."""
+    def _needed(self) -> Place | None:
+        """The need of whoever has most to do, of those that have something to share."""
+        needs = [(known.load, known.need) for known in self.nodes.values()]
+        if self.site.ready:
+            needs.append((self.site.load, self._need()))
+        places = [(load, need) for load, need in needs if need is not None]
+        return max(places)[1] if places else None
+
+    def _need(self) -> Place | None:
+        """The middle of one half of my load."""
         records = self.site.ownership.records
         centres = records.centres(records.owned_by(self.id), self.gateway.now())
         centres = centres[(np.abs(centres) < 1e29).all(axis=1)]
@@ -288,18 +297,16 @@ class Member:
             x, y = half.mean(axis=0).tolist()
             if abs(x - self.site.place[0]) + abs(y - self.site.place[1]) > 1.0:
                 return x, y
-        angle, far = self._random.random() * tau, APART * self._parameters.spacing
-        x, y = self.site.place
-        return x + far * cos(angle), y + far * sin(angle)
+        return None
 
     def _help(self, now: Time) -> None:
         """Whose site has had nothing to do for a while goes where there is most."""
-        busy = max((known.load for known in self.nodes.values()), default=0.0)
-        if self.site.load > 0 or busy == 0 or not self.site.ready:
+        needed = self._needed()
+        if self.site.load > 0 or needed is None or not self.site.ready:
             self._idle_since = now
         elif now - self._idle_since > IDLE and self.site.mesh.me is not None:
             self._idle_since = now
-            self.site.mesh.move_to(self._needed(), self.site.mesh.me.reach)
+            self.site.mesh.move_to(needed, self.site.mesh.me.reach)
 
     def _on_beat(self, beat: Beat, sender: NodeId) -> None:
         self._meet(sender, beat.url, beat.load, beat.need)
@@ -307,7 +314,7 @@ class Member:
             if other != self.id and other not in self.nodes:
                 self._out.send(other, self._beat())
 
-    def _meet(self, node: NodeId, url: str, load: float, need: Place) -> None:
+    def _meet(self, node: NodeId, url: str, load: float, need: Place | None) -> None:
         if node not in self.nodes:
             self.holdings.back(node)
             self._out.send(node, self._beat())

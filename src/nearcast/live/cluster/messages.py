@@ -141,11 +141,12 @@ class Enter(Message, frozen=True, tag=107):
 
 
 class Beat(Message, frozen=True, tag=108):
-    """Where clients reach me, how much I carry (above 1: too much), and where help is needed."""
+    """Where clients reach me, how much I carry (above 1: too much), and where help would be: None
+    if there is nothing to share."""
 
     url: Text
     load: Annotated[float, Meta(ge=0, le=1e12)]
-    need: Place
+    need: Place | None
     others: tuple[NodeId, ...]
 
 
