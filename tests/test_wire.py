@@ -67,11 +67,11 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.UnionType(types=types):
             return st.one_of(*map(values, types))
         case inspect.VarTupleType(item_type=item):
-            return st.lists(values(item), max_size=4).map(tuple)
+            return st.lists(values(item), max_size=2).map(tuple)  # more are too much to draw
         case inspect.TupleType(item_types=items):
             return st.tuples(*map(values, items))
         case inspect.ListType(item_type=item):
-            return st.lists(values(item), max_size=4)
+            return st.lists(values(item), max_size=2)
         case inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(values(key), values(value), max_size=3)
         case inspect.EnumType(cls=cls):
