@@ -8,7 +8,7 @@ up: .venv/ready
 	$(BIN)/nearcast up
 
 test: .venv/ready check
-	$(BIN)/pytest --numprocesses 3
+	$(BIN)/pytest --numprocesses 3  # many of them wait for something
 
 check: .venv/ready
 	$(BIN)/ruff check
