@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
-from signal import SIGKILL, SIGTERM
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ from msgspec import Struct
 import nearcast
 from nearcast.live.client import Client, Disconnected, HandedOver, Reconnected
 from nearcast.pipeline.join import join, spans
-from nearcast.space.motion import Moving, path
+from nearcast.space.motion import Moving, Time, path
 from nearcast.space.shapes import box, disc, point
 from nearcast.trace.merge import merge
 from nearcast.trace.reader import read
@@ -73,6 +73,14 @@ class Node:
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.send_signal(SIGTERM)
+
+    async def stand_still(self, seconds: float) -> None:
+        """As if the machine had something better to do."""
+        os.kill(self.process.pid, SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            os.kill(self.process.pid, SIGCONT)
 
     async def stopped(self) -> int:
         return await asyncio.wait_for(asyncio.to_thread(self.process.wait), START_S)
@@ -126,7 +134,7 @@ class Walker:
         self.client, self.random = client, Random(number)
         self.home = url
         self.number = number
-        self.heard: list[tuple[float, int, int]] = []  # when, who, what
+        self.heard: list[tuple[int, int, Time]] = []  # who, what, and when it was made
         self.lost: list[float] = []
         self.back: list[float] = []
         self.x, self.y = (self.random.uniform(0, SIDE) for _ in range(2))
@@ -160,9 +168,8 @@ class Walker:
         self.tasks = [asyncio.create_task(self.listen()), asyncio.create_task(self.notice())]
 
     async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
         async for message in self.all:
-            self.heard.append((loop.time(), message.source, message.publication))
+            self.heard.append((message.source, message.publication, message.t))
 
     async def notice(self) -> None:
         """When a connection was lost, and when the client was back with all that it wanted."""
@@ -201,18 +208,17 @@ class Walker:
         await asyncio.gather(*self.tasks)
 
     def repeated(self) -> list[tuple[int, int]]:
-        counts = Counter((source, publication) for _, source, publication in self.heard)
+        counts = Counter((source, publication) for source, publication, _ in self.heard)
         return [pair for pair, times in counts.items() if times > 1]
 
     def out_of_order(self) -> list[tuple[int, int, int]]:
-        """Of one publisher on one node, whose numbers count up."""
-        last: dict[tuple[int, int], int] = {}
+        """Of one publisher, who may change nodes; at one moment on one node, numbers count up."""
+        last: dict[int, tuple[Time, int]] = {}
         found = []
-        for _, source, publication in self.heard:
-            key = source, publication >> 33
-            if publication < last.get(key, 0):
-                found.append((source, last[key], publication))
-            last[key] = publication
+        for source, publication, t in self.heard:
+            if (t, publication) < last.get(source, (0, 0)):
+                found.append((source, last[source][1], publication))
+            last[source] = t, publication
         return found
 
 
@@ -225,6 +231,13 @@ async def walkers(cluster: Cluster, count: int) -> list[Walker]:
         await walker.begin()
         found.append(walker)
     return found
+
+
+async def stand_still_now_and_then(cluster: Cluster, random: Random) -> None:
+    """One node at a time, for up to a third of a second, until this is cancelled."""
+    while True:
+        await asyncio.sleep(random.uniform(0.05, 0.4))
+        await random.choice(cluster.nodes).stand_still(random.uniform(0.03, 0.3))
 
 
 async def leave(crowd: list[Walker]) -> None:
@@ -279,6 +292,17 @@ def judge(traces: list[Path], into: Path) -> Verdict:
         len(truth), missed, sorted(set(told) - truth), sum(told.values()) - len(told),
         summary["unrecorded"],
     )  # fmt: skip
+
+
+def check(cluster: Cluster, crowd: list[Walker], folder: Path) -> Verdict:
+    """Everybody has heard everything, once and in order."""
+    verdict = judge(cluster.traces, folder / "merged")
+    assert verdict.missed == []
+    assert verdict.spurious == []
+    assert verdict.duplicates == 0
+    assert [walker.repeated() for walker in crowd if walker.repeated()] == []
+    assert [walker.out_of_order() for walker in crowd if walker.out_of_order()] == []
+    return verdict
 
 
 class Killed(Struct, frozen=True):

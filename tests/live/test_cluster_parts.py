@@ -11,7 +11,7 @@ from nearcast.live import words
 from nearcast.live.admission import Limits
 from nearcast.live.cluster.abroad import Abroad, block_of, first_number, record_of
 from nearcast.live.cluster.holdings import TELL_EVERY, UNANSWERED, UNCONFIRMED, Holdings
-from nearcast.live.cluster.lately import KEPT, Former, Passed, recent
+from nearcast.live.cluster.lately import KEPT, Former, Passed, Was, recent
 from nearcast.live.cluster.messages import (
     BEFORE,
     TOWARDS,
@@ -111,6 +111,21 @@ def test_former_versions_are_forgotten_in_their_time_and_their_places_used_again
     assert former.match(publications)[1].tolist() == []
 
 
+def test_former_versions_of_one_are_found_and_dropped_and_the_others_stay() -> None:
+    former = Former()
+    former.add(0, 1, wanted(11, 0.0), 0, 10)
+    former.add(0, 2, wanted(12, 0.0), 0, 10)
+    former.add(10, 1, wanted(11, 5.0), 10, 20)
+    assert former.of(1, since=10) == [Was(wanted(11, 5.0), 10, 20)]
+    assert len(former.of(1, since=9)) == 2
+    former.drop(1)
+    assert former.of(1, since=0) == []
+    _, publications = said((3, 0.0, 0.0))
+    assert former.match(publications)[1].tolist() == [2]
+    former.forget(10 + KEPT)
+    assert len(former) == 0
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     flushes=st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6), since=st.integers(0, 70)
@@ -179,6 +194,14 @@ def test_an_interest_that_comes_late_finds_what_it_should_have_heard_once() -> N
     assert [(one.t, i, home) for one, i, home in abroad.late(300, before)] == [(200, 1, ELSEWHERE)]
 
 
+def test_of_two_versions_that_come_together_each_finds_what_it_should_have_heard() -> None:
+    abroad = Abroad()
+    before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 90.0, 0.0))]
+    for since, x in ((50, 0.0), (150, 90.0)):
+        abroad.hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
+    assert [(one.t, i) for one, i, _ in abroad.late(250, before)] == [(100, 0), (200, 0)]
+
+
 # My own clients.
 
 
@@ -214,7 +237,7 @@ class Home:
         standing = Standing(
             0, 1, self.now, commands.Subscribe(number, subscription.region), subscription, Wish()
         )
-        self.holdings.tell(self.now, {number: standing})
+        self.holdings.tell(self.now, {number: standing}, [])
         self.settle()
         return standing
 
@@ -225,7 +248,7 @@ def test_what_my_clients_want_is_mine_while_i_am_alone_and_ends_with_them() -> N
     assert home.pass_on(SECOND // 10) == []
     assert home.holdings.owner(11) == ME
     assert len(home.abroad) == 0, "those are matched as clients are"
-    home.holdings.tell(home.now, {11: None})
+    home.holdings.tell(home.now, {11: None}, [])
     home.settle()
     assert home.site.record(11) is None
     assert home.holdings.owner(11) is None
@@ -298,6 +321,19 @@ def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> N
     assert home.site.record(23) is not None
 
 
+def test_what_was_wanted_for_a_moment_only_is_kept_to_be_told() -> None:
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    seat = realm.join(100, "anna", words.JSON)
+    realm.subscribe(100, seat, words.Subscribe(1, words.Area(0.0, 0.0, r=10.0)))
+    (standing,) = seat.subscriptions.values()
+    realm.lately.news.clear()  # all have been told
+    for t, x in ((200, 50.0), (300, 60.0), (400, 70.0)):
+        realm.move(t, seat, words.Move(1, words.Area(x, 0.0, r=10.0)))
+    assert [(was.since, was.until) for was in realm.lately.skipped] == [(200, 300), (300, 400)]
+    assert list(realm.lately.news.values()) == [standing]
+    assert standing.since == 400
+
+
 # Publications.
 
 
@@ -359,6 +395,36 @@ def test_what_comes_back_of_several_flushes_is_found_in_each_of_them() -> None:
     office.post.on(Said(TOWARDS, 2, tuple(both)), THERE)
     heard = [what for to, what in office.taken() if isinstance(what, Heard) and to == ELSEWHERE]
     assert sorted(one.x for what in heard for one in what.said) == [1.0, 3.0]
+
+
+def told(sent: list[tuple[NodeId, Message]]) -> list[tuple[NodeId, type, list[float]]]:
+    return [
+        (to, type(what), [one.x for one in what.said])
+        for to, what in sent
+        if isinstance(what, Said | Heard)
+    ]
+
+
+def test_what_goes_another_way_than_what_was_said_before_is_not_overtaken_by_it() -> None:
+    office = Office()
+    office.abroad.moved(1, ELSEWHERE, Was(wanted(21, 50.0), 1, FOREVER))  # this client went there
+    assert told(office.flush(passed(5, (5, 1.0, 0.0)), own=1)) == [(THERE, Said, [1.0])]
+    assert told(office.flush(passed(6, (6, 50.0, 0.0)), own=1)) == [
+        (ELSEWHERE, Said, [1.0]), (THERE, Said, [50.0]), (ELSEWHERE, Heard, [50.0]),
+    ]  # fmt: skip
+    assert told(office.flush(passed(7, (7, 51.0, 0.0)), own=1)) == [
+        (THERE, Said, [51.0]), (ELSEWHERE, Heard, [51.0]),
+    ], "what went before has gone there, too"  # fmt: skip
+
+
+def test_who_goes_to_speak_elsewhere_is_preceded_by_what_it_said_lately() -> None:
+    office = Office()
+    office.flush(passed(5, (5, 1.0, 0.0)), own=1)
+    office.flush(passed(2 * SECOND, (2 * SECOND, 2.0, 0.0)), own=1)
+    office.post.hand_over(2 * SECOND + 5, 9, ELSEWHERE)
+    assert told(office.taken()) == [(ELSEWHERE, Said, [2.0])]
+    office.post.hand_over(2 * SECOND + 6, 9, ELSEWHERE)
+    assert office.taken() == []
 
 
 # Entities elsewhere.

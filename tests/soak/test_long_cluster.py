@@ -3,10 +3,19 @@
 import asyncio
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from several_nodes import Cluster, Walker, judge, kill_one, leave, walkers
+from several_nodes import (
+    Cluster,
+    Walker,
+    check,
+    kill_one,
+    leave,
+    stand_still_now_and_then,
+    walkers,
+)
 
 pytestmark = pytest.mark.soak
 
@@ -30,9 +39,19 @@ def test_a_calm_minute_in_which_nothing_is_missed(tmp_path: Path, nodes: int) ->
         return cluster, crowd
 
     cluster, crowd = asyncio.run(story())
-    verdict = judge(cluster.traces, tmp_path / "merged")
-    assert verdict.missed == []
-    assert verdict.spurious == []
-    assert verdict.duplicates == 0
-    assert [walker.repeated() for walker in crowd if walker.repeated()] == []
-    assert [walker.out_of_order() for walker in crowd if walker.out_of_order()] == []
+    check(cluster, crowd, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nodes_that_stand_still_for_a_moment(tmp_path: Path, seed: int) -> None:
+    async def story() -> tuple[Cluster, list[Walker]]:
+        async with Cluster(tmp_path, 4) as cluster:
+            crowd = await walkers(cluster, 80)
+            halts = asyncio.create_task(stand_still_now_and_then(cluster, Random(seed)))
+            await asyncio.gather(*(walker.live(20.0, 8.0) for walker in crowd))
+            halts.cancel()
+            await asyncio.gather(halts, return_exceptions=True)
+            await leave(crowd)
+        return cluster, crowd
+
+    check(*asyncio.run(story()), tmp_path)

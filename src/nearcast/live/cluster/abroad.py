@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from nearcast.live.cluster.lately import SEARCHED, Former, Passed, recent, some
+from nearcast.live.cluster.lately import SEARCHED, Former, Passed, Was, recent, some
 from nearcast.live.seats import Places
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
@@ -66,8 +66,9 @@ class Abroad:
         # By home, likewise: versions that were replaced, and those that hold for a while, because
         # their home has told of them, or until others are certain to have what was dropped here.
         self._former, self._besides = Former(), Former()
+        self._gone = Former()  # and those of clients who were here
         self._hinted: dict[SubscriptionId, tuple[Version, Time]] = {}
-        self._fresh: dict[SubscriptionId, tuple[Subscription, Time, NodeId]] = {}
+        self._fresh: dict[tuple[SubscriptionId, Version], tuple[Subscription, Time, NodeId]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -89,11 +90,10 @@ class Abroad:
         self._matcher.put(replace(subscription, id=place))
         hinted, until = self._hinted.get(record.id, (None, 0))
         if hinted != record.version or until <= now:
-            self._fresh[record.id] = subscription, since, home
+            self._fresh[record.id, record.version] = subscription, since, home
 
     def drop(self, now: Time, subscription: SubscriptionId) -> None:
         known = self._known.pop(subscription, None)
-        self._fresh.pop(subscription, None)
         if known is not None:
             place, was, version, home = known
             self._besides.add(now, self._of(home), was, since_of(version))
@@ -105,11 +105,11 @@ class Abroad:
         subscription, since = subscription_of(record), since_of(record.version)
         self._besides.add(now, self._of(home), subscription, since, kept=HINTED)
         self._hinted[record.id] = record.version, now + HINTED
-        self._fresh[record.id] = subscription, since, home
+        self._fresh[record.id, record.version] = subscription, since, home
 
-    def moved(self, now: Time, home: NodeId, subscription: Subscription, since: Time) -> None:
+    def moved(self, now: Time, home: NodeId, was: Was) -> None:
         """Its client was here a moment ago, and is there now: what still comes is passed on."""
-        self._besides.add(now, self._of(home), subscription, since)
+        self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
 
     def _of(self, home: NodeId) -> int:
         if home not in self._nodes:
@@ -118,13 +118,18 @@ class Abroad:
 
     def homes(self, publications: Batch, here: Integers) -> tuple[Integers, Integers]:
         """Pairs of publication and home, each once; `here`: which concern this site."""
-        pairs = self._former.match(publications), self._besides.match(publications)
+        if not len(here):
+            return here, here
+        mine = some(publications, here)
+        matches = self._matcher.match_many(mine)
+        known = matches.publication, self._homes[matches.subscription]
+        pairs = known, self._former.match(mine), self._besides.match(mine)
         found, whose = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
-        if self._known and len(here):
-            matches = self._matcher.match_many(some(publications, here))
-            found = np.concatenate((found, here[matches.publication]))
-            whose = np.concatenate((whose, self._homes[matches.subscription]))
-        return self._each_once(len(publications), found, whose)
+        return self._each_once(len(publications), here[found], whose)
+
+    def gone(self, publications: Batch) -> tuple[Integers, Integers]:
+        """Likewise, for clients who were here a moment ago, whatever site it concerns."""
+        return self._each_once(len(publications), *self._gone.match(publications))
 
     def _each_once(self, count: int, found: Integers, whose: Integers) -> tuple[Integers, Integers]:
         """Pairs without their doubles, sorted; homes by their names. Nothing needs sorting."""
@@ -158,4 +163,5 @@ class Abroad:
     def forget(self, now: Time) -> None:
         self._former.forget(now)
         self._besides.forget(now)
+        self._gone.forget(now)
         self._hinted = {name: one for name, one in self._hinted.items() if one[1] > now}

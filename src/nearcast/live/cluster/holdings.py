@@ -5,7 +5,7 @@ An owner says from time to time what it holds; what it should not hold is ended,
 is told again. So whatever is lost on the way, homes and sites agree in the end.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from nearcast.live.cluster.abroad import HOMES_BITS, Abroad, home_of, record_of
+from nearcast.live.cluster.lately import Was
 from nearcast.live.cluster.messages import Ended, Held, Hint, Hold
 from nearcast.live.seats import Standing
 from nearcast.model.subscription import NodeId, SubscriptionId
@@ -57,8 +58,10 @@ class Holdings:
 
     # At home.
 
-    def tell(self, now: Time, news: dict[SubscriptionId, Standing | None]) -> None:
-        """What my clients want now."""
+    def tell(
+        self, now: Time, news: dict[SubscriptionId, Standing | None], skipped: Sequence[Was]
+    ) -> None:
+        """What my clients want now, and what they wanted for a moment."""
         told: list[Mine] = []
         ended: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}
         for subscription, standing in news.items():
@@ -71,7 +74,8 @@ class Holdings:
                 version = self._record(mine).version
                 target = mine.owner if mine.owner is not None else self._towards(now, mine)
                 ended.setdefault(target, []).append((subscription, version))
-        self._hint(now, told)
+        past = [record_of(self._me, was.subscription, was.since, 0) for was in skipped]
+        self._hint(now, [*past, *map(self._record, told)])
         self._tell(now, told)
         for target, several in ended.items():
             for some in _chunks(several):
@@ -105,18 +109,18 @@ class Holdings:
             for some in _chunks(records):
                 self._say(target, Hold(some))
 
-    def _hint(self, now: Time, several: list[Mine]) -> None:
+    def _hint(self, now: Time, several: list[Record]) -> None:
         """To each site that an area touches, as far as this one knows them."""
         mesh = self._site().mesh
         if not several or mesh.me is None or not mesh.known:
             return
-        legs = [leg(mine.standing.subscription.region, now) for mine in several]
+        legs = [leg(record.region, now) for record in several]
         areas = np.array([found[0][:4] for found in legs])
         kinds = np.where([found[4] for found in legs], DISC, BOX)
         touched = mesh.touched(kinds, *areas.T)
         for site, which in zip(mesh.ids().tolist(), touched.T, strict=True):
             if site != self._me and which.any():
-                records = [self._record(several[k]) for k in np.flatnonzero(which).tolist()]
+                records = [several[k] for k in np.flatnonzero(which).tolist()]
                 for some in _chunks(records):
                     self._send(site, Hint(some))
 

@@ -29,13 +29,22 @@ SEARCHED: Time = 2 * SECOND  # so long ago, late interests find what they should
 _NONE: Integers = np.zeros(0, np.int64)
 
 
+class Was(Struct, frozen=True, array_like=True):
+    """What a subscription was from a moment on, until another."""
+
+    subscription: Subscription
+    since: Time
+    until: Time
+
+
 class Former:
-    """Versions of subscriptions that held from `since` until `until`, under the owner's keys."""
+    """Versions of subscriptions, under the owner's keys."""
 
     def __init__(self) -> None:
         self._matcher = MATCHERS["swept"]()
         self._places = Places()
         self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
+        self._was: dict[int, Subscription] = {}  # by place
         self._due: list[tuple[Time, int]] = []  # when a place is free again
         self._until: Time = 0  # what was made later concerns none of them
 
@@ -50,6 +59,7 @@ class Former:
         if place == len(self._rows):
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
         self._rows[place] = key, since, until
+        self._was[place] = subscription
         self._until = max(self._until, until)
         self._matcher.put(replace(subscription, id=place))
         heappush(self._due, (now + kept, place))
@@ -66,10 +76,26 @@ class Former:
         held = (since <= t) & (t < until)
         return publication[held], key[held]
 
+    def of(self, key: int, since: Time) -> list[Was]:
+        """Those with this key that still held then, or later."""
+        versions = (Was(self._was[at], *self._rows[at, 1:].tolist()) for at in self._with(key))
+        return [was for was in versions if was.until > since]
+
+    def drop(self, key: int) -> None:
+        """It will mean something else."""
+        for place in self._with(key):
+            del self._was[place]
+            self._matcher.drop(place)
+
+    def _with(self, key: int) -> list[int]:
+        places: list[int] = np.flatnonzero(self._rows[:, 0] == key).tolist()
+        return [place for place in places if place in self._was]
+
     def forget(self, now: Time) -> None:
         while self._due and self._due[0][0] <= now:
             _, place = heappop(self._due)
-            self._matcher.drop(place)
+            if self._was.pop(place, None) is not None:
+                self._matcher.drop(place)
             self._places.give(place)
         if not self._due:
             self._until = 0
@@ -103,6 +129,7 @@ class Lately:
     def __init__(self) -> None:
         self.former = Former()  # by the places of standings
         self.news: dict[SubscriptionId, Standing | None] = {}  # what others must be told; None: end
+        self.skipped: list[Was] = []  # and what held for a moment, before anybody was told
         self.left: list[int] = []  # entities
         self.passed: deque[Passed] = deque()
         self._seen: dict[PublicationId, None] = {}

@@ -398,8 +398,9 @@ class Member:
     def _tell_news(self) -> None:
         """What my clients want is told before anything that they say."""
         news, self.lately.news = self.lately.news, {}
+        skipped, self.lately.skipped = self.lately.skipped, []
         if news:
-            self.holdings.tell(self.gateway.now(), news)
+            self.holdings.tell(self.gateway.now(), news, skipped)
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
@@ -422,6 +423,7 @@ class Member:
             self.holdings.tick(now)
             self.passages.tick(now)
             self.abroad.forget(now)
+            self.post.forget(now)
         if now - self._beaten >= BEAT_EVERY:
             self._beaten = now
             self._help(now)

@@ -29,6 +29,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
+from nearcast.live.cluster.lately import Was
 from nearcast.live.seats import Wish
 from nearcast.model import commands
 from nearcast.model.subscription import (
@@ -183,6 +184,7 @@ class Sat(Struct, frozen=True, array_like=True):
     watches: bool
     linger: float
     homes: Hops
+    former: tuple[Was, ...]  # what it was a moment ago: late publications find it as it was
 
 
 class Passed(Message, frozen=True, tag=114):

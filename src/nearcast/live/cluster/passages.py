@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
-from nearcast.live.cluster.lately import LATE, SEARCHED, Had, Recent, recent
+from nearcast.live.cluster.lately import LATE, SEARCHED, Had, Recent, Was, recent
 from nearcast.live.cluster.lately import Passed as PassedHere
 from nearcast.live.cluster.messages import (
     Arrive,
@@ -38,7 +38,7 @@ from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message
 from nearcast.protocols.voronoi.records import leg
-from nearcast.space.motion import SECOND, Path, Time
+from nearcast.space.motion import FOREVER, SECOND, Path, Time
 
 if TYPE_CHECKING:
     from nearcast.live.cluster.member import Member
@@ -82,7 +82,7 @@ class Passages:
         self._seated: dict[int, Session] = {}  # who has come this way, by entity
         # Who has come, from when on it must be told what has passed here without it, and what it
         # wanted when it came, which may have changed since.
-        self._late: list[tuple[Session, Seat, Time, list[Standing]]] = []
+        self._late: list[tuple[Session, Seat, Time, list[tuple[int, Was]]]] = []
         self.claimed: dict[str, Offer] = {}  # clients that go as soon as nothing waits for them
         self._looked: Time = 0
         self._clearing = False
@@ -195,18 +195,22 @@ class Passages:
         before = earlier.publications if earlier is not None else frozenset()
         had = (*before, *member.lately.heard_by(seat.entity))
         states = tuple(uttered(state.accepted, state.t) for state in member.realm.retained(seat))
-        subscriptions = tuple(_sat(standing) for standing in seat.subscriptions.values())
+        subscriptions = tuple(
+            _sat(standing, member.lately.former.of(standing.place, now - SEARCHED))
+            for standing in seat.subscriptions.values()
+        )
         gateway.release(offer.session)
+        member.post.hand_over(now, seat.entity, offer.to)
         member.realm.depart(now, seat, offer.to)
         departed = member.realm.now
         self._send(
             offer.to,
             Passed(ticket, seat.entity, seat.name, subscriptions, states, had, departed),
         )
-        for standing in seat.subscriptions.values():
-            subscription = standing.subscription
-            member.abroad.moved(now, offer.to, subscription, standing.since)
-            member.holdings.depart(now, subscription.id)
+        for sat in subscriptions:
+            for was in _versions(sat):
+                member.abroad.moved(now, offer.to, was)
+            member.holdings.depart(now, sat.subscription.id)
         offer.session.elsewhere = seat.entity, offer.to
         gateway.loop.call_later(LINGER_S, offer.session.end, "another node serves you now")
 
@@ -243,7 +247,8 @@ class Passages:
         gateway, session = self._gateway, guest.session
         realm, form = self._member.realm, (session.form if session else None) or words.JSON
         standings = [_standing(sat) for sat in came.subscriptions]
-        seat = realm.arrive(now, came.entity, came.name, form, standings, came.departed)
+        former = [sat.former for sat in came.subscriptions]
+        seat = realm.arrive(now, came.entity, came.name, form, standings, former, came.departed)
         for said in came.states:
             state = request_of(said), form_of(said.packed), said.id, said.t
             realm.restore(seat, *state)
@@ -257,7 +262,8 @@ class Passages:
         gateway.welcome(session, seat, guest.join.id)
         self._seated[seat.entity] = session
         self._tried[seat.entity] = now  # it stays for a while, wherever borders go
-        self._late.append((session, seat, came.departed - SEARCHED, standings))
+        wanted = [(sat.number, was) for sat in came.subscriptions for was in _versions(sat)]
+        self._late.append((session, seat, came.departed - SEARCHED, wanted))
         watching = [sat.number for sat in came.subscriptions if sat.watches]
         for notice in realm.watch_again(seat, watching):
             session.send(notice)
@@ -270,8 +276,8 @@ class Passages:
         if said is None:
             return
         matcher = MATCHERS["swept"]()
-        for number, standing in enumerate(standing for one in late for standing in one[3]):
-            matcher.put(replace(standing.subscription, id=number))
+        for number, was in enumerate(was for one in late for _, was in one[3]):
+            matcher.put(replace(was.subscription, id=number))
         found = matcher.match_many(said.publications)
         order = np.lexsort((found.subscription, found.publication))
         index, place = found.publication[order], found.subscription[order]
@@ -283,26 +289,28 @@ class Passages:
             first = last
 
     def _tell_late(
-        self, session: Session, seat: Seat, since: Time, wanted: list[Standing],
+        self, session: Session, seat: Seat, since: Time, wanted: list[tuple[int, Was]],
         said: Recent, index: Integers, place: Integers,
     ) -> None:  # fmt: skip
-        """Pairs of publication and standing: those that it has not had yet."""
+        """Pairs of publication and what was wanted: those that it has not had yet."""
         realm = self._member.realm
         had = realm.had.get(seat.place)
         if had is None:
             return
-        began = np.array([standing.since for standing in wanted], np.int64)[place]
-        new = said.publications.t[index] >= np.maximum(began, since)
+        spans = np.array([(was.since, was.until) for _, was in wanted], np.int64).reshape(-1, 2)
+        began, ended = spans[place].T
+        t = said.publications.t[index]
+        new = (t >= np.maximum(began, since)) & (t < ended)
         new &= ~np.isin(said.ids[index], np.fromiter(had.publications, np.int64))
-        hears: dict[int, list[Standing]] = {}
+        hears: dict[int, list[tuple[int, Was]]] = {}
         for one, which in zip(index[new].tolist(), place[new].tolist(), strict=True):
             hears.setdefault(one, []).append(wanted[which])
         for one, several in hears.items():
             passed, which = said.place(one)
             accepted = passed.accepted[which]
-            numbers = [standing.number for standing in several]
+            numbers = [number for number, _ in several]
             session.write(message(accepted, accepted.t or passed.t, seat.form, numbers))
-            ids = tuple(standing.subscription.id for standing in several)
+            ids = tuple(was.subscription.id for _, was in several)
             self._gateway.caught_up(seat, accepted.id, ids)
         told = frozenset(said.ids[list(hears)].tolist())
         realm.had[seat.place] = replace(had, publications=had.publications | told)
@@ -316,11 +324,15 @@ def is_bounded(standing: Standing) -> bool:
     return max(shape.rx, shape.ry) < 1e29
 
 
-def _sat(standing: Standing) -> Sat:
+def _sat(standing: Standing, former: list[Was]) -> Sat:
     return Sat(
         standing.number, standing.since, standing.asked, standing.subscription, standing.wish,
-        standing.watch is not None, standing.linger, standing.homes,
+        standing.watch is not None, standing.linger, standing.homes, tuple(former),
     )  # fmt: skip
+
+
+def _versions(sat: Sat) -> tuple[Was, ...]:
+    return *sat.former, Was(sat.subscription, sat.since, FOREVER)
 
 
 def _standing(sat: Sat) -> Standing:

@@ -6,12 +6,17 @@ of those clients on other nodes who may want it. A home hears each publication o
 it, and matches it against all its clients as they were when it was made: so nobody hears anything
 twice, and nothing depends on who knew what when.
 
+Between two nodes nothing is overtaken, but ways differ: whoever crosses a border says the next
+thing to another site, which may be faster. So what somebody said a moment ago goes ahead of what it
+says now, to every site that does not have it yet (`Trail`).
+
 A state is everybody's: each node knows all of them, so that it can say who is near. So is what
 somebody wants counted: every node is asked how many of its subscriptions have heard it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -38,12 +43,13 @@ from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message
 from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.site import Site
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT
 
 MOST_HOPS = 16  # what has come so far goes round in circles
 GATHERED_S = 0.02  # what comes from other nodes waits for more, and falls into order meanwhile
 LARGEST = 500_000  # bytes of payloads in one message
+AGO: Time = SECOND  # what is older has arrived, wherever it went
 COUNTED_S = 1.0  # so long we wait to be told how many have heard something
 
 
@@ -76,6 +82,13 @@ class Count(Struct):
     silent: dict[NodeId, None] = {}
 
 
+class Trail(Struct):
+    """What somebody has said lately, here or past here, and the nodes that have all of it."""
+
+    told: list[NodeId]
+    said: deque[tuple["_Letters", int]]
+
+
 # By index: from whom a publication has come, which way, how far.
 Ways: TypeAlias = dict[int, tuple[NodeId, int, int]]
 # By target, way and hops: which ones.
@@ -86,7 +99,7 @@ class Post:
     def __init__(
         self, realm: ClusterRealm, site: Callable[[], Site], abroad: Abroad,
         send: Callable[[NodeId, Message], None], wake: Callable[[float], None],
-        nodes: Callable[[], Iterable[NodeId]],
+        nodes: Callable[[], Collection[NodeId]],
     ) -> None:  # fmt: skip
         self._realm, self._site, self._abroad, self._nodes = realm, site, abroad, nodes
         self._send, self._wake = send, wake
@@ -96,6 +109,7 @@ class Post:
         self._ways: dict[PublicationId, tuple[NodeId, int | None, int]] = {}
         self._counts: dict[PublicationId, Count] = {}
         self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know how many heard it
+        self._trails: dict[NodeId, Trail] = {}  # by entity
 
     def on(self, message: Said | Heard, sender: NodeId) -> None:
         way, hops = (message.way, message.hops) if isinstance(message, Said) else (None, 0)
@@ -152,11 +166,71 @@ class Post:
         passed = letters.passed
         here = np.zeros(len(passed.publications), np.bool_)
         here[[*made, *ways]] = True
-        for (target, way, hops), chosen in self._direct(passed.publications, ways, here).items():
+        further = self._direct(passed.publications, ways, here)
+        which, gone = np.flatnonzero(here), self._abroad.gone(passed.publications)
+        if self._nodes():
+            targets = {index: [self._site().id] for index in which.tolist()}
+            for (target, _, _), chosen in further.items():
+                for index in chosen:
+                    targets.setdefault(index, []).append(target)
+            for index, home in zip(*(column.tolist() for column in gone), strict=True):
+                targets.setdefault(index, []).append(home)
+            self._send_ahead(letters, [*ways, *made], targets)
+        for (target, way, hops), chosen in further.items():
             letters.say(target, chosen, way, hops)
-        which = np.flatnonzero(here)
-        self.tell(letters, *self._abroad.homes(passed.publications, which))
+        self._tell(letters, *gone)
+        self._look(letters, which)
+
+    def _look(self, letters: "_Letters", which: Integers) -> None:
+        """Who on other nodes wants these?"""
+        passed = letters.passed
+        self._tell(letters, *self._abroad.homes(passed.publications, which))
         self._realm.lately.act(passed.ids[which].tolist())
+
+    def _send_ahead(
+        self, letters: "_Letters", acted: list[int], targets: dict[int, list[NodeId]]
+    ) -> None:
+        """What somebody said before, to whom this goes and that did not."""
+        since = letters.passed.t - AGO
+        for index in acted:
+            entity, nodes = letters.passed.accepted[index].seat.entity, targets.get(index, [])
+            trail = self._trails.get(entity)
+            if trail is None:
+                trail = self._trails[entity] = Trail(nodes, deque())
+            elif trail.told != nodes:
+                for node in nodes:
+                    if node not in trail.told:
+                        self._follow(trail, node, since)
+                trail.told = nodes
+            trail.said.append((letters, index))
+
+    def _follow(self, trail: Trail, node: NodeId, since: Time) -> None:
+        parts: dict[Time, tuple[_Letters, list[int]]] = {}
+        for letters, index in trail.said:
+            if letters.passed.t >= since:
+                parts.setdefault(letters.passed.t, (letters, []))[1].append(index)
+        for letters, chosen in parts.values():
+            if node == self._site().id:
+                acted, ids = self._realm.lately.has_acted, letters.passed.ids
+                new = [index for index in chosen if not acted(int(ids[index]))]
+                if new:
+                    self._look(letters, np.array(new))
+            else:
+                known = letters.said.get(node, ())
+                letters.say(node, [index for index in chosen if index not in known], BEFORE, 1)
+
+    def hand_over(self, now: Time, entity: NodeId, node: NodeId) -> None:
+        """It will speak there from now on."""
+        trail = self._trails.pop(entity, None)
+        if trail is not None:
+            self._follow(trail, node, now - AGO)
+
+    def forget(self, now: Time) -> None:
+        for entity, trail in list(self._trails.items()):
+            while trail.said and trail.said[0][0].passed.t < now - AGO:
+                trail.said.popleft()
+            if not trail.said:
+                del self._trails[entity]
 
     def _direct(self, publications: Batch, ways: Ways, here: Flags) -> Further:
         """Who else must have them; what was made here for elsewhere is not matched here."""
@@ -218,7 +292,7 @@ class Post:
         for count in counts.values():
             self._has_counted(count)
 
-    def tell(self, letters: "_Letters", found: Integers, whose: Integers) -> None:
+    def _tell(self, letters: "_Letters", found: Integers, whose: Integers) -> None:
         me = self._site().id
         for home in dict.fromkeys(whose.tolist()):
             if home != me:
@@ -281,8 +355,10 @@ class Post:
     def catch_up(self, now: Time, passed: Sequence[Passed]) -> None:
         """To those homes whose clients' wishes have only just become known here."""
         late: dict[tuple[Time, NodeId], tuple[Passed, list[int]]] = {}
+        acted = self._realm.lately.has_acted
         for one, index, home in self._abroad.late(now, passed):
-            late.setdefault((one.t, home), (one, []))[1].append(index)
+            if acted(int(one.ids[index])):  # the others are other sites' business
+                late.setdefault((one.t, home), (one, []))[1].append(index)
         for (_, home), (one, chosen) in late.items():
             _Letters(one, self._send).tell(home, chosen)
 
@@ -292,6 +368,7 @@ class _Letters:
 
     def __init__(self, passed: Passed, send: Callable[[NodeId, Message], None]) -> None:
         self.passed, self._send = passed, send
+        self.said: dict[NodeId, set[int]] = {}  # to sites
         self._uttered: dict[int, Uttered] = {}
 
     def _words(self, chosen: Iterable[int]) -> Iterable[Uttered]:
@@ -303,6 +380,7 @@ class _Letters:
             yield said
 
     def say(self, target: NodeId, chosen: list[int], way: int, hops: int) -> None:
+        self.said.setdefault(target, set()).update(chosen)
         self.passed.told.setdefault(target, set()).update(chosen)
         for part in _parts(self._words(chosen)):
             self._send(target, Said(way, hops, part))

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nearcast.live import words
 from nearcast.live.admission import Limits, outline
-from nearcast.live.cluster.lately import Had, Lately, Passed
+from nearcast.live.cluster.lately import Had, Lately, Passed, Was
 from nearcast.live.cluster.strangers import Strangers
 from nearcast.live.realm import Realm
 from nearcast.live.seats import Accepted, Heard, Seat, Standing
@@ -16,7 +16,7 @@ from nearcast.live.voices import SAID, Said, State, batch, pack
 from nearcast.matching.matcher import Batch, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.space.motion import FOREVER, Time
+from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
 
 
@@ -30,9 +30,7 @@ class ClusterRealm(Realm):
         self._arrived: dict[int, Seat] = {}  # by entity: who has come from another node
         self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
         self._overheard: list[tuple[Accepted, bytes]] = []
-        # By a standing's place: when it last changed, and since when it is this one's place.
-        self._since: Integers = np.zeros(64, np.int64)
-        self._begun: Integers = np.full(64, FOREVER, np.int64)
+        self._since: Integers = np.zeros(64, np.int64)  # by a standing's place: when it changed
 
     @property
     def waiting(self) -> int:
@@ -52,8 +50,10 @@ class ClusterRealm(Realm):
 
     def _outdate(self, t: Time, standing: Standing) -> None:
         """What comes late still finds it as it was."""
-        was = standing.subscription
-        self.lately.former.add(self.now, standing.place, was, standing.since, t)
+        was, since = standing.subscription, standing.since
+        self.lately.former.add(self.now, standing.place, was, since, t)
+        if since < t and self.lately.news.get(was.id) is standing:
+            self.lately.skipped.append(Was(was, since, t))
 
     def _change(
         self, t: Time, standing: Standing, wanted: commands.Subscribe, subscription: Subscription
@@ -65,9 +65,7 @@ class ClusterRealm(Realm):
         place = standing.place
         while place >= len(self._since):
             self._since = np.concatenate((self._since, np.zeros_like(self._since)))
-            self._begun = np.concatenate((self._begun, np.full_like(self._begun, FOREVER)))
         self._since[place] = t
-        self._begun[place] = min(t, int(self._begun[place]))
         self.lately.news[standing.subscription.id] = standing
 
     def _end(self, standing: Standing) -> None:
@@ -75,7 +73,7 @@ class ClusterRealm(Realm):
         super()._end(standing)
 
     def _drop(self, standing: Standing) -> None:
-        self._begun[standing.place] = FOREVER
+        self.lately.former.drop(standing.place)  # places are used again
         super()._drop(standing)
 
     # Publications.
@@ -112,7 +110,11 @@ class ClusterRealm(Realm):
             publications = batch(t, said, accepted, channels if any(channels) else None)
             publications.t[own:] = [one.t for one in accepted[own:]]
         self._voices.hear(t, accepted, said)
-        heard = self._sorted(t, accepted, *self._as_it_was(publications))
+        publication, standing = self._as_it_was(publications)
+        # What comes from elsewhere was made before, perhaps by somebody who has come here since.
+        turned = (publication - own) % len(accepted)
+        heard = self._sorted(t, accepted, turned, standing)
+        heard = replace(heard, publication=(heard.publication + own) % len(accepted))
         retained = np.flatnonzero(said["retain"][:own])
         return self._remembered(heard, publications, own, retained), said
 
@@ -123,10 +125,9 @@ class ClusterRealm(Realm):
         publication, standing = matches.publication, matches.subscription
         now = self._since[standing] <= publications.t[publication]
         earlier, place = self.lately.former.match(publications)
-        same = publications.t[earlier] >= self._begun[place]  # places are used again
         return (
-            np.concatenate((publication[now], earlier[same])),
-            np.concatenate((standing[now], place[same])),
+            np.concatenate((publication[now], earlier)),
+            np.concatenate((standing[now], place)),
         )
 
     def _remembered(self, heard: Heard, publications: Batch, own: int, retained: Integers) -> Heard:
@@ -173,18 +174,20 @@ class ClusterRealm(Realm):
 
     def arrive(
         self, now: Time, entity: int, name: str, form: words.Form,
-        standings: Sequence[Standing], departed: Time,
+        standings: Sequence[Standing], former: Sequence[Sequence[Was]], departed: Time,
     ) -> Seat:  # fmt: skip
         """It comes from another node, with all that it had there, and nothing begins anew."""
         self._reach(max(now, departed, *(standing.since for standing in standings)))
         seat = self._arrived[entity] = self._take_seat(entity, name, form)
         seat.voices = self.strangers.release(entity)
-        for came in standings:
+        for came, versions in zip(standings, former, strict=True):
             wanted = came.subscription
             place = self._take_standing(seat, came.number, wanted.id)
             standing = replace(came, place=place, watch=None, sparer=None, homes=came.homes + 1)
             seat.subscriptions[came.number] = standing
             self._note_change(came.since, standing)
+            for was in versions:
+                self.lately.former.add(self.now, place, was.subscription, was.since, was.until)
             self._matcher.put(replace(wanted, id=place))
             self._spare(seat, standing)
             if self._recorder:
