@@ -423,9 +423,9 @@ class Member:
             self.holdings.tick(now)
             self.passages.tick(now)
             self.abroad.forget(now)
-            self.post.forget(now)
         if now - self._beaten >= BEAT_EVERY:
             self._beaten = now
+            self.post.forget(now)
             self._help(now)
             self._out.send_many(list(self.nodes), self._beat())
             for node in [n for n, known in self.nodes.items() if now - known.heard > SILENT]:

@@ -83,14 +83,25 @@ class Count(Struct):
 
 
 class Trail(Struct):
-    """What somebody has said lately, here or past here, and the nodes that have all of it."""
+    """What somebody has said lately, here or past here, and the sites that have all of it."""
 
-    told: list[NodeId]
+    sites: list[NodeId]
     said: deque[tuple["_Letters", int]]
+
+    def parts(self, since: Time) -> Iterable[tuple["_Letters", list[int]]]:
+        """By flushes, in order."""
+        parts: dict[Time, tuple[_Letters, list[int]]] = {}
+        for letters, index in self.said:
+            if letters.passed.t >= since:
+                parts.setdefault(letters.passed.t, (letters, []))[1].append(index)
+        return parts.values()
 
 
 # By index: from whom a publication has come, which way, how far.
 Ways: TypeAlias = dict[int, tuple[NodeId, int, int]]
+# Publications and nodes, in two columns.
+Pairs: TypeAlias = tuple[Integers, Integers]
+NO_PAIRS: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 # By target, way and hops: which ones.
 Further: TypeAlias = dict[tuple[NodeId, int, int], list[int]]
 
@@ -120,7 +131,7 @@ class Post:
         for said in message.said:
             if said.id >> COUNT_BITS == self._block or not lately.is_new(said.id):
                 # It was made here, or has come already; perhaps not as something to look after.
-                if way is not None and not lately.has_acted(said.id):
+                if way is not None and not lately.has_acted(said.id) and self._concerns(said.id):
                     known.append(said.id)
                 continue
             try:
@@ -137,6 +148,11 @@ class Post:
         if self._realm.waiting:
             self._wake(GATHERED_S)
 
+    def _concerns(self, publication: PublicationId) -> bool:
+        """Is there another node than the one where it was made, which has told its own clients?"""
+        made = publication >> COUNT_BITS
+        return any(block_of(node) != made for node in self._nodes())
+
     def _look_after(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
         """These are known here, and now somebody wants this site to look who else wants them."""
         late = []
@@ -147,7 +163,11 @@ class Post:
             elif waiting[1] is None or came[1] != BEFORE:
                 self._ways[publication] = came
         for passed, chosen in self._realm.lately.find(late):
-            self._act(_Letters(passed, self._send), [], dict.fromkeys(chosen, came))
+            letters = _Letters(passed, self._send)
+            if came[1] == BEFORE:
+                self._look(letters, np.array(chosen))
+            else:
+                self._act(letters, [], dict.fromkeys(chosen, came))
 
     def flushed(self, passed: Passed, own: int) -> None:
         """These were made here (the first ones) or have come from elsewhere: on with them."""
@@ -157,25 +177,31 @@ class Post:
             if way is not None:
                 ways[index] = sender, way, hops
         letters = _Letters(passed, self._send)
-        self._act(letters, range(own), ways)
+        self._act(letters, range(own), ways, self._abroad.gone(passed.publications))
         self._tell_all(letters, passed)
         self._site().activity(float(len(passed.publications)))
 
-    def _act(self, letters: "_Letters", made: Sequence[int], ways: Ways) -> None:
-        """Those that were made here, and those that have come for this site: who wants them?"""
+    def _act(
+        self, letters: "_Letters", made: Sequence[int], ways: Ways, gone: Pairs = NO_PAIRS
+    ) -> None:
+        """Those that were made here, and those that have come for this site: who wants them?
+
+        `gone`: which of them go on to where clients of ours have gone.
+        """
         passed = letters.passed
         here = np.zeros(len(passed.publications), np.bool_)
         here[[*made, *ways]] = True
         further = self._direct(passed.publications, ways, here)
-        which, gone = np.flatnonzero(here), self._abroad.gone(passed.publications)
+        which = np.flatnonzero(here)
         if self._nodes():
-            targets = {index: [self._site().id] for index in which.tolist()}
+            sites = {index: [self._site().id] for index in which.tolist()}
             for (target, _, _), chosen in further.items():
                 for index in chosen:
-                    targets.setdefault(index, []).append(target)
+                    sites.setdefault(index, []).append(target)
+            homes: dict[int, list[NodeId]] = {}
             for index, home in zip(*(column.tolist() for column in gone), strict=True):
-                targets.setdefault(index, []).append(home)
-            self._send_ahead(letters, [*ways, *made], targets)
+                homes.setdefault(index, []).append(home)
+            self._send_ahead(letters, [*ways, *made], sites, homes)
         for (target, way, hops), chosen in further.items():
             letters.say(target, chosen, way, hops)
         self._tell(letters, *gone)
@@ -183,33 +209,38 @@ class Post:
 
     def _look(self, letters: "_Letters", which: Integers) -> None:
         """Who on other nodes wants these?"""
-        passed = letters.passed
-        self._tell(letters, *self._abroad.homes(passed.publications, which))
+        passed, nodes = letters.passed, self._nodes()
         self._realm.lately.act(passed.ids[which].tolist())
+        if len(nodes) == 1:  # what was made there has been told there
+            (other,) = nodes
+            which = which[passed.ids[which] >> COUNT_BITS != block_of(other)]
+        self._tell(letters, *self._abroad.homes(passed.publications, which))
 
     def _send_ahead(
-        self, letters: "_Letters", acted: list[int], targets: dict[int, list[NodeId]]
-    ) -> None:
-        """What somebody said before, to whom this goes and that did not."""
+        self, letters: "_Letters", acted: list[int],
+        sites: dict[int, list[NodeId]], homes: dict[int, list[NodeId]],
+    ) -> None:  # fmt: skip
+        """What somebody said before, to the sites and homes to which this goes and that did not."""
         since = letters.passed.t - AGO
         for index in acted:
-            entity, nodes = letters.passed.accepted[index].seat.entity, targets.get(index, [])
+            entity, to = letters.passed.accepted[index].seat.entity, sites.get(index, [])
             trail = self._trails.get(entity)
             if trail is None:
-                trail = self._trails[entity] = Trail(nodes, deque())
-            elif trail.told != nodes:
-                for node in nodes:
-                    if node not in trail.told:
-                        self._follow(trail, node, since)
-                trail.told = nodes
+                trail = self._trails[entity] = Trail(to, deque())
+            elif trail.sites != to:
+                for site in to:
+                    if site not in trail.sites:
+                        self._follow(trail, site, since)
+                trail.sites = to
+            for home in homes.get(index, ()):
+                last = trail.said[-1] if trail.said else None
+                if last is not None and last[1] not in last[0].passed.told.get(home, ()):
+                    for part, chosen in trail.parts(since):
+                        part.tell(home, chosen)
             trail.said.append((letters, index))
 
     def _follow(self, trail: Trail, node: NodeId, since: Time) -> None:
-        parts: dict[Time, tuple[_Letters, list[int]]] = {}
-        for letters, index in trail.said:
-            if letters.passed.t >= since:
-                parts.setdefault(letters.passed.t, (letters, []))[1].append(index)
-        for letters, chosen in parts.values():
+        for letters, chosen in trail.parts(since):
             if node == self._site().id:
                 acted, ids = self._realm.lately.has_acted, letters.passed.ids
                 new = [index for index in chosen if not acted(int(ids[index]))]
