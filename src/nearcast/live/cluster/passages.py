@@ -279,7 +279,8 @@ class Passages:
         for number, was in enumerate(was for one in late for _, was in one[3]):
             matcher.put(replace(was.subscription, id=number))
         found = matcher.match_many(said.publications)
-        order = np.lexsort((found.subscription, found.publication))
+        made = said.publications.t[found.publication]
+        order = np.lexsort((found.subscription, said.ids[found.publication], made))
         index, place = found.publication[order], found.subscription[order]
         first = 0
         for session, seat, since, wanted in late:
