@@ -104,7 +104,9 @@ def test_bots_are_seen_where_they_are_believed_to_be_and_can_be_hit(flight: Flig
         return game.heard.differences.count;
     }"""
     flight.until(lambda: flight.page.evaluate(beside) > 60)
-    assert flight.page.evaluate(f"{reckoned}.reckoned < {reckoned}.plain")
+    # Bots that stood still with this machine come in leaps at first, and nothing foresees those.
+    closer = f"{reckoned}.reckoned < {reckoned}.plain"
+    flight.until(lambda: flight.page.evaluate(beside) and flight.page.evaluate(closer))
     # All are foes, the ship looks at the nearest, and fires for as long as it takes.
     aim = """() => {
         const { game, client } = nearcast;
