@@ -17,14 +17,14 @@ from nearcast.live.cluster.abroad import record_of
 from nearcast.live.cluster.links import ClusterLinks, KeyFileError, cluster_key
 from nearcast.live.cluster.member import JoinError
 from nearcast.live.cluster.messages import (
+    CLIENTS,
     CODEC,
-    TOWARDS,
     Arrive,
+    Ask,
     Beat,
     Counted,
     Ended,
     Farewell,
-    Heard,
     Held,
     Hint,
     Hold,
@@ -91,7 +91,7 @@ def words_of(stranger: int) -> list[Any]:
     said = (Uttered(99, 78, 5, True, 1.0, 2.0),)
     return [
         Beat("ws://evil", 1.0, (0.0, 0.0), ()), Knock("ws://evil"), Hold((record,)),
-        Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(TOWARDS, 1, said), Heard(said),
+        Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(b"\0", said), Ask(said),
         Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), Copies((record,)),
         Counted(((99, 3),)), Recall(), States(5, said),
     ]  # fmt: skip
@@ -163,7 +163,10 @@ def test_malformed_frames_between_nodes_change_nothing(tmp_path: Path) -> None:
         nowhere = Uttered(99, 78, 5, True, float("nan"), 2.0)
         wrong = Uttered(98, 78, 5, True, 1.0, 2.0, attributes={"x": 3})
         bad += [CODEC.encode(Hold((empty,))), CODEC.encode(Hint((empty,)))]
-        bad += [CODEC.encode(Heard((nowhere, wrong))), CODEC.encode(Spoke(5, b"{}", False))]
+        bad += [
+            CODEC.encode(Said(bytes((CLIENTS,)) * 2, (nowhere, wrong))),
+            CODEC.encode(Spoke(5, b"{}", False)),
+        ]
         return bad
 
     async def story() -> None:

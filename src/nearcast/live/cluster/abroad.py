@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from nearcast.live.cluster.lately import SEARCHED, Former, Passed, Was, recent, some
+from nearcast.live.cluster.lately import KEPT, SEARCHED, Former, Passed, Was, recent, some
 from nearcast.live.seats import Places
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.subscription import Filter, NodeId, Subscription, SubscriptionId
+from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.vso_messages import Record, Version
-from nearcast.space.motion import SECOND, Time
+from nearcast.space.motion import FOREVER, SECOND, Time
 
 BLOCK_BITS, COUNT_BITS = 20, 33  # of a number: whose it is, and which
 HINTED: Time = 3 * SECOND // 2  # by then an owner's copy is here, if it concerns this site
@@ -67,6 +68,9 @@ class Abroad:
         # their home has told of them, or until others are certain to have what was dropped here.
         self._former, self._besides = Former(), Former()
         self._gone = Former()  # and those of clients who were here
+        # By its places: since when this site knows where such a client is now; and who they are.
+        self._settled: Integers = np.zeros(64, np.int64)
+        self._left: dict[SubscriptionId, tuple[int, NodeId, Time]] = {}
         self._hinted: dict[SubscriptionId, tuple[Version, Time]] = {}
         self._fresh: dict[tuple[SubscriptionId, Version], tuple[Subscription, Time, NodeId]] = {}
 
@@ -82,6 +86,9 @@ class Abroad:
             place = self._places.take()
             if place == len(self._homes):
                 self._homes = np.concatenate((self._homes, np.zeros_like(self._homes)))
+            left = self._left.pop(record.id, None)
+            if left is not None and left[1] == home:
+                self._settled[left[0]] = since
         else:
             place, was, version, former_home = before
             self._former.add(now, self._of(former_home), was, since_of(version), since)
@@ -92,11 +99,13 @@ class Abroad:
         if hinted != record.version or until <= now:
             self._fresh[record.id, record.version] = subscription, since, home
 
-    def drop(self, now: Time, subscription: SubscriptionId) -> None:
+    def drop(self, now: Time, subscription: SubscriptionId, *, arrived: bool = False) -> None:
+        """It does not concern this site any more; or its client has come here."""
         known = self._known.pop(subscription, None)
         if known is not None:
             place, was, version, home = known
-            self._besides.add(now, self._of(home), was, since_of(version))
+            if not arrived:
+                self._besides.add(now, self._of(home), was, since_of(version))
             self._matcher.drop(place)
             self._places.give(place)
 
@@ -109,7 +118,12 @@ class Abroad:
 
     def moved(self, now: Time, home: NodeId, was: Was) -> None:
         """Its client was here a moment ago, and is there now: what still comes is passed on."""
-        self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
+        place = self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
+        if place == len(self._settled):
+            self._settled = np.concatenate((self._settled, np.zeros_like(self._settled)))
+        self._settled[place] = FOREVER
+        if was.until == FOREVER:
+            self._left[was.subscription.id] = place, home, now + KEPT
 
     def _of(self, home: NodeId) -> int:
         if home not in self._nodes:
@@ -127,9 +141,15 @@ class Abroad:
         found, whose = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
         return self._each_once(len(publications), here[found], whose)
 
-    def gone(self, publications: Batch) -> tuple[Integers, Integers]:
-        """Likewise, for clients who were here a moment ago, whatever site it concerns."""
-        return self._each_once(len(publications), *self._gone.match(publications))
+    def gone(self, publications: Batch, here: Flags) -> tuple[Integers, Integers]:
+        """Likewise, for clients who were here a moment ago, whatever site it concerns.
+
+        `here`: for these `homes` does it, as soon as this site knows where the clients are.
+        """
+        found, place = self._gone.places(publications)
+        wanted = ~here[found] | (publications.t[found] < self._settled[place])
+        found, place = found[wanted], place[wanted]
+        return self._each_once(len(publications), found, self._gone.keys(place))
 
     def _each_once(self, count: int, found: Integers, whose: Integers) -> tuple[Integers, Integers]:
         """Pairs without their doubles, sorted; homes by their names. Nothing needs sorting."""
@@ -165,3 +185,4 @@ class Abroad:
         self._besides.forget(now)
         self._gone.forget(now)
         self._hinted = {name: one for name, one in self._hinted.items() if one[1] > now}
+        self._left = {name: one for name, one in self._left.items() if one[2] > now}

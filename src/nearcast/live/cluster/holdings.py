@@ -234,7 +234,7 @@ class Holdings:
 
     def _index(self, now: Time, record: Record, home: NodeId) -> None:
         if home == self._me:
-            self._abroad.drop(now, record.id)
+            self._abroad.drop(now, record.id, arrived=True)
         elif home not in self._dead:
             self._abroad.put(now, record, home)
 

@@ -54,7 +54,7 @@ class Former:
     def add(
         self, now: Time, key: int, subscription: Subscription, since: Time,
         until: Time = FOREVER, kept: Time = KEPT,
-    ) -> None:  # fmt: skip
+    ) -> int:  # fmt: skip
         place = self._places.take()
         if place == len(self._rows):
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
@@ -63,18 +63,28 @@ class Former:
         self._until = max(self._until, until)
         self._matcher.put(replace(subscription, id=place))
         heappush(self._due, (now + kept, place))
+        return place
 
     def match(self, publications: Batch) -> tuple[Integers, Integers]:
         """Pairs of publication and key, of what held when the publication was made."""
+        publication, place = self.places(publications)
+        return publication, self.keys(place)
+
+    def keys(self, place: Integers) -> Integers:
+        keys: Integers = self._rows[place, 0]
+        return keys
+
+    def places(self, publications: Batch) -> tuple[Integers, Integers]:
+        """The same, with the place of each version instead of its key."""
         early = np.flatnonzero(publications.t < self._until) if self._due else _NONE
         if not len(early):
             return _NONE, _NONE
         found = self._matcher.match_many(some(publications, early))
         publication = early[found.publication]
-        key, since, until = self._rows[found.subscription].T
+        _, since, until = self._rows[found.subscription].T
         t = publications.t[publication]
         held = (since <= t) & (t < until)
-        return publication[held], key[held]
+        return publication[held], found.subscription[held]
 
     def of(self, key: int, since: Time) -> list[Was]:
         """Those with this key that still held then, or later."""
@@ -110,7 +120,7 @@ class Had(Struct, frozen=True):
     until: Time  # then it need not be known any more
 
 
-class Passed(Struct, frozen=True):
+class Passed(Struct, frozen=True, eq=False):
     """The publications of one flush, made here or heard of from other nodes."""
 
     t: Time
@@ -120,7 +130,7 @@ class Passed(Struct, frozen=True):
     retained: Integers  # which of those that were made here are states
     entities: Integers  # who heard what: the client, and the publication's number
     numbers: Integers
-    told: dict[NodeId, set[int]]  # which of them each other node has been told
+    sent: dict[NodeId, dict[int, int]]  # which of them each other node was sent, in which way
 
 
 class Lately:

@@ -23,6 +23,7 @@ from nearcast.live.cluster.links import ClusterLinks
 from nearcast.live.cluster.messages import (
     CODEC,
     Arrive,
+    Ask,
     Beat,
     Claim,
     Counted,
@@ -31,7 +32,6 @@ from nearcast.live.cluster.messages import (
     Enter,
     Expect,
     Farewell,
-    Heard,
     Held,
     Hint,
     Hold,
@@ -201,7 +201,7 @@ class Member:
 
     def _on(self, message: Message, sender: NodeId) -> None:
         match message:
-            case Said() | Heard():
+            case Said() | Ask():
                 self.post.on(message, sender)
             case Hold() | Hint() | Ended() | Held():
                 self.holdings.on(message, sender)

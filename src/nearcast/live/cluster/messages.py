@@ -4,8 +4,9 @@ home (of a client)          site (whose place it is)         another home
   │── Hold, Ended ────────────▶│  its clients' subscriptions, as they change
   │◀──────────────── Held ─────│  I own these of yours
   │── Said ───────────────────▶│  publications for places that are the site's
-  │                            │── Heard ──────────────────────▶│ some clients of yours may want it
-  │── Heard ─────────────────▶ all: a state, or what somebody asks about: how many hear it?
+  │                            │── Said ───────────────────────▶│ some clients of yours may want it
+  │── Said ──────────────────▶ all: a state
+  │── Ask ───────────────────▶ all: how many hear it?
   │◀───────────────── Counted ─│  so many
 
 old home                    new home                         client
@@ -49,10 +50,24 @@ Moment: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
 Ticket: TypeAlias = Annotated[str, Meta(min_length=16, max_length=64)]
 
-# What is to be done with publications that are `Said`.
-# They are on their way to their site; they spread from site to site; they go no further, as the
-# receiver had their place a moment ago.
-TOWARDS, CAST, BEFORE = 0, 1, 2
+# What is to be done with a publication that is `Said`.
+# It is on its way to its site; it spreads from site to site; it goes no further, as the receiver
+# had its place a moment ago, or looks after what its publisher says now; it is for clients alone.
+TOWARDS, CAST, BEFORE, CLIENTS = 0, 1, 2, 3
+WAY_BITS = 2
+
+
+def code_of(way: int, hops: int) -> int:
+    """A way, and how far it has been gone: in one byte."""
+    return hops << WAY_BITS | way
+
+
+def way_of(code: int) -> int:
+    return code & 3
+
+
+def hops_of(code: int) -> int:
+    return code >> WAY_BITS
 
 
 class Uttered(Struct, frozen=True, array_like=True, gc=False):
@@ -77,16 +92,20 @@ class Uttered(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Said(Message, frozen=True, tag=101):
-    way: Annotated[int, Meta(ge=0, le=2)]
-    hops: Hops
+    """Publications in the order in which they were made, and a code for each: its way and hops."""
+
+    ways: bytes
     said: tuple[Uttered, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.ways) != len(self.said):
+            raise ValueError("each publication has its way")
 
-class Heard(Message, frozen=True, tag=102):
-    """Clients of yours may want these. `counted`: tell me how many subscriptions hear them."""
+
+class Ask(Message, frozen=True, tag=102):
+    """Clients of yours may want these. How many subscriptions hear them?"""
 
     said: tuple[Uttered, ...]
-    counted: bool = False
 
 
 class Counted(Message, frozen=True, tag=120):
@@ -226,7 +245,7 @@ class Refused(Message, frozen=True, tag=118):
 
 
 OWN: tuple[type[Message], ...] = (
-    Said, Heard, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
+    Said, Ask, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
     Passed, Void, Spoke, Credential, Refused, Counted, Recall, States,
 )  # fmt: skip
 CODEC = Codec(*sites.MESSAGES, *MESSAGES, *OWN)

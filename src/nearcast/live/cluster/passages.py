@@ -200,7 +200,7 @@ class Passages:
             for standing in seat.subscriptions.values()
         )
         gateway.release(offer.session)
-        member.post.hand_over(now, seat.entity, offer.to)
+        member.post.hand_over(seat.entity, offer.to)
         member.realm.depart(now, seat, offer.to)
         departed = member.realm.now
         self._send(
