@@ -60,7 +60,7 @@ def passed(t: Time, *made: tuple[Time, float, float]) -> Passed:
     accepted, publications = said(*made)
     none = np.zeros(0, np.int64)
     ids = np.array([one.id for one in accepted], np.int64)
-    return Passed(t, accepted, ids, publications, none, none, none, {})
+    return Passed(t, accepted, ids, publications, none, none, none, [9] * len(accepted))
 
 
 def wanted(number: int, x: float, r: float = 10.0) -> Subscription:

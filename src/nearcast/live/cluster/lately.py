@@ -130,7 +130,19 @@ class Passed(Struct, frozen=True, eq=False):
     retained: Integers  # which of those that were made here are states
     entities: Integers  # who heard what: the client, and the publication's number
     numbers: Integers
-    sent: dict[NodeId, dict[int, int]]  # which of them each other node was sent, in which way
+    speakers: list[NodeId]  # whose each of them is
+    sent: dict[NodeId, dict[int, int]] = {}  # which of them each other node was sent, in which way
+    _by: dict[NodeId, list[int]] = {}  # filled when it is needed
+
+    def of(self, entities: Sequence[NodeId]) -> list[int]:
+        """Which of them are theirs."""
+        by = self._by
+        if not by:
+            for index, entity in enumerate(self.speakers):
+                by.setdefault(entity, []).append(index)
+        if len(entities) == len(by):
+            return list(range(len(self.speakers)))
+        return sorted(index for entity in entities if entity in by for index in by[entity])
 
 
 class Lately:

@@ -179,8 +179,8 @@ class Post:
         here[[*made, *ways]] = True
         for target, chosen in self._direct(passed.publications, ways, here).items():
             self._trails.to_site(bag, target, passed, chosen)
-        for one, which in self._trails.mine(self._site().id, passed, np.flatnonzero(here)):
-            self._look(bag, one, which)
+        for one, which in self._trails.mine(self._site().id, passed, np.flatnonzero(here).tolist()):
+            self._look(bag, one, np.array(which, np.int64))
         return here
 
     def _look(self, bag: Bag, passed: Passed, which: Integers) -> None:
@@ -199,7 +199,7 @@ class Post:
         me = self._site().id
         for home in dict.fromkeys(whose.tolist()):
             if home != me:
-                self._trails.to_home(bag, home, passed, found[whose == home])
+                self._trails.to_home(bag, home, passed, found[whose == home].tolist())
 
     def _post(self, bag: Bag) -> None:
         """One message for each node, or as many as its payloads need."""
@@ -346,7 +346,7 @@ class Post:
             if acted(int(one.ids[index])):  # the others are other sites' business
                 late.setdefault((id(one), home), (one, []))[1].append(index)
         for (_, home), (one, chosen) in late.items():
-            self._trails.to_home(bag, home, one, np.array(chosen))
+            self._trails.to_home(bag, home, one, chosen)
         self._post(bag)
 
 

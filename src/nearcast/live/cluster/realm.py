@@ -139,8 +139,11 @@ class ClusterRealm(Realm):
         entities = self.entities[heard.seat]
         numbers = heard.numbers()
         self.lately.passed.append(
-            Passed(heard.t, heard.publications, ids, publications, retained, entities, numbers, {})
-        )
+            Passed(
+                heard.t, heard.publications, ids, publications, retained, entities, numbers,
+                publications.node.tolist(),
+            )
+        )  # fmt: skip
         return heard
 
     def _unheard(self, heard: Heard, publications: Batch) -> NDArray[np.bool_]:

@@ -13,12 +13,9 @@ and not others may be heard out of order while it is not known yet who wants the
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
-
 from nearcast.live.cluster.abroad import COUNT_BITS, block_of
 from nearcast.live.cluster.lately import Passed
 from nearcast.live.cluster.messages import BEFORE, CLIENTS, way_of
-from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.space.motion import SECOND, Time
 
@@ -65,11 +62,11 @@ class Trails:
 
     def speak(self, passed: Passed) -> None:
         """All of this flush has gone wherever it goes."""
-        self._spoke.update(dict.fromkeys(passed.publications.node.tolist(), passed))
+        self._spoke.update(dict.fromkeys(passed.speakers, passed))
 
     def mine(
-        self, me: NodeId, passed: Passed, which: Integers
-    ) -> Iterator[tuple[Passed, Integers]]:
+        self, me: NodeId, passed: Passed, which: Sequence[int]
+    ) -> Iterator[tuple[Passed, list[int]]]:
         """What this site is to look after if it looks after these."""
         whose, whole = _all_of(passed, which)
         yield from self._earlier(self._sites, me, whose, passed)
@@ -78,46 +75,45 @@ class Trails:
 
     def to_site(self, bag: Bag, site: NodeId, passed: Passed, chosen: dict[int, int]) -> None:
         """These go there, each in its way."""
-        whose, whole = _all_of(passed, np.array(list(chosen), np.int64))
+        whose, whole = _all_of(passed, list(chosen))
         for one, earlier in self._earlier(self._sites, site, whose, passed):
-            bag.put(site, one, earlier.tolist(), BEFORE)
+            bag.put(site, one, earlier, BEFORE)
         for index, code in chosen.items():
             bag.put(site, passed, (index,), code)
-        bag.put(site, passed, whole.tolist(), BEFORE)
+        bag.put(site, passed, whole, BEFORE)
         self._has(self._sites, site, whose, passed)
         self._has(self._homes, site, whose, passed)
 
-    def to_home(self, bag: Bag, home: NodeId, passed: Passed, chosen: Integers) -> None:
+    def to_home(self, bag: Bag, home: NodeId, passed: Passed, chosen: Sequence[int]) -> None:
         """Clients there may want these."""
         whose, whole = _all_of(passed, chosen)
         for one, earlier in self._earlier(self._homes, home, whose, passed):
-            bag.put(home, one, earlier.tolist(), CLIENTS)
-        bag.put(home, passed, whole.tolist(), CLIENTS)
+            bag.put(home, one, earlier, CLIENTS)
+        bag.put(home, passed, whole, CLIENTS)
         self._has(self._homes, home, whose, passed)
 
     def follow(self, bag: Bag, node: NodeId, entity: NodeId) -> None:
         """It speaks there from now on."""
         for one, earlier in self._earlier(self._sites, node, [entity], None):
-            bag.put(node, one, earlier.tolist(), BEFORE)
+            bag.put(node, one, earlier, BEFORE)
 
     def _earlier(
         self, had: dict[NodeId, dict[NodeId, Passed]], node: NodeId, whose: Iterable[NodeId],
         until: Passed | None,
-    ) -> Iterator[tuple[Passed, Integers]]:  # fmt: skip
+    ) -> Iterator[tuple[Passed, list[int]]]:  # fmt: skip
         """What those of them said before whose words this node has not had, by flushes."""
         has, spoke = had.setdefault(node, {}), self._spoke
         lacking = [entity for entity in whose if has.get(entity) is not spoke.get(entity)]
         if not lacking or not self._passed:
             return
-        entities = np.array(lacking, np.int64)
         oldest = (self._passed[-1] if until is None else until).t - AGO
         since = max(oldest, min(has[e].t if e in has else oldest for e in lacking))
         for one in list(self._passed):
             if one is until:
                 return
             if one.t >= since:
-                which = np.flatnonzero(np.isin(one.publications.node, entities))
-                if len(which):
+                which = one.of(lacking)
+                if which:
                     yield one, which
 
     def _has(
@@ -142,10 +138,7 @@ def _since(flushes: dict[NodeId, Passed], since: Time) -> dict[NodeId, Passed]:
     return {entity: passed for entity, passed in flushes.items() if passed.t >= since}
 
 
-def _all_of(passed: Passed, which: Integers) -> tuple[list[NodeId], Integers]:
+def _all_of(passed: Passed, which: Sequence[int]) -> tuple[list[NodeId], list[int]]:
     """Whose these are, and all of theirs in this flush."""
-    entities = passed.publications.node
-    if len(which) == len(entities):
-        return list(dict.fromkeys(entities.tolist())), which
-    whose = list(dict.fromkeys(entities[which].tolist()))
-    return whose, np.flatnonzero(np.isin(entities, np.array(whose, np.int64)))
+    whose = list(dict.fromkeys([passed.speakers[index] for index in which]))
+    return whose, passed.of(whose)
