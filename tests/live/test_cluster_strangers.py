@@ -42,7 +42,7 @@ from nearcast.live.service import Service
 from nearcast.live.tls import Tls
 from nearcast.model.subscription import Subscription
 from nearcast.protocols.voronoi.vso_messages import Copies, Record
-from nearcast.space.motion import Moving
+from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import disc, point
 from several_nodes import Node
 
@@ -286,3 +286,25 @@ def test_nodes_in_network_namespaces_of_their_own_are_one_cluster(
                 await node.stopped()
 
     asyncio.run(story())
+
+
+def test_a_node_that_is_always_late_still_says_that_it_is_there(tmp_path: Path) -> None:
+    async def story() -> tuple[list[bool], Time, Time]:
+        async with pair(tmp_path) as (one, two):
+            cluster, other = one.cluster, two.cluster
+            assert cluster is not None and other is not None
+            beats, now = [], cluster.gateway.now()
+            for turn in range(1, 5):
+                cluster._beaten = 0
+                cluster._do(now + turn * SECOND)
+                beats.append(cluster._beaten > 0)
+            other.nodes[cluster.id].heard = 0
+            cluster.links.send(other.id, CODEC.encode(Left(())), lossy=False)
+            async with asyncio.timeout(PATIENCE_S):
+                while not other.nodes[cluster.id].heard:
+                    await asyncio.sleep(0.01)
+            return beats, other.nodes[cluster.id].heard, now
+
+    beats, heard, now = asyncio.run(story())
+    assert beats == [False, True, False, True], "what others said is read before it judges them"
+    assert heard >= now - SECOND, "whatever it says is a sign of life"

@@ -130,6 +130,7 @@ class Member:
         self._probes: dict[asyncio.Task[None], None] = {}
         self._told: tuple[str, ...] = ()
         self._beaten = self._sited = self._idle_since = self._ticked = 0
+        self._stood_still = False
 
     def _new_site(self) -> Site:
         return Site(self.id, self._out, self._random, self.gateway.now, self._parameters)
@@ -190,6 +191,8 @@ class Member:
     # Words.
 
     def _receive(self, sender: NodeId, frames: Sequence[bytes]) -> None:
+        if sender in self.nodes:
+            self.nodes[sender].heard = self.gateway.now()
         for frame in frames:
             try:
                 self._on(CODEC.decode(frame), sender)
@@ -411,8 +414,9 @@ class Member:
 
     def _do(self, now: Time) -> None:
         late, self._ticked = now - self._ticked > LATE, now
-        if late:
-            return  # this process stood still: what others said meanwhile is to be read first
+        self._stood_still = late and not self._stood_still
+        if self._stood_still:
+            return  # what others said meanwhile is to be read first; a slow node still has a say
         self._tell_news()
         if self.lately.left:
             left, self.lately.left = self.lately.left, []
