@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from played_cluster import check as check_played
 from several_nodes import (
     Cluster,
     Walker,
@@ -55,3 +56,8 @@ def test_nodes_that_stand_still_for_a_moment(tmp_path: Path, seed: int) -> None:
         return cluster, crowd
 
     check(*asyncio.run(story()), tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(100, 400))
+def test_whatever_the_delays_everybody_hears_everything_once_and_in_order(seed: int) -> None:
+    check_played(seed)

@@ -140,5 +140,7 @@ def _since(flushes: dict[NodeId, Passed], since: Time) -> dict[NodeId, Passed]:
 
 def _all_of(passed: Passed, which: Sequence[int]) -> tuple[list[NodeId], list[int]]:
     """Whose these are, and all of theirs in this flush."""
+    if len(which) == len(passed.speakers):
+        return list(dict.fromkeys(passed.speakers)), list(which)
     whose = list(dict.fromkeys([passed.speakers[index] for index in which]))
     return whose, passed.of(whose)
