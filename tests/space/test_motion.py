@@ -113,6 +113,7 @@ def test_a_region_touches_what_its_shape_touches_at_that_moment(
     moving: Moving, other: Shape, t: int
 ) -> None:
     assert moving.touches(other, t) == moving.at(t).touches(other)
+    assert moving.centre(t) == centre(moving.at(t))
 
 
 def test_a_border_is_crossed_at_the_very_microsecond() -> None:

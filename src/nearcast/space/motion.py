@@ -82,6 +82,12 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
             grown(s.rx, gx, dt), grown(s.ry, gy, dt), grown(s.rz, gz, dt),
         )  # fmt: skip
 
+    def centre(self, t: Time) -> Vector:
+        """Of the shape at that moment."""
+        s, (vx, vy, vz) = self.shape, self.velocity
+        dt = elapsed(t, self.since, self.until)
+        return s.x + vx * dt, s.y + vy * dt, s.z + vz * dt
+
     def touches(self, other: Shape, t: Time) -> bool:
         """Does the region, as it is at `t`, share a point with that shape?"""
         s, (vx, vy, vz), (gx, gy, gz) = self.shape, self.velocity, self.growth
@@ -138,6 +144,9 @@ class Path(Struct, frozen=True, array_like=True, tag=2):
 
     def at(self, t: Time) -> Shape:
         return self.leg(t).at(t)
+
+    def centre(self, t: Time) -> Vector:
+        return self.leg(t).centre(t)
 
     def touches(self, other: Shape, t: Time) -> bool:
         return self.leg(t).touches(other, t)

@@ -41,6 +41,8 @@ class Shape(Struct, frozen=True, array_like=True):
     def __post_init__(self) -> None:
         if not (abs(self.x) <= LARGEST and abs(self.y) <= LARGEST and abs(self.z) <= LARGEST):
             raise ValueError(f"a centre must be within ±{LARGEST}, not {self.x, self.y, self.z}")
+        if not (self.rx or self.ry or self.rz):
+            return  # a point, or as good as one
         if not (self.rx >= 0 and self.ry >= 0 and self.rz >= 0):
             raise ValueError(f"extents must be 0 or more, not ({self.rx}, {self.ry}, {self.rz})")
         if any(LARGEST < r < inf for r in (self.rx, self.ry, self.rz)):

@@ -84,11 +84,9 @@ class Walking(Struct, frozen=True):
     def life(self, entity: NodeId, stay: int, begins: Time) -> "Walker":
         return Walker(self, entity, stay, begins)
 
-    def said(self, here: Shape) -> Shape:
+    def said(self, here: Vector) -> Shape:
         """What a walker publishes from the middle of its disc: its own place, or a disc around."""
-        if self.blast:
-            return ball(here.x, here.y, here.z, self.blast)
-        return point(here.x, here.y, here.z)
+        return ball(*here, self.blast) if self.blast else point(*here)
 
     def legs(self, rng: Random, begins: Time) -> Iterator[Moving]:
         """From a uniform start on, leg after leg without end."""
@@ -149,16 +147,15 @@ class Walker:
             for region in trail.until(t):
                 if not steps:
                     yield region.since, Move(first, region.stamped(0))
-            here = trail.region.at(t)
             if steps:
-                yield t, Move(first, Moving(here))
-            yield t, Publish(publication, self.world.said(here), payload=self.world.payload)
+                yield t, Move(first, Moving(trail.region.at(t)))
+            said = self.world.said(trail.region.centre(t))
+            yield t, Publish(publication, said, payload=self.world.payload)
 
     def position(self, t: Time) -> Vector:
         for _ in self._trail.until(t):
             pass
-        here = self._trail.region.at(t)
-        return here.x, here.y, here.z
+        return self._trail.region.centre(t)
 
     @cached_property
     def _trail(self) -> Trail:

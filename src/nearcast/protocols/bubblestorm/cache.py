@@ -35,6 +35,7 @@ class Cache:
         self._slot: dict[NodeId, int] = {}
         self._nodes = np.zeros(FIRST_ROOM, np.int64)
         self._places = np.zeros((FIRST_ROOM, 3))
+        self._found = np.zeros(FIRST_ROOM, np.int64)  # room for an answer
 
     def update(
         self, sighting: Sighting, now: Time, managed: bool, wanted: tuple[Subscription, ...]
@@ -54,14 +55,20 @@ class Cache:
             if slot == len(self._nodes):
                 self._nodes = np.concatenate((self._nodes, np.zeros_like(self._nodes)))
                 self._places = np.concatenate((self._places, np.zeros_like(self._places)))
+                self._found = np.zeros_like(self._nodes)
             self._nodes[slot] = node
-        self._places[slot] = sighting.place
+        places = self._places  # one by one: numpy takes five times as long for a tuple
+        places[slot, 0], places[slot, 1], places[slot, 2] = sighting.x, sighting.y, sighting.z
 
     def inside(self, sighting: Sighting) -> list[NodeId]:
         """Whose last place is in this area (getPeersInAoi)."""
         asks, ax, ay, az, radius, _ = sighting
-        found = _within(self._places, len(self._slot), ax, ay, az, radius * radius)
-        return [node for node in self._nodes[found].tolist() if node != asks]
+        found = self._found
+        count = _within(
+            self._places, self._nodes, len(self._slot), asks, ax, ay, az, radius * radius, found
+        )
+        inside: list[NodeId] = found[:count].tolist() if count else []
+        return inside
 
     def wanting(self, publication: Publication) -> list[NodeId]:
         """Who may want this; exactly who does, where whole interests are known."""
@@ -93,14 +100,21 @@ class Cache:
 
 @njit(cache=True)
 def _within(
-    places: NDArray[np.float64], count: int, x: float, y: float, z: float, limit: float
-) -> NDArray[np.int64]:
-    """Which of the first `count` are no farther than the root of `limit`."""
-    found = np.empty(count, np.int64)
+    places: NDArray[np.float64],
+    nodes: NDArray[np.int64],
+    count: int,
+    besides: int,
+    x: float,
+    y: float,
+    z: float,
+    limit: float,
+    found: NDArray[np.int64],
+) -> int:
+    """Which of the first `count` are no farther than the root of `limit`, besides one."""
     n = 0
     for i in range(count):
         dx, dy, dz = places[i, 0] - x, places[i, 1] - y, places[i, 2] - z
-        if dx * dx + dy * dy + dz * dz <= limit:
-            found[n] = i
+        if dx * dx + dy * dy + dz * dz <= limit and nodes[i] != besides:
+            found[n] = nodes[i]
             n += 1
-    return found[:n]
+    return n

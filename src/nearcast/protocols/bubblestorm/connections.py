@@ -8,6 +8,7 @@ serves both ends: it is kept as long as either is in the other's area.
 """
 
 from collections.abc import Callable
+from math import inf
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.layouts import Sighting, is_newer
@@ -28,6 +29,13 @@ class Connection:
         self.heard = now
         self.soft: Time | None = None  # since when it has been outside
         self.hard = False
+
+    def monitor(self, inside: bool, now: Time) -> None:
+        """Outside: soft; back inside: not (onMessage)."""
+        if inside:
+            self.soft = None
+        elif self.soft is None:
+            self.soft = now
 
 
 class Connections:
@@ -73,23 +81,16 @@ class Connections:
             connection.stamp = sighting.stamp
             connection.place, connection.radius = sighting.place, sighting.radius
 
-    def monitor(self, connection: Connection, area: Area | None, now: Time) -> None:
-        """Outside: soft; back inside: not (onMessage)."""
-        x, y, z = connection.place
-        if area is not None and area.away(x, y, z) <= area.radius:
-            connection.soft = None
-        elif connection.soft is None:
-            connection.soft = now
-
     def check(self, area: Area | None, now: Time) -> list[NodeId]:
         """Mark what is to be removed, and remove what was marked before (purgeConnections)."""
         over = [node for node, connection in self.open.items() if connection.hard]
         for node in over:
             self.close(node)
         for connection in self.open.values():
-            self.monitor(connection, area, now)
+            away = inf if area is None else area.away(*connection.place)
+            connection.monitor(area is not None and away <= area.radius, now)
             expired = connection.soft is not None and now - connection.soft >= self._linger
-            watches = area is not None and area.away(*connection.place) <= connection.radius
+            watches = area is not None and away <= connection.radius
             silent = now - connection.heard >= self._silent
             connection.hard = silent or (expired and not watches)
         since = now - self._attempts

@@ -24,6 +24,7 @@ ELEMENT = Layout("<QIH")
 PLACED = Layout("<HHIQffffI")  # a header and a position
 MOST_ELEMENTS = 100  # so a reply fits a datagram
 FARTHEST = 1e30  # of coordinates: their squares are still 4-byte numbers' squares in 8 bytes
+READ_AS_FAR = 2 * FARTHEST  # as 4-byte numbers are rounded
 MILLISECOND: Time = 1_000
 STAMPS = 2**32  # timestamps are milliseconds and start again after 49 days
 NODES = 2**53
@@ -82,7 +83,7 @@ def unpack_position(kind: Kind, packet: bytes) -> Sighting | None:
     # Comparisons with NaN are false, so these refuse it too.
     if size != PLACED.size or number != kind or node >= NODES or not radius >= 0:
         return None
-    if not (abs(x) <= 2 * FARTHEST and abs(y) <= 2 * FARTHEST and abs(z) <= 2 * FARTHEST):
+    if not (abs(x) <= READ_AS_FAR and abs(y) <= READ_AS_FAR and abs(z) <= READ_AS_FAR):
         return None
     return Sighting(node, x, y, z, radius, stamp)
 
@@ -103,4 +104,4 @@ def unpack_reply(packet: bytes) -> tuple[NodeId, list[NodeId]] | None:
     if size != len(packet) or number != Kind.REPLY or node >= NODES:
         return None
     peers = [peer for peer, _, _ in ELEMENT.iter_unpack(packet[HEADER.size :])]
-    return None if any(peer >= NODES for peer in peers) else (node, peers)
+    return None if max(peers, default=0) >= NODES else (node, peers)

@@ -307,13 +307,13 @@ class Peer(Node):
         reply = unpack_reply(message.packet)
         if message.token not in self.tokens or reply is None or reply[0] != sender:
             return  # nobody was asked, or it comes too late, or it is no reply
-        area = self.interests.area(self.now)
+        known, attempted = self.connections.open, self.connections.attempted
+        others = [node for node in reply[1] if node not in known and node not in attempted]
+        area = self.interests.area(self.now) if others else None
         if area is None:
-            return
+            return  # mostly: it knows them all
         strangers = [
-            node
-            for node in reply[1]
-            if node != self.id and self.connections.attempt(node, self.now)
+            node for node in others if node != self.id and self.connections.attempt(node, self.now)
         ]
         if strangers:
             self.out.send_many(strangers, say.Contact(self._packet(Kind.CONTACT, area)))
@@ -348,7 +348,7 @@ class Peer(Node):
             self.out.note("refused", sender)
             return
         self.connections.see(sighting, self.now)
-        self.connections.monitor(connection, self.interests.area(self.now), self.now)
+        connection.monitor(self.interests.sees(*connection.place, self.now), self.now)
 
     # Update propagation (3.3.3).
 
@@ -405,11 +405,11 @@ class Peer(Node):
     def _hear(
         self, connection: Connection, publication: Publication, here: bool, hops: int
     ) -> None:
-        connection.heard = self.now
+        now = connection.heard = self.now
         if here:
             shape = publication.shape
-            connection.place = shape.x, shape.y, shape.z
-            self.connections.monitor(connection, self.interests.area(self.now), self.now)
+            x, y, z = connection.place = shape.x, shape.y, shape.z
+            connection.monitor(self.interests.sees(x, y, z, now), now)
         self._deliver(publication, hops)
 
     def _on_shout(self, sender: NodeId, message: say.Shout) -> None:
@@ -436,7 +436,9 @@ class Peer(Node):
 
 
 def _fits(sighting: Sighting, wanted: tuple[Subscription, ...]) -> bool:
-    return len(wanted) <= MOST_WANTED and all(one.node == sighting.node for one in wanted)
+    return not wanted or (
+        len(wanted) <= MOST_WANTED and all(one.node == sighting.node for one in wanted)
+    )
 
 
 def _time(seconds: float) -> Time:

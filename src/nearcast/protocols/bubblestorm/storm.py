@@ -135,11 +135,12 @@ class Storm:
 
     def pass_on(self, cast: Cast, came: Number | None) -> None:
         """What is left of it to `split` links of other locations than it came by."""
-        own = self.size if isinstance(cast, Bubble) else self.partner
-        weight = min(cast.weight, max(1, int(GENEROUS * own)))
-        ways = [way for way in self.circuit.ways if way[0] != came] or self.circuit.ways
-        for (_, end), part in spread(weight, self._parameters.split, ways, self._host.rng):
-            self._send(end, part, cast)
+        if cast.weight > 1:  # every other one is the last of its branch
+            own = self.size if isinstance(cast, Bubble) else self.partner
+            weight = min(cast.weight, max(1, int(GENEROUS * own)))
+            ways = [way for way in self.circuit.ways if way[0] != came] or self.circuit.ways
+            for (_, end), part in spread(weight, self._parameters.split, ways, self._host.rng):
+                self._send(end, part, cast)
         self._plan_flush()
 
     def flood(self, cast: Bubble, came: NodeId | None) -> None:

@@ -1,0 +1,56 @@
+"""What a peer wants, against the plain definition on random histories."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.model.publication import Publication, wants
+from nearcast.model.subscription import Subscription
+from nearcast.protocols.interests import Interests
+from nearcast.space.motion import SECOND, STILL, Moving
+from nearcast.space.shapes import ball
+from strategies import COORDINATES, TIMES, publications, subscriptions
+
+ME = 1
+# Few subscriptions and one plain disc among them: the shortest way is taken too.
+plain = st.builds(
+    lambda x, y, r, vx, since, duration, echo: Subscription(
+        1,
+        ME,
+        Moving(ball(x, y, 0.0, r), (vx, 0.0, 0.0), STILL, duration, since),
+        echo=echo,
+    ),
+    *[st.integers(-8, 8).map(float)] * 2,
+    st.integers(0, 8).map(float),
+    st.integers(-3, 3).map(float),
+    TIMES,
+    st.none() | TIMES,
+    st.booleans(),
+)
+changes = st.tuples(st.integers(0, 5 * SECOND), plain | subscriptions() | st.integers(0, 3))
+histories = st.lists(changes, min_size=1, max_size=4).map(
+    lambda several: sorted(several, key=lambda change: change[0])
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(histories, publications(), st.tuples(COORDINATES, COORDINATES, COORDINATES), TIMES)
+def test_wanted_is_what_the_version_of_its_moment_wants_and_seen_what_is_in_the_ball(
+    history: list[tuple[int, Subscription | int]],
+    publication: Publication,
+    place: tuple[float, float, float],
+    now: int,
+) -> None:
+    interests, in_force = Interests(), dict[int, Subscription | None]()
+    for t, change in history:
+        if isinstance(change, int):
+            interests.end(change, t)
+        else:
+            interests.put(change, t)
+        if t <= publication.t:
+            one = change if isinstance(change, int) else change.id
+            in_force[one] = None if isinstance(change, int) else change
+    asked = [wanted for wanted in in_force.values() if wanted is not None]
+    heard = [wanted.id for wanted in asked if wants(wanted, publication, publication.t)]
+    assert sorted(interests.wanting(publication)) == sorted(heard)
+    area = interests.area(now)
+    assert interests.sees(*place, now) == (area is not None and area.away(*place) <= area.radius)
