@@ -7,7 +7,7 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Subscription
 from nearcast.protocols.interests import Interests
 from nearcast.space.motion import SECOND, STILL, Moving
-from nearcast.space.shapes import ball
+from nearcast.space.shapes import ball, point
 from strategies import COORDINATES, TIMES, publications, subscriptions
 
 ME = 1
@@ -26,14 +26,22 @@ plain = st.builds(
     st.none() | TIMES,
     st.booleans(),
 )
-changes = st.tuples(st.integers(0, 5 * SECOND), plain | subscriptions() | st.integers(0, 3))
-histories = st.lists(changes, min_size=1, max_size=4).map(
-    lambda several: sorted(several, key=lambda change: change[0])
+near = st.builds(
+    lambda node, t, x, channel: Publication(1, node, t, point(x, 0.0), channel),
+    st.integers(0, ME),
+    TIMES,
+    st.integers(-8, 8).map(float),
+    st.sampled_from(["", "", "chat"]),
 )
+moments = st.integers(0, 5 * SECOND)
+changes = st.lists(st.tuples(moments, plain), min_size=1, max_size=2) | st.lists(
+    st.tuples(moments, plain | subscriptions() | st.integers(0, 3)), min_size=1, max_size=4
+)
+histories = changes.map(lambda several: sorted(several, key=lambda change: change[0]))
 
 
-@settings(deadline=None, max_examples=200)
-@given(histories, publications(), st.tuples(COORDINATES, COORDINATES, COORDINATES), TIMES)
+@settings(deadline=None, max_examples=500)
+@given(histories, near | publications(), st.tuples(COORDINATES, COORDINATES, COORDINATES), TIMES)
 def test_wanted_is_what_the_version_of_its_moment_wants_and_seen_what_is_in_the_ball(
     history: list[tuple[int, Subscription | int]],
     publication: Publication,
