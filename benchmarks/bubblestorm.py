@@ -30,7 +30,7 @@ from nearcast.scenario import Scenario, Setting
 from nearcast.sim.run import Progress, simulate
 
 OVERLAYS: dict[str, dict[str, Setting]] = {
-    "bubblestorm": {"lambda": 1.0},
+    "bubblestorm": {"lambda": 1.0, "beat_s": 15.0, "dead_s": 45.0},  # BubbleStorm's own
     "psense": {},
     "client-server": {},
 }

@@ -222,7 +222,7 @@ def test_the_checker_sees_a_torn_walk_and_a_link_of_one_end() -> None:
     "wrong",
     [
         {"lambda": 0.0}, {"split": 0}, {"cast": "x"}, {"bubble": "soap"}, {"interests": "x"},
-        {"dead_s": 20.0}, {"silent_s": 0.5}, {"strong": 2.0}, {"upload_kbit": 0.0},
+        {"dead_s": 3.0}, {"silent_s": 0.5}, {"strong": 2.0}, {"upload_kbit": 0.0},
     ],
 )  # fmt: skip
 def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:

@@ -36,9 +36,12 @@ class Parameters(Layer, frozen=True, kw_only=True):
     silent_s: float = 5.0
     # Seconds after which an attempt to connect may be repeated, 0 to 1e6.
     address_s: float = 5.0
-    # Seconds between two signs of life on a link, and until a silent link is given up.
-    beat_s: float = 15.0
-    dead_s: float = 45.0
+    # Seconds between two signs of life on a link, and until a silent link is given up; until then
+    # all that is cast to the dead is lost. BubbleStorm itself has 15 and 45. While a link is being
+    # split no signs are given on it, for up to patience_s and a second: with a beat before and one
+    # after, that must fit into dead_s, or links to the living are given up.
+    beat_s: float = 2.0
+    dead_s: float = 10.0
     # Seconds until a join, a split or a contraction that got stuck is tried again.
     patience_s: float = 5.0
     # Seconds in which a peer of 16 links tells each of them once of its measurement; sizes follow

@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.scenario import Scenario
 
 PEERS, BOTS = 128, 32
@@ -34,7 +35,12 @@ WIDER = 1.5  # times the area of interest, for rings
 FALL_S = 30.0  # when many crash or leave
 CRASHES = 0.2, 0.5
 CHURN = 1.0  # peers per second that crash and are replaced, of 128
-PATIENT_S, HASTY_S = 45.0, 9.0  # until a silent link is given up: BubbleStorm's own, and less
+# Seconds until a silent link is given up: BubbleStorm's own, as in all runs here, and our default.
+OURS = Parameters()
+PATIENT_S, HASTY_S = 45.0, OURS.dead_s
+PATIENCE: dict[str, dict[str, Any]] = {
+    "bubblestorm": {"beat_s": PATIENT_S / 3, "dead_s": PATIENT_S}
+}
 OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("psense", {"dimensions": 2}),
     ("psense", {"dimensions": 3}),
@@ -69,7 +75,7 @@ FULL = Form(
 def mobility(form: Form, protocol: str, seconds: float, seed: int = 1, **more: Any) -> Scenario:
     settings = {
         "network": form.network, "size": SIZE, "radius": RADIUS, "speed": SPEED, "pause": 0.0,
-        "rate": RATE, "payload": 0, **more,
+        "rate": RATE, "payload": 0, **PATIENCE.get(protocol, {}), **more,
     }  # fmt: skip
     nodes = settings.pop("peers", PEERS)
     return Scenario(
@@ -81,7 +87,10 @@ def mobility(form: Form, protocol: str, seconds: float, seed: int = 1, **more: A
 def game(
     form: Form, protocol: str, seconds: float, seed: int = 1, record: str = "brief", **more: Any
 ) -> Scenario:
-    settings = {"network": form.network, "radius": SIGHT, "speed": CRUISE, "rate": RATE, **more}
+    settings = {
+        "network": form.network, "radius": SIGHT, "speed": CRUISE, "rate": RATE,
+        **PATIENCE.get(protocol, {}), **more,
+    }  # fmt: skip
     return Scenario(
         protocol=protocol, workload="planetpi4", nodes=BOTS, seconds=seconds, seed=seed,
         record=record, settings=settings,
@@ -114,7 +123,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                 yield why(form, form.crash_s, crash_at=FALL_S, crash_share=share)
             churn: dict[str, Any] = {"churn_rate": CHURN, "churn_from": FALL_S, "churn_by": "crash"}
             yield why(form, form.churn_s, **churn)
-            yield why(form, form.churn_s, beat_s=HASTY_S / 3, dead_s=HASTY_S, **churn)
+            yield why(form, form.churn_s, beat_s=OURS.beat_s, dead_s=HASTY_S, **churn)
             yield why(form, form.churn_s, "psense", **churn)
         case "reckoning":
             yield game(form, "bubblestorm", 60.0, record="sums")
