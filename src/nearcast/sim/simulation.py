@@ -8,13 +8,16 @@ go through its batched door.
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import product
 from typing import TypeAlias
 
 from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import (
     ClearTimer,
+    Crowd,
     Deliver,
+    Deliveries,
     Effect,
     Message,
     Node,
@@ -46,6 +49,8 @@ class Simulation:
         self.messages = 0  # sent so far, for whoever shows progress
         self.latest_arrival: Time = 0  # of all that was sent so far
         self.latest_carrying: Time = 0  # of all that carries a publication
+        self.crowd: Crowd | None = None  # of all nodes, if they have one in common
+        self._lonely = False  # some have none, or another
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
         self._checkers = tuple(checkers)
@@ -59,6 +64,8 @@ class Simulation:
     def start(self, node: Node) -> None:
         assert node.id not in self.nodes, f"node {node.id} is here already"
         self.nodes[node.id] = node
+        self._lonely |= node.crowd is None or self.crowd not in (None, node.crowd)
+        self.crowd = None if self._lonely else node.crowd
         self._apply(node, node.start(self.now))
 
     def crash(self, node_id: NodeId) -> None:
@@ -108,11 +115,7 @@ class Simulation:
                 continue
             target, sender, message = step
             if not isinstance(target, int):
-                now, find, apply = self.now, self.nodes.get, self._apply
-                for one in target:
-                    node = find(one)
-                    if node is not None:  # else it has left or crashed: silence
-                        apply(node, node.receive(now, sender, message))
+                self._arrive(target, sender, message)
             elif i < len(steps) and _goes_to(steps[i], target):
                 first = i - 1
                 while i < len(steps) and _goes_to(steps[i], target):
@@ -126,7 +129,28 @@ class Simulation:
                 if node is not None:
                     self._apply(node, node.receive(self.now, sender, message))
 
+    def _arrive(self, to: Sequence[NodeId], sender: NodeId, message: Message) -> None:
+        """At many at once."""
+        now, find, apply = self.now, self.nodes.get, self._apply
+        if self.crowd is not None:
+            together = self.crowd.receive(now, to, sender, message)
+            if together is not None:
+                self._deliver(together)
+                return
+        for one in to:
+            node = find(one)
+            if node is not None:  # else it has left or crashed: silence
+                apply(node, node.receive(now, sender, message))
+
     # Effects.
+
+    def _deliver(self, made: Deliveries) -> None:
+        publication, now = made.publication, self.now
+        self.recorder.delivered_many(now, made.node, publication.id, made.subscription, made.hops)
+        if self._checkers:
+            pairs = zip(made.node.tolist(), made.subscription.tolist(), strict=True)
+            for (node, subscription), checker in product(pairs, self._checkers):
+                checker.delivered(now, node, publication, subscription)
 
     def _apply(self, node: Node, effects: list[Effect]) -> None:
         # The frequent first, and by isinstance: class patterns cost three times as much here.
@@ -205,7 +229,9 @@ class Simulation:
         self.at(self.now + delay, fire)
 
     def _forget(self, node_id: NodeId) -> None:
-        self.nodes.pop(node_id, None)
+        node = self.nodes.pop(node_id, None)
+        if node is not None and node.crowd is not None:
+            node.crowd.leave(node_id, self.now)
         self._ledger.gone(self.now, node_id)
 
 

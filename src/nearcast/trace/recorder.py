@@ -27,14 +27,14 @@ from nearcast.model.subscription import (
     SubscriptionId,
     Value,
 )
-from nearcast.space.motion import SECOND, STILL, Path, Time
+from nearcast.space.motion import STILL, Path, Time
 from nearcast.space.shapes import EVERYWHERE
+from nearcast.trace.condensed import NOTHING, last_of_each_instant, sums_of
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import Sink
 
 Level: TypeAlias = Literal["all", "sampled", "sums", "brief", "none"]
 
-NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
 NO_NUMBER = float("nan")  # a null among doubles
 NO_TEXT = -1
 
@@ -286,7 +286,7 @@ class Recorder:
         self,
         t: Time,
         node: NDArray[np.int64],
-        publication: NDArray[np.int64],
+        publication: NDArray[np.int64] | PublicationId,
         subscription: NDArray[np.int64],
         hops: int,
     ) -> None:
@@ -294,7 +294,7 @@ class Recorder:
         if self._silent:
             return
         self._make_room(t, len(node))
-        self._rows["deliveries"].add(
+        self._deliveries.add(
             len(node), t=t, node=node, publication=publication, subscription=subscription, hops=hops
         )
 
@@ -369,6 +369,20 @@ class Recorder:
         rows = self._rows["views"]
         rows.packed += rows.pack(t, node, other, x, y, z)
 
+    def view_many(
+        self,
+        t: Time,
+        node: NDArray[np.int64],
+        other: NDArray[np.int64],
+        place: NDArray[np.float64],
+    ) -> None:
+        """The rows of a `view` for each of these. The columns are kept: leave them alone."""
+        if self._silent:
+            return
+        self._make_room(t, len(node))
+        axes = {name: place[:, axis] for axis, name in enumerate("xyz")}
+        self._rows["views"].add(len(node), t=t, node=node, other=other, **axes)
+
     def note(
         self,
         t: Time,
@@ -430,7 +444,7 @@ class Recorder:
         for name, rows in self._rows.items():
             taken = rows.take()
             if name == "interests":
-                taken = _last_of_each_instant(taken)
+                taken = last_of_each_instant(taken)
             if name == "messages" and self._level in ("sums", "brief"):
                 taken = self._summed(taken, closing)
             pieces: list[Columns] = [taken, *rows.take_blocks()]
@@ -460,7 +474,7 @@ class Recorder:
 
     def _summed(self, messages: NDArray[np.void], closing: bool) -> NDArray[np.void]:
         """One row for all alike in a second; those of the last second wait for the next flush."""
-        sums = _sums(messages)
+        sums = sums_of(messages)
         if closing or not len(sums):
             return sums
         last: NDArray[np.bool_] = sums["t"] == sums["t"].max()
@@ -470,31 +484,3 @@ class Recorder:
 
 def _as_json(attributes: Mapping[str, Value]) -> str | None:
     return msgspec.json.encode(attributes, order="sorted").decode() if attributes else None
-
-
-def _last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
-    """An interest holds until the subscription's next row: one replaced at once never held."""
-    order = np.lexsort((interests["t"], interests["subscription"]))
-    t, subscription = interests["t"][order], interests["subscription"][order]
-    last = np.ones(len(order), np.bool_)
-    last[:-1] = (t[1:] != t[:-1]) | (subscription[1:] != subscription[:-1])
-    return interests[np.sort(order[last])]
-
-
-def _sums(messages: NDArray[np.void]) -> NDArray[np.void]:
-    """The level "sums": copies and bytes per second, sender, receiver, kind and fate."""
-    columns = {name: np.ascontiguousarray(messages[name]) for name in messages.dtype.names or ()}
-    columns["t"] = columns["t"] - columns["t"] % SECOND
-    alike = ["t", "node", "to", "kind", "lost"]
-    grouped = (
-        pa.table({name: columns[name] for name in (*alike, "bytes", "copies")})
-        .group_by(alike, use_threads=False)
-        .aggregate([("bytes", "sum"), ("copies", "sum")])
-    )
-    sums = np.empty(grouped.num_rows, messages.dtype)
-    for name in alike:
-        sums[name] = grouped.column(name).to_numpy()
-    for name in ("bytes", "copies"):
-        sums[name] = grouped.column(f"{name}_sum").to_numpy()
-    sums["publication"] = sums["arrived"] = NOTHING
-    return sums
