@@ -144,12 +144,14 @@ class Views(Struct, frozen=True):
 class Crowd(Protocol):
     """Nodes of one process that do together, in columns, what each would do alone."""
 
-    def receive(
-        self, now: Time, to: Sequence[NodeId], sender: NodeId, message: Message
-    ) -> Deliveries | None:
-        """One message for many. Means a receive of each who has started and not left, in turn.
+    hears: tuple[type[Message], ...]  # messages that may come through this door
 
-        None: that is not done here, and nothing has happened; each must receive it.
+    def receive(
+        self, now: Time, arrivals: Sequence[tuple[Sequence[NodeId], NodeId]], message: Message
+    ) -> Deliveries:
+        """One message, which comes to several from one or more senders: to whom, from whom.
+
+        Means a receive of each who has started and not left, in turn.
         """
         ...
 

@@ -51,6 +51,7 @@ class Simulation:
         self.latest_carrying: Time = 0  # of all that carries a publication
         self.crowd: Crowd | None = None  # of all nodes, if they have one in common
         self._lonely = False  # some have none, or another
+        self._hears: tuple[type[Message], ...] = ()
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
         self._checkers = tuple(checkers)
@@ -66,6 +67,7 @@ class Simulation:
         self.nodes[node.id] = node
         self._lonely |= node.crowd is None or self.crowd not in (None, node.crowd)
         self.crowd = None if self._lonely else node.crowd
+        self._hears = () if self.crowd is None else self.crowd.hears
         self._apply(node, node.start(self.now))
 
     def crash(self, node_id: NodeId) -> None:
@@ -114,8 +116,19 @@ class Simulation:
                 step()
                 continue
             target, sender, message = step
+            if isinstance(message, self._hears) and self.crowd is not None:
+                first = i - 1
+                while i < len(steps) and _brings(steps[i], message):
+                    i += 1
+                if not isinstance(target, int) or i > first + 1:
+                    self._deliver(self.crowd.receive(self.now, _ways(steps[first:i]), message))
+                    continue
             if not isinstance(target, int):
-                self._arrive(target, sender, message)
+                now, find, apply = self.now, self.nodes.get, self._apply
+                for one in target:
+                    node = find(one)
+                    if node is not None:  # else it has left or crashed: silence
+                        apply(node, node.receive(now, sender, message))
             elif i < len(steps) and _goes_to(steps[i], target):
                 first = i - 1
                 while i < len(steps) and _goes_to(steps[i], target):
@@ -128,19 +141,6 @@ class Simulation:
                 node = self.nodes.get(target)
                 if node is not None:
                     self._apply(node, node.receive(self.now, sender, message))
-
-    def _arrive(self, to: Sequence[NodeId], sender: NodeId, message: Message) -> None:
-        """At many at once."""
-        now, find, apply = self.now, self.nodes.get, self._apply
-        if self.crowd is not None:
-            together = self.crowd.receive(now, to, sender, message)
-            if together is not None:
-                self._deliver(together)
-                return
-        for one in to:
-            node = find(one)
-            if node is not None:  # else it has left or crashed: silence
-                apply(node, node.receive(now, sender, message))
 
     # Effects.
 
@@ -237,3 +237,16 @@ class Simulation:
 
 def _goes_to(step: Step, target: NodeId) -> bool:
     return isinstance(step, tuple) and step[0] == target
+
+
+def _brings(step: Step, message: Message) -> bool:
+    return isinstance(step, tuple) and step[2] == message
+
+
+def _ways(steps: Sequence[Step]) -> list[tuple[Sequence[NodeId], NodeId]]:
+    """To whom, from whom."""
+    return [
+        ((step[0],) if isinstance(step[0], int) else step[0], step[1])
+        for step in steps
+        if isinstance(step, tuple)
+    ]

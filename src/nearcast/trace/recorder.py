@@ -109,6 +109,14 @@ class _Rows:
             packed[name] = values
         self.packed += packed.tobytes()
 
+    def repeat(self, row: bytes, rows: int, **varied: Block) -> None:
+        """One packed row so many times, but for these columns."""
+        packed = bytearray(row * rows)
+        block = np.frombuffer(packed, self.dtype)
+        for name, values in varied.items():
+            block[name] = values
+        self.packed += packed
+
     def take(self) -> NDArray[np.void]:
         packed, self.packed = self.packed, bytearray()
         return np.frombuffer(packed, self.dtype)
@@ -293,10 +301,13 @@ class Recorder:
         """The rows of a `delivered` for each of these. The columns are kept: leave them alone."""
         if self._silent:
             return
-        self._make_room(t, len(node))
-        self._deliveries.add(
-            len(node), t=t, node=node, publication=publication, subscription=subscription, hops=hops
-        )
+        rows, count = self._deliveries, len(node)
+        self._make_room(t, count)
+        varied = {"node": node, "subscription": subscription}
+        if isinstance(publication, int) and count < _LARGE:
+            rows.repeat(rows.pack(t, 0, publication, 0, hops), count, **varied)
+        else:
+            rows.add(count, t=t, publication=publication, hops=hops, **varied)
 
     def sent(
         self,
@@ -348,12 +359,7 @@ class Recorder:
             t, node, 0, self._kinds[kind], size,
             NOTHING if publication is None else publication, NOTHING, False, 1,
         )  # fmt: skip
-        packed = bytearray(row * len(to))
-        block = np.frombuffer(packed, rows.dtype)
-        block["to"] = to
-        if arrived is not None:
-            block["arrived"] = arrived
-        rows.packed += packed
+        rows.repeat(row, len(to), to=to, arrived=NOTHING if arrived is None else arrived)
 
     def position(self, t: Time, node: NodeId, x: float, y: float, z: float) -> None:
         if self._silent:

@@ -43,44 +43,43 @@ def as_of(history: History, t: Time) -> Subscription | None:
 
 @njit(cache=True)
 def _listen(
-    to: Any, members: Any, seats: Any, said: Any, now: int, first: Any, following: Any, rows: Any,
-    had: Any, mark: Any, stamp: int, whole: Any, real: Any,
+    to: Any, matcher: Any, members: Any, seats: Any, said: Any, now: int,
+    first: Any, following: Any, rows: Any, had: Any, mark: Any, stamp: int,
+    at: int, speaker: int, channel: int, kind: int,
+    x: float, y: float, z: float, rx: float, ry: float, rz: float,
+    heard: Any, ears: Any, found: Any,
 ) -> Any:  # fmt: skip
-    """The seats of those who are here; ears that want it and did not have it; which are in doubt.
+    """Fill in the seats of those who are here, and the ears that want it and did not have it.
 
-    In doubt are filters, formulas, paths, and what has changed since the publication was made.
+    `found` has the node and the subscription of each such ear, and whether that is in doubt: there
+    are filters, formulas, paths, and what has changed since the publication was made. Returned are
+    how many are here, how many ears, how many doubts.
     """
-    at = whole[0]
-    p = (at, whole[1], whole[2], whole[3], real[0], real[1], real[2], real[3], real[4], real[5])
+    p = (at, speaker, channel, kind, x, y, z, rx, ry, rz)
     for ear in had:
         mark[ear] = stamp
-    heard = np.empty(len(to), np.int32)
-    count = total = 0
-    for one in to:
-        k = np.searchsorted(members, one)
-        if k < len(members) and members[k] == one:
-            seat = seats[k]
-            said[seat] = now
-            heard[count] = seat
-            count += 1
-            ear = first[seat]
-            while ear >= 0:
-                total += 1
-                ear = following[ear]
-    ears, doubtful = np.empty(total, np.int32), np.empty(total, np.bool_)
-    n = doubts = 0
-    for seat in heard[:count]:
+    count = n = doubts = 0
+    for i in range(len(to)):
+        k = np.searchsorted(members, to[i])
+        if k == len(members) or members[k] != to[i]:
+            continue  # it has left or crashed: silence
+        seat = seats[k]
+        said[matcher[i], seat] = now
+        heard[count] = seat
+        count += 1
         ear = first[seat]
         while ear >= 0:
+            row = rows[ear]
             if mark[ear] != stamp:
-                verdict = ASK if at < rows[ear].valid_from else row_verdict(rows[ear], p)
+                verdict = ASK if at < row.valid_from else row_verdict(row, p)
                 if verdict != NO:
                     mark[ear] = stamp
-                    ears[n], doubtful[n] = ear, verdict == ASK
                     doubts += verdict == ASK
+                    ears[n] = ear
+                    found[0, n], found[1, n], found[2, n] = row.node, row.id, verdict == ASK
                     n += 1
             ear = following[ear]
-    return heard[:count], ears[:n], doubtful[:n], doubts
+    return count, n, doubts
 
 
 class Numbers:
@@ -110,7 +109,8 @@ class Audience:
         self._sorted: tuple[Column, Ears] | None = None  # the same, by node
         self._seats = Numbers(max(memory, COPIES_COME_WITHIN))
         self._first: Ears = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
-        self._said: dict[NodeId, Column] = {}  # when a matcher last spoke to each seat
+        self._matchers: dict[NodeId, int] = {}  # rows of
+        self._said: Column = np.full((1, FIRST_ROOM), NEVER, np.int64)  # to each seat, last when
         self._ears = Numbers(COPIES_COME_WITHIN)
         self._following: Ears = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
         self._rows: Any = np.zeros(FIRST_ROOM, ROW)
@@ -118,8 +118,7 @@ class Audience:
         self._stamp = 0
         self._histories: list[History] = []
         self._channels: dict[str, int] = {}
-        self._whole: Column = np.zeros(4, np.int64)
-        self._real: NDArray[np.float64] = np.zeros(6)
+        self._most = 1  # ears of one client
 
     # A client.
 
@@ -129,9 +128,8 @@ class Audience:
         self._sorted = None
         if seat == len(self._first):
             self._first = _grown(self._first, NONE)
-            self._said = {sender: _grown(said, NEVER) for sender, said in self._said.items()}
-        for said in self._said.values():
-            said[seat] = NEVER
+            self._said = np.concatenate((self._said, np.full_like(self._said, NEVER)), axis=1)
+        self._said[:, seat] = NEVER
         return seat
 
     def leave(self, node: NodeId, now: Time) -> None:
@@ -161,9 +159,12 @@ class Audience:
         if last == NONE:
             self._first[seat] = ear
             return ear
+        several = 2
         while self._following[last] != NONE:
             last = int(self._following[last])
+            several += 1
         self._following[last] = ear
+        self._most = max(self._most, several)
         return ear
 
     def change(self, ear: int, node: NodeId, name: SubscriptionId, now: Time) -> None:
@@ -198,37 +199,42 @@ class Audience:
 
     def last_word(self, seat: int, matcher: NodeId) -> Time:
         """When that one last told this seat and others something; -1: never."""
-        said = self._said.get(matcher)
-        return NEVER if said is None else int(said[seat])
+        row = self._matchers.get(matcher)
+        return NEVER if row is None else int(self._said[row, seat])
 
     # All together: see `node.Crowd`.
 
+    hears: tuple[type[Message], ...] = (Notify,)
+
     def receive(
-        self, now: Time, to: Sequence[NodeId], sender: NodeId, message: Message
-    ) -> Deliveries | None:
-        if not isinstance(message, Notify):
-            return None
+        self, now: Time, arrivals: Sequence[tuple[Sequence[NodeId], NodeId]], message: Message
+    ) -> Deliveries:
+        assert isinstance(message, Notify)
         publication = message.publication
-        said = self._said.get(sender)
-        if said is None:
-            said = self._said[sender] = np.full(len(self._first), NEVER, np.int64)
-        s, whole, real = publication.shape, self._whole, self._real
-        whole[0], whole[1], whole[3] = publication.t, publication.node, s.kind
-        whole[2] = self._channels.get(publication.channel, NONE)
-        real[0], real[1], real[2], real[3], real[4], real[5] = s.x, s.y, s.z, s.rx, s.ry, s.rz
-        had = self._had.those(publication.id)
+        targets: list[NodeId] = []
+        matchers: list[int] = []
+        for several, sender in arrivals:
+            targets += several
+            matchers += [self._matcher(sender)] * len(several)
+        to, matcher = np.array((targets, matchers), np.int64)
+        s, had = publication.shape, self._had.those(publication.id)
         self._stamp += 1
-        heard, ears, doubtful, doubts = _listen(
-            np.asarray(to, np.int64), *self._by_node(), said, now, self._first, self._following,
-            self._rows, had, self._mark, self._stamp, whole, real,
+        heard, ears = np.empty(len(to), np.int32), np.empty(self._most * len(to), np.int32)
+        found = np.empty((3, len(ears)), np.int64)
+        here, count, doubts = _listen(
+            to, matcher, *self._by_node(), self._said, now, self._first, self._following,
+            self._rows, had, self._mark, self._stamp, publication.t, publication.node,
+            self._channels.get(publication.channel, NONE), int(s.kind), float(s.x), float(s.y),
+            float(s.z), float(s.rx), float(s.ry), float(s.rz), heard, ears, found,
         )  # fmt: skip
-        self._hearsay.note(now, publication.node, s, heard)
+        self._hearsay.note(now, publication.node, s, heard[:here])
+        ears, found = ears[:count], found[:, :count]
         if doubts:
-            ears = self._sure(ears, doubtful, publication)
+            sure = self._sure(ears, found[2], publication)
+            ears, found = ears[sure], found[:, sure]
         if len(ears):
             self._had.add(publication.id, had, ears, now)
-        rows = self._rows
-        return Deliveries(publication, rows["node"][ears], rows["id"][ears], message.hops)
+        return Deliveries(publication, found[0], found[1], message.hops)
 
     def views(self, now: Time, nodes: Sequence[NodeId]) -> Views:
         here = np.array([node for node in nodes if node in self._here], np.int64)
@@ -238,6 +244,14 @@ class Audience:
         not_itself = others != node
         return Views(node[not_itself], others[not_itself], places[not_itself])
 
+    def _matcher(self, node: NodeId) -> int:
+        row = self._matchers.get(node)
+        if row is None:
+            row = self._matchers[node] = len(self._matchers)
+            if row == len(self._said):
+                self._said = _grown(self._said, NEVER)
+        return row
+
     def _by_node(self) -> tuple[Column, Ears]:
         if self._sorted is None:
             members = sorted(self._here)
@@ -245,13 +259,13 @@ class Audience:
             self._sorted = np.array(members, np.int64), np.array(seats, np.int32)
         return self._sorted
 
-    def _sure(self, ears: Ears, doubtful: NDArray[np.bool_], publication: Publication) -> Ears:
-        """Those who want it indeed."""
-        wanted, t = ~doubtful, publication.t
+    def _sure(self, ears: Ears, doubtful: Column, publication: Publication) -> NDArray[np.bool_]:
+        """Which of them want it indeed?"""
+        sure: NDArray[np.bool_] = doubtful == 0
+        t = publication.t
         for k in np.flatnonzero(doubtful).tolist():
             then = as_of(self._histories[ears[k]], t)
-            wanted[k] = then is not None and wants(then, publication, t)
-        sure: Ears = ears[wanted]
+            sure[k] = then is not None and wants(then, publication, t)
         return sure
 
 

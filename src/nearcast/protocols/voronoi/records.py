@@ -84,6 +84,7 @@ def mixed(record: Record) -> int:
 class Records:
     def __init__(self) -> None:
         self.slot: dict[SubscriptionId, int] = {}
+        self._held: dict[SubscriptionId, Record] = {}
         self.revision = 0  # grows with every change
         self.at: list[Record | None] = [None] * FIRST_ROOM  # by slot
         self.owner: NDArray[np.int64] = np.full(FIRST_ROOM, NOBODY, np.int64)
@@ -100,14 +101,11 @@ class Records:
         return len(self.slot)
 
     def get(self, subscription: SubscriptionId) -> Record | None:
-        slot = self.slot.get(subscription)
-        return None if slot is None else self.at[slot]
+        return self._held.get(subscription)
 
     def named(self, subscriptions: Iterable[SubscriptionId]) -> list[Record]:
         """Those of these that are here."""
-        slot, at = self.slot, self.at
-        found = [at[slot[one]] for one in subscriptions if one in slot]
-        return [record for record in found if record is not None]
+        return [record for record in map(self._held.get, subscriptions) if record is not None]
 
     def put(self, record: Record, now: Time) -> int:
         """In a slot of its own, or in that of its predecessor."""
@@ -121,7 +119,7 @@ class Records:
             self.outside[slot] = NEVER
         else:
             before = self.at[slot]
-        self.at[slot] = record
+        self.at[slot] = self._held[record.id] = record
         self.owner[slot] = record.owner
         self._mixed[slot] = mixed(record)
         if before is None or before.region is not record.region:
@@ -131,6 +129,7 @@ class Records:
     def drop(self, subscription: SubscriptionId) -> None:
         self.revision += 1
         slot = self.slot.pop(subscription)
+        del self._held[subscription]
         self.at[slot] = None
         self.owner[slot] = NOBODY
         self._holds[slot] = FOREVER

@@ -41,6 +41,7 @@ from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
 CODEC = Codec(*sites.MESSAGES, *MESSAGES)
+CARRYING = (Matched, Post, Cast)
 PASSED_ON = (Post, Interest, Shift, Cancel, Matched, Cast)
 
 
@@ -120,6 +121,10 @@ class Member(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         if isinstance(message, Notify):  # by far the most frequent
             self.client.hear(message, sender)
+            return
+        if self.matcher is not None and isinstance(message, CARRYING):
+            self.matcher.carry(message, sender)
+            self._mind_role()
             return
         if self.client.on(message, sender):
             return
