@@ -42,7 +42,7 @@ Block: TypeAlias = NDArray[Any] | Sequence[int] | float  # of one column; a numb
 Columns: TypeAlias = NDArray[np.void] | Mapping[str, NDArray[Any]]
 
 # Below this a loop is faster than a numpy block.
-_MANY = 6
+_MANY = 10
 # From here on a block's columns are worth keeping apart.
 _LARGE = 512
 
@@ -304,10 +304,13 @@ class Recorder:
         rows, count = self._deliveries, len(node)
         self._make_room(t, count)
         varied = {"node": node, "subscription": subscription}
-        if isinstance(publication, int) and count < _LARGE:
-            rows.repeat(rows.pack(t, 0, publication, 0, hops), count, **varied)
-        else:
+        if not isinstance(publication, int) or count >= _LARGE:
             rows.add(count, t=t, publication=publication, hops=hops, **varied)
+        elif count < _MANY:
+            for one, name in zip(node.tolist(), subscription.tolist(), strict=True):
+                rows.packed += rows.pack(t, one, publication, name, hops)
+        else:
+            rows.repeat(rows.pack(t, 0, publication, 0, hops), count, **varied)
 
     def sent(
         self,
@@ -345,21 +348,19 @@ class Recorder:
         """The rows of a `sent` to each, none lost, as one block: one row repeated, then varied."""
         if self._silent:
             return
-        if len(to) < _MANY:
-            if arrived is None or isinstance(arrived, int):
-                for target in to:
-                    self.sent(t, node, target, kind, size, publication, arrived, False)
-            else:
-                for target, arrival in zip(to, arrived, strict=True):
-                    self.sent(t, node, target, kind, size, publication, arrival, False)
-            return
+        rows, number = self._messages, self._kinds[kind]
+        about = NOTHING if publication is None else publication
+        when = NOTHING if arrived is None else arrived
         self._make_room(t, len(to))
-        rows = self._messages
-        row = rows.pack(
-            t, node, 0, self._kinds[kind], size,
-            NOTHING if publication is None else publication, NOTHING, False, 1,
-        )  # fmt: skip
-        rows.repeat(row, len(to), to=to, arrived=NOTHING if arrived is None else arrived)
+        if not isinstance(when, int):
+            row = rows.pack(t, node, 0, number, size, about, NOTHING, False, 1)
+            rows.repeat(row, len(to), to=to, arrived=when)
+        elif len(to) < _MANY:
+            pack = rows.pack
+            for target in to:
+                rows.packed += pack(t, node, target, number, size, about, when, False, 1)
+        else:
+            rows.repeat(rows.pack(t, node, 0, number, size, about, when, False, 1), len(to), to=to)
 
     def position(self, t: Time, node: NodeId, x: float, y: float, z: float) -> None:
         if self._silent:
