@@ -298,10 +298,8 @@ class Matcher:
     ) -> None:
         """E, 2 and 5: mine are notified, others' owners are told."""
         records, me = self.site.ownership.records.named(subscriptions), self.id
-        mine = records
-        if passes < MOST_PASSES:
-            mine = [record for record in records if record.owner == me]
-        clients = dict.fromkeys([record.client for record in mine])
+        mine = [r.client for r in records if r.owner == me or passes >= MOST_PASSES]
+        clients = dict.fromkeys(mine)
         if done.notified:
             clients = {client: None for client in clients if client not in done.notified}
         if clients:

@@ -186,8 +186,9 @@ class Member(Node):
             self.on_message(self.id, message)
 
     def _tell_all(self, to: Sequence[NodeId], message: Message) -> None:
-        others = [node for node in to if node != self.id]
-        if len(others) < len(to):
+        others = to
+        if self.id in to:
+            others = [node for node in to if node != self.id]
             self.on_message(self.id, message)
         if len(others) == 1:
             self.out.send(others[0], message)
