@@ -52,7 +52,8 @@ class Rowed:
             reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
         columns = (t, node, channel, kind, centre, extent)
         matches = self._match(columns, [publication], at, at, reach)
-        return sorted(matches.subscription.tolist())
+        found: list[SubscriptionId] = np.sort(matches.subscription).tolist()
+        return found
 
     def match_many(self, publications: Batch) -> Matches:
         if not len(publications):
