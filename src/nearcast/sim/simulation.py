@@ -116,7 +116,7 @@ class Simulation:
                 step()
                 continue
             target, sender, message = step
-            if isinstance(message, self._hears) and self.crowd is not None:
+            if self.crowd is not None and isinstance(message, self._hears):
                 first = i - 1
                 while i < len(steps) and _brings(steps[i], message):
                     i += 1
