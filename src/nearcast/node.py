@@ -12,9 +12,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, Protocol, TypeAlias
 
+import numpy as np
 from msgspec import Meta, Struct
+from numpy.typing import NDArray
 
 from nearcast.model.commands import Command
 from nearcast.model.publication import Publication
@@ -122,8 +124,50 @@ class Outbox:
         return effects
 
 
+class Deliveries(Struct, frozen=True):
+    """Many a Deliver of one publication: of these nodes, each for this one of its subscriptions."""
+
+    publication: Publication
+    node: NDArray[np.int64]
+    subscription: NDArray[np.int64]
+    hops: int
+
+
+class Views(Struct, frozen=True):
+    """Whom each of these nodes knows, and where (rows of x, y and z) it believes them to be."""
+
+    node: NDArray[np.int64]
+    other: NDArray[np.int64]
+    place: NDArray[np.float64]
+
+
+class Crowd(Protocol):
+    """Nodes of one process that do together, in columns, what each would do alone."""
+
+    hears: tuple[type[Message], ...]  # messages that may come through this door
+
+    def receive(
+        self, now: Time, arrivals: Sequence[tuple[Sequence[NodeId], NodeId]], message: Message
+    ) -> Deliveries:
+        """One message, which comes to several from one or more senders: to whom, from whom.
+
+        Means a receive of each who has started and not left, in turn.
+        """
+        ...
+
+    def views(self, now: Time, nodes: Sequence[NodeId]) -> Views:
+        """What each of them who is here would say is `known`, in no order within a node's."""
+        ...
+
+    def leave(self, node: NodeId, now: Time) -> None:
+        """A host has forgotten this node: it has stopped or crashed."""
+        ...
+
+
 class Node(ABC):
     """One participant. A protocol fills in the four hooks; a host calls the four doors."""
+
+    crowd: Crowd | None = None  # a host whose nodes all have the same one may ask it instead
 
     def __init__(self, node_id: NodeId, rng: Random) -> None:
         self.id = node_id

@@ -50,6 +50,28 @@ def test_deliveries_and_notes(blocks: list[tuple[int, int, int]], level: Level) 
     assert many.counts == single.counts
 
 
+@given(st.lists(st.tuples(IDS, SIZES, IDS), max_size=4), st.sampled_from(["all", "sampled"]))
+@settings(max_examples=60, deadline=None)
+def test_deliveries_of_one_publication_and_views(
+    blocks: list[tuple[int, int, int]], level: Level
+) -> None:
+    one_by_one, in_columns = Memory(), Memory()
+    single, many = Recorder(one_by_one, level), Recorder(in_columns, level)
+    for t, size, publication in blocks:
+        node, other = np.arange(size), np.arange(size)[::-1].copy()
+        place = np.arange(3.0 * size).reshape(-1, 3)
+        for n, s, (x, y, z) in zip(node.tolist(), other.tolist(), place.tolist(), strict=True):
+            single.delivered(t, n, publication, [s], 2)
+            single.view(t, n, s, x, y, z)
+        many.delivered_many(t, node, publication, other, 2)
+        many.view_many(t, node, other, place)
+    single.close()
+    many.close()
+    for table in ("deliveries", "views"):
+        assert rows(in_columns, table) == rows(one_by_one, table)
+    assert many.counts == single.counts
+
+
 @given(st.lists(publications(), min_size=1, max_size=6), st.sampled_from([1, 200]), IDS)
 @settings(max_examples=60, deadline=None)
 def test_publications(made: list[Publication], times: int, first: int) -> None:

@@ -34,6 +34,7 @@ class Grid(Rowed):
         self._by_id: Integers | None = None  # places of the living in the order of their ids
         self._state = np.zeros(64, np.uint8)
         self._fresh: list[int] = []
+        self._apart: Integers | None = None  # what is asked apart, until something changes
         self._void = 0  # places whose entry in the index is no longer true
         self._index: Any = None
         self._slice: tuple[Time, Time] = (0, 0)
@@ -58,7 +59,7 @@ class Grid(Rowed):
         self.drop(subscription.id)
         self._subscriptions[subscription.id] = subscription
         places = self._places[subscription.id] = self._rows.add(subscription)
-        self._by_id = None
+        self._by_id = self._apart = None
         region = subscription.region
         if region_evolves(region):
             self._timed[subscription.id] = None
@@ -89,7 +90,7 @@ class Grid(Rowed):
         self._formulas.pop(subscription, None)
         self._paces.pop(subscription, None)
         self._rows.remove(places)
-        self._by_id = None
+        self._by_id = self._apart = None
         for place in places:
             if self._state[place] == VALID:
                 self._state[place] = GONE
@@ -114,6 +115,7 @@ class Grid(Rowed):
         for subscription in subscriptions.tolist() if self._timed else ():
             self._timed.pop(subscription, None)
         fresh = places[self._state[places] != FRESH]
+        self._apart = None
         self._state[fresh] = FRESH
         self._fresh += fresh.tolist()
 
@@ -122,9 +124,10 @@ class Grid(Rowed):
         rows, apart = self._rows.array[: self._rows.used], self._index[3]
         if not self._fresh and not self._void:
             return Look(rows, self._index, apart, self._state[:0])
-        valid = apart[self._state[apart] == VALID]
-        apart = np.concatenate((valid, np.array(self._fresh, np.int64)))
-        return Look(rows, self._index, apart, self._state)
+        if self._apart is None:
+            valid = apart[self._state[apart] == VALID]
+            self._apart = np.concatenate((valid, np.array(self._fresh, np.int64)))
+        return Look(rows, self._index, self._apart, self._state)
 
     def _prepare(self, count: int, lo: Time, hi: Time, reach: float) -> None:
         """Build the index anew if it does not cover these moments or too much has changed."""
@@ -153,6 +156,7 @@ class Grid(Rowed):
         self.evaluations += len(self._timed)
         self._slice, self._built_for = (lo, hi), self._reach
         self._state[:] = VALID
+        self._apart = None
         self._fresh.clear()
         self._void = self._served = 0
 

@@ -17,6 +17,9 @@ from nearcast.matching.verdicts import judged
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import Time
+from nearcast.space.shapes import POINT
+
+_ALONE = np.zeros(1, np.int64)
 
 
 class Look(NamedTuple):
@@ -44,10 +47,13 @@ class Rowed:
         t[0], node[0], kind[0] = at, publication.node, s.kind
         channel[0] = self._rows.channels.get(publication.channel, -1)
         centre[0], extent[0] = (s.x, s.y, s.z), (s.rx, s.ry, s.rz)
-        reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
+        reach = 0.0
+        if s.kind != POINT:
+            reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
         columns = (t, node, channel, kind, centre, extent)
         matches = self._match(columns, [publication], at, at, reach)
-        return sorted(matches.subscription.tolist())
+        found: list[SubscriptionId] = np.sort(matches.subscription).tolist()
+        return found
 
     def match_many(self, publications: Batch) -> Matches:
         if not len(publications):
@@ -82,7 +88,7 @@ class Rowed:
         self, columns: Any, publications: Sequence[Publication], lo: Time, hi: Time, reach: float
     ) -> Matches:
         look = self._look(len(publications), lo, hi, reach)
-        order = lookup.arrange(columns[4], look.index[0])
+        order = lookup.arrange(columns[4], look.index[0]) if len(publications) > 1 else _ALONE
         capacity = 2 * len(look.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
         programs = self._rows.programs.array
         found: list[tuple[Integers, Integers]] = []

@@ -1,10 +1,20 @@
 """A network may bring a message twice; an application hears it once."""
 
+from collections import deque
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
 from nearcast.model.subscription import PublicationId
 from nearcast.space.motion import SECOND, Time
 
 REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
 COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
+
+Ears = NDArray[np.int32]
+Kept = TypeVar("Kept", set[int], Ears)
+NOBODY: Ears = np.empty(0, np.int32)
 
 
 class Delivered:
@@ -27,3 +37,42 @@ class Delivered:
             self._when = {p: t for p, t in self._when.items() if t >= horizon}
             self._room = max(REMEMBERED, 2 * len(self._when))
         return True
+
+
+class Had:
+    """The same for many: which of several ears, numbered, have had which publication."""
+
+    def __init__(self) -> None:
+        self._ears: dict[PublicationId, set[int] | Ears] = {}
+        self._order: deque[tuple[Time, PublicationId]] = deque()
+
+    def is_new(self, publication: PublicationId, ear: int, now: Time) -> bool:
+        """Did this one not have it before? From now on it has."""
+        ears = self._ears.get(publication)
+        if not isinstance(ears, set):
+            ears = self._keep(publication, set() if ears is None else set(ears.tolist()), now)
+        if ear in ears:
+            return False
+        ears.add(ear)
+        return True
+
+    def those(self, publication: PublicationId) -> Ears:
+        """Who had it so far."""
+        ears = self._ears.get(publication)
+        if ears is None:
+            return NOBODY
+        if isinstance(ears, set):
+            return np.fromiter(ears, np.int32, len(ears))
+        return ears
+
+    def add(self, publication: PublicationId, before: Ears, more: Ears, now: Time) -> None:
+        """Beside those who had it before, these have it now."""
+        self._keep(publication, np.concatenate((before, more)) if len(before) else more, now)
+
+    def _keep(self, publication: PublicationId, ears: Kept, now: Time) -> Kept:
+        if publication not in self._ears:
+            self._order.append((now, publication))
+            while self._order[0][0] < now - COPIES_COME_WITHIN:
+                del self._ears[self._order.popleft()[1]]
+        self._ears[publication] = ears
+        return ears

@@ -8,13 +8,16 @@ go through its batched door.
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
+from itertools import product
 from typing import TypeAlias
 
 from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import (
     ClearTimer,
+    Crowd,
     Deliver,
+    Deliveries,
     Effect,
     Message,
     Node,
@@ -46,6 +49,9 @@ class Simulation:
         self.messages = 0  # sent so far, for whoever shows progress
         self.latest_arrival: Time = 0  # of all that was sent so far
         self.latest_carrying: Time = 0  # of all that carries a publication
+        self.crowd: Crowd | None = None  # of all nodes, if they have one in common
+        self._lonely = False  # some have none, or another
+        self._hears: tuple[type[Message], ...] = ()
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
         self._checkers = tuple(checkers)
@@ -59,6 +65,9 @@ class Simulation:
     def start(self, node: Node) -> None:
         assert node.id not in self.nodes, f"node {node.id} is here already"
         self.nodes[node.id] = node
+        self._lonely |= node.crowd is None or self.crowd not in (None, node.crowd)
+        self.crowd = None if self._lonely else node.crowd
+        self._hears = () if self.crowd is None else self.crowd.hears
         self._apply(node, node.start(self.now))
 
     def crash(self, node_id: NodeId) -> None:
@@ -107,6 +116,13 @@ class Simulation:
                 step()
                 continue
             target, sender, message = step
+            if self.crowd is not None and isinstance(message, self._hears):
+                first = i - 1
+                while i < len(steps) and _brings(steps[i], message):
+                    i += 1
+                if not isinstance(target, int) or i > first + 1:
+                    self._deliver(self.crowd.receive(self.now, _ways(steps[first:i]), message))
+                    continue
             if not isinstance(target, int):
                 now, find, apply = self.now, self.nodes.get, self._apply
                 for one in target:
@@ -127,6 +143,14 @@ class Simulation:
                     self._apply(node, node.receive(self.now, sender, message))
 
     # Effects.
+
+    def _deliver(self, made: Deliveries) -> None:
+        publication, now = made.publication, self.now
+        self.recorder.delivered_many(now, made.node, publication.id, made.subscription, made.hops)
+        if self._checkers:
+            pairs = zip(made.node.tolist(), made.subscription.tolist(), strict=True)
+            for (node, subscription), checker in product(pairs, self._checkers):
+                checker.delivered(now, node, publication, subscription)
 
     def _apply(self, node: Node, effects: list[Effect]) -> None:
         # The frequent first, and by isinstance: class patterns cost three times as much here.
@@ -205,9 +229,24 @@ class Simulation:
         self.at(self.now + delay, fire)
 
     def _forget(self, node_id: NodeId) -> None:
-        self.nodes.pop(node_id, None)
+        node = self.nodes.pop(node_id, None)
+        if node is not None and node.crowd is not None:
+            node.crowd.leave(node_id, self.now)
         self._ledger.gone(self.now, node_id)
 
 
 def _goes_to(step: Step, target: NodeId) -> bool:
     return isinstance(step, tuple) and step[0] == target
+
+
+def _brings(step: Step, message: Message) -> bool:
+    return isinstance(step, tuple) and step[2] == message
+
+
+def _ways(steps: Sequence[Step]) -> list[tuple[Sequence[NodeId], NodeId]]:
+    """To whom, from whom."""
+    return [
+        ((step[0],) if isinstance(step[0], int) else step[0], step[1])
+        for step in steps
+        if isinstance(step, tuple)
+    ]

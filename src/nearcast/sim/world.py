@@ -287,9 +287,14 @@ class World:
         self._script.enter(entity, life, settled=settled)
 
     def _sample(self) -> None:
-        now, recorder = self.simulation.now, self.recorder
-        for entity, place in self._script.positions(now):
+        now, recorder, crowd = self.simulation.now, self.recorder, self.simulation.crowd
+        sampled = list(self._script.positions(now))
+        for entity, place in sampled:
             recorder.position(now, entity, *place)
+        if crowd is not None:
+            views = crowd.views(now, [entity for entity, _ in sampled])
+            recorder.view_many(now, views.node, views.other, views.place)
+        for entity, _ in sampled if crowd is None else ():
             node = self.simulation.nodes.get(entity)
             for other, (x, y, z) in node.known(now) if node else ():
                 recorder.view(now, entity, other, x, y, z)

@@ -27,14 +27,14 @@ from nearcast.model.subscription import (
     SubscriptionId,
     Value,
 )
-from nearcast.space.motion import SECOND, STILL, Path, Time
+from nearcast.space.motion import STILL, Path, Time
 from nearcast.space.shapes import EVERYWHERE
+from nearcast.trace.condensed import NOTHING, last_of_each_instant, sums_of
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import Sink
 
 Level: TypeAlias = Literal["all", "sampled", "sums", "brief", "none"]
 
-NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
 NO_NUMBER = float("nan")  # a null among doubles
 NO_TEXT = -1
 
@@ -42,7 +42,7 @@ Block: TypeAlias = NDArray[Any] | Sequence[int] | float  # of one column; a numb
 Columns: TypeAlias = NDArray[np.void] | Mapping[str, NDArray[Any]]
 
 # Below this a loop is faster than a numpy block.
-_MANY = 6
+_MANY = 10
 # From here on a block's columns are worth keeping apart.
 _LARGE = 512
 
@@ -108,6 +108,14 @@ class _Rows:
         for name, values in block.items():
             packed[name] = values
         self.packed += packed.tobytes()
+
+    def repeat(self, row: bytes, rows: int, **varied: Block) -> None:
+        """One packed row so many times, but for these columns."""
+        packed = bytearray(row * rows)
+        block = np.frombuffer(packed, self.dtype)
+        for name, values in varied.items():
+            block[name] = values
+        self.packed += packed
 
     def take(self) -> NDArray[np.void]:
         packed, self.packed = self.packed, bytearray()
@@ -286,17 +294,23 @@ class Recorder:
         self,
         t: Time,
         node: NDArray[np.int64],
-        publication: NDArray[np.int64],
+        publication: NDArray[np.int64] | PublicationId,
         subscription: NDArray[np.int64],
         hops: int,
     ) -> None:
         """The rows of a `delivered` for each of these. The columns are kept: leave them alone."""
         if self._silent:
             return
-        self._make_room(t, len(node))
-        self._rows["deliveries"].add(
-            len(node), t=t, node=node, publication=publication, subscription=subscription, hops=hops
-        )
+        rows, count = self._deliveries, len(node)
+        self._make_room(t, count)
+        varied = {"node": node, "subscription": subscription}
+        if not isinstance(publication, int) or count >= _LARGE:
+            rows.add(count, t=t, publication=publication, hops=hops, **varied)
+        elif count < _MANY:
+            for one, name in zip(node.tolist(), subscription.tolist(), strict=True):
+                rows.packed += rows.pack(t, one, publication, name, hops)
+        else:
+            rows.repeat(rows.pack(t, 0, publication, 0, hops), count, **varied)
 
     def sent(
         self,
@@ -334,26 +348,19 @@ class Recorder:
         """The rows of a `sent` to each, none lost, as one block: one row repeated, then varied."""
         if self._silent:
             return
-        if len(to) < _MANY:
-            if arrived is None or isinstance(arrived, int):
-                for target in to:
-                    self.sent(t, node, target, kind, size, publication, arrived, False)
-            else:
-                for target, arrival in zip(to, arrived, strict=True):
-                    self.sent(t, node, target, kind, size, publication, arrival, False)
-            return
+        rows, number = self._messages, self._kinds[kind]
+        about = NOTHING if publication is None else publication
+        when = NOTHING if arrived is None else arrived
         self._make_room(t, len(to))
-        rows = self._messages
-        row = rows.pack(
-            t, node, 0, self._kinds[kind], size,
-            NOTHING if publication is None else publication, NOTHING, False, 1,
-        )  # fmt: skip
-        packed = bytearray(row * len(to))
-        block = np.frombuffer(packed, rows.dtype)
-        block["to"] = to
-        if arrived is not None:
-            block["arrived"] = arrived
-        rows.packed += packed
+        if not isinstance(when, int):
+            row = rows.pack(t, node, 0, number, size, about, NOTHING, False, 1)
+            rows.repeat(row, len(to), to=to, arrived=when)
+        elif len(to) < _MANY:
+            pack = rows.pack
+            for target in to:
+                rows.packed += pack(t, node, target, number, size, about, when, False, 1)
+        else:
+            rows.repeat(rows.pack(t, node, 0, number, size, about, when, False, 1), len(to), to=to)
 
     def position(self, t: Time, node: NodeId, x: float, y: float, z: float) -> None:
         if self._silent:
@@ -368,6 +375,20 @@ class Recorder:
         self._make_room(t, 1)
         rows = self._rows["views"]
         rows.packed += rows.pack(t, node, other, x, y, z)
+
+    def view_many(
+        self,
+        t: Time,
+        node: NDArray[np.int64],
+        other: NDArray[np.int64],
+        place: NDArray[np.float64],
+    ) -> None:
+        """The rows of a `view` for each of these. The columns are kept: leave them alone."""
+        if self._silent:
+            return
+        self._make_room(t, len(node))
+        axes = {name: place[:, axis] for axis, name in enumerate("xyz")}
+        self._rows["views"].add(len(node), t=t, node=node, other=other, **axes)
 
     def note(
         self,
@@ -430,7 +451,7 @@ class Recorder:
         for name, rows in self._rows.items():
             taken = rows.take()
             if name == "interests":
-                taken = _last_of_each_instant(taken)
+                taken = last_of_each_instant(taken)
             if name == "messages" and self._level in ("sums", "brief"):
                 taken = self._summed(taken, closing)
             pieces: list[Columns] = [taken, *rows.take_blocks()]
@@ -460,7 +481,7 @@ class Recorder:
 
     def _summed(self, messages: NDArray[np.void], closing: bool) -> NDArray[np.void]:
         """One row for all alike in a second; those of the last second wait for the next flush."""
-        sums = _sums(messages)
+        sums = sums_of(messages)
         if closing or not len(sums):
             return sums
         last: NDArray[np.bool_] = sums["t"] == sums["t"].max()
@@ -470,31 +491,3 @@ class Recorder:
 
 def _as_json(attributes: Mapping[str, Value]) -> str | None:
     return msgspec.json.encode(attributes, order="sorted").decode() if attributes else None
-
-
-def _last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
-    """An interest holds until the subscription's next row: one replaced at once never held."""
-    order = np.lexsort((interests["t"], interests["subscription"]))
-    t, subscription = interests["t"][order], interests["subscription"][order]
-    last = np.ones(len(order), np.bool_)
-    last[:-1] = (t[1:] != t[:-1]) | (subscription[1:] != subscription[:-1])
-    return interests[np.sort(order[last])]
-
-
-def _sums(messages: NDArray[np.void]) -> NDArray[np.void]:
-    """The level "sums": copies and bytes per second, sender, receiver, kind and fate."""
-    columns = {name: np.ascontiguousarray(messages[name]) for name in messages.dtype.names or ()}
-    columns["t"] = columns["t"] - columns["t"] % SECOND
-    alike = ["t", "node", "to", "kind", "lost"]
-    grouped = (
-        pa.table({name: columns[name] for name in (*alike, "bytes", "copies")})
-        .group_by(alike, use_threads=False)
-        .aggregate([("bytes", "sum"), ("copies", "sum")])
-    )
-    sums = np.empty(grouped.num_rows, messages.dtype)
-    for name in alike:
-        sums[name] = grouped.column(name).to_numpy()
-    for name in ("bytes", "copies"):
-        sums[name] = grouped.column(f"{name}_sum").to_numpy()
-    sums["publication"] = sums["arrived"] = NOTHING
-    return sums

@@ -8,6 +8,7 @@ notify their clients, each of them once (seed 003, IV-D and E).
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
+from typing import TypeAlias
 
 import msgspec
 
@@ -46,6 +47,8 @@ from nearcast.space.motion import SECOND, Time
 MOST_HOPS = 256  # a message that has come so far goes round in circles
 MOST_PASSES = 4  # of what was found, from owner to owner
 REMEMBERED: Time = 10 * SECOND  # a second copy of a publication comes within this
+
+Carrying: TypeAlias = Post | Cast | Matched
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[Filter | None, str, bool]).decode
@@ -141,14 +144,20 @@ class Matcher:
         self._settle()
         return True
 
+    def carry(self, message: Carrying, sender: NodeId) -> None:
+        """What carries a publication: it changes nothing that a site knows."""
+        if isinstance(message, Matched):
+            done = self._lately.done(message.publication.id, self._clock())
+            self._serve(
+                message.publication, message.subscriptions, message.hops, message.passes, done
+            )
+        elif isinstance(message, Post):
+            self._post(message.publication, message.hops, sender)
+        else:
+            self._cast(message, sender)
+
     def _on_client(self, message: Message, sender: NodeId) -> bool:
         match message:
-            case Post(publication, hops):
-                self._post(publication, hops, sender)
-            case Cast():
-                self._cast(message, sender)
-            case Matched(publication, subscriptions, hops, passes):
-                self._serve(publication, subscriptions, hops, passes)
             case Shift():
                 self._shift(message, sender)
             case Alive():
@@ -248,15 +257,17 @@ class Matcher:
             self._spread(publication, hops, self.id)
 
     def _cast(self, message: Cast, sender: NodeId) -> None:
+        publication = message.publication
         if message.onward:
-            self._spread(message.publication, message.hops, sender)
+            self._spread(publication, message.hops, sender)
         else:
-            self._match(message.publication, message.hops)
+            done = self._lately.done(publication.id, self._clock())
+            self._match(publication, message.hops, done)
 
     def _spread(self, publication: Publication, hops: int, sender: NodeId) -> None:
         """E, 2 to 4. `sender` is this matcher itself where the cast begins."""
-        self._match(publication, hops)
         done = self._lately.done(publication.id, self._clock())
+        self._match(publication, hops, done)
         if done.forwarded:
             return
         done.forwarded = True
@@ -268,15 +279,14 @@ class Matcher:
             if elders:
                 self.out.send_many(elders, Cast(publication, hops + 1, onward=False))
 
-    def _match(self, publication: Publication, hops: int) -> None:
-        done = self._lately.done(publication.id, self._clock())
+    def _match(self, publication: Publication, hops: int, done: Done) -> None:
         if done.matched:
             return
         done.matched = True
         self.site.activity(1)
         found = self.engine.match(publication, publication.t)
         if found:
-            self._serve(publication, found, hops, 0)
+            self._serve(publication, found, hops, 0, done)
 
     def _serve(
         self,
@@ -284,21 +294,23 @@ class Matcher:
         subscriptions: Iterable[SubscriptionId],
         hops: int,
         passes: int,
+        done: Done,
     ) -> None:
         """E, 2 and 5: mine are notified, others' owners are told."""
-        clients: list[NodeId] = []
-        elsewhere: dict[NodeId, list[SubscriptionId]] = {}
-        notified, me = self._lately.done(publication.id, self._clock()).notified, self.id
-        for record in self.site.ownership.records.named(subscriptions):
-            if record.owner == me or passes >= MOST_PASSES:
-                client = record.client
-                if client not in notified:
-                    notified.add(client)
-                    clients.append(client)
-            else:
-                elsewhere.setdefault(record.owner, []).append(record.id)
+        records, me = self.site.ownership.records.named(subscriptions), self.id
+        mine = [r.client for r in records if r.owner == me or passes >= MOST_PASSES]
+        clients = dict.fromkeys(mine)
+        if done.notified:
+            clients = {client: None for client in clients if client not in done.notified}
         if clients:
+            done.notified.update(clients)
             self._send(tuple(clients), Notify(publication, hops + 1))
+        if len(mine) == len(records):
+            return
+        elsewhere: dict[NodeId, list[SubscriptionId]] = {}
+        for record in records:
+            if record.owner != me:
+                elsewhere.setdefault(record.owner, []).append(record.id)
         for owner, several in elsewhere.items():
             self.out.send(owner, Matched(publication, tuple(several), hops + 1, passes + 1))
 

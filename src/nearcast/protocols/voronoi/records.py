@@ -9,8 +9,10 @@ from math import inf
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from nearcast.matching.kernels import elapsed as compiled_elapsed
 from nearcast.model.predicates import Interval, zone
 from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Place, Record
@@ -66,6 +68,32 @@ def centre(region: Region, now: Time) -> Place:
     return _bounded(x + vx * dt), _bounded(y + vy * dt)
 
 
+@njit(cache=True)
+def _areas(
+    motion: Any, speed: Any, since: Any, until: Any, is_round: Any, slots: Any, now: int, ahead: int
+) -> Any:
+    """See `Records.areas`."""
+    areas = np.empty((len(slots), 4))
+    some_round = False
+    for slot in slots:
+        some_round |= is_round[slot]
+    for k in range(len(slots)):
+        slot = slots[k]
+        m = motion[slot]
+        passed = compiled_elapsed(now, since[slot], until[slot])
+        for axis in range(4):
+            areas[k, axis] = m[axis] + m[4 + axis] * passed
+        if ahead:
+            further = compiled_elapsed(now + ahead, since[slot], until[slot]) - passed
+            for axis in range(2):
+                pace = speed[slot] if some_round else abs(m[VX + axis])
+                areas[k, 2 + axis] += max(m[GX + axis], 0.0) * further + pace * further
+        for axis in range(2):
+            areas[k, axis] = min(max(areas[k, axis], -FARTHEST), FARTHEST)
+            areas[k, 2 + axis] = max(areas[k, 2 + axis], 0.0)
+    return areas
+
+
 def _bounded(x: float) -> float:
     return min(max(x, -FARTHEST), FARTHEST)
 
@@ -84,12 +112,14 @@ def mixed(record: Record) -> int:
 class Records:
     def __init__(self) -> None:
         self.slot: dict[SubscriptionId, int] = {}
+        self._held: dict[SubscriptionId, Record] = {}
         self.revision = 0  # grows with every change
         self.at: list[Record | None] = [None] * FIRST_ROOM  # by slot
         self.owner: NDArray[np.int64] = np.full(FIRST_ROOM, NOBODY, np.int64)
         self.outside: NDArray[np.int64] = np.full(FIRST_ROOM, NEVER, np.int64)  # since when
         self._free = list(range(FIRST_ROOM - 1, -1, -1))
         self._motion: Floats = np.zeros((FIRST_ROOM, 8))
+        self._speed: Floats = np.zeros(FIRST_ROOM)
         self._since: NDArray[np.int64] = np.zeros(FIRST_ROOM, np.int64)
         self._until: NDArray[np.int64] = np.zeros(FIRST_ROOM, np.int64)
         self._holds: NDArray[np.int64] = np.full(FIRST_ROOM, FOREVER, np.int64)
@@ -100,14 +130,11 @@ class Records:
         return len(self.slot)
 
     def get(self, subscription: SubscriptionId) -> Record | None:
-        slot = self.slot.get(subscription)
-        return None if slot is None else self.at[slot]
+        return self._held.get(subscription)
 
     def named(self, subscriptions: Iterable[SubscriptionId]) -> list[Record]:
         """Those of these that are here."""
-        slot, at = self.slot, self.at
-        found = [at[slot[one]] for one in subscriptions if one in slot]
-        return [record for record in found if record is not None]
+        return [record for record in map(self._held.get, subscriptions) if record is not None]
 
     def put(self, record: Record, now: Time) -> int:
         """In a slot of its own, or in that of its predecessor."""
@@ -121,7 +148,7 @@ class Records:
             self.outside[slot] = NEVER
         else:
             before = self.at[slot]
-        self.at[slot] = record
+        self.at[slot] = self._held[record.id] = record
         self.owner[slot] = record.owner
         self._mixed[slot] = mixed(record)
         if before is None or before.region is not record.region:
@@ -131,6 +158,7 @@ class Records:
     def drop(self, subscription: SubscriptionId) -> None:
         self.revision += 1
         slot = self.slot.pop(subscription)
+        del self._held[subscription]
         self.at[slot] = None
         self.owner[slot] = NOBODY
         self._holds[slot] = FOREVER
@@ -168,35 +196,21 @@ class Records:
 
     def areas(self, slots: Slots, now: Time, ahead: Time = 0) -> Floats:
         """Centre and half-extents now: x, y, rx, ry; wide enough for all of the time `ahead`."""
-        motion = self._motion[slots]
-        dt = self._seconds(slots, now)[:, None]
-        areas = motion[:, :4] + motion[:, 4:] * dt
-        if ahead:
-            further = self._seconds(slots, now + ahead)[:, None] - dt
-            grows = np.maximum(motion[:, 6:], 0.0) * further
-            if self._round[slots].any():
-                speed = np.hypot(motion[:, VX], motion[:, VY])[:, None]
-            else:
-                speed = np.abs(motion[:, 4:6])
-            areas[:, 2:] += grows + speed * further
-        np.maximum(areas[:, 2:], 0.0, out=areas[:, 2:])
-        np.clip(areas[:, :2], -FARTHEST, FARTHEST, out=areas[:, :2])
+        areas: Floats = _areas(
+            self._motion, self._speed, self._since, self._until, self._round, slots, now, ahead
+        )
         return areas
 
     def round(self, slots: Slots) -> Flags:
         """Which of them are discs, with the radius rx?"""
         return self._round[slots]
 
-    def _seconds(self, slots: Slots, now: Time) -> Floats:
-        passed = np.minimum(now, self._until[slots]) - self._since[slots]
-        seconds: Floats = np.maximum(passed, 0) / 1e6
-        return seconds
-
     def _follow(self, slot: int, region: Region, now: Time) -> None:
         (
             self._motion[slot], self._since[slot], self._until[slot], self._holds[slot],
             self._round[slot],
         ) = leg(region, now)  # fmt: skip
+        self._speed[slot] = np.hypot(self._motion[slot, VX], self._motion[slot, VY])
 
     def _grow(self) -> None:
         room = len(self.at)
@@ -209,6 +223,6 @@ class Records:
 
 
 _COLUMNS = (
-    ("owner", NOBODY), ("outside", NEVER), ("_motion", 0), ("_since", 0), ("_until", 0),
-    ("_holds", FOREVER), ("_round", False), ("_mixed", 0),
+    ("owner", NOBODY), ("outside", NEVER), ("_motion", 0), ("_speed", 0), ("_since", 0),
+    ("_until", 0), ("_holds", FOREVER), ("_round", False), ("_mixed", 0),
 )  # fmt: skip

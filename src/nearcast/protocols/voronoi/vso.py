@@ -15,6 +15,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.overlay import FIRST_SERVER, Kind
 from nearcast.protocols.voronoi import sites
+from nearcast.protocols.voronoi.audience import Audience
 from nearcast.protocols.voronoi.matcher import MOST_HOPS, Matcher
 from nearcast.protocols.voronoi.partitions import grid
 from nearcast.protocols.voronoi.vso_client import Client
@@ -35,11 +36,12 @@ from nearcast.protocols.voronoi.vso_messages import (
     sound,
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
 CODEC = Codec(*sites.MESSAGES, *MESSAGES)
+CARRYING = (Matched, Post, Cast)
 PASSED_ON = (Post, Interest, Shift, Cancel, Matched, Cast)
 
 
@@ -67,13 +69,17 @@ class Member(Node):
         rng: Random,
         parameters: Parameters,
         directory: Directory,
+        audience: Audience,
         place: Place | None = None,
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters = parameters
         self.directory = directory
         self.matcher: Matcher | None = None
-        self.client = Client(node_id, self.out, self._clock, parameters, self._gateway, self._tell)
+        self.crowd = audience
+        self.client = Client(
+            node_id, self.out, self._clock, parameters, audience, self._gateway, self._tell
+        )
         self._place = place
         self._successor: NodeId | None = None  # who has what was mine when I was a matcher
 
@@ -88,6 +94,7 @@ class Member(Node):
         return self.client.ready and (self.matcher is None or self.matcher.site.ready)
 
     def on_start(self) -> None:
+        self.client.begin()
         if self._place is not None:
             self._match_at(self._place, self.directory.gateway)
         # Those who began together do not beat together.
@@ -114,6 +121,10 @@ class Member(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         if isinstance(message, Notify):  # by far the most frequent
             self.client.hear(message, sender)
+            return
+        if self.matcher is not None and isinstance(message, CARRYING):
+            self.matcher.carry(message, sender)
+            self._mind_role()
             return
         if self.client.on(message, sender):
             return
@@ -175,8 +186,9 @@ class Member(Node):
             self.on_message(self.id, message)
 
     def _tell_all(self, to: Sequence[NodeId], message: Message) -> None:
-        others = [node for node in to if node != self.id]
-        if len(others) < len(to):
+        others = to
+        if self.id in to:
+            others = [node for node in to if node != self.id]
             self.on_message(self.id, message)
         if len(others) == 1:
             self.out.send(others[0], message)
@@ -192,6 +204,7 @@ class Vso:
         self.parameters = parameters
         self.stream = stream
         self.directory = Directory(FIRST_SERVER)
+        self.audience = Audience(round(parameters.memory_s * SECOND))
 
     def servers(self) -> list[Node]:
         chosen = self.parameters
@@ -203,10 +216,11 @@ class Vso:
     def server(self, number: int, place: Place | None = None) -> Member:
         """A provisioned server: a matcher from the beginning if it has a place."""
         node_id = FIRST_SERVER + number
-        return Member(node_id, self.stream(node_id), self.parameters, self.directory, place)
+        rng = self.stream(node_id)
+        return Member(node_id, rng, self.parameters, self.directory, self.audience, place)
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return Member(node_id, rng, self.parameters, self.directory)
+        return Member(node_id, rng, self.parameters, self.directory, self.audience)
 
 
 KIND = Kind(Parameters, CODEC, Vso, settles=True, workload="clustering")

@@ -17,7 +17,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.voronoi.audience import Audience, History, as_of
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
     Cancel,
@@ -65,6 +65,7 @@ class Client:
         out: Outbox,
         clock: Callable[[], Time],
         parameters: Parameters,
+        audience: Audience,
         gateway: Callable[[], NodeId],
         send: Callable[[NodeId, Message], None],
     ) -> None:
@@ -75,10 +76,10 @@ class Client:
         self.version: dict[SubscriptionId, Version] = {}
         self.owner: dict[SubscriptionId, NodeId] = {}
         self.epoch: dict[SubscriptionId, Epoch] = {}
-        self.history: dict[SubscriptionId, deque[tuple[Time, Subscription | None]]] = {}
-        self.heard: dict[NodeId, tuple[Time, Shape]] = {}  # entities
-        self._owners: dict[NodeId, Time] = {}  # when each was last heard
-        self._delivered: dict[SubscriptionId, Delivered] = {}
+        self.history: dict[SubscriptionId, History] = {}
+        self._owners: dict[NodeId, Time] = {}  # when each was last heard, alone
+        self._audience, self._seat = audience, -1  # it sits down when it begins
+        self._ears: dict[SubscriptionId, int] = {}
         self._clock, self._gateway, self._send = clock, gateway, send
         self._last: Version = 0
         self._served: Time = 0  # when a subscription last found an owner
@@ -95,6 +96,9 @@ class Client:
     def home(self) -> NodeId:
         """The matcher that we speak to, if it is of no matter to which."""
         return next(iter(self.owner.values()), None) or self.contact or self._gateway()
+
+    def begin(self) -> None:
+        self._seat = self._audience.sit(self.id, self._clock())
 
     # The application.
 
@@ -163,8 +167,12 @@ class Client:
         self._write_down(subscription.id, subscription)
 
     def _write_down(self, name: SubscriptionId, wanted: Subscription | None) -> None:
-        history = self.history.setdefault(name, deque(maxlen=CHANGES_REMEMBERED))
-        history.append((self._clock(), wanted))
+        now = self._clock()
+        if name not in self.history:
+            history = self.history[name] = deque(maxlen=CHANGES_REMEMBERED)
+            self._ears[name] = self._audience.listen(self._seat, history, now)
+        self.history[name].append((now, wanted))
+        self._audience.change(self._ears[name], self.id, name, now)
 
     def _next_version(self) -> Version:
         """Higher than all before, in earlier lives too."""
@@ -186,7 +194,7 @@ class Client:
         now, p = self._clock(), self.parameters
         limit = now - p.misses * p.heartbeat
         for site in dict.fromkeys(self.owner.values()):
-            if self._owners.get(site, now) < limit:
+            if self._heard_at(site, now) < limit:
                 self.out.note("unlinked", site)
                 self._owners.pop(site)
                 self.owner = {s: o for s, o in self.owner.items() if o != site}
@@ -205,6 +213,10 @@ class Client:
             self._send(self.home, Candidate(self.id))
         self._beats += 1
         self._beaten = self._last
+
+    def _heard_at(self, site: NodeId, now: Time) -> Time:
+        """When it last spoke to us, alone or among others."""
+        return max(self._owners.get(site, now), self._audience.last_word(self._seat, site))
 
     def on(self, message: Message, sender: NodeId) -> bool:
         """Was it a client's message? Then it has been heard."""
@@ -259,38 +271,27 @@ class Client:
     # Publications.
 
     def hear(self, message: Notify, sender: NodeId) -> None:
-        """E, 5; and nothing twice, whoever says it."""
+        """E, 5; and nothing twice, whoever says it. See `Audience.receive` for many at once."""
         publication, now = message.publication, self._clock()
         t, speaker = publication.t, publication.node
         if sender in self._owners:
             self._owners[sender] = now
-        if speaker != self.id:
-            self.heard[speaker] = (now, publication.shape)
+        self._audience.note(self._seat, speaker, publication.shape, now)
         mine = []
         for subscription, history in self.history.items():
             since, wanted = history[-1]
             if since > t:
-                wanted = _as_of(history, t)
-            if wanted is not None and wants(wanted, publication, t):
-                delivered = self._delivered.get(subscription)
-                if delivered is None:
-                    delivered = self._delivered[subscription] = Delivered()
-                if delivered.is_new(publication.id, now):
-                    mine.append(subscription)
+                wanted = as_of(history, t)
+            if (
+                wanted is not None
+                and wants(wanted, publication, t)
+                and self._audience.is_new(self._ears[subscription], publication.id, now)
+            ):
+                mine.append(subscription)
         if mine:
             self.out.deliver(publication, tuple(mine), message.hops)
 
     def known(self, now: Time) -> Sequence[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""
-        memory = round(self.parameters.memory_s * SECOND)
-        return [
-            (other, (s.x, s.y, s.z)) for other, (t, s) in self.heard.items() if now - t <= memory
-        ]
-
-
-def _as_of(history: deque[tuple[Time, Subscription | None]], t: Time) -> Subscription | None:
-    """What was wanted at that moment."""
-    for since, wanted in reversed(history):
-        if since <= t:
-            return wanted
-    return None
+        known = self._audience.known(self._seat, now)
+        return [(other, where) for other, where in known.items() if other != self.id]

@@ -1,0 +1,37 @@
+"""What is left of rows at a flush: of interests the last of each instant, of messages sums."""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nearcast.space.motion import SECOND
+
+NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
+
+
+def last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
+    """An interest holds until the subscription's next row: one replaced at once never held."""
+    order = np.lexsort((interests["t"], interests["subscription"]))
+    t, subscription = interests["t"][order], interests["subscription"][order]
+    last = np.ones(len(order), np.bool_)
+    last[:-1] = (t[1:] != t[:-1]) | (subscription[1:] != subscription[:-1])
+    return interests[np.sort(order[last])]
+
+
+def sums_of(messages: NDArray[np.void]) -> NDArray[np.void]:
+    """The level "sums": copies and bytes per second, sender, receiver, kind and fate."""
+    columns = {name: np.ascontiguousarray(messages[name]) for name in messages.dtype.names or ()}
+    columns["t"] = columns["t"] - columns["t"] % SECOND
+    alike = ["t", "node", "to", "kind", "lost"]
+    grouped = (
+        pa.table({name: columns[name] for name in (*alike, "bytes", "copies")})
+        .group_by(alike, use_threads=False)
+        .aggregate([("bytes", "sum"), ("copies", "sum")])
+    )
+    sums = np.empty(grouped.num_rows, messages.dtype)
+    for name in alike:
+        sums[name] = grouped.column(name).to_numpy()
+    for name in ("bytes", "copies"):
+        sums[name] = grouped.column(f"{name}_sum").to_numpy()
+    sums["publication"] = sums["arrived"] = NOTHING
+    return sums
