@@ -8,7 +8,7 @@ the later term wins (then the larger id); the losing one learns of it because ea
 while to speak to those whom it lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -25,11 +25,10 @@ from nearcast.protocols.voronoi.vso_messages import (
     Retired,
     Term,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
 HEIRS = 2  # matchers that know the candidates
-ANSWER_WITHIN: Time = 5 * SECOND  # a promoted candidate that is not here by then does not come
 REMEMBER_LOST: Time = 600 * SECOND
 
 
@@ -49,7 +48,10 @@ class Gateway:
         self._misses = parameters.misses
         self._heard: dict[NodeId, Time] = {}  # matchers, if I am the gateway
         self._lost: dict[NodeId, Time] = {}
-        self._promised: dict[NodeId, Time] = {}
+        self._promised: dict[NodeId, tuple[Time, Place]] = {}  # who is called, when, and where to
+        self._fresh = microseconds(parameters.fresh_ms)
+        self._answer = microseconds(parameters.answer_ms)
+        self._least = parameters.least
         self._said: Time = -(2**62)
         self._heard_realm: Time = 0
 
@@ -93,10 +95,18 @@ class Gateway:
         if self.gateway is not None:
             self.out.send(self.gateway, Retired())
 
+    @property
+    def lacks_matchers(self) -> bool:
+        """Am I the gateway of so few that another shall come, whatever the load?"""
+        return self.is_mine and len(self.matchers) + len(self._promised) < self._least
+
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""
         if self.is_mine and site in self.matchers:
             self._heard[site] = -(2**62)
+        elif site == self.gateway:  # who is next need not wait for as many heartbeats
+            silent_since = self.now - self._beat * self._misses
+            self._heard_realm = min(self._heard_realm, silent_since)
 
     def tick(self, now: Time) -> None:
         if self.is_mine:
@@ -116,6 +126,7 @@ class Gateway:
         self.term, self.gateway = term, self.me
         self.matchers[self.me] = self._place
         self._heard = dict.fromkeys(self.matchers, self.now)
+        self._promised = {}
         self._said = -(2**62)
 
     def _check(self) -> None:
@@ -129,6 +140,11 @@ class Gateway:
         # Candidates speak up five times as rarely as matchers do.
         limit = self.now - 5 * self._beat * self._misses
         self.candidates = {node: t for node, t in self.candidates.items() if t >= limit}
+        for node, (called, place) in list(self._promised.items()):
+            if self.now - called >= self._answer:
+                del self._promised[node]
+                self.candidates.pop(node, None)
+                self._promote(place)
 
     def _speak(self) -> None:
         if not self.is_mine:
@@ -138,7 +154,7 @@ class Gateway:
         self.matchers[self.me] = self._place
         others = [site for site in self.matchers if site != self.me]
         if others[:HEIRS]:
-            self.out.send_many(others[:HEIRS], self._realm(tuple(self.candidates)))
+            self.out.send_many(others[:HEIRS], self._realm(tuple(self._lately(self.candidates))))
         known = (self.me, *others[:HEIRS])
         rest = dict.fromkeys([*others[HEIRS:], *self._mesh.enclosing(), *self._lost])
         several = [site for site in rest if site not in known]
@@ -149,16 +165,17 @@ class Gateway:
         return Realm(self.term, self.me, tuple(self.matchers.items()), candidates)
 
     def _promote(self, place: Place) -> None:
-        """F, 4: the first candidate in the table, which has waited longest. To call whoever spoke
-        last brings in more matchers where many crash, and more of them crash: seen, and worse."""
-        limit = self.now - ANSWER_WITHIN
-        self._promised = {node: t for node, t in self._promised.items() if t > limit}
-        for node in self.candidates:
-            if node not in self._promised and node not in self.matchers:
-                self._promised[node] = self.now
-                self.out.send(node, Promote(place, self.me))
-                return
-        self.out.note("no-candidate")
+        """F, 4: who has waited longest, of those who said lately that they are there."""
+        free = [n for n in self.candidates if n not in self._promised and n not in self.matchers]
+        if not free:
+            self.out.note("no-candidate")
+            return
+        node = next(self._lately(free), max(free, key=self.candidates.__getitem__))
+        self._promised[node] = self.now, place
+        self.out.send(node, Promote(place, self.me))
+
+    def _lately(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
+        return (n for n in candidates if self.now - self.candidates[n] <= self._fresh)
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:

@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 
 from nearcast.matching import MATCHERS
-from nearcast.model.publication import Publication
+from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.records import centre
@@ -40,7 +40,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     Served,
     Shift,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
 MOST_HOPS = 256  # a message that has come so far goes round in circles
@@ -110,6 +110,8 @@ class Matcher:
         self._clock, self._send = clock, send
         self._lately = Lately()
         self._swept: Time = clock()
+        self._said: dict[NodeId, tuple[Publication, int]] = {}  # the last word of each, and hops
+        self._recall = microseconds(parameters.recall_ms)
 
     @property
     def resigned(self) -> bool:
@@ -132,6 +134,8 @@ class Matcher:
         if now - self._swept >= self.parameters.heartbeat:
             self._swept = now
             self._drop_the_silent(now)
+            since = now - self._recall
+            self._said = {who: last for who, last in self._said.items() if last[0].t >= since}
         self._settle()
 
     def on(self, message: Message, sender: NodeId) -> bool:
@@ -148,6 +152,7 @@ class Matcher:
             case Cast():
                 self._cast(message, sender)
             case Matched(publication, subscriptions, hops, passes):
+                self._said[publication.node] = publication, hops
                 self._serve(publication, subscriptions, hops, passes)
             case Shift():
                 self._shift(message, sender)
@@ -188,6 +193,8 @@ class Matcher:
             self._send((wanted.node,), Served(held.id, held.epoch))
         else:
             self._index(held)
+            if known is None:
+                self._tell_who_is_there(held)
 
     def _shift(self, message: Shift, sender: NodeId) -> None:
         known = self.site.record(message.subscription)
@@ -273,6 +280,7 @@ class Matcher:
         if done.matched:
             return
         done.matched = True
+        self._said[publication.node] = publication, hops
         self.site.activity(1)
         found = self.engine.match(publication, publication.t)
         if found:
@@ -302,6 +310,22 @@ class Matcher:
         for owner, several in elsewhere.items():
             self.out.send(owner, Matched(publication, tuple(several), hops + 1, passes + 1))
 
+    def _tell_who_is_there(self, record: Record) -> None:
+        """Nobody served it before, or he has died: the last word of each who spoke there lately.
+
+        What it wanted when that was said is heard late; of the rest it knows the speaker at once.
+        """
+        now, wanted = self._clock(), subscription_of(record)
+        for publication, hops in list(self._said.values()):
+            notified = self._lately.done(publication.id, now).notified
+            if (
+                now - publication.t <= self._recall
+                and record.client not in notified
+                and wants(wanted, publication, now)
+            ):
+                notified.add(record.client)
+                self._send((record.client,), Notify(publication, hops + 1))
+
     # What the site says.
 
     def _forward(self, to: NodeId, message: Message) -> None:
@@ -313,11 +337,13 @@ class Matcher:
             match change:
                 case Changed(record):
                     self._index(record)
-                case Took(record):
+                case Took(record, claimed):
                     self._index(record)
                     self.clients.setdefault(record.client, {})[record.id] = None
                     self.out.note("owner", record.id, record.epoch)
                     self._send((record.client,), Served(record.id, record.epoch))
+                    if claimed:
+                        self._tell_who_is_there(record)
                 case Gave(record):
                     self._index(record)
                     self._release(record.id, record.client)

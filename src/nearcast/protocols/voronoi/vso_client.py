@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
-from nearcast.node import Message, Outbox
+from nearcast.node import Message, Outbox, Timer
 from nearcast.protocols.copies import Delivered
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
@@ -32,7 +32,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     Shift,
     Version,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Path, Time
 from nearcast.space.shapes import BOX, Kind, Shape, Vector
 
@@ -54,6 +54,10 @@ def _wide(shape: Shape, by: float) -> Shape:
     if shape.kind == BOX:
         return replace(shape, rx=shape.rx + by, ry=shape.ry + by, rz=shape.rz + by)
     return replace(shape, kind=Kind.DISC, rx=shape.rx + by)
+
+
+class Again(Timer, frozen=True):
+    """Time to ask again for whatever nobody serves yet."""
 
 
 class Client:
@@ -82,6 +86,8 @@ class Client:
         self._clock, self._gateway, self._send = clock, gateway, send
         self._last: Version = 0
         self._served: Time = 0  # when a subscription last found an owner
+        self._patience: Time = 0  # until it is asked again; 0: nothing has been asked for
+        self._doubted: dict[NodeId, Time] = {}  # owners that were asked whether they live
         self._beats = 0
         self._beaten: Version = 0  # the last version at the time of the last beat
         self.contact: NodeId | None = None
@@ -101,6 +107,7 @@ class Client:
     def command(self, command: Command) -> None:
         match command:
             case Publish():
+                self._doubt()
                 self._send(self.home, Post(command.stamped(self.id, self._clock())))
             case Move(subscription) | Unsubscribe(subscription) if (
                 subscription not in self.subscriptions
@@ -178,6 +185,23 @@ class Client:
         epoch = self.epoch.get(subscription, 0)
         to = self.owner.get(subscription) or self.home
         self._send(to, Interest(wide, self.version[subscription], epoch))
+        if subscription not in self.owner and not self._patience:
+            self._wait(microseconds(self.parameters.retry_ms))
+
+    def _wait(self, patience: Time) -> None:
+        self._patience = min(patience, self.parameters.heartbeat)
+        self.out.set_timer(Again(), self._patience)
+
+    def again(self) -> None:
+        """What was asked for may have gone to somebody who has died."""
+        unserved = [s for s in self.subscriptions if s not in self.owner]
+        for subscription in unserved:
+            self.version[subscription] = self._next_version()
+            self._ask(subscription)
+        if unserved:
+            self._wait(2 * self._patience)
+        else:
+            self._patience = 0
 
     # Matchers.
 
@@ -187,24 +211,45 @@ class Client:
         limit = now - p.misses * p.heartbeat
         for site in dict.fromkeys(self.owner.values()):
             if self._owners.get(site, now) < limit:
-                self.out.note("unlinked", site)
-                self._owners.pop(site)
-                self.owner = {s: o for s, o in self.owner.items() if o != site}
+                self._give_up(site)
             else:
                 self._owners.setdefault(site, now)
                 self._send(site, Alive())
         self._owners = {s: t for s, t in self._owners.items() if s in self.owner.values()}
         if self.contact is not None and self.contact not in self._owners:
             self.contact = next(iter(self._owners), None)
-        for subscription in self.subscriptions:
-            if subscription not in self.owner:
-                self.version[subscription] = self._next_version()
-                self._ask(subscription)
         may_be_called = p.candidates != "servers" and p.partitioning == "dynamic"
         if may_be_called and self._beats % VOLUNTEERS == 0:
             self._send(self.home, Candidate(self.id))
         self._beats += 1
         self._beaten = self._last
+
+    def _give_up(self, site: NodeId) -> None:
+        """III-C, 2: it has died, so whoever has its region now is asked."""
+        self.out.note("unlinked", site)
+        self._owners.pop(site)
+        lost = [s for s, owner in self.owner.items() if owner == site]
+        for subscription in lost:
+            del self.owner[subscription]
+        if self.contact == site:
+            self.contact = next(iter(self._owners), None)
+        for subscription in lost:
+            self.version[subscription] = self._next_version()
+            self._ask(subscription)
+
+    def _doubt(self) -> None:
+        """Who publishes and hears nothing asks, before it speaks to the dead for long."""
+        now, p = self._clock(), self.parameters
+        doubt = microseconds(p.doubt_ms)
+        for site, heard in list(self._owners.items()):
+            if now - heard < doubt:
+                continue
+            asked = self._doubted.get(site, -doubt)
+            if asked > heard and now - heard >= p.misses * doubt:
+                self._give_up(site)
+            elif now - asked >= doubt:
+                self._doubted[site] = now
+                self._send(site, Alive())
 
     def on(self, message: Message, sender: NodeId) -> bool:
         """Was it a client's message? Then it has been heard."""
