@@ -2,7 +2,7 @@
 
 The paper's gateway is the first matcher. Ours holds its role for a term. It tells every matcher,
 once per heartbeat, who the matchers are, in order of seniority; matchers that hear nothing of it
-for too long follow it in that order, each a heartbeat later than the one before, in a higher term.
+for too long follow it in that order, each a moment later than the one before, in a higher term.
 The two that are next know the candidates too. Of two gateways, which a divided network may have,
 the later term wins (then the larger id); the losing one learns of it because each goes on for a
 while to speak to those whom it lost.
@@ -46,6 +46,7 @@ class Gateway:
         self._mesh, self._clock = mesh, clock
         self._beat = parameters.heartbeat
         self._misses = parameters.misses
+        self._turn = 2 * microseconds(parameters.site_beat_ms)  # until the one after that follows
         self._heard: dict[NodeId, Time] = {}  # matchers, if I am the gateway
         self._lost: dict[NodeId, Time] = {}
         self._promised: dict[NodeId, tuple[Time, Place]] = {}  # who is called, when, and where to
@@ -97,21 +98,23 @@ class Gateway:
 
     @property
     def lacks_matchers(self) -> bool:
-        """Am I the gateway of so few that another shall come, whatever the load?"""
-        return self.is_mine and len(self.matchers) + len(self._promised) < self._least
+        """Am I the gateway of so few that another shall come, whatever the load, and can?"""
+        few = self.is_mine and len(self.matchers) + len(self._promised) < self._least
+        return few and bool(self._free())
 
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""
         if self.is_mine and site in self.matchers:
             self._heard[site] = -(2**62)
-        elif site == self.gateway:  # who is next need not wait for as many heartbeats
-            silent_since = self.now - self._beat * self._misses
-            self._heard_realm = min(self._heard_realm, silent_since)
+        elif not self.is_mine:
+            self.matchers.pop(site, None)
+            if site == self.gateway:  # who is next need not wait for as many heartbeats
+                self._heard_realm = min(self._heard_realm, self.now - self._beat * self._misses)
 
     def tick(self, now: Time) -> None:
         if self.is_mine:
             self._check()
-        elif now - self._heard_realm > self._beat * (self._misses + self._rank()):
+        elif now - self._heard_realm > self._beat * self._misses + self._turn * self._rank():
             self.out.note("gateway", self.me, self.term + 1)
             self._take(self.term + 1)
         if now - self._said >= self._beat:
@@ -166,13 +169,17 @@ class Gateway:
 
     def _promote(self, place: Place) -> None:
         """F, 4: who has waited longest, of those who said lately that they are there."""
-        free = [n for n in self.candidates if n not in self._promised and n not in self.matchers]
+        free = self._free()
         if not free:
             self.out.note("no-candidate")
             return
         node = next(self._lately(free), max(free, key=self.candidates.__getitem__))
         self._promised[node] = self.now, place
         self.out.send(node, Promote(place, self.me))
+
+    def _free(self) -> list[NodeId]:
+        taken = (self._promised, self.matchers)
+        return [node for node in self.candidates if not any(node in some for some in taken)]
 
     def _lately(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
         return (n for n in candidates if self.now - self.candidates[n] <= self._fresh)

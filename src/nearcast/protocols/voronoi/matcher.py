@@ -192,9 +192,7 @@ class Matcher:
         if held is known:
             self._send((wanted.node,), Served(held.id, held.epoch))
         else:
-            self._index(held)
-            if known is None:
-                self._tell_who_is_there(held)
+            self._index(held, unserved=known is None)
 
     def _shift(self, message: Shift, sender: NodeId) -> None:
         known = self.site.record(message.subscription)
@@ -310,21 +308,18 @@ class Matcher:
         for owner, several in elsewhere.items():
             self.out.send(owner, Matched(publication, tuple(several), hops + 1, passes + 1))
 
-    def _tell_who_is_there(self, record: Record) -> None:
-        """Nobody served it before, or he has died: the last word of each who spoke there lately.
+    def _tell_who_is_there(self, wanted: Subscription) -> None:
+        """The last word of each who spoke there lately.
 
-        What it wanted when that was said is heard late; of the rest it knows the speaker at once.
+        What its client wanted when that was said is heard late; of the rest it knows the speaker.
         """
-        now, wanted = self._clock(), subscription_of(record)
+        now, client = self._clock(), wanted.node
         for publication, hops in list(self._said.values()):
-            notified = self._lately.done(publication.id, now).notified
-            if (
-                now - publication.t <= self._recall
-                and record.client not in notified
-                and wants(wanted, publication, now)
-            ):
-                notified.add(record.client)
-                self._send((record.client,), Notify(publication, hops + 1))
+            if now - publication.t <= self._recall and wants(wanted, publication, now):
+                notified = self._lately.done(publication.id, now).notified
+                if client not in notified:
+                    notified.add(client)
+                    self._send((client,), Notify(publication, hops + 1))
 
     # What the site says.
 
@@ -338,12 +333,10 @@ class Matcher:
                 case Changed(record):
                     self._index(record)
                 case Took(record, claimed):
-                    self._index(record)
+                    self._index(record, unserved=claimed)
                     self.clients.setdefault(record.client, {})[record.id] = None
                     self.out.note("owner", record.id, record.epoch)
                     self._send((record.client,), Served(record.id, record.epoch))
-                    if claimed:
-                        self._tell_who_is_there(record)
                 case Gave(record):
                     self._index(record)
                     self._release(record.id, record.client)
@@ -359,9 +352,13 @@ class Matcher:
                 case _:
                     pass
 
-    def _index(self, record: Record) -> None:
+    def _index(self, record: Record, *, unserved: bool = False) -> None:
+        """`unserved`: nobody has served it before, or he has died."""
         try:
-            self.engine.put(subscription_of(record))
+            subscription = subscription_of(record)
+            self.engine.put(subscription)
+            if unserved:
+                self._tell_who_is_there(subscription)
         except (msgspec.MsgspecError, ValueError):
             self.out.note("refused", record.id)  # a body that is no subscription
 

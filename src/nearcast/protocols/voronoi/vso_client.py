@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
-from nearcast.model.publication import wants
+from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox, Timer
 from nearcast.protocols.copies import Delivered
@@ -37,6 +37,7 @@ from nearcast.space.motion import SECOND, Path, Time
 from nearcast.space.shapes import BOX, Kind, Shape, Vector
 
 CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
+POSTS_REMEMBERED = 32  # to be said again if an owner has died meanwhile
 QUIET: Time = SECOND  # after this, whom an interest concerns has heard of it
 VOLUNTEERS = 5  # heartbeats between two times that a candidate speaks up
 
@@ -86,6 +87,8 @@ class Client:
         self._clock, self._gateway, self._send = clock, gateway, send
         self._last: Version = 0
         self._served: Time = 0  # when a subscription last found an owner
+        self._posted: deque[Publication] = deque(maxlen=POSTS_REMEMBERED)
+        self._silent: Time = 0  # when an owner that was given up was last heard
         self._patience: Time = 0  # until it is asked again; 0: nothing has been asked for
         self._doubted: dict[NodeId, Time] = {}  # owners that were asked whether they live
         self._beats = 0
@@ -108,7 +111,9 @@ class Client:
         match command:
             case Publish():
                 self._doubt()
-                self._send(self.home, Post(command.stamped(self.id, self._clock())))
+                publication = command.stamped(self.id, self._clock())
+                self._posted.append(publication)
+                self._send(self.home, Post(publication))
             case Move(subscription) | Unsubscribe(subscription) if (
                 subscription not in self.subscriptions
             ):
@@ -227,7 +232,7 @@ class Client:
     def _give_up(self, site: NodeId) -> None:
         """III-C, 2: it has died, so whoever has its region now is asked."""
         self.out.note("unlinked", site)
-        self._owners.pop(site)
+        self._silent = self._owners.pop(site)
         lost = [s for s, owner in self.owner.items() if owner == site]
         for subscription in lost:
             del self.owner[subscription]
@@ -277,11 +282,21 @@ class Client:
         if epoch < self.epoch.get(subscription, 0):
             self.out.note("ignored", subscription)  # somebody owns it since
             return
-        if self.owner.get(subscription) != owner:
+        now, before = self._clock(), self.owner.get(subscription)
+        if before != owner:
             self.owner[subscription] = self.contact = owner
-            self._served = self._clock()
+            self._served = now
+            heard = self._silent if before is None else self._owners.get(before, now)
+            if now - heard >= microseconds(self.parameters.doubt_ms):
+                self._post_again(heard)
         self.epoch[subscription] = epoch
-        self._owners[owner] = self._clock()
+        self._owners[owner] = now
+
+    def _post_again(self, since: Time) -> None:
+        """What was said to one who has died. Whoever has heard it all the same hears it once."""
+        for publication in self._posted:
+            if publication.t >= since:
+                self._send(self.home, Post(publication))
 
     def _compare(
         self, held: Iterable[tuple[SubscriptionId, Version, Epoch]], sender: NodeId

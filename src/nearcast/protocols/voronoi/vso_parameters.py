@@ -67,7 +67,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds, 1 to 1e7, between two signs of life among neighbouring sites; of these without a
     # word as many as `misses`, and a site is dead. Its clients wait for so long; what sites tell
     # each other grows as it shrinks. VAST is told of broken connections at once, and beats in 10 s.
-    site_beat_ms: float = 400.0
+    site_beat_ms: float = 300.0
     # Milliseconds, 1 to 1e7, after which a client that nobody serves asks again; then each time
     # twice as long, up to a heartbeat. VAST: 5000 each time.
     retry_ms: float = 500.0
@@ -84,9 +84,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     fresh_ms: float = 4000.0
     # Milliseconds, 1 to 1e7, after which another candidate is called if the first has not come. In
     # VAST nobody is until there is overload again.
-    answer_ms: float = 3000.0
+    answer_ms: float = 2000.0
     # Matchers, 1 to 10,000, below which the gateway calls further ones without any overload. The
-    # paper's 1 is enough while its gateway cannot crash; who is alone has nobody to inherit from it.
+    # paper's 1 is enough while the gateway cannot crash: whoever is alone is followed by nobody.
     least: int = 1
     # Far sites that a matcher remembers to forward through, 0 to 100; ways become O(log N) hops.
     shortcuts: int = 0
