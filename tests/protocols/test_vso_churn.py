@@ -101,6 +101,18 @@ def test_who_is_next_becomes_gateway_as_soon_as_its_neighbours_see_that_it_is_de
     assert {site.gateway.gateway for site in town.sites.values()} == {third}
 
 
+def test_who_is_seen_to_be_dead_is_not_waited_for_when_a_gateway_is_followed() -> None:
+    town = Town(partitioning="static", matchers=4, calm=False)
+    crowd(town, 40)
+    town.passes(5)
+    *first, last = town.sites[GATEWAY].gateway.matchers
+    assert set(first) <= set(town.sites[last].mesh.known)
+    for site in first:
+        town.simulation.crash(site)
+    town.passes(1.6)  # as long as it takes to see it; two turns would be 1.2 s more
+    assert town.overlay.directory.gateway == last
+
+
 def test_a_dead_matchers_clients_are_served_by_others_within_five_beats() -> None:
     town = Town(partitioning="static", matchers=9)
     crowd(town, 40)
