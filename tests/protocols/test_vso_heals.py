@@ -1,6 +1,6 @@
 """Crashes, partitions, loss, and messages that nobody should have sent.
 
-The bound: when the weather has cleared, a site's silence is noticed within 4 s (three beats and
+The bound: when the weather has cleared, a site's silence is noticed within 1.2 s (three beats and
 one), its records are claimed at once or dropped after 2 x 3.5 s, a client's silence is noticed
 within 8 s, wherever its subscription has gone meanwhile. What is wrong 30 s later must not last.
 """

@@ -125,6 +125,9 @@ def test_quad_tree_leaves_divide_the_square_and_none_holds_too_many(
         ({"margin": float("nan")}, "margin must be between"),
         ({"matcher": "periodic"}, "matcher must be one of"),
         ({"shortcuts": -1}, "shortcuts must be between"),
+        ({"least": 0}, "least must be between"),
+        ({"recall_ms": -1.0}, "recall_ms must be between"),
+        ({"doubt_ms": 0.0}, "doubt_ms must be between"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(settings_: dict, says: str) -> None:

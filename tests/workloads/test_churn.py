@@ -143,6 +143,8 @@ def test_victims_of_churn_do_not_depend_on_a_later_crowd() -> None:
         ({"flash_at": 20.0, "flash_nodes": 1}, "flash_at .* is not within the run"),
         ({"crash_at": 30.0, "crash_share": 0.1}, "crash_at .* is not within the run"),
         ({"churn_from": 20.0, "churn_rate": 1.0}, "churn_from .* is not within the run"),
+        ({"servers_until": 20.0}, "servers_until .* is not within the run"),
+        ({"servers_until": -1.0}, "servers_until must be between"),
         ({"churn_rate": 1e5, "flash_nodes": 500_000}, "more than 2,097,152 entities"),
     ],
 )

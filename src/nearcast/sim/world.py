@@ -224,6 +224,8 @@ class World:
             self._live(entity, 0, settled=settles)
         if later:
             self._plan_next(later[0])
+        if self._parts.churn.servers_until:
+            self.plan(round(self._parts.churn.servers_until * SECOND), self._crash_servers)
 
     def _until_ready(self) -> None:
         simulation = self.simulation
@@ -273,6 +275,10 @@ class World:
     def crash(self, entity: NodeId) -> None:
         self._script.leave(entity)
         self.simulation.crash(entity)
+
+    def _crash_servers(self) -> None:
+        for server in [node for node in self.simulation.nodes if node >= FIRST_SERVER]:
+            self.simulation.crash(server)
 
     def note(self, fact: str, about: int | None) -> None:
         self.recorder.note(self.simulation.now, FIRST_SERVER, fact, about)

@@ -43,6 +43,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # survives.
     crash_at: float = 0.0
     crash_share: float = 0.0
+    # Seconds until all servers crash, 0 to 1e7, brokers, a gateway or whatever they are; 0: never.
+    # From then on there are entities alone, and what nodes of theirs cannot do nobody does.
+    servers_until: float = 0.0
 
     def __post_init__(self) -> None:
         between("join_rate", self.join_rate, 0, 1e6)
@@ -58,6 +61,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         between("flash_nodes", self.flash_nodes, 0, 1_000_000)
         between("crash_at", self.crash_at, 0, 1e7)
         between("crash_share", self.crash_share, 0, 1)
+        between("servers_until", self.servers_until, 0, 1e7)
 
 
 class Cause(IntEnum):
@@ -86,6 +90,7 @@ def population(
         "churn_from": (chosen.churn_rate, chosen.churn_from),
         "flash_at": (chosen.flash_nodes, chosen.flash_at),
         "crash_at": (chosen.crash_share, chosen.crash_at),
+        "servers_until": (chosen.servers_until, chosen.servers_until),
     }
     for name, (wanted, moment) in moments.items():
         if wanted and moment >= seconds:

@@ -30,10 +30,12 @@ class Entrance:
     async def enter(self, gateway: Gateway, url: str) -> Member:
         """Clients are served from the first moment on."""
         cluster, links = self._cluster, self._links
+        # A crash is told by links that break, at once; a machine that stands still for a moment has
+        # not crashed. So sites take their time.
         parameters = Parameters(
             limit=float(cluster.subscriptions), margin=cluster.margin, spacing=cluster.spacing,
             f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
-            departure_trigger=1000,
+            departure_trigger=1000, site_beat_ms=1000.0,
         )  # fmt: skip
         member = Member(gateway, self._realm, links, cluster.advertise or url, parameters)
         await member.start([address(one) for one in cluster.join.split(",") if one])

@@ -2,13 +2,13 @@
 
 The paper's gateway is the first matcher. Ours holds its role for a term. It tells every matcher,
 once per heartbeat, who the matchers are, in order of seniority; matchers that hear nothing of it
-for too long follow it in that order, each a heartbeat later than the one before, in a higher term.
+for too long follow it in that order, each a moment later than the one before, in a higher term.
 The two that are next know the candidates too. Of two gateways, which a divided network may have,
 the later term wins (then the larger id); the losing one learns of it because each goes on for a
 while to speak to those whom it lost.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -25,11 +25,10 @@ from nearcast.protocols.voronoi.vso_messages import (
     Retired,
     Term,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
 HEIRS = 2  # matchers that know the candidates
-ANSWER_WITHIN: Time = 5 * SECOND  # a promoted candidate that is not here by then does not come
 REMEMBER_LOST: Time = 600 * SECOND
 
 
@@ -47,9 +46,13 @@ class Gateway:
         self._mesh, self._clock = mesh, clock
         self._beat = parameters.heartbeat
         self._misses = parameters.misses
+        self._turn = 2 * microseconds(parameters.site_beat_ms)  # until the one after that follows
         self._heard: dict[NodeId, Time] = {}  # matchers, if I am the gateway
         self._lost: dict[NodeId, Time] = {}
-        self._promised: dict[NodeId, Time] = {}
+        self._promised: dict[NodeId, tuple[Time, Place]] = {}  # who is called, when, and where to
+        self._fresh = microseconds(parameters.fresh_ms)
+        self._answer = microseconds(parameters.answer_ms)
+        self._least = parameters.least
         self._said: Time = -(2**62)
         self._heard_realm: Time = 0
 
@@ -93,15 +96,25 @@ class Gateway:
         if self.gateway is not None:
             self.out.send(self.gateway, Retired())
 
+    @property
+    def lacks_matchers(self) -> bool:
+        """Am I the gateway of so few that another shall come, whatever the load, and can?"""
+        few = self.is_mine and len(self.matchers) + len(self._promised) < self._least
+        return few and bool(self._free())
+
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""
         if self.is_mine and site in self.matchers:
             self._heard[site] = -(2**62)
+        elif not self.is_mine:
+            self.matchers.pop(site, None)
+            if site == self.gateway:  # who is next need not wait for as many heartbeats
+                self._heard_realm = min(self._heard_realm, self.now - self._beat * self._misses)
 
     def tick(self, now: Time) -> None:
         if self.is_mine:
             self._check()
-        elif now - self._heard_realm > self._beat * (self._misses + self._rank()):
+        elif now - self._heard_realm > self._beat * self._misses + self._turn * self._rank():
             self.out.note("gateway", self.me, self.term + 1)
             self._take(self.term + 1)
         if now - self._said >= self._beat:
@@ -116,6 +129,7 @@ class Gateway:
         self.term, self.gateway = term, self.me
         self.matchers[self.me] = self._place
         self._heard = dict.fromkeys(self.matchers, self.now)
+        self._promised = {}
         self._said = -(2**62)
 
     def _check(self) -> None:
@@ -129,6 +143,11 @@ class Gateway:
         # Candidates speak up five times as rarely as matchers do.
         limit = self.now - 5 * self._beat * self._misses
         self.candidates = {node: t for node, t in self.candidates.items() if t >= limit}
+        for node, (called, place) in list(self._promised.items()):
+            if self.now - called >= self._answer:
+                del self._promised[node]
+                self.candidates.pop(node, None)
+                self._promote(place)
 
     def _speak(self) -> None:
         if not self.is_mine:
@@ -138,7 +157,7 @@ class Gateway:
         self.matchers[self.me] = self._place
         others = [site for site in self.matchers if site != self.me]
         if others[:HEIRS]:
-            self.out.send_many(others[:HEIRS], self._realm(tuple(self.candidates)))
+            self.out.send_many(others[:HEIRS], self._realm(tuple(self._lately(self.candidates))))
         known = (self.me, *others[:HEIRS])
         rest = dict.fromkeys([*others[HEIRS:], *self._mesh.enclosing(), *self._lost])
         several = [site for site in rest if site not in known]
@@ -149,16 +168,21 @@ class Gateway:
         return Realm(self.term, self.me, tuple(self.matchers.items()), candidates)
 
     def _promote(self, place: Place) -> None:
-        """F, 4: the first candidate in the table, which has waited longest. To call whoever spoke
-        last brings in more matchers where many crash, and more of them crash: seen, and worse."""
-        limit = self.now - ANSWER_WITHIN
-        self._promised = {node: t for node, t in self._promised.items() if t > limit}
-        for node in self.candidates:
-            if node not in self._promised and node not in self.matchers:
-                self._promised[node] = self.now
-                self.out.send(node, Promote(place, self.me))
-                return
-        self.out.note("no-candidate")
+        """F, 4: who has waited longest, of those who said lately that they are there."""
+        free = self._free()
+        if not free:
+            self.out.note("no-candidate")
+            return
+        node = next(self._lately(free), max(free, key=self.candidates.__getitem__))
+        self._promised[node] = self.now, place
+        self.out.send(node, Promote(place, self.me))
+
+    def _free(self) -> list[NodeId]:
+        taken = (self._promised, self.matchers)
+        return [node for node in self.candidates if not any(node in some for some in taken)]
+
+    def _lately(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
+        return (n for n in candidates if self.now - self.candidates[n] <= self._fresh)
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from nearcast.matching import MATCHERS
-from nearcast.model.publication import Publication
+from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.records import centre
@@ -41,7 +41,7 @@ from nearcast.protocols.voronoi.vso_messages import (
     Served,
     Shift,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
 MOST_HOPS = 256  # a message that has come so far goes round in circles
@@ -113,6 +113,8 @@ class Matcher:
         self._clock, self._send = clock, send
         self._lately = Lately()
         self._swept: Time = clock()
+        self._said: dict[NodeId, tuple[Publication, int]] = {}  # the last word of each, and hops
+        self._recall = microseconds(parameters.recall_ms)
 
     @property
     def resigned(self) -> bool:
@@ -135,6 +137,8 @@ class Matcher:
         if now - self._swept >= self.parameters.heartbeat:
             self._swept = now
             self._drop_the_silent(now)
+            since = now - self._recall
+            self._said = {who: last for who, last in self._said.items() if last[0].t >= since}
         self._settle()
 
     def on(self, message: Message, sender: NodeId) -> bool:
@@ -147,6 +151,7 @@ class Matcher:
     def carry(self, message: Carrying, sender: NodeId) -> None:
         """What carries a publication: it changes nothing that a site knows."""
         if isinstance(message, Matched):
+            self._said[message.publication.node] = message.publication, message.hops
             done = self._lately.done(message.publication.id, self._clock())
             self._serve(
                 message.publication, message.subscriptions, message.hops, message.passes, done
@@ -196,7 +201,7 @@ class Matcher:
         if held is known:
             self._send((wanted.node,), Served(held.id, held.epoch))
         else:
-            self._index(held)
+            self._index(held, unserved=known is None)
 
     def _shift(self, message: Shift, sender: NodeId) -> None:
         known = self.site.record(message.subscription)
@@ -283,6 +288,7 @@ class Matcher:
         if done.matched:
             return
         done.matched = True
+        self._said[publication.node] = publication, hops
         self.site.activity(1)
         found = self.engine.match(publication, publication.t)
         if found:
@@ -314,6 +320,19 @@ class Matcher:
         for owner, several in elsewhere.items():
             self.out.send(owner, Matched(publication, tuple(several), hops + 1, passes + 1))
 
+    def _tell_who_is_there(self, wanted: Subscription) -> None:
+        """The last word of each who spoke there lately.
+
+        What its client wanted when that was said is heard late; of the rest it knows the speaker.
+        """
+        now, client = self._clock(), wanted.node
+        for publication, hops in list(self._said.values()):
+            if now - publication.t <= self._recall and wants(wanted, publication, now):
+                notified = self._lately.done(publication.id, now).notified
+                if client not in notified:
+                    notified.add(client)
+                    self._send((client,), Notify(publication, hops + 1))
+
     # What the site says.
 
     def _forward(self, to: NodeId, message: Message) -> None:
@@ -325,8 +344,8 @@ class Matcher:
             match change:
                 case Changed(record):
                     self._index(record)
-                case Took(record):
-                    self._index(record)
+                case Took(record, claimed):
+                    self._index(record, unserved=claimed)
                     self.clients.setdefault(record.client, {})[record.id] = None
                     self.out.note("owner", record.id, record.epoch)
                     self._send((record.client,), Served(record.id, record.epoch))
@@ -345,9 +364,13 @@ class Matcher:
                 case _:
                     pass
 
-    def _index(self, record: Record) -> None:
+    def _index(self, record: Record, *, unserved: bool = False) -> None:
+        """`unserved`: nobody has served it before, or he has died."""
         try:
-            self.engine.put(subscription_of(record))
+            subscription = subscription_of(record)
+            self.engine.put(subscription)
+            if unserved:
+                self._tell_who_is_there(subscription)
         except (msgspec.MsgspecError, ValueError):
             self.out.note("refused", record.id)  # a body that is no subscription
 

@@ -51,6 +51,7 @@ class Took(Struct, frozen=True):
     """I own this record now, and did not before (or do again, in a later epoch)."""
 
     record: Record
+    claimed: bool = False  # its owner had died
 
 
 class Gave(Struct, frozen=True):
@@ -274,7 +275,7 @@ class Ownership:
         heirs = self._owners(self.records.centres(slots, self.now))
         for record in self.records.of(slots[heirs == self.me]):
             self.heard[record.client] = self.now
-            self._own(replace(record, epoch=record.epoch + 1, owner=self.me))
+            self._own(replace(record, epoch=record.epoch + 1, owner=self.me), claimed=True)
             self.out.note("claimed", record.id)
         outside = self.records.outside
         for heir in np.unique(heirs[heirs != self.me]).tolist():
@@ -453,10 +454,10 @@ class Ownership:
         self.offered.pop(record.id, None)
         return slot
 
-    def _own(self, record: Record) -> None:
+    def _own(self, record: Record, *, claimed: bool = False) -> None:
         """From now on it is mine; everybody else learns of it anew."""
         self.holders.clear(self._put(record))
-        self.changes.append(Took(record))
+        self.changes.append(Took(record, claimed))
 
     def _reown(self, subscription: SubscriptionId) -> None:
         """G, 4: the offer was not acknowledged."""

@@ -343,6 +343,9 @@ class Site:
             return
         level = self.capacity.level(len(mine), self._rate)
         idle = level <= self.parameters.idle and not self.gateway.is_mine
+        if self.gateway.lacks_matchers:
+            x, y = self._load_centre(areas[:, :2])
+            self.gateway.insert((x + self.parameters.spacing, y), level)
         match self._burden.step(now, overloaded=level > 1, idle=idle and bool(self.mesh.known)):
             case "closer":
                 self._out.send_many(self.mesh.enclosing(), Closer(self.place))

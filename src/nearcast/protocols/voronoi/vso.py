@@ -18,7 +18,7 @@ from nearcast.protocols.voronoi import sites
 from nearcast.protocols.voronoi.audience import Audience
 from nearcast.protocols.voronoi.matcher import MOST_HOPS, Matcher
 from nearcast.protocols.voronoi.partitions import grid
-from nearcast.protocols.voronoi.vso_client import Client
+from nearcast.protocols.voronoi.vso_client import Again, Client
 from nearcast.protocols.voronoi.vso_messages import (
     MESSAGES,
     Alive,
@@ -161,6 +161,8 @@ class Member(Node):
                 self._mind_role()
                 if self.matcher is not None:
                     self.out.set_timer(Tick(), self.parameters.tick)
+            case Again():
+                self.client.again()
             case Beat():
                 if self.id < FIRST_SERVER:
                     self.client.beat()

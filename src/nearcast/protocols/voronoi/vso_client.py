@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
-from nearcast.model.publication import wants
+from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
-from nearcast.node import Message, Outbox
+from nearcast.node import Message, Outbox, Timer
 from nearcast.protocols.voronoi.audience import Audience, History, as_of
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
@@ -32,11 +32,12 @@ from nearcast.protocols.voronoi.vso_messages import (
     Shift,
     Version,
 )
-from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Path, Time
 from nearcast.space.shapes import BOX, Kind, Shape, Vector
 
 CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
+POSTS_REMEMBERED = 32  # to be said again if an owner has died meanwhile
 QUIET: Time = SECOND  # after this, whom an interest concerns has heard of it
 VOLUNTEERS = 5  # heartbeats between two times that a candidate speaks up
 
@@ -54,6 +55,10 @@ def _wide(shape: Shape, by: float) -> Shape:
     if shape.kind == BOX:
         return replace(shape, rx=shape.rx + by, ry=shape.ry + by, rz=shape.rz + by)
     return replace(shape, kind=Kind.DISC, rx=shape.rx + by)
+
+
+class Again(Timer, frozen=True):
+    """Time to ask again for whatever nobody serves yet."""
 
 
 class Client:
@@ -83,6 +88,10 @@ class Client:
         self._clock, self._gateway, self._send = clock, gateway, send
         self._last: Version = 0
         self._served: Time = 0  # when a subscription last found an owner
+        self._posted: deque[Publication] = deque(maxlen=POSTS_REMEMBERED)
+        self._silent: Time = 0  # when an owner that was given up was last heard
+        self._patience: Time = 0  # until it is asked again; 0: nothing has been asked for
+        self._doubted: dict[NodeId, Time] = {}  # owners that were asked whether they live
         self._beats = 0
         self._beaten: Version = 0  # the last version at the time of the last beat
         self.contact: NodeId | None = None
@@ -105,7 +114,10 @@ class Client:
     def command(self, command: Command) -> None:
         match command:
             case Publish():
-                self._send(self.home, Post(command.stamped(self.id, self._clock())))
+                self._doubt()
+                publication = command.stamped(self.id, self._clock())
+                self._posted.append(publication)
+                self._send(self.home, Post(publication))
             case Move(subscription) | Unsubscribe(subscription) if (
                 subscription not in self.subscriptions
             ):
@@ -186,6 +198,23 @@ class Client:
         epoch = self.epoch.get(subscription, 0)
         to = self.owner.get(subscription) or self.home
         self._send(to, Interest(wide, self.version[subscription], epoch))
+        if subscription not in self.owner and not self._patience:
+            self._wait(microseconds(self.parameters.retry_ms))
+
+    def _wait(self, patience: Time) -> None:
+        self._patience = min(patience, self.parameters.heartbeat)
+        self.out.set_timer(Again(), self._patience)
+
+    def again(self) -> None:
+        """What was asked for may have gone to somebody who has died."""
+        unserved = [s for s in self.subscriptions if s not in self.owner]
+        for subscription in unserved:
+            self.version[subscription] = self._next_version()
+            self._ask(subscription)
+        if unserved:
+            self._wait(2 * self._patience)
+        else:
+            self._patience = 0
 
     # Matchers.
 
@@ -195,19 +224,13 @@ class Client:
         limit = now - p.misses * p.heartbeat
         for site in dict.fromkeys(self.owner.values()):
             if self._heard_at(site, now) < limit:
-                self.out.note("unlinked", site)
-                self._owners.pop(site)
-                self.owner = {s: o for s, o in self.owner.items() if o != site}
+                self._give_up(site)
             else:
                 self._owners.setdefault(site, now)
                 self._send(site, Alive())
         self._owners = {s: t for s, t in self._owners.items() if s in self.owner.values()}
         if self.contact is not None and self.contact not in self._owners:
             self.contact = next(iter(self._owners), None)
-        for subscription in self.subscriptions:
-            if subscription not in self.owner:
-                self.version[subscription] = self._next_version()
-                self._ask(subscription)
         may_be_called = p.candidates != "servers" and p.partitioning == "dynamic"
         if may_be_called and self._beats % VOLUNTEERS == 0:
             self._send(self.home, Candidate(self.id))
@@ -217,6 +240,35 @@ class Client:
     def _heard_at(self, site: NodeId, now: Time) -> Time:
         """When it last spoke to us, alone or among others."""
         return max(self._owners.get(site, now), self._audience.last_word(self._seat, site))
+
+    def _give_up(self, site: NodeId) -> None:
+        """III-C, 2: it has died, so whoever has its region now is asked."""
+        self.out.note("unlinked", site)
+        self._silent = self._heard_at(site, self._clock())
+        del self._owners[site]
+        lost = [s for s, owner in self.owner.items() if owner == site]
+        for subscription in lost:
+            del self.owner[subscription]
+        if self.contact == site:
+            self.contact = next(iter(self._owners), None)
+        for subscription in lost:
+            self.version[subscription] = self._next_version()
+            self._ask(subscription)
+
+    def _doubt(self) -> None:
+        """Who publishes and hears nothing asks, before it speaks to the dead for long."""
+        now, p = self._clock(), self.parameters
+        doubt = microseconds(p.doubt_ms)
+        for site in list(self._owners):
+            heard = self._heard_at(site, now)
+            if now - heard < doubt:
+                continue
+            asked = self._doubted.get(site, -doubt)
+            if asked > heard and now - heard >= p.misses * doubt:
+                self._give_up(site)
+            elif now - asked >= doubt:
+                self._doubted[site] = now
+                self._send(site, Alive())
 
     def on(self, message: Message, sender: NodeId) -> bool:
         """Was it a client's message? Then it has been heard."""
@@ -244,11 +296,21 @@ class Client:
         if epoch < self.epoch.get(subscription, 0):
             self.out.note("ignored", subscription)  # somebody owns it since
             return
-        if self.owner.get(subscription) != owner:
+        now, before = self._clock(), self.owner.get(subscription)
+        if before != owner:
             self.owner[subscription] = self.contact = owner
-            self._served = self._clock()
+            self._served = now
+            heard = self._silent if before is None else self._heard_at(before, now)
+            if now - heard >= microseconds(self.parameters.doubt_ms):
+                self._post_again(heard)
         self.epoch[subscription] = epoch
-        self._owners[owner] = self._clock()
+        self._owners[owner] = now
+
+    def _post_again(self, since: Time) -> None:
+        """What was said to one who has died. Whoever has heard it all the same hears it once."""
+        for publication in self._posted:
+            if publication.t >= since:
+                self._send(self.home, Post(publication))
 
     def _compare(
         self, held: Iterable[tuple[SubscriptionId, Version, Epoch]], sender: NodeId

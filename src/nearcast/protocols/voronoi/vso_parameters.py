@@ -65,8 +65,29 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Of these without a word, 2 to 100: whoever is meant is given up.
     misses: int = 3
     # Milliseconds, 1 to 1e7, between two signs of life among neighbouring sites; of these without a
-    # word as many as `misses`, and a site is dead.
-    site_beat_ms: float = 1000.0
+    # word as many as `misses`, and a site is dead. Its clients wait for so long; what sites tell
+    # each other grows as it shrinks. VAST is told of broken connections at once, and beats in 10 s.
+    site_beat_ms: float = 300.0
+    # Milliseconds, 1 to 1e7, after which a client that nobody serves asks again; then each time
+    # twice as long, up to a heartbeat. VAST: 5000 each time.
+    retry_ms: float = 500.0
+    # Milliseconds, 1 to 1e7, of an owner's silence after which a client that publishes asks whether
+    # it lives; unanswered for as many as `misses` of these, it is given up. Those whom nobody talks
+    # to ask more often as it shrinks. 1e7: with a heartbeat only.
+    doubt_ms: float = 700.0
+    # Milliseconds, 0 to 1e7: to whom nobody served before, an owner tells the last word of each who
+    # spoke within so long, so that it knows who is there. VAST tells all neighbours; 0: nobody.
+    recall_ms: float = 1000.0
+    # Milliseconds, 1 to 1e7, for which a candidate's offer is fresh. The gateway calls the fresh
+    # one that has waited longest; without any, the one heard last. 1e7: VAST's, the first known,
+    # which where many crash is nearly always one that has.
+    fresh_ms: float = 4000.0
+    # Milliseconds, 1 to 1e7, after which another candidate is called if the first has not come. In
+    # VAST nobody is until there is overload again.
+    answer_ms: float = 2000.0
+    # Matchers, 1 to 10,000, below which the gateway calls further ones without any overload. The
+    # paper's 1 is enough while the gateway cannot crash: whoever is alone is followed by nobody.
+    least: int = 1
     # Far sites that a matcher remembers to forward through, 0 to 100; ways become O(log N) hops.
     shortcuts: int = 0
     # scan | grid | rtree | lazy | swept: how a matcher matches; all give one answer
@@ -90,9 +111,12 @@ class Parameters(Struct, frozen=True, kw_only=True):
             _between(name, getattr(self, name), 0, 1e9)
         for name in (
             "adjust_ms", "overload_ms", "transfer_ms", "reclaim_ms", "digest_ms", "silence_ms",
-            "tick_ms", "heartbeat_ms", "site_beat_ms",
+            "tick_ms", "heartbeat_ms", "site_beat_ms", "retry_ms", "doubt_ms", "fresh_ms",
+            "answer_ms",
         ):  # fmt: skip
             _between(name, getattr(self, name), 1, 1e7)
+        _between("recall_ms", self.recall_ms, 0, 1e7)
+        _between("least", self.least, 1, 10_000)
         _between("misses", self.misses, 2, 100)
         _between("shortcuts", self.shortcuts, 0, 100)
         _one_of("matcher", self.matcher, EXACT)

@@ -14,6 +14,7 @@ from nearcast.reproduction.voronoi.measures import Seen, snapshots
 from nearcast.reproduction.voronoi.scenarios import (
     BLASTS,
     IDLE,
+    LEAST,
     LIMIT,
     NINE,
     PARTITIONINGS,
@@ -107,17 +108,10 @@ def nine(seen: Seen) -> list[Plot]:
 def churn(seen: Seen) -> list[Plot]:
     plots = []
     for nodes in STABLE:
-        series = []
+        series: list[Series] = []
         with suppress(NotMeasuredError):
             phase = seen.phase(nodes)
-            for place, each in enumerate(seen.churn_rates(nodes)):
-                curve = snapshots(seen.churn(nodes, each))
-                series.append(
-                    Series(
-                        name=f"{each:g} per second", x=[STEPS * float(s) for s in curve],
-                        y=list(curve.values()), style=style(place),
-                    )
-                )  # fmt: skip
+            series += by_rate(seen, nodes)
             told = [(phase, 0.99), (phase + 10, WORST[nodes]), (2 * phase, WORST[nodes]),
                     (2 * phase + BACK_S, 0.99), (3 * phase, 0.99)]  # fmt: skip
             series.append(
@@ -126,14 +120,33 @@ def churn(seen: Seen) -> list[Plot]:
                     y=[low for _, low in told], style="alarm", dash=2,
                 )
             )  # fmt: skip
-        plots += drawn(
-            f"figure-8-{nodes}",
-            f"{nodes} nodes: discovery consistency, by churn",
-            Axis("step (joining, then churning, then calm)", count, low=0),
-            Axis("seen of what should be seen", share, low=0, high=1),
-            series,
-        )
+        title = f"{nodes} nodes: discovery consistency, by churn"
+        plots += consistency(f"figure-8-{nodes}", title, series)
+    with suppress(NotMeasuredError):
+        title = f"Not in the paper: {STABLE[0]} nodes, and the gateway crashes as churn begins"
+        plots += consistency("figure-8-mortal", title, by_rate(seen, STABLE[0], LEAST))
     return plots
+
+
+def by_rate(seen: Seen, nodes: int, least: int = 1) -> list[Series]:
+    curves = {each: seen.churn(nodes, each, least) for each in seen.churn_rates(nodes, least)}
+    return [
+        Series(
+            name=f"{each:g} per second", x=[STEPS * float(s) for s in snapshots(curve)],
+            y=list(snapshots(curve).values()), style=style(place),
+        )
+        for place, (each, curve) in enumerate(curves.items())
+    ]  # fmt: skip
+
+
+def consistency(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
+    return drawn(
+        name,
+        title,
+        Axis("step (joining, then churning, then calm)", count, low=0),
+        Axis("seen of what should be seen", share, low=0, high=1),
+        series,
+    )
 
 
 def distribution(seen: Seen, name: str, matches: bool, way: str, who: str) -> list[Plot]:

@@ -97,12 +97,13 @@ class Seen:
     def phase(self, nodes: int) -> float:
         return self._runs(**churned(nodes))[0].seconds / 3
 
-    def churn_rates(self, nodes: int) -> list[float]:
-        return sorted({float(run.settings["churn_rate"]) for run in self._runs(**churned(nodes))})
+    def churn_rates(self, nodes: int, least: int = 1) -> list[float]:
+        runs = self._runs(**churned(nodes, least))
+        return sorted({float(run.settings["churn_rate"]) for run in runs})
 
-    def churn(self, nodes: int, rate: float) -> dict[int, float]:
+    def churn(self, nodes: int, rate: float, least: int = 1) -> dict[int, float]:
         """Consistency by second."""
-        return self._consistency(**churned(nodes), churn_rate=rate)
+        return self._consistency(**churned(nodes, least), churn_rate=rate)
 
     def churn_matchers(self, nodes: int, rate: float) -> float:
         """How many match on average while nodes churn; one of them, the gateway, never dies."""
@@ -203,8 +204,9 @@ def nine(partitioning: str) -> dict[str, Any]:
     return {"matchers": SQUARES, "insertion_trigger": 0, "partitioning": partitioning}
 
 
-def churned(nodes: int) -> dict[str, Any]:
-    return {"churn_by": "crash", "nodes": nodes}
+def churned(nodes: int, least: int = 1) -> dict[str, Any]:
+    """`least` matchers: 1 in the paper's set-up, more where its gateway crashes too."""
+    return {"churn_by": "crash", "nodes": nodes, "least": least}
 
 
 def grown() -> dict[str, Any]:

@@ -14,7 +14,9 @@ CAPTIONS = {
     " over time. Bytes are those of our encoding.",
     "8": "Discovery consistency while nodes join, while as many crash as join, and then:"
     " means of ten seconds. The paper prints curves without numbers; what its text says of the"
-    " worst is drawn beside ours. The quick form's phases have 600 steps instead of 1,000.",
+    " worst is drawn beside ours. The quick form's phases have 600 steps instead of 1,000. The"
+    " paper's gateway never crashes; in the last drawing it does as churn begins, and whoever"
+    " follows it may.",
     "9": "Upload of matchers, over the last third of a run. The quick form says where a node is"
     " twice a second and stops at 200 nodes; the paper, and the full form, in each of ten steps a"
     " second, to 1,000 nodes.",

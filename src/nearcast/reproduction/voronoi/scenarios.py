@@ -23,6 +23,7 @@ LIMIT = 20.0
 SQUARES = 9  # matchers of figure 7
 PARTITIONINGS = "static", "dynamic"
 STABLE = 50, 100  # nodes under churn
+LEAST = 6  # matchers that there shall be where the gateway may crash; the paper's never does
 FLASH, STAY = 120, 30  # nodes that come and go, and that are there all the time
 IDLE = 0.0, 0.5  # share of its limit up to which a matcher leaves
 
@@ -36,6 +37,7 @@ class Form(Struct, frozen=True):
     nine: tuple[int, ...]  # nodes with nine matchers
     nine_s: float
     churn: dict[int, tuple[float, ...]]  # rates, by stable size
+    mortal: tuple[float, ...]  # rates of the runs in which nobody is spared
     phase_s: float  # of joining, of churning, of stabilising
     blasts: tuple[float, ...]
     blast_s: float
@@ -50,13 +52,15 @@ class Form(Struct, frozen=True):
 
 QUICK = Form(
     rate=2.0, buffer=32.0, sizes=(50, 100, 200), nine=(50, 100, 200), nine_s=45.0,
-    churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, phase_s=60.0,
+    churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, mortal=(1.0, 5.0, 10.0),
+    phase_s=60.0,
     blasts=(0.0, 64.0, 192.0), blast_s=40.0, one_in=4, sample_ms=1000.0,
 )  # fmt: skip
 FULL = Form(
     rate=STEP_RATE, buffer=10.0, sizes=(50, 100, 200, 500, 1000),
     nine=(50, 100, 200, 300, 400, 500), nine_s=300.0,
-    churn=dict.fromkeys(STABLE, (1.0, 2.0, 3.0, 5.0, 8.0, 10.0)), phase_s=100.0,
+    churn=dict.fromkeys(STABLE, (1.0, 2.0, 3.0, 5.0, 8.0, 10.0)),
+    mortal=(1.0, 2.0, 3.0, 5.0, 8.0, 10.0), phase_s=100.0,
     blasts=(0.0, 32.0, 64.0, 128.0, 192.0), blast_s=100.0, one_in=64, sample_ms=2000.0,
 )  # fmt: skip
 SIZES, NINE = FULL.sizes, FULL.nine
@@ -98,6 +102,8 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "8":
             for nodes, rates in form.churn.items():
                 yield from (churned(form, nodes, rate) for rate in rates)
+            for rate in form.mortal:
+                yield churned(form, STABLE[0], rate, servers_until=form.phase_s, least=LEAST)
         case "9" | "10" | "table":
             yield from (scenario(form, nodes, form.seconds(nodes)) for nodes in form.sizes)
         case "areas":
@@ -111,12 +117,12 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
                 yield tide(form, idle)
 
 
-def churned(form: Form, nodes: int, rate: float) -> Scenario:
+def churned(form: Form, nodes: int, rate: float, **more: Any) -> Scenario:
     """V-B: as many join per second, then one leaves for each that joins; nobody says goodbye."""
     phase = form.phase_s
     return scenario(
         form, nodes, 3 * phase, join_rate=rate, churn_rate=rate, churn_from=phase,
-        churn_until=2 * phase, churn_by="crash",
+        churn_until=2 * phase, churn_by="crash", **more,
     )  # fmt: skip
 
 
