@@ -1,4 +1,4 @@
-"""Flushes of a node, and what other nodes' clients want: small ones, for tests of a cluster's parts."""
+"""Flushes of a node, and what other nodes' clients want: for tests of a cluster's parts."""
 
 import numpy as np
 
