@@ -101,8 +101,7 @@ def test_bots_are_seen_where_they_are_believed_to_be_and_can_be_hit(flight: Flig
         return game.heard.differences.count;
     }"""
     seen = "[...nearcast.game.heard.around(nearcast.client.now())].length"
-    flight.until(lambda: flight.page.evaluate(beside) or flight.page.evaluate(seen))
-    flight.until(lambda: flight.page.evaluate(seen) > 0)
+    flight.until(lambda: flight.page.evaluate(beside) >= 0 and flight.page.evaluate(seen) > 0)
     flight.until(lambda: "ships in sight" in flight.text("#summary"))
     reckoned = "nearcast.game.heard.differences"
     flight.until(lambda: flight.page.evaluate(beside) > 60)
