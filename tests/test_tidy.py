@@ -22,8 +22,8 @@ def test_there_is_something_to_look_at() -> None:
     assert len(FILES) > 40
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
-    assert [f.name for f in FILES if f.read_text().count("\n") > 500] == []
+def test_no_file_is_longer_than_800_lines() -> None:
+    assert [f.name for f in FILES if f.read_text().count("\n") > 800] == []
 
 
 def test_no_function_is_longer_than_70_lines() -> None:
