@@ -97,6 +97,8 @@ export interface PublishOptions {
   retain?: boolean;
   attributes?: Record<string, Value>;
   channel?: string;
+  /** Another entity says it, for which this client speaks. */
+  name?: string;
   /** Wait for the node's answer (true). */
   confirm?: boolean;
 }
@@ -134,6 +136,7 @@ export class Client {
   readonly limits: Record<string, number>;
   subscribe(area?: Area, options?: SubscribeOptions): Promise<Subscription>;
   publish(place: Spot, payload?: unknown, options?: PublishOptions): Promise<number>;
+  withdraw(options?: { channel?: string; name?: string }): Promise<void>;
   nearby(area: Area, options?: { channel?: string; limit?: number }): Promise<Entity[]>;
   moveTo(place: Place, speed: number): Promise<number>;
   messages(inbox?: number): Inbox<Message>;

@@ -412,7 +412,8 @@ export class Client {
 
   /**
    * Say something to everyone whose area this point, disc or box touches. Resolves to the
-   * publication's number; with `confirm: false` to 0, as soon as it is on its way.
+   * publication's number; with `confirm: false` to 0, as soon as it is on its way. With `name`,
+   * another entity says it, for which this client speaks: it has states of its own.
    */
   async publish(place, payload, options = {}) {
     const { confirm = true, ...rest } = options;
@@ -423,6 +424,12 @@ export class Client {
     this.#talk.send(request);
     return 0;
   }
+
+  /**
+   * Take back the retained state on this channel, or on all channels. With `name`, that of an entity
+   * for which this client speaks; without a channel it leaves.
+   */
+  async withdraw(options = {}) { await this.ask({ do: "withdraw", ...options }); }
 
   /** Who is in this area now, the closest first. Options: channel, limit. */
   async nearby(area, options = {}) {

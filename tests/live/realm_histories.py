@@ -181,6 +181,7 @@ class Company:
             words.Move: self.realm.move,
             words.Tune: self.realm.tune,
             words.Unsubscribe: self.realm.unsubscribe,
+            words.Withdraw: self.realm.withdraw,
         }[type(request)]
         return obey(self.now, seat, request)
 
@@ -205,7 +206,7 @@ class Model:
                 del self.wanted[key], self.asked[key]
         elif isinstance(request, words.Publish):
             self.waiting.append((entity, request))
-        elif not isinstance(request, words.Join):
+        elif not isinstance(request, words.Join | words.Withdraw):
             self._change(t, (client, request.subscription), entity, request)
 
     def _change(self, t: int, key: tuple[int, int], entity: int, request: Any) -> None:

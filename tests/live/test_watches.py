@@ -36,6 +36,7 @@ HERE = Area(x=0.0, y=0.0, r=5.0)
 class Watch:
     linger: int
     known: dict[int, int | None] = field(default_factory=dict)  # entity: out of sight since
+    withdrawn: list[int] = field(default_factory=list)  # entities, told at the next tick
 
 
 @dataclass
@@ -52,6 +53,8 @@ class WatchModel(Model):
         if isinstance(request, words.Leave):
             self.present.discard(entity)
             self.states = {key: said for key, said in self.states.items() if key[0] != entity}
+        if isinstance(request, words.Withdraw):
+            self._withdraw(entity, request.channel)
         if isinstance(request, words.Subscribe):
             self.watches.pop((client, request.subscription), None)
             if request.watch:
@@ -60,6 +63,21 @@ class WatchModel(Model):
                 watch.known = dict.fromkeys(self.seen(self.wanted[key], t))
                 self.watches[key] = watch
         self.watches = {key: watch for key, watch in self.watches.items() if key in self.wanted}
+
+    def _withdraw(self, entity: int, channel: str | None) -> None:
+        """What is known of it ends; what it has said and is not flushed is no state."""
+        self.states = {
+            key: said
+            for key, said in self.states.items()
+            if key[0] != entity or channel not in (None, key[1])
+        }
+        for place, (who, said) in enumerate(self.waiting):
+            if who == entity and channel in (None, said.channel):
+                self.waiting[place] = who, replace(said, retain=False)
+        for key, watch in self.watches.items():
+            if entity in watch.known and channel in (None, self.wanted[key].channel):
+                del watch.known[entity]
+                watch.withdrawn.append(entity)
 
     def flush(self, t: int) -> list[tuple[int, int, int]]:
         for entity, said in self.waiting:
@@ -81,9 +99,11 @@ class WatchModel(Model):
         notices = []
         for (client, number), watch in self.watches.items():
             seen = self.seen(self.wanted[client, number], t)
-            for entity in [entity for entity in watch.known if entity not in self.present]:
+            gone = [entity for entity in watch.known if entity not in self.present]
+            for entity in (*gone, *watch.withdrawn):
                 notices.append((client, "leave", number, entity, True))
-                del watch.known[entity]
+                watch.known.pop(entity, None)
+            watch.withdrawn.clear()
             for entity in seen:
                 if entity not in watch.known:
                     notices.append((client, "enter", number, entity, False))
@@ -131,6 +151,7 @@ HISTORIES = histories(
         st.builds(words.Move, NUMBERS, areas_of_interest()),
         st.builds(words.Tune, NUMBERS, VARIABLES),
         st.sampled_from([words.Unsubscribe(0), words.Leave()]),
+        st.sampled_from([words.Withdraw(), words.Withdraw(""), words.Withdraw("chat")]),
     )
 )
 

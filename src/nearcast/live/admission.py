@@ -21,6 +21,7 @@ class Refused(ValueError):  # noqa: N818 (a refusal is no fault)
 class Limits(Struct, frozen=True, kw_only=True):
     subscriptions: int = 64  # of one client
     channels: int = 64  # on which one client publishes
+    entities: int = 1_000  # other than itself, for which one client publishes
     extent: float = 1e6  # half-extent of a subscription's or a publication's area, if bounded
     legs: int = 100  # of a walk
     formula: int = 400  # characters of a formula or filter, which bound what evaluating it costs

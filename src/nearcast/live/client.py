@@ -183,9 +183,13 @@ class Client:
         retain: bool = False,
         attributes: dict[str, Value] | None = None,
         channel: str = "",
+        name: str = "",
         confirm: bool = True,
     ) -> int:
         """Say something to everyone whose area this point, disc or box touches.
+
+        With `name`, another entity says it, for which this client speaks: it has states of its
+        own, and begins with its first publication. So one connection serves many NPCs or vehicles.
 
         Returns the publication's number. Without `confirm` it does not wait for the node's answer
         and returns 0; a refusal is then an `Error` among the `notices`.
@@ -196,7 +200,7 @@ class Client:
             raise ValueError("a publication has a place")
         request = words.Publish(
             a.x, a.y, self._talk.link.form.seal(payload), retain, attributes or {}, channel,
-            a.z, a.r, a.rx, a.ry, a.rz,
+            a.z, a.r, a.rx, a.ry, a.rz, name=name,
         )  # fmt: skip
         if confirm:
             done = await self.ask(request)
@@ -204,6 +208,13 @@ class Client:
         await self._ready()
         self._talk.link.send(request)
         return 0
+
+    async def withdraw(self, channel: str | None = None, *, name: str = "") -> None:
+        """Take back the retained state on this channel, or on all channels.
+
+        With `name`, that of an entity for which this client speaks; without a channel it leaves.
+        """
+        await self.ask(words.Withdraw(channel, name))
 
     async def nearby(self, where: Where, channel: str = "", limit: int = 100) -> list[Entity]:
         """Who is in this area now, the closest first."""

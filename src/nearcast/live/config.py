@@ -98,6 +98,7 @@ MEANING = {
     "limits": "More than this is refused, and the client who asked is told so.",
     "limits.subscriptions": "Subscriptions of one client.",
     "limits.channels": "Channels on which one client publishes.",
+    "limits.entities": "Entities other than itself for which one client publishes.",
     "limits.extent": "The largest half-extent of an area, if it has one.",
     "limits.legs": "Places that one walk leads through.",
     "limits.formula": "Characters of a formula or a filter.",

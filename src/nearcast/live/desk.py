@@ -43,6 +43,8 @@ class Desk:
             case words.Publish():
                 if request.retain:
                     raise ValueError("a peer keeps no states: publish without retain")
+                if request.name:
+                    raise ValueError("a peer speaks for itself: publish without a name")
                 where = shape(
                     request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
                 )

@@ -42,7 +42,7 @@ class World:
         self._trace = trace
         self._limits = limits or Limits()
         self._links: dict[int, _Direct] = {}  # by entity
-        self._states: dict[int, words.Publish] = {}  # by entity: what it last said with `retain`
+        self._states: dict[int, Accepted] = {}  # by entity: what it last said with `retain`
         self._recording: Recording | None = None
         self._now = clock()
         self._realm: Realm
@@ -100,8 +100,6 @@ class World:
         seat = link.seated()
         if isinstance(request, words.Publish):
             realm.publish(seat, request, words.PACKED)
-            if request.retain:
-                self._states[seat.entity] = request
             if realm.waiting == 1:
                 asyncio.get_running_loop().call_soon(self._flush)
             return  # it is done when it is flushed
@@ -120,6 +118,9 @@ class World:
             realm.move(now, seat, request)
         elif isinstance(request, words.Tune):
             realm.tune(now, seat, request)
+        elif isinstance(request, words.Withdraw):
+            realm.withdraw(now, seat, request)
+            self._states.pop(seat.entity, None)
         else:
             realm.unsubscribe(now, seat, request)
         link.tell(words.Done(request.id, realm.now, subscription=traced))
@@ -145,7 +146,10 @@ class World:
                 self._links[seat.entity].tell(_message(heard.publications[index], heard.t, to))
         self._realm.delivered(self._now(), heard)
         for accepted in heard.publications:
-            asked, link = accepted.request.id, self._links.get(accepted.seat.entity)
+            client, asked = accepted.seat.owner or accepted.seat, accepted.request.id
+            link = self._links.get(client.entity)
+            if accepted.request.retain:
+                self._states[accepted.seat.entity] = accepted
             if asked is not None and link is not None:
                 link.tell(words.Done(asked, heard.t, accepted.id))
 
@@ -157,8 +161,10 @@ class World:
                 self._links[seat.entity].tell(notice)
             if self._recording and tick % SAMPLED == 0:
                 t = self._now()
+                self._states = {e: said for e, said in self._states.items() if not said.seat.left}
                 for entity, said in self._states.items():
-                    self._recording.recorder.position(t, entity, said.x, said.y, said.z)
+                    where = said.request
+                    self._recording.recorder.position(t, entity, where.x, where.y, where.z)
                 # Two rows of one subscription at one moment must not be parted.
                 if time.monotonic() - rotated > ROTATE_S and t > self._realm.now:
                     rotated = time.monotonic()

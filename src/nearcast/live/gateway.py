@@ -26,7 +26,7 @@ from nearcast.live.http import HttpError, Request
 from nearcast.live.metrics import Metrics
 from nearcast.live.realm import HOPS, Realm
 from nearcast.live.recording import ROTATE_S, Recording
-from nearcast.live.seats import Heard, Seat
+from nearcast.live.seats import Accepted, Heard, Seat
 from nearcast.live.sessions import Said, Session
 from nearcast.matching.matcher import Integers
 from nearcast.space.motion import Time
@@ -85,7 +85,7 @@ class Gateway:
         self._flush_not_before = self._first_waits_since = 0.0
         self._answers: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
         self._ticks = 0
-        self._states: dict[int, words.Publish] = {}  # each entity's last one, for the trace
+        self._states: dict[int, Accepted] = {}  # each entity's last one, for the trace
         self._rotate_at = monotonic() + ROTATE_S
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self.cluster: Member | None = None
@@ -216,7 +216,10 @@ class Gateway:
             realm.tune(now, seat, word)
         elif kind is words.Unsubscribe:
             realm.unsubscribe(now, seat, word)
-        self.metrics.interests += kind is not words.Leave
+        elif kind is words.Withdraw:
+            realm.withdraw(now, seat, word)
+            self._states.pop(seat.entity, None)
+        self.metrics.interests += kind not in (words.Leave, words.Withdraw)
         if word.id is not None:
             traced = None
             if kind is words.Subscribe:
@@ -327,7 +330,7 @@ class Gateway:
                 # Somebody may have left since it was said, or be on another node.
                 place = said.seat.place
                 if said.request.retain and place >= 0 and seats[place] is said.seat:
-                    self._states[said.seat.entity] = said.request
+                    self._states[said.seat.entity] = said
         metrics, ended = self.metrics, monotonic()
         metrics.flushes += 1
         metrics.publications += len(heard.publications)
@@ -409,9 +412,10 @@ class Gateway:
     def _answer(self, heard: Heard) -> None:
         for said in heard.publications:
             number = said.request.id
-            if number is not None and 0 <= said.seat.place < len(self._sessions):
-                session = self._sessions[said.seat.place]
-                if session is not None and session.seat is said.seat:
+            client = said.seat.owner or said.seat
+            if number is not None and 0 <= client.place < len(self._sessions):
+                session = self._sessions[client.place]
+                if session is not None and session.seat is client:
                     session.send(words.Done(number, heard.t, said.id))
         if self._answers:
             readers = np.bincount(heard.publication, minlength=len(heard.publications))
@@ -449,7 +453,9 @@ class Gateway:
 
     def _record(self, recording: Recording, now: float) -> None:
         t = self.now()
-        for entity, where in self._states.items():
+        self._states = {e: said for e, said in self._states.items() if not said.seat.left}
+        for entity, said in self._states.items():
+            where = said.request
             recording.recorder.position(t, entity, where.x, where.y, where.z)
         # Two rows of one subscription at one moment must not be parted.
         if now >= self._rotate_at and t > self.realm.now:

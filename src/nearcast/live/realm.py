@@ -29,7 +29,7 @@ from nearcast.live.admission import (
 )
 from nearcast.live.seats import Accepted, Heard, Places, Seat, Standing, Wish
 from nearcast.live.sparing import KEPT, Sparing, check_wish, has_centre
-from nearcast.live.voices import SAID, Said, State, Voices, batch, pack
+from nearcast.live.voices import SAID, Said, State, Voices, batch, clear_retain, pack
 from nearcast.live.walks import Walks
 from nearcast.live.watches import Watches
 from nearcast.matching import MATCHERS
@@ -117,6 +117,10 @@ class Realm:
         """All its subscriptions and states end. What it published and still waits is heard."""
         if seat.left:
             return
+        for entity in list(seat.entities.values()):
+            self.leave(now, entity)
+        if seat.owner is not None:
+            del seat.owner.entities[seat.name]
         for standing in seat.subscriptions.values():
             self._reach(self._moment(now, standing))
             self._end(standing)
@@ -265,6 +269,8 @@ class Realm:
                 raise Refused(f"a payload has at most {self.limits.payload} bytes")
             if request.attributes:
                 check_attributes(request.attributes)
+            if request.name:
+                seat = self._spoken_for(seat, request.name)
             voice = seat.voices.get(request.channel)
             if voice is None:
                 voice = self._new_voice(seat, request.channel)
@@ -279,6 +285,43 @@ class Realm:
         self._waiting.append(Accepted(seat, number, where[0], request, form))
         self._said += pack(seat.entity, voice, size, request.retain, *where)
         return number
+
+    def _spoken_for(self, seat: Seat, name: str) -> Seat:
+        """The entity of this name for which the client speaks."""
+        entity = seat.entities.get(name)
+        if entity is None:
+            if len(seat.entities) >= self.limits.entities:
+                raise Refused(
+                    f"a client speaks for at most {self.limits.entities} entities beside itself:"
+                    " withdraw one"
+                )
+            entity = seat.entities[name] = self.join(self.now, name, seat.form)
+            entity.owner = seat
+        return entity
+
+    def withdraw(self, now: Time, seat: Seat, request: words.Withdraw) -> None:
+        """States end, after all that this client has published so far."""
+        if request.name:
+            if request.name not in seat.entities:
+                raise Refused(f"you do not speak for {request.name[:64]!a}")
+            seat = seat.entities[request.name]
+            if request.channel is None:
+                self.leave(now, seat)
+                return
+        channels = list(seat.voices) if request.channel is None else [request.channel]
+        self._reach(self._moment(now, None))
+        for channel in channels:
+            if channel in seat.voices:
+                self._withdraw(seat, channel)
+
+    def _withdraw(self, seat: Seat, channel: str) -> None:
+        voice = seat.voices.pop(channel)
+        self._voices.leave(voice)
+        # What waits is published after this moment: it is heard, but is no state any more.
+        for place, one in enumerate(self._waiting):
+            if one.seat is seat and one.request.retain and one.request.channel == channel:
+                one.request = replace(one.request, retain=False)
+                clear_retain(self._said, place)
 
     def _new_voice(self, seat: Seat, channel: str) -> int:
         check_name("a channel", channel, self.limits)

@@ -76,6 +76,8 @@ class Seat(Struct, eq=False):
     subscriptions: dict[int, Standing] = {}
     voices: dict[str, int] = {}  # by the channels on which it has published
     left: bool = False
+    entities: dict[str, "Seat"] = {}  # others for which this client speaks, by name
+    owner: "Seat | None" = None  # the client that speaks for this entity, if it is such another
 
 
 class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it

@@ -33,6 +33,11 @@ Said: TypeAlias = NDArray[np.void]
 pack = Packing("=5q6d").pack  # a row of SAID
 
 
+def clear_retain(rows: bytearray, place: int) -> None:
+    """In packed rows of SAID: this publication is no state."""
+    np.frombuffer(rows, SAID)["retain"][place] = 0
+
+
 class State(Struct, frozen=True):
     """What was last retained, and when."""
 

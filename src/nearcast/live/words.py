@@ -37,6 +37,8 @@ class Publish(Request, frozen=True, tag="publish"):
 
     `retain`: this is my state from now on. Whoever watches an area I am in knows it, and it makes
     an earlier one that a slow client has not had yet superfluous.
+    `name`: one of the other entities for which this client speaks, with states of its own; the
+    first publication under a name creates it.
     """
 
     x: float
@@ -51,6 +53,7 @@ class Publish(Request, frozen=True, tag="publish"):
     ry: float | None = None
     rz: float | None = None
     id: int | None = None
+    name: str = ""
 
 
 class Join(Request, frozen=True, tag="join"):
@@ -121,6 +124,17 @@ class Nearby(Request, frozen=True, tag="nearby"):
     area: Area
     channel: str = ""
     limit: int = 100
+    id: int | None = None
+
+
+class Withdraw(Request, frozen=True, tag="withdraw"):
+    """The retained state on this channel ends; without a channel, all states of the entity.
+
+    `name`: of an entity for which this client speaks; it leaves when all its states end.
+    """
+
+    channel: str | None = None
+    name: str = ""
     id: int | None = None
 
 
@@ -250,7 +264,7 @@ class Nodes(Notice, frozen=True, tag="nodes"):
 
 
 REQUESTS: tuple[type[Request], ...] = (
-    Publish, Join, Leave, Subscribe, Move, Tune, Unsubscribe, Nearby,
+    Publish, Join, Leave, Subscribe, Move, Tune, Unsubscribe, Nearby, Withdraw,
 )  # fmt: skip
 NOTICES: tuple[type[Notice], ...] = (
     Message, Welcome, Done, Error, Inside, Enter, Left, Near, Withheld, Dropped, Bye, Moved,

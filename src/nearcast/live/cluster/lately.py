@@ -151,6 +151,7 @@ class Lately:
         self.news: dict[SubscriptionId, Standing | None] = {}  # what others must be told; None: end
         self.skipped: list[Was] = []  # and what held for a moment, before anybody was told
         self.left: list[int] = []  # entities
+        self.withdrawn: list[tuple[int, str, Time]] = []  # states: entity, channel, when
         self.passed: deque[Passed] = deque()
         self._seen: dict[PublicationId, None] = {}
         self._seen_before: dict[PublicationId, None] = {}

@@ -44,6 +44,7 @@ from nearcast.live.cluster.messages import (
     Spoke,
     States,
     Void,
+    Withdrawn,
 )
 from nearcast.live.cluster.passages import Passages
 from nearcast.live.cluster.post import Post
@@ -222,6 +223,9 @@ class Member:
             case Left(entities):
                 for entity in entities:
                     self.realm.strangers.gone(self.gateway.now(), entity)
+            case Withdrawn(states):
+                for entity, channel, t in states:
+                    self.realm.strangers.withdraw(self.gateway.now(), entity, channel, t)
             case Knock(url):
                 self._on_knock(url, sender)
             case Enter():
@@ -421,6 +425,9 @@ class Member:
         if self.lately.left:
             left, self.lately.left = self.lately.left, []
             self._out.send_many(list(self.nodes), Left(tuple(left)))
+        if self.lately.withdrawn:
+            withdrawn, self.lately.withdrawn = self.lately.withdrawn, []
+            self._out.send_many(list(self.nodes), Withdrawn(tuple(withdrawn)))
         if now - self._sited >= SITE_EVERY:
             self._sited = now
             self.site.tick(now)

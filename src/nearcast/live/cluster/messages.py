@@ -176,6 +176,12 @@ class Left(Message, frozen=True, tag=109):
     entities: tuple[NodeId, ...]
 
 
+class Withdrawn(Message, frozen=True, tag=130):
+    """Retained states that clients of mine have taken back: entity, channel, and when."""
+
+    states: tuple[tuple[int, str, Time], ...]
+
+
 class Farewell(Message, frozen=True, tag=110):
     """I stop."""
 
@@ -246,6 +252,6 @@ class Refused(Message, frozen=True, tag=118):
 
 OWN: tuple[type[Message], ...] = (
     Said, Ask, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
-    Passed, Void, Spoke, Credential, Refused, Counted, Recall, States,
+    Passed, Void, Spoke, Credential, Refused, Counted, Recall, States, Withdrawn,
 )  # fmt: skip
 CODEC = Codec(*sites.MESSAGES, *MESSAGES, *OWN)

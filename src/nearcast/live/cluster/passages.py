@@ -62,6 +62,11 @@ class Offer(Struct):
     to: NodeId
     until: Time
 
+    @property
+    def stands(self) -> bool:
+        """Is it still here, and speaks for nobody else?"""
+        return self.session.seat is self.seat and not self.seat.entities
+
 
 class Guest(Struct):
     """At the new home: somebody who may come; with its session, once it has."""
@@ -109,7 +114,8 @@ class Passages:
 
     @property
     def all_gone(self) -> bool:
-        return not any(session.seat is not None for session in self._gateway.open)
+        seats = (session.seat for session in self._gateway.open)
+        return not any(seat is not None and not seat.entities for seat in seats)
 
     def _look(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
@@ -117,6 +123,8 @@ class Passages:
         for session in list(self._gateway.open):
             seat = session.seat
             if seat is None or session.paused or session.closing:
+                continue
+            if seat.entities:  # who speaks for others stays, and comes back when the node stops
                 continue
             to = self._belongs(now, seat)
             if to is None:
@@ -165,7 +173,7 @@ class Passages:
                     offer.session.send(words.Moved(known.url, ticket))
             case Claim(ticket):
                 offer = self._offers.pop(ticket, None)
-                if offer is None or offer.to != sender or offer.session.seat is not offer.seat:
+                if offer is None or offer.to != sender or not offer.stands:
                     self._send(sender, Void(ticket))
                 else:
                     self.claimed[ticket] = offer
@@ -184,7 +192,7 @@ class Passages:
         """Nothing waits: what was said until now has been told here, the rest is told there."""
         claimed, self.claimed = self.claimed, {}
         for ticket, offer in claimed.items():
-            if offer.session.seat is offer.seat:
+            if offer.stands:
                 self._let_go(now, ticket, offer)
             else:
                 self._send(offer.to, Void(ticket))

@@ -43,6 +43,10 @@ class ClusterRealm(Realm):
             super().leave(now, seat)
             self.lately.left.append(seat.entity)
 
+    def _withdraw(self, seat: Seat, channel: str) -> None:
+        super()._withdraw(seat, channel)
+        self.lately.withdrawn.append((seat.entity, channel, self.now))
+
     def _vacate(self, seat: Seat) -> None:
         self.had.pop(seat.place, None)
         self._arrived.pop(seat.entity, None)
@@ -105,6 +109,10 @@ class ClusterRealm(Realm):
             overheard.sort(key=lambda one: (one[0].t, one[0].id))  # as they were made
             rows = np.frombuffer(b"".join([row for _, row in overheard]), SAID)
             said = np.concatenate((said, rows))
+            for place, (one, _) in enumerate(overheard, own):
+                entity, channel = one.seat.entity, one.request.channel
+                if one.request.retain and self.strangers.has_withdrawn(entity, channel, one.t):
+                    said["retain"][place] = 0
             accepted = [*accepted, *(one for one, _ in overheard)]
             channels = [one.request.channel for one in accepted]
             publications = batch(t, said, accepted, channels if any(channels) else None)
@@ -218,7 +226,8 @@ class ClusterRealm(Realm):
         form: words.Form, number: int, t: Time,
     ) -> None:  # fmt: skip
         """A state of somebody who is on another node, which says so itself."""
-        if entity not in self._arrived and not self.strangers.is_gone(entity):
+        over = self.strangers.has_withdrawn(entity, request.channel, t)
+        if entity not in self._arrived and not self.strangers.is_gone(entity) and not over:
             seat = self.strangers.settles(self.now, entity, name, form, home, since)
             self.restore(seat, request, form, number, t)
 

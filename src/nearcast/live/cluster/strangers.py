@@ -32,6 +32,7 @@ class Strangers:
         self._voices = voices
         self._known: dict[int, Stranger] = {}
         self._gone: dict[int, Time] = {}
+        self._withdrawn: dict[tuple[int, str], tuple[Time, Time]] = {}  # when, and when we heard it
         self._looked: Time = 0
 
     def __len__(self) -> int:
@@ -84,6 +85,21 @@ class Strangers:
         self._gone[entity] = now
         self._drop(entity)
 
+    def withdraw(self, now: Time, entity: int, channel: str, t: Time) -> None:
+        """Its state on this channel has ended at `t`; a later one may be known already."""
+        self._withdrawn[entity, channel] = t, now
+        known = self._known.get(entity)
+        voice = None if known is None else known.seat.voices.get(channel)
+        if known is None or voice is None or not self._voices.retains(voice):
+            return
+        if self._voices.state(voice).t <= t:
+            del known.seat.voices[channel]
+            self._voices.leave(voice)
+
+    def has_withdrawn(self, entity: int, channel: str, t: Time) -> bool:
+        """Has its state of this moment ended? What was published before may come later."""
+        return t <= self._withdrawn.get((entity, channel), (-1, 0))[0]
+
     def lost(self, node: NodeId) -> None:
         """With all that are there; they may be found again."""
         block = block_of(node)
@@ -106,3 +122,8 @@ class Strangers:
             if now - known.heard > SILENT and not any(map(self._voices.retains, voices)):
                 self._drop(entity)
         self._gone = {entity: t for entity, t in self._gone.items() if now - t <= SILENT}
+        self._withdrawn = {
+            which: (t, heard)
+            for which, (t, heard) in self._withdrawn.items()
+            if now - heard <= SILENT
+        }
