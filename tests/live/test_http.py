@@ -221,6 +221,102 @@ def test_a_page_from_elsewhere_gets_no_websocket_of_an_open_node() -> None:
     assert run(story()) == [403, 101]
 
 
+NAMED = "/publish?name={}"
+
+
+def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
+    async def story() -> list[Any]:
+        async with service() as node:
+            ann = await visit(node, "ann", words.PACKED)
+            await ann.ask(words.Subscribe, 1, Area(x=0.0, y=0.0, r=9.0), watch=True)
+            radio = NAMED.format("r%C3%A4dio%2F1")
+            for body in (b'{"x":1,"y":1,"payload":"old","retain":true}',
+                         b'{"x":2,"y":1,"payload":"other","retain":true,"channel":"c"}',
+                         b'{"x":3,"y":1,"payload":"new","retain":true}',
+                         b'{"x":9,"y":1,"payload":"not retained"}'):  # fmt: skip
+                assert (await http(node, *posted(body, radio)))[0] == 202
+            where = "/entities/r%C3%A4dio%2F1"
+            entered = await ann.hear(words.Enter)
+            told: list[Any] = []
+            for path in (where, where + "?channel=c", where + "?channel=d"):
+                status, _, body = await http(node, GET.format(path))
+                told.append((status, json.loads(body).get("payload")))
+            status, _, body = await http(node, GET.format(where))
+            assert json.loads(body)["entity"] == entered.entity.entity
+            assert json.loads(body)["name"] == "r\xe4dio/1"
+            ended = GET.format(where).replace("GET", "DELETE")
+            told.append((await http(node, ended))[::2])
+            left = await ann.hear(words.Left)
+            assert (left.entity, left.gone) == (entered.entity.entity, True)
+            told.append((await http(node, ended))[0])
+            told.append((await http(node, GET.format(where)))[0])
+            told.append(len(json.loads((await http(node, GET.format(NEAR)))[2])["entities"]))
+            again = await http(node, *posted(b'{"x":1,"y":1,"retain":true}', radio))
+            told.append(again[0])
+            return told
+
+    shown = [(200, "new"), (200, "other"), (404, None)]
+    assert run(story()) == [*shown, (204, b""), 404, 404, 0, 202]
+
+
+NEAR = "/near?x=0&y=0&r=99"
+
+
+def test_names_that_retain_nothing_are_freed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearcast.live.answers.NAMES", 3)
+    state, word = b'{"x":1,"y":1,"retain":true}', b'{"x":1,"y":1}'
+
+    async def story() -> tuple[list[int], list[str], str]:
+        async with service() as node:
+
+            async def publish(name: str, body: bytes) -> int:
+                return (await http(node, *posted(body, NAMED.format(name))))[0]
+
+            codes = [await publish("state", state)]
+            codes += [await publish(f"word{n}", word) for n in range(9)]
+            codes.append(await publish("word7", word))  # so word8 is the oldest now
+            codes.append(await publish("state2", state))
+            seats = [seat.name for seat in node.realm.seats if seat is not None]
+            codes.append(await publish("state3", state))
+            status, _, body = await http(node, *posted(word, NAMED.format("word")))
+            codes += [status, await publish("state", word)]
+            return codes, sorted(seats), json.loads(body)["error"]
+
+    codes, seats, why = run(story())
+    assert codes == 13 * [202] + [503, 202]
+    assert seats == ["state", "state2", "word7"]
+    assert "DELETE /entities/NAME" in why
+
+
+def test_ending_an_entity_needs_the_right_to_publish_what_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(
+        "[r]\ntoken = 'reader-token'\nrole = 'read'\n"
+        "[w]\ntoken = 'writer-token'\nrole = 'publish'\n"
+        "[p]\ntoken = 'player-token'\nrole = 'publish'\nwithin = { x = 0, y = 0, r = 10 }\n"
+    )
+
+    async def story() -> list[int]:
+        async with service(token_file=str(file)) as node:
+            bearer = "Authorization: Bearer {}\r\n"
+            for name, x in (("near", 1), ("far", 50)):
+                body = b'{"x":%d,"y":1,"retain":true}' % x
+                request = posted(body, NAMED.format(name), bearer.format("writer-token"))
+                assert (await http(node, *request))[0] == 202
+
+            async def end(name: str, token: str) -> int:
+                head = f"DELETE /entities/{name} HTTP/1.1\r\nHost: h\r\n{bearer.format(token)}\r\n"
+                return (await http(node, head))[0]
+
+            return [
+                await end("near", "reader-token"), await end("near", "unknown-token"),
+                await end("far", "player-token"), await end("near", "player-token"),
+                await end("far", "writer-token"), await end("far", "writer-token"),
+            ]  # fmt: skip
+
+    assert run(story()) == [403, 401, 403, 204, 204, 404]
+
+
 def test_a_requests_parts_are_read() -> None:
     request = parse(b"GET /a/b?x=1&y=%20z HTTP/1.1\r\nHost: h:1\r\nX-Odd:  v ")
     assert request.path == "/a/b"
