@@ -118,7 +118,7 @@ class Desk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
         self.clock, self.metrics, self.routes = Clock(), Metrics(), Routes()
         self.connections = Connections(Limits(**limits), self.metrics, lambda: self.clock.now)
-        monkeypatch.setattr(http.asyncio, "get_running_loop", lambda: self.clock)
+        monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.clock)
         self.routes.add("GET", "/healthz", lambda _: as_json("well"))
         self.routes.add("POST", "/publish", lambda request: as_json(len(request.body)))
         self.routes.add("GET", "/large", lambda _: Response(b"x" * 1_000_000))

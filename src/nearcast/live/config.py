@@ -106,9 +106,11 @@ MEANING = {
     "tls_certificate": "A certificate chain in PEM, to be reached at wss:// and https://.",
     "tls_key": "Its private key in PEM.",
     "record": "Leave a trace of everything that is wanted, said and heard.",
-    "trace": "The folder for the trace. Empty: traces/ and the moment of the start.",
-    "cors": "Web pages that may speak to this node from elsewhere: their origins, like"
-    " https://example.org, with commas between them, or * for all. Empty: see the wire protocol.",
+    "trace": "The folder for the trace; if it holds one already, a new folder beside it, with -2,"
+    " -3 and so on. Empty: traces/ and the moment of the start.",
+    "cors": "Origins of web pages that may speak to this node, like https://example.org, with"
+    " commas between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of"
+    " any page.",
     "flush_ms": "When there is much to deliver, gather it for so many milliseconds.",
     "limits": "More than this is refused, and the client who asked is told so.",
     "limits.subscriptions": "Subscriptions of one client.",
