@@ -3,9 +3,12 @@ served. All are sent as bytes, as no library would send them."""
 
 import asyncio
 import json
+from random import Random
 
 import pytest
 
+from nearcast.live.cors import refusal
+from nearcast.live.heads import HttpError, body_size, check_upgrade, parse
 from nearcast.live.http import Request, Response, as_json
 from nearcast.live.service import Service
 from strangers import HANDSHAKE, answered
@@ -67,6 +70,8 @@ REFUSED = {
     "bare CR": GET + b"Host: localhost\rX: y\r\n\r\n",
     "bare CR in the first line": b"GET /healthz\r HTTP/1.1\r\n" + HOST + b"\r\n",
     "an empty line first": b"\r\n" + GET + HOST + b"\r\n",
+    "a CR first": b"\r" + GET + HOST + b"\r\n",
+    "a LF first": b"\n" + GET + HOST + b"\r\n",
     "two spaces": b"GET  /healthz HTTP/1.1\r\n" + HOST + b"\r\n",
     "a tab between": b"GET\t/healthz HTTP/1.1\r\n" + HOST + b"\r\n",
     "a space at the end": b"GET /healthz HTTP/1.1 \r\n" + HOST + b"\r\n",
@@ -145,6 +150,66 @@ def test_what_is_ambiguous_is_refused_once_and_nothing_behind_it_is_served(
         assert b"\r\nConnection: close" in head, name
         assert answer.count(b"HTTP/1.1") - body.count(b"HTTP/1.1") == 1, name
         assert set(json.loads(body)) == {"error"}, name
+
+
+SPOILING = (b"\r", b"\n", b"\t", b" ", b":", b",", b"%", b"\x00", b"\x7f", b"\xe9", b"[", b"\r\n",
+            b"\r\nHost: a", b"\r\nContent-Length: 0", b"Upgrade: websocket\r\n")  # fmt: skip
+
+
+def spoilt(random: Random) -> bytes:
+    """A head that was right or wrong before, changed in a few places."""
+    heads = [data.split(b"\r\n\r\n")[0] for data in (*REFUSED.values(), *60 * (UPGRADE, BEHIND))]
+    head = bytearray(random.choice(heads))
+    for _ in range(random.randrange(1, 4)):
+        place, way = random.randrange(len(head) + 1), random.randrange(4)
+        if way == 0:
+            head[place : place + 1] = random.randbytes(1)
+        elif way == 1:
+            head[place:place] = random.choice(SPOILING)
+        elif way == 2:
+            del head[place : place + random.randrange(5)]
+        else:
+            other = random.choice(heads)
+            head[place:] = other[random.randrange(len(other) + 1) :]
+    return bytes(head)
+
+
+def test_whatever_is_not_refused_is_what_a_simple_reader_finds() -> None:
+    random, read, upgrades = Random(7), 0, 0
+    for _ in range(20_000):
+        head = spoilt(random)
+        if b"\r\n\r\n" in head:
+            continue
+        try:
+            request = parse(head)
+            body_size(request, 65_536)
+            if request.upgrades:
+                check_upgrade(request)
+                upgrades += 1
+        except HttpError as why:
+            assert 400 <= why.status < 500
+            continue
+        read += 1
+        bare = head.replace(b"\r\n", b"")
+        assert b"\r" not in bare, head
+        assert b"\n" not in bare, head
+        first, *lines = head.decode("latin-1").split("\r\n")
+        assert first.split(" ")[0] == request.method, head
+        assert first.split(" ")[1].partition("?")[0] == request.path, head
+        fields = [line.split(":", 1) for line in lines]
+        for name, value in fields:
+            assert name == name.strip(), head
+            if name.lower() != "expect":
+                assert value.strip(" \t") in request.headers[name.lower()], head
+        names = [name.lower() for name, _ in fields]
+        assert max(names.count("host"), names.count("content-length")) <= 1, head
+        refusal(request.headers, True, frozenset({PAGE}))
+        refusal(request.headers, False, frozenset({PAGE}))
+    assert read > 1_000
+    assert upgrades > 100
+
+
+PAGE = "https://page.example"
 
 
 def test_good_requests_behind_each_other_are_answered_in_their_order() -> None:

@@ -98,13 +98,16 @@ def parse(head: bytes) -> Request:
     if first[0] in (b"CONNECT", b"TRACE"):
         raise HttpError(405, "this node is no proxy and echoes no requests")
     found = _Found()
+    parser = HttpRequestParser(found)
     try:
-        HttpRequestParser(found).feed_data(head + b"\r\n\r\n")
+        parser.feed_data(head + b"\r\n\r\n")
     except HttpParserUpgrade:
         pass  # the head is complete; what an upgrade needs is checked by `check_upgrade`
     except HttpParserError as why:
         raise HttpError(400, f"this is no valid HTTP/1.1 request: {why}") from None
-    if not found.complete or found.target != first[1] or len(found.headers) != head.count(b"\r\n"):
+    # httptools passes over empty lines and spaces that others do not.
+    same = (parser.get_method(), found.target, len(found.headers), found.complete)
+    if same != (first[0], first[1], head.count(b"\r\n"), True):
         raise HttpError(400, "this is no valid HTTP/1.1 request")
     headers = _headers(found.headers)
     if first[2] == b"HTTP/1.1":
