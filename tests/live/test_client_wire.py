@@ -138,6 +138,9 @@ def test_numbers_in_the_text_are_those_of_the_node() -> None:
         f"payload and {sparing.ENVELOPE} for each message",
         f"0 for none at all, or at least {sparing.SLOWEST:g}",
         f"keeps at most {answers.NAMES:,} such names",
+        f"headers must have come within {http.HEAD_S:g} seconds, its body within {http.BODY_S:g}",
+        f"each {http.PACE:,} bytes; an answer must be read at the same pace",
+        f"requests is closed after {http.IDLE_S:g} seconds",
     ):
         assert sentence in text
     assert (sparing.RULES, gateway.TICK_S) == (4, 0.1), "at most four pairs; ten times a second"

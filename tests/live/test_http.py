@@ -10,7 +10,8 @@ import pytest
 from nearcast.live import words
 from nearcast.live.areas import Area
 from nearcast.live.config import Limits
-from nearcast.live.http import HttpError, Request, Response, Routes, as_json, body_size, parse
+from nearcast.live.heads import HttpError, Request, body_size, parse
+from nearcast.live.http import Response, Routes, as_json
 from strangers import answered, http
 from visitors import run, service, visit
 
@@ -70,13 +71,17 @@ def test_who_is_near_is_told_the_closest_first() -> None:
         (GET.format("/near?x=1&y=nan&r=2"), 400),
         (GET.format("/near?x=1&y=1&r=-2"), 400),
         ("".join(map(str, posted(b"")))[:-3], 400),
-        ("NONSENSE\r\n\r\n", 400),
-        ("GET / HTTP/3\r\n\r\n", 400),
-        ("GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
         ("GET / HTTP/1.1\r\nX: " + "y" * 20_000, 431),
-        ("POST /publish HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
-        ("POST /publish HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400),
-        ("POST /publish HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411),
+        (GET.format("/entities/"), 404),
+        (GET.format("/entities/nobody"), 404),
+        (GET.format("/entities/%00"), 404),
+        (GET.format("/" + 15_000 * "a"), 404),
+        (GET.format("/healthz").replace("GET", "DELETE"), 405),
+        (GET.format("/healthz").replace("GET", "PUT"), 405),
+        (GET.format("/near?x=1&y=1&r=2&limit=1e300"), 400),
+        (GET.format("/near?x=1&y=1&r=2&channel=" + 100 * "c"), 400),
+        (GET.format("/healthz").replace("HTTP/1.1\r\nHost: localhost", "HTTP/1.0"), 200),
+        (GET.format("/healthz").replace("Host", "X: \xe9\r\nHost"), 200),
         (GET.format("/healthz").replace("localhost", "evil.example"), 200),
         (GET.format("/metrics").replace("localhost", "evil.example"), 403),
     ],
@@ -96,7 +101,12 @@ def test_each_request_gets_the_right_status_and_a_reason(request_: str, status: 
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b"{}", b'{"x":1}', b'{"x":1,"y":2,"z":"high"}', b'{"x":1,"y":2,"sea":3}',
-     b'{"do":"leave"}', b'{"x":1,"y":2,"do":"leave"}', b'{"x":1,"y":2,"rx":3}', b"\xff\xfe"],
+     b'{"do":"leave"}', b'{"x":1,"y":2,"do":"leave"}', b'{"x":1,"y":2,"rx":3}', b"\xff\xfe",
+     b'{"x":1,"y":2}{"x":1,"y":2}', b'{"x":1,"y":2} x', b'{"x":1,"x":9,"y":2}',
+     b'{"x":1,"y":2,"\\u0078":9}', b'{"x":1,"y":2,"payload":01}', b'{"x":1,"y":2,}',
+     b'{"x":1,"y":2,"payload":' + 9_000 * b"[", b'{"x":1,"y":2,"payload":' + 9_000 * b"[" +
+     9_000 * b"]" + b"}", b"\x00", b"null", b'\xef\xbb\xbf{"x":1,"y":2}',
+     '{"x":1,"y":2}'.encode("utf-16")],
 )  # fmt: skip
 def test_a_body_that_is_no_publication_is_refused(body: bytes) -> None:
     async def story() -> tuple[int, int]:
@@ -147,17 +157,17 @@ def test_more_requests_on_a_connection_than_the_limit_are_refused() -> None:
     async def story() -> list[int]:
         async with service(limits=Limits(requests=5)) as node:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-            writer.write(GET.format("/healthz").encode() * 14)
-            return [(await answered(reader))[0] for _ in range(14)]
+            writer.write(GET.format("/nowhere").encode() * 14 + GET.format("/healthz").encode())
+            return [(await answered(reader))[0] for _ in range(15)]
 
-    assert run(story()) == [200] * 10 + [429] * 4
+    assert run(story()) == [404] * 10 + [429] * 4 + [200], "a health check is always answered"
 
 
 def test_head_is_answered_without_a_body() -> None:
     async def story() -> bytes:
         async with service() as node:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
-            writer.write(b"HEAD /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+            writer.write(b"HEAD /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
             return await reader.read()
 
     assert run(story()).endswith(b"\r\n\r\n")
@@ -182,37 +192,18 @@ def test_an_embedder_adds_routes_and_a_folder_that_holds_what_is_outside(tmp_pat
             node.routes.add("GET", "/broken", broken)
             node.routes.add_folder("/static/", folder)
             paths = ["/later?a=b", "/static/page.html", "/static/../secret.txt",
-                     "/static/%2e%2e/secret.txt", "/broken", "/static/"]  # fmt: skip
+                     "/static/%2e%2e/secret.txt", "/broken", "/static/", "/static/%00",
+                     "/static/page.html%00", "/static/" + 9_000 * "a",
+                     "/static/" + 900 * "../" + "secret.txt", "/static//etc/passwd",
+                     "/static/%0a", "/static/page.html/x"]  # fmt: skip
             answers = [await http(node, GET.format(path)) for path in paths]
             return [(status, body) for status, _, body in answers]
 
     answers = run(story())
     assert answers[0] == (200, b'{"a":"b"}\n')
     assert answers[1] == (200, b"<p>hello</p>")
-    assert [status for status, _ in answers[2:]] == [404, 404, 500, 404]
+    assert [status for status, _ in answers[2:]] == [404, 404, 500] + [404] * 8
     assert not any(b"secret" in body for _, body in answers[4:])
-
-
-def test_connections_beyond_all_bounds_are_closed_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("nearcast.live.service.BESIDES", 3)
-
-    async def story() -> list[bytes]:
-        async with service(limits=Limits(clients=1)) as node:
-            opened = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(6)]
-            await asyncio.sleep(0.1)
-            for _, writer in opened:
-                writer.write(GET.format("/healthz").encode())
-            answers = []
-            for reader, _ in opened:
-                try:
-                    answers.append(await asyncio.wait_for(reader.read(12), 5))
-                except ConnectionError:
-                    answers.append(b"")
-            return answers
-
-    assert run(story()) == [b"HTTP/1.1 200"] * 4 + [b""] * 2
 
 
 def test_a_page_from_elsewhere_gets_no_websocket_of_an_open_node() -> None:
@@ -228,6 +219,102 @@ def test_a_page_from_elsewhere_gets_no_websocket_of_an_open_node() -> None:
             return [(await http(node, text))[0] for text in (upgrade, own)]
 
     assert run(story()) == [403, 101]
+
+
+NAMED = "/publish?name={}"
+
+
+def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
+    async def story() -> list[Any]:
+        async with service() as node:
+            ann = await visit(node, "ann", words.PACKED)
+            await ann.ask(words.Subscribe, 1, Area(x=0.0, y=0.0, r=9.0), watch=True)
+            radio = NAMED.format("r%C3%A4dio%2F1")
+            for body in (b'{"x":1,"y":1,"payload":"old","retain":true}',
+                         b'{"x":2,"y":1,"payload":"other","retain":true,"channel":"c"}',
+                         b'{"x":3,"y":1,"payload":"new","retain":true}',
+                         b'{"x":9,"y":1,"payload":"not retained"}'):  # fmt: skip
+                assert (await http(node, *posted(body, radio)))[0] == 202
+            where = "/entities/r%C3%A4dio%2F1"
+            entered = await ann.hear(words.Enter)
+            told: list[Any] = []
+            for path in (where, where + "?channel=c", where + "?channel=d"):
+                status, _, body = await http(node, GET.format(path))
+                told.append((status, json.loads(body).get("payload")))
+            status, _, body = await http(node, GET.format(where))
+            assert json.loads(body)["entity"] == entered.entity.entity
+            assert json.loads(body)["name"] == "r\xe4dio/1"
+            ended = GET.format(where).replace("GET", "DELETE")
+            told.append((await http(node, ended))[::2])
+            left = await ann.hear(words.Left)
+            assert (left.entity, left.gone) == (entered.entity.entity, True)
+            told.append((await http(node, ended))[0])
+            told.append((await http(node, GET.format(where)))[0])
+            told.append(len(json.loads((await http(node, GET.format(NEAR)))[2])["entities"]))
+            again = await http(node, *posted(b'{"x":1,"y":1,"retain":true}', radio))
+            told.append(again[0])
+            return told
+
+    shown = [(200, "new"), (200, "other"), (404, None)]
+    assert run(story()) == [*shown, (204, b""), 404, 404, 0, 202]
+
+
+NEAR = "/near?x=0&y=0&r=99"
+
+
+def test_names_that_retain_nothing_are_freed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearcast.live.answers.NAMES", 3)
+    state, word = b'{"x":1,"y":1,"retain":true}', b'{"x":1,"y":1}'
+
+    async def story() -> tuple[list[int], list[str], str]:
+        async with service() as node:
+
+            async def publish(name: str, body: bytes) -> int:
+                return (await http(node, *posted(body, NAMED.format(name))))[0]
+
+            codes = [await publish("state", state)]
+            codes += [await publish(f"word{n}", word) for n in range(9)]
+            codes.append(await publish("word7", word))  # so word8 is the oldest now
+            codes.append(await publish("state2", state))
+            seats = [seat.name for seat in node.realm.seats if seat is not None]
+            codes.append(await publish("state3", state))
+            status, _, body = await http(node, *posted(word, NAMED.format("word")))
+            codes += [status, await publish("state", word)]
+            return codes, sorted(seats), json.loads(body)["error"]
+
+    codes, seats, why = run(story())
+    assert codes == 13 * [202] + [503, 202]
+    assert seats == ["state", "state2", "word7"]
+    assert "DELETE /entities/NAME" in why
+
+
+def test_ending_an_entity_needs_the_right_to_publish_what_it_says(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.write_text(
+        "[r]\ntoken = 'reader-token'\nrole = 'read'\n"
+        "[w]\ntoken = 'writer-token'\nrole = 'publish'\n"
+        "[p]\ntoken = 'player-token'\nrole = 'publish'\nwithin = { x = 0, y = 0, r = 10 }\n"
+    )
+
+    async def story() -> list[int]:
+        async with service(token_file=str(file)) as node:
+            bearer = "Authorization: Bearer {}\r\n"
+            for name, x in (("near", 1), ("far", 50)):
+                body = b'{"x":%d,"y":1,"retain":true}' % x
+                request = posted(body, NAMED.format(name), bearer.format("writer-token"))
+                assert (await http(node, *request))[0] == 202
+
+            async def end(name: str, token: str) -> int:
+                head = f"DELETE /entities/{name} HTTP/1.1\r\nHost: h\r\n{bearer.format(token)}\r\n"
+                return (await http(node, head))[0]
+
+            return [
+                await end("near", "reader-token"), await end("near", "unknown-token"),
+                await end("far", "player-token"), await end("near", "player-token"),
+                await end("far", "writer-token"), await end("far", "writer-token"),
+            ]  # fmt: skip
+
+    assert run(story()) == [403, 401, 403, 204, 204, 404]
 
 
 def test_a_requests_parts_are_read() -> None:

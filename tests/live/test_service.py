@@ -89,6 +89,42 @@ def test_a_node_that_is_killed_leaves_a_sound_trace(tmp_path: Path) -> None:
     assert kept == accepted[: len(kept)]
 
 
+def files(trace: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in trace.rglob("*") if file.is_file()}
+
+
+def test_a_node_that_was_killed_starts_again_and_records_beside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = tmp_path / "t"
+
+    async def story() -> dict[str, bytes]:
+        process, node = await started(trace)
+        await (await visit(node, "ann")).ask(words.Publish, 1.0, 2.0)
+        process.kill()
+        await process.wait()
+        left = files(trace)
+        process, node = await started(trace)  # as a service manager would
+        await (await visit(node, "ann")).ask(words.Publish, 1.0, 2.0)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+        async with Service(Settings(port=0, trace=str(trace))) as third:
+            assert third.recording is not None
+            assert third.recording.path == tmp_path / "t-3"
+        return left
+
+    left = run(story())
+    assert files(trace) == left, "nothing is added to an earlier trace"
+    assert left
+    assert not validate(trace).finished
+    for name in ("t-2", "t-3"):
+        assert validate(tmp_path / name).problems == ()
+        assert validate(tmp_path / name).finished
+    assert len(read(tmp_path / "t-2", "publications")) == 1
+    told = f"{trace} holds the trace of an earlier run; recording to {tmp_path / 't-3'}"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
 def test_a_port_that_is_taken_is_told_and_leaves_a_sound_trace(tmp_path: Path) -> None:
     async def story() -> None:
         async with Service(Settings(port=0, record=False)) as first:

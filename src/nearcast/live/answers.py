@@ -1,12 +1,14 @@
 """What a node answers over plain HTTP: for curl, for probes, for Prometheus, and for browsers."""
 
+import json
 from math import isfinite
 from pathlib import Path
+from urllib.parse import unquote
 
 import msgspec
 
-from nearcast.live import words
-from nearcast.live.access import Grant, Role, foreign
+from nearcast.live import cors, words
+from nearcast.live.access import Grant, Role
 from nearcast.live.admission import Refused
 from nearcast.live.areas import Area, shape
 from nearcast.live.gateway import Gateway
@@ -16,6 +18,7 @@ from nearcast.live.seats import Seat
 
 NAMES = 1_000  # entities that speak over HTTP; each keeps a seat
 ANONYMOUS = "curl"
+ENTITIES = "/entities/"
 JAVASCRIPT = Path(__file__).with_name("nearcast.js")
 
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -24,14 +27,17 @@ _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class Answers:
     """The routes of a gateway, and who speaks through them."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-        self._seats: dict[str, Seat] = {}
+    def __init__(self, gateway: Gateway, origins: cors.Origins = frozenset()) -> None:
+        self._gateway, self._origins = gateway, origins
+        self._seats: dict[str, Seat] = {}  # by name, the least recently used first
+        self._retaining: set[str] = set()  # those of them who were told to retain a state
         self.routes = Routes()
         self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
         self.routes.add("GET", "/near", self.guarded(self._near))
         self.routes.add("POST", "/publish", self._publish)
+        self.routes.add_under("GET", ENTITIES, self.guarded(self._entity))
+        self.routes.add_under("DELETE", ENTITIES, self._end)
         self.routes.add_file("/nearcast.js", JAVASCRIPT)
 
     def guarded(self, route: Route, role: Role = "read") -> Route:
@@ -41,11 +47,12 @@ class Answers:
     def grant(self, request: Request, role: Role = "read") -> Grant:
         """What the request may do, or HttpError if that is less than `role`."""
         access = self._gateway.access
-        if reason := foreign(request.headers, access.open):
+        if reason := cors.refusal(request.headers, access.open, self._origins):
             raise HttpError(403, reason)
         grant = access.grant(request.token)
         if grant is None:
-            raise HttpError(401, "say a token that this node knows: Authorization: Bearer …")
+            reason = "say a token that this node knows: Authorization: Bearer …"
+            raise HttpError(401, reason, (("WWW-Authenticate", "Bearer"),))
         if role == "admin" and grant.role != "admin":
             raise HttpError(403, "your token does not allow this")
         return grant
@@ -59,8 +66,10 @@ class Answers:
             said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
             if reason := grant.refusal(said):
                 raise HttpError(403, reason)
-            seat = self._seat(request.query.get("name", ANONYMOUS))
-            publication = gateway.realm.publish(seat, word, words.JSON)
+            name = request.query.get("name", ANONYMOUS)
+            publication = gateway.realm.publish(self._seat(name), word, words.JSON)
+            if word.retain:
+                self._retaining.add(name)
         except ValueError as why:  # a word, a shape or a publication that is refused
             raise HttpError(400, str(why)) from None
         answer = gateway.answer(publication)
@@ -74,12 +83,59 @@ class Answers:
         return as_json({**told, "silent": silent} if silent else told, 202)
 
     def _seat(self, name: str) -> Seat:
-        if name not in self._seats:
+        """Of the entity with this name; a new one, if there is none."""
+        seat = self._seats.pop(name, None)
+        if seat is None:
             if len(self._seats) >= NAMES:
-                raise Refused(f"at most {NAMES} names speak over HTTP")
+                self._make_room()
             gateway = self._gateway
-            self._seats[name] = gateway.realm.join(gateway.now(), name, words.JSON)
-        return self._seats[name]
+            seat = gateway.realm.join(gateway.now(), name, words.JSON)
+        self._seats[name] = seat
+        return seat
+
+    def _make_room(self) -> None:
+        """End the entity that has been silent for longest among those that retain nothing."""
+        for name in self._seats:
+            if name not in self._retaining:
+                self._gateway.dismiss(self._seats.pop(name))
+                return
+        raise HttpError(
+            503, f"{NAMES} names retain states over HTTP: end one with DELETE {ENTITIES}NAME"
+        )
+
+    def _found(self, request: Request) -> tuple[str, Seat]:
+        name = unquote(request.path.removeprefix(ENTITIES))
+        if name not in self._seats:
+            raise HttpError(404, f"nobody speaks over HTTP to this node as {name[:64]!r}")
+        return name, self._seats[name]
+
+    def _entity(self, request: Request) -> Response:
+        """The state that an entity retained last, on any channel or on ?channel=."""
+        name, seat = self._found(request)
+        wanted = request.query.get("channel")
+        states = [
+            state
+            for state in self._gateway.realm.states(seat)
+            if wanted is None or state.accepted.request.channel == wanted
+        ]
+        if not states:
+            raise HttpError(404, f"{name[:64]!r} retains no state there")
+        newest = max(states, key=lambda state: (state.t, state.accepted.id))
+        return as_json(newest.entity(words.JSON))
+
+    def _end(self, request: Request) -> Response:
+        """For those who may publish what the entity retains."""
+        grant = self.grant(request)
+        name, seat = self._found(request)
+        if grant.role == "read":
+            raise HttpError(403, "your token allows you to listen, not to publish")
+        for state in self._gateway.realm.states(seat):
+            if reason := grant.refusal(state.accepted.shape):
+                raise HttpError(403, reason)
+        del self._seats[name]
+        self._retaining.discard(name)
+        self._gateway.dismiss(seat)
+        return Response(b"", 204)
 
     def _near(self, request: Request) -> Response:
         """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first."""
@@ -105,12 +161,22 @@ class Answers:
 def _spoken(body: bytes) -> bytes:
     """A body as the word that it is short for: the same fields behind a "do"."""
     try:
-        fields = _decoder.decode(body)
-    except msgspec.MsgspecError:
-        fields = None
+        fields, count = _decoder.decode(body), _fields(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        fields, count = None, 0
     if fields is None or "do" in fields:
         raise HttpError(400, 'the body is a JSON object like {"x": 3, "y": 4, "payload": "hi"}')
+    if len(fields) != count:
+        raise HttpError(400, "the body has a field twice")
     return msgspec.json.encode({"do": "publish", **fields})
+
+
+def _fields(body: bytes) -> int:
+    """How many fields an object has, those that come again included."""
+    said = body.decode("utf-8", "replace")
+    return len(
+        json.loads(said, strict=False, object_pairs_hook=list, parse_int=str, parse_float=str)
+    )
 
 
 def _number(query: dict[str, str], name: str, default: float | None = None) -> float:

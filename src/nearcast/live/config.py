@@ -20,6 +20,7 @@ from msgspec import Meta, Struct, structs
 from nearcast.live import admission
 
 PREFIX = "NEARCAST_"
+ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@,]+")
 OTHERS = frozenset({"NEARCAST_DEBUG"})  # has a meaning of its own, and is no setting
 
 Count = Annotated[int, Meta(ge=1, le=2**31)]
@@ -34,6 +35,8 @@ class Limits(admission.Limits, frozen=True, kw_only=True, forbid_unknown_fields=
     """What one client may ask for (`admission.Limits`), and what a node stands."""
 
     clients: Count = 10_000
+    pending: Count = 1_000
+    address: Count = 1_000
     frame: Count = 65_536
     requests: Count = 500
     queue: Count = 10_000
@@ -71,6 +74,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls_key: str = ""
     record: bool = True
     trace: str = ""
+    cors: str = ""
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     limits: Limits = Limits()
     cluster: Cluster = Cluster()
@@ -82,6 +86,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ValueError("tls_certificate and tls_key go together")
+        for origin in self.origins:
+            if not ORIGIN.fullmatch(origin):
+                raise ValueError(f"cors names {origin!r}: an origin is like https://example.org")
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The setting `cors` as a set."""
+        parts = (part.strip().lower() for part in self.cors.split(","))
+        return frozenset(part for part in parts if part)
 
 
 MEANING = {
@@ -93,7 +106,11 @@ MEANING = {
     "tls_certificate": "A certificate chain in PEM, to be reached at wss:// and https://.",
     "tls_key": "Its private key in PEM.",
     "record": "Leave a trace of everything that is wanted, said and heard.",
-    "trace": "The folder for the trace. Empty: traces/ and the moment of the start.",
+    "trace": "The folder for the trace; if it holds one already, a new folder beside it, with -2,"
+    " -3 and so on. Empty: traces/ and the moment of the start.",
+    "cors": "Origins of web pages that may speak to this node, like https://example.org, with"
+    " commas between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of"
+    " any page.",
     "flush_ms": "When there is much to deliver, gather it for so many milliseconds.",
     "limits": "More than this is refused, and the client who asked is told so.",
     "limits.subscriptions": "Subscriptions of one client.",
@@ -105,7 +122,11 @@ MEANING = {
     "limits.nearby": "Entities that one answer lists.",
     "limits.payload": "Bytes of a publication's payload.",
     "limits.name": "Characters of a name or a channel.",
-    "limits.clients": "Clients connected at one time.",
+    "limits.clients": "Clients that have joined at one time.",
+    "limits.pending": "Connections that have neither joined nor had an answer over HTTP. With more,"
+    " the oldest is dropped.",
+    "limits.address": "Connections from one address (IPv6: from one /64 network). 127.0.0.1 and ::1"
+    " are not counted, because reverse proxies connect from there.",
     "limits.frame": "Bytes of a frame or of an HTTP body from a client.",
     "limits.requests": "Requests of one client per second.",
     "limits.queue": "Messages that wait for a client who reads slowly. The oldest go first.",

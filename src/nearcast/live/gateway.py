@@ -21,6 +21,7 @@ from nearcast.live.access import EVERYTHING, Access
 from nearcast.live.admission import Refused
 from nearcast.live.areas import shape
 from nearcast.live.config import Limits
+from nearcast.live.connections import Connections
 from nearcast.live.frames import Letters, letters
 from nearcast.live.http import HttpError, Request
 from nearcast.live.metrics import Metrics
@@ -71,6 +72,8 @@ class Gateway:
         self.now = now or clock()
         self.metrics = Metrics()
         self.open: dict[Session, None] = {}  # all WebSocket connections, the oldest first
+        self.connections = Connections(limits, self.metrics)
+        self.clients = 0  # of them, those who have joined
         self.recording = recording
         self._sessions: list[Session | None] = []  # by a seat's place
         # The same by a seat's place: how to write, whether packed, messages and bytes written.
@@ -95,7 +98,8 @@ class Gateway:
 
     def admit(self, request: Request) -> Session:
         """A connection wants to become a WebSocket. Without a token yet, its join must bring it."""
-        if len(self.open) >= self.limits.clients:
+        if self.clients >= self.limits.clients:
+            self.metrics.refused_full += 1
             raise HttpError(503, f"this node serves at most {self.limits.clients} clients")
         return Session(self, self.access.grant(request.token))
 
@@ -105,6 +109,7 @@ class Gateway:
 
     def disconnected(self, session: Session) -> None:
         self.open.pop(session, None)
+        self.connections.closed(session.raw)
         self.retire(session)
 
     def retire(self, session: Session) -> None:
@@ -120,11 +125,17 @@ class Gateway:
         """Its client is not served by this connection any more."""
         seat, session.seat = session.seat, None
         if seat is not None:
+            self.clients -= 1
             self._sum_up(session, seat)
             self._states.pop(seat.entity, None)
             self._slow.pop(seat.place, None)
             self._sessions[seat.place], self._writes[seat.place] = None, _keep
         return seat
+
+    def dismiss(self, seat: Seat) -> None:
+        """An entity that spoke over HTTP ends, with its states."""
+        self._states.pop(seat.entity, None)
+        self.realm.leave(self.now(), seat)
 
     # Words.
 
@@ -245,6 +256,11 @@ class Gateway:
                 raise Refused("this node is in no cluster, and knows of no tickets")
             self.cluster.passages.claim(session, word)
             return
+        if self.clients >= self.limits.clients:  # others have joined since it connected
+            self.metrics.refused_full += 1
+            session.send(words.Error("this node has no room for another client", word.id))
+            session.end(f"this node serves at most {self.limits.clients} clients")
+            return
         seat = self.realm.join(self.now(), word.name, session.form)
         self.welcome(session, seat, word.id)
 
@@ -269,6 +285,8 @@ class Gateway:
     def _seat(self, seat: Seat, session: Session) -> None:
         self._make_room(seat.place + 1)
         place = seat.place
+        self.clients += 1
+        self.connections.joined(session.raw)
         self._sessions[place] = session
         self._packed[place] = seat.form.binary
         self._sent[place] = self._sent_bytes[place] = 0

@@ -39,6 +39,10 @@ COUNTERS = {
     "bytes_in": "Bytes of clients' frames.",
     "bytes_out": "Bytes written for clients.",
     "flushes": "Times that waiting publications were delivered.",
+    "refused_address": "Connections refused because their address had too many.",
+    "refused_full": "Clients refused because the node had as many as it serves.",
+    "displaced": "Connections closed to make room, because they had not joined, or were idle.",
+    "late": "HTTP connections closed because they sent or read too slowly.",
     "unrecorded": "Rows of the trace that could not be kept.",
 }
 
@@ -50,6 +54,7 @@ class Metrics:
         self.connections = self.requests = self.refused = self.publications = 0
         self.interests = self.deliveries = self.dropped = self.cut = 0
         self.bytes_in = self.bytes_out = self.flushes = self.unrecorded = 0
+        self.refused_address = self.refused_full = self.displaced = self.late = 0
         self.latency = Latency()
 
     def snapshot(self) -> dict[str, int]:

@@ -426,6 +426,11 @@ class Realm:
         present: list[int] = voices[np.sort(matches.publication)].tolist()
         return present
 
+    def states(self, seat: Seat) -> list[State]:
+        """What it retains, one for each channel on which it does."""
+        voices = seat.voices.values()
+        return [self._voices.state(voice) for voice in voices if self._voices.retains(voice)]
+
     def _watch(self, seat: Seat, standing: Standing) -> words.Notice:
         standing.watch = self._watches.begin(standing.subscription, standing.linger)
         self._watching[standing.watch] = seat, standing

@@ -6,11 +6,13 @@ It says that it is ready only once every kernel is loaded, so the first message 
 
 import asyncio
 import gc
+import logging
 import resource
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Self
@@ -18,12 +20,13 @@ from typing import TYPE_CHECKING, Self
 import uvloop
 from msgspec import Raw
 
-from nearcast.live import words
-from nearcast.live.access import access, foreign
+from nearcast.live import cors, words
+from nearcast.live.access import access
 from nearcast.live.admission import Limits
 from nearcast.live.answers import Answers
 from nearcast.live.areas import Area
 from nearcast.live.config import Settings
+from nearcast.live.connections import HTTP
 from nearcast.live.gateway import Gateway, clock
 from nearcast.live.http import Front, HttpError, Request
 from nearcast.live.realm import Realm
@@ -31,14 +34,15 @@ from nearcast.live.recording import Recording
 from nearcast.live.sessions import GRACE_S, Session
 from nearcast.matching import MATCHERS
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import Memory, holds_trace
 
 if TYPE_CHECKING:
     from nearcast.live.cluster.entrance import Entrance
     from nearcast.live.cluster.member import Member
 
+LOG = logging.getLogger("nearcast.live")
 ENGINE = "swept"
-BESIDES = 256  # connections beside the clients', for HTTP
+HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
 
 
 class Service:
@@ -61,13 +65,16 @@ class Service:
 
     async def start(self) -> None:
         settings, now = self.settings, clock()
-        _allow_connections(settings.limits.clients + BESIDES)
+        limits = settings.limits
+        _allow_connections(limits.clients + limits.pending + HTTP)
         tls = _tls(settings)
         warm()
         self.began = now()
         if settings.record:
             self.recording = Recording(
-                settings.trace or _dated(), self.began, {"engine": ENGINE, "name": settings.name}
+                _fresh(settings.trace) if settings.trace else _dated(),
+                self.began,
+                {"engine": ENGINE, "name": settings.name},
             )
         recorder = self.recording.recorder if self.recording else None
         entrance = _entrance(settings)
@@ -80,12 +87,13 @@ class Service:
             self.realm, settings.limits, self.access, name=settings.name,
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
         )  # fmt: skip
-        self.answers = Answers(self.gateway)
+        self.answers = Answers(self.gateway, settings.origins)
         self.routes = self.answers.routes
         try:
             self._server = await asyncio.get_running_loop().create_server(
-                self._front, settings.host, settings.port, ssl=tls, backlog=4096
-            )
+                self._front, settings.host, settings.port, ssl=tls, backlog=4096,
+                ssl_handshake_timeout=HANDSHAKE_S if tls else None,
+            )  # fmt: skip
         except OSError:
             await self._close("it could not start")
             raise
@@ -119,22 +127,16 @@ class Service:
             self.recording.close({"ended": reason, "counters": self.gateway.metrics.snapshot()})
 
     def _front(self) -> asyncio.Protocol:
-        if len(self._fronts) >= BESIDES + self.settings.limits.clients - len(self.gateway.open):
-            return _Full()
         limits = self.settings.limits
-        return Front(self.routes, self._upgrade, limits.frame, limits.requests, self._fronts)
+        return Front(
+            self.routes, self._upgrade, limits.frame, limits.requests, self._fronts,
+            self.gateway.connections, self.settings.origins,
+        )  # fmt: skip
 
     def _upgrade(self, request: Request) -> Session:
-        if reason := foreign(request.headers, self.access.open):
+        if reason := cors.refusal(request.headers, self.access.open, self.settings.origins):
             raise HttpError(403, reason)
         return self.gateway.admit(request)
-
-
-class _Full(asyncio.Protocol):
-    """More connections than there is room for are closed at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 def serve(settings: Settings, ready: Callable[[Service], None] = lambda _: None) -> None:
@@ -196,6 +198,19 @@ def _entrance(settings: Settings) -> "Entrance | None":
 
 def _dated() -> Path:
     return Path("traces") / datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+
+
+def _fresh(trace: str) -> Path:
+    """The folder itself; or, if it holds the trace of an earlier run, the first free one of
+    `trace-2`, `trace-3` and so on: so a node that was killed starts again by the same command."""
+    wanted = folder = Path(trace)
+    for number in count(2):
+        if not holds_trace(folder):
+            break
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    if folder != wanted:
+        LOG.warning("%s holds the trace of an earlier run; recording to %s", wanted, folder)
+    return folder
 
 
 def _bracketed(host: str) -> str:

@@ -18,9 +18,10 @@ import uvloop
 from msgspec.structs import replace
 from picows import WSListener
 
-from nearcast.live.config import Settings
+from nearcast.live.config import Limits, Settings
+from nearcast.live.connections import Connections
 from nearcast.live.http import Front, HttpError, Request, Response, Route, Routes, as_json
-from nearcast.live.metrics import BOUNDS
+from nearcast.live.metrics import BOUNDS, Metrics
 from nearcast.live.service import Service
 from nearcast.monitor import feed
 from nearcast.monitor.game import Rules
@@ -202,12 +203,13 @@ async def show(trace: Path, port: int, ready: Callable[[str], None], stop: async
     replay = await asyncio.to_thread(Replay, trace)
     replay.seconds.start()
     routes, fronts = replay_routes(replay), set[Front]()
+    connections = Connections(Limits(), Metrics())
 
     def refuse(_: Request) -> WSListener:
         raise HttpError(404, "a trace has no clients")
 
     server = await asyncio.get_running_loop().create_server(
-        lambda: Front(routes, refuse, REQUEST, RATE, fronts), "127.0.0.1", port
+        lambda: Front(routes, refuse, REQUEST, RATE, fronts, connections), "127.0.0.1", port
     )
     ready(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     await stop.wait()

@@ -14,8 +14,11 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport
 from nearcast.live import words
 from nearcast.live.access import foreign
 from nearcast.live.answers import JAVASCRIPT
+from nearcast.live.config import Limits
+from nearcast.live.connections import Connections
 from nearcast.live.fleet import Fleet
 from nearcast.live.http import Front, HttpError, Request, Response, Routes, as_json
+from nearcast.live.metrics import Metrics
 from nearcast.live.peer import Member, written
 from nearcast.live.pilot import Pilot
 from nearcast.monitor.server import RATE, REQUEST, STATIC
@@ -187,6 +190,7 @@ async def _begin(
     fleet: Fleet, port: int, tell: Callable[[str], None], ready: Callable[[str, str], None]
 ) -> None:
     loop, fronts, visits = asyncio.get_running_loop(), set[Front](), 0
+    connections = Connections(Limits(), Metrics())
 
     def upgrade(request: Request) -> WSListener:
         nonlocal visits
@@ -204,7 +208,7 @@ async def _begin(
     # A port that is taken is told before anybody waits for bots.
     routes = Routes()
     server = await loop.create_server(
-        lambda: Front(routes, upgrade, REQUEST, RATE, fronts), "127.0.0.1", port
+        lambda: Front(routes, upgrade, REQUEST, RATE, fronts, connections), "127.0.0.1", port
     )
     try:
         where = await fleet.gather(tell)

@@ -48,6 +48,11 @@ class Memory:
         return pa.concat_tables([TABLES[name].empty_table(), *self._tables[name]])
 
 
+def holds_trace(folder: Path) -> bool:
+    """Has a run left a trace there, complete or not?"""
+    return any((folder / name).exists() for name in (SCENARIO, *TABLES))
+
+
 class Folder:
     """A trace on disk: `scenario.json` first, then parts of tables, `summary.json` at the end."""
 
@@ -57,7 +62,7 @@ class Folder:
         self._failure = ""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if any((self.path / name).exists() for name in (SCENARIO, *TABLES)):
+            if holds_trace(self.path):
                 raise TraceError(f"{self.path} already holds a trace")
         except OSError as error:
             raise TraceError(f"cannot create {self.path}: {in_a_line(error)}") from error

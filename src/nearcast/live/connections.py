@@ -1,0 +1,117 @@
+"""Which connections stay open on a node's port, so that a few clients cannot take all the room.
+
+A connection is pending until its client has joined or its first request has been answered. When
+there are too many pending ones, the oldest is dropped, and likewise the HTTP connection that has
+been idle for longest: so there is always room for one more, and for a health check. When thousands
+of clients come back at once, all are pending for a moment, so young ones may take the room that is
+left for clients. Addresses are counted apart from that.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from time import monotonic
+from typing import Any, Protocol
+
+from nearcast.live.config import Limits
+from nearcast.live.metrics import Metrics
+
+HTTP = 256  # connections kept open for further requests, by curl, probes and pages
+YOUNG_S = 2.0  # in which a client that is well joins, also when thousands do so at once
+UNREAD = 64 * 2**20  # bytes of HTTP answers that wait for slow readers, all together
+# Reverse proxies on this machine connect from here for everybody.
+PROXIES = frozenset({"127.0.0.1", "::1"})
+
+
+class Transport(Protocol):
+    """What is kept of a connection; a transport of asyncio, compared by identity."""
+
+    def abort(self) -> None: ...
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+class Connections:
+    """Every open connection of one port."""
+
+    def __init__(
+        self, limits: Limits, metrics: Metrics, now: Callable[[], float] = monotonic
+    ) -> None:
+        self.limits, self.metrics, self._now = limits, metrics, now
+        self.unread = 0  # bytes of HTTP answers that wait for slow readers
+        self._addresses: dict[Transport, str] = {}  # of those that are counted
+        self._counts: Counter[str] = Counter()
+        self._pending: dict[Transport, float] = {}  # since when, the oldest first
+        self._http: dict[Transport, float] = {}  # the same of those that had an answer
+        self._joined: set[Transport] = set()
+
+    def opened(self, transport: Transport) -> bool:
+        """May it stay? If not, its address has too many already, and it is not counted."""
+        name = address(transport.get_extra_info("peername"))
+        if name:
+            if self._counts[name] >= self.limits.address:
+                self.metrics.refused_address += 1
+                return False
+            self._counts[name] += 1
+            self._addresses[transport] = name
+        self._pend(transport)
+        return True
+
+    def answered(self, transport: Transport) -> None:
+        """It has had an answer to a request."""
+        self._pending.pop(transport, None)
+        self._http.pop(transport, None)
+        self._http[transport] = self._now()
+        if len(self._http) > HTTP:
+            self._drop_oldest(self._http)
+
+    def upgraded(self, transport: Transport) -> None:
+        """It is a WebSocket now: pending until its client joins."""
+        if transport in self._http:
+            del self._http[transport]
+            self._pend(transport)
+
+    def joined(self, transport: Transport) -> None:
+        self._pending.pop(transport, None)
+        self._joined.add(transport)
+
+    def closed(self, transport: Transport) -> None:
+        self._pending.pop(transport, None)
+        self._http.pop(transport, None)
+        self._joined.discard(transport)
+        name = self._addresses.pop(transport, "")
+        if name:
+            self._counts[name] -= 1
+            if not self._counts[name]:
+                del self._counts[name]
+
+    def _pend(self, transport: Transport) -> None:
+        pending, most, now = self._pending, self.limits.pending, self._now()
+        pending[transport] = now
+        room = most + max(0, self.limits.clients - len(self._joined))
+        for _ in range(2):  # more leave than come, and nobody waits until thousands are closed
+            young = now - next(iter(pending.values())) < YOUNG_S
+            if len(pending) > (room if young else most):
+                self._drop_oldest(pending)
+
+    def _drop_oldest(self, ordered: dict[Transport, float]) -> None:
+        oldest = next(iter(ordered))
+        del ordered[oldest]
+        self.metrics.displaced += 1
+        oldest.abort()
+
+
+def address(peer: Any) -> str:
+    """By which name a remote address is counted; "" if it is not."""
+    if not peer or not isinstance(peer, tuple) or peer[0] in PROXIES:
+        return ""
+    try:
+        ip = ip_address(peer[0].partition("%")[0])
+    except ValueError:
+        return str(peer[0])
+    if isinstance(ip, IPv6Address):
+        if ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+            return "" if str(ip) in PROXIES else str(ip)
+        return str(IPv6Address(int(ip) >> 64 << 64))  # whoever has one of these has all 2**64
+    return str(ip)
