@@ -262,6 +262,18 @@ def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
 NEAR = "/near?x=0&y=0&r=99"
 
 
+def test_the_name_may_stand_in_the_body() -> None:
+    async def story() -> list[str]:
+        async with service() as node:
+            body = b'{"x":1,"y":1,"retain":true,"name":"anna"}'
+            assert (await http(node, *posted(body)))[0] == 202
+            assert (await http(node, GET.format("/entities/anna")))[0] == 200
+            near = json.loads((await http(node, GET.format(NEAR)))[2])["entities"]
+            return [entity["name"] for entity in near]
+
+    assert run(story()) == ["anna"]
+
+
 def test_names_that_retain_nothing_are_freed_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearcast.live.answers.NAMES", 3)
     state, word = b'{"x":1,"y":1,"retain":true}', b'{"x":1,"y":1}'

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import msgspec
+from msgspec.structs import replace
 
 from nearcast.live import cors, words
 from nearcast.live.access import Grant, Role
@@ -58,7 +59,7 @@ class Answers:
         return grant
 
     async def _publish(self, request: Request) -> Response:
-        """As the entity "curl", or as the one named by ?name=."""
+        """As the entity "curl", or as the one named by ?name= or in the body."""
         grant = self.grant(request)
         gateway = self._gateway
         try:
@@ -66,7 +67,8 @@ class Answers:
             said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
             if reason := grant.refusal(said):
                 raise HttpError(403, reason)
-            name = request.query.get("name", ANONYMOUS)
+            name = request.query.get("name") or word.name or ANONYMOUS
+            word = replace(word, name="")  # the entity publishes for itself
             publication = gateway.realm.publish(self._seat(name), word, words.JSON)
             if word.retain:
                 self._retaining.add(name)
