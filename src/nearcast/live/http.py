@@ -16,21 +16,16 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
-import picows.api
 from msgspec import Struct
-from picows import WSAutoPingStrategy, WSListener
 
 from nearcast.live.access import Bucket
+from nearcast.live.framing import Endpoint
+from nearcast.live.upgrade import VERSION, UpgradeError, handshake, websocket
 
 LOG = logging.getLogger("nearcast.live")
 HEAD = 16_384  # bytes of a request's first line and headers
 IDLE_S = 15.0  # a connection that asks nothing for so long is closed
-PING_S = 25.0  # a silent WebSocket client is pinged, and must answer within 20 seconds
-BUFFER = 4_096  # bytes for what is read from a client at first; it grows if need be
 FILE = 8 * 2**20  # bytes of the largest file that is served
-
-# picows tells of every frame that breaks the protocol; strangers must not fill our log with that.
-_SILENT = logging.Logger("nearcast.live.picows", logging.CRITICAL)
 
 
 class Request(Struct, frozen=True):
@@ -166,7 +161,7 @@ def written(response: Response, keep: bool, body: bool = True) -> bytes:
     return head + response.body if body else head
 
 
-Upgrade: TypeAlias = Callable[[Request], WSListener]  # raises HttpError
+Upgrade: TypeAlias = Callable[[Request], Endpoint]  # raises HttpError
 
 
 class Front(asyncio.Protocol):
@@ -269,17 +264,23 @@ class Front(asyncio.Protocol):
 
     def _switch(self, request: Request) -> None:
         try:
-            listener = self._upgrade(request)
+            greeting = handshake(request.method, request.headers)
+            endpoint = self._upgrade(request)
         except HttpError as why:
             self._answer(None, failure(why.status, why.reason))
             return
+        except UpgradeError as why:
+            version = (("Sec-WebSocket-Version", VERSION),)
+            refusal = failure(why.status, why.reason)
+            self._answer(None, msgspec.structs.replace(refusal, headers=version))
+            return
         self._forget()
-        heir = websocket(listener, 4 * self._most)
+        heir = websocket(endpoint, endpoint.most)
         # Reading starts anew, because picows reads into a buffer of its own.
         self._transport.pause_reading()
         self._transport.set_protocol(heir)
         heir.connection_made(self._transport)
-        unread = memoryview(bytes(self._read))
+        unread = memoryview(greeting + self._read.partition(b"\r\n\r\n")[2])
         while unread and not self._transport.is_closing():
             room = heir.get_buffer(len(unread))
             size = min(len(room), len(unread))
@@ -305,13 +306,3 @@ def _excuse(request: Request, why: Exception) -> Response:
         return failure(why.status, why.reason)
     LOG.error("%s %s failed", request.method, request.path, exc_info=why)
     return failure(500, "the node made a mistake; its log has more")
-
-
-def websocket(listener: WSListener, most: int) -> Any:
-    """picows' own protocol object, which it otherwise makes in a server of its own."""
-    make: Any = vars(picows.api)["WSProtocol"]
-    return make(
-        None, None, False, lambda _: listener, _SILENT, True, 5.0,
-        True, PING_S, min(PING_S, 20.0), WSAutoPingStrategy.PING_WHEN_IDLE, True,
-        most, None, BUFFER,
-    )  # fmt: skip
