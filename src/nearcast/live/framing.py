@@ -79,8 +79,13 @@ class Endpoint(WSListener):
         closing = self.transport.close_handshake
         if closing is not None and closing.recv is not None:
             self._answer_close(closing.recv.code.value or NO_STATUS, closing.recv.reason)
+        elif code == CloseCode.TOO_BIG:
+            self._too_big()
         else:
             self.fail(code, reason)
+
+    def _too_big(self) -> None:
+        self.fail(CloseCode.TOO_BIG, f"a message has at most {self.most} bytes")
 
     def _answer_close(self, code: int, reason: str | None) -> None:
         """With the same code; without one, with 1000."""
@@ -104,7 +109,7 @@ class Endpoint(WSListener):
         if begins:
             self.unfinished = kind
         if len(self._parts) + len(payload) > self.most:
-            self.fail(CloseCode.TOO_BIG, f"a message has at most {self.most} bytes")
+            self._too_big()
             return
         if self.unfinished is TEXT and not self._is_utf8(payload, begins and final, final):
             self.fail(CloseCode.INVALID_DATA, "a text message is not valid UTF-8")
