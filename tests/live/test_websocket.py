@@ -10,15 +10,17 @@ import hashlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
 from echoing import echo, echo_server
 from nearcast.live import words
+from nearcast.live.close_codes import CloseCode, may_be_sent
 from nearcast.live.config import Limits
-from strangers import BINARY, CLOSE, HANDSHAKE, PING, TEXT, dial
-from visitors import run, service
+from strangers import BINARY, CLOSE, HANDSHAKE, PING, TEXT, Stranger, dial, http
+from visitors import run, service, visit
 
 PATIENCE_S = 60.0
 MORE, PONG = 0, 10  # opcodes: continuation, pong
@@ -340,3 +342,127 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
     assert [told[1].reason, told[2].reason] == [long, long]
     assert (code, reason) == (TOO_BIG, "a message has at most 4000 bytes")
     assert told[-1].reason == reason
+
+
+async def code_of(stranger: Stranger) -> tuple[str, int, str]:
+    """The reason of its bye, and code and reason of its close frame."""
+    *_, (_, bye), (_, payload) = await stranger.until_closed()
+    reason = words.JSON.notice(bye).reason
+    return reason, int.from_bytes(payload[:2], "big"), payload[2:].decode()
+
+
+def test_every_end_by_a_node_has_a_code_and_says_bye_with_the_same_reason(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("[r]\ntoken = 'reader-token'\nrole = 'read'\n")
+
+    async def story() -> list[tuple[str, int, str]]:
+        told = []
+        async with service(limits=Limits(join_s=0.1)) as node:
+            told.append(await code_of(await dial(node)))
+        async with service(token_file=str(tokens)) as node:
+            stranger = await dial(node)
+            stranger.say(words.Join("eve", "wrong"))
+            told.append(await code_of(stranger))
+        async with service() as node:
+            leaver, broken, stayer = await dial(node), await dial(node), await dial(node)
+            for stranger in (leaver, broken, stayer):
+                stranger.say(words.Join())
+                await stranger.next()
+            leaver.say(words.Leave())
+            told.append(await code_of(leaver))
+            broken.writer.write(Frame(TEXT, b"{}", rsv=1).written(True))
+            told.append(await code_of(broken))
+        told.append(await code_of(stayer))
+        return told
+
+    told = run(story())
+    assert [code for _, code, _ in told] == [1008, 1008, 1000, 1002, 1001]
+    assert [bye for bye, _, _ in told] == [reason for _, _, reason in told]
+    assert told[-1][0] == "the node stops"
+
+
+def test_who_breaks_the_protocol_has_left_at_once() -> None:
+    async def story() -> int:
+        async with service() as node:
+            ann, broken = await visit(node, "ann"), await dial(node)
+            broken.say(words.Join("broken"))
+            await broken.next()
+            broken.writer.write(Frame(3).written(True))
+            await broken.until_closed()
+            await ann.ask(words.Publish, 0.0, 0.0)
+            return sum(seat is not None for seat in node.realm.seats)
+
+    assert run(story()) == 1
+
+
+def test_pongs_that_nobody_reads_do_not_pile_up_for_ever() -> None:
+    async def story() -> int:
+        async with service(limits=Limits(queue_bytes=50_000)) as node:
+            stranger = await dial(node, buffer=4_096)
+            stranger.say(words.Join())
+            pings = b"".join(Frame(PING, b"x" * 125).written(True) for _ in range(1_000))
+            async with asyncio.timeout(PATIENCE_S):
+                while not node.gateway.metrics.cut:
+                    stranger.writer.write(pings)
+                    await asyncio.sleep(0.01)
+                while node.gateway.open:
+                    await asyncio.sleep(0.05)
+            return node.gateway.metrics.cut
+
+    assert run(story()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (("Connection: Upgrade", "Connection: keep-alive, Upgrade"), 101),  # as Firefox does
+        (("Upgrade: websocket", "Upgrade: WebSocket"), 101),
+        (("Connection: Upgrade", "Connection: keep-alive"), 400),
+        (("GET", "POST"), 400),
+        (("Sec-WebSocket-Version: 13", "Sec-WebSocket-Version: 8"), 426),
+        (("Sec-WebSocket-Version: 13\r\n", ""), 426),
+        (("dGhlIHNhbXBsZSBub25jZQ==", "dGhlIHNhbXBsZQ=="), 400),
+        (("dGhlIHNhbXBsZSBub25jZQ==", "no base64"), 400),
+    ],
+)
+def test_the_opening_handshake(change: tuple[str, str], status: int) -> None:
+    request = HANDSHAKE.format(path="/ws", more="").replace(*change)
+    assert change[1] in request
+
+    async def story() -> tuple[int, dict[str, str]]:
+        async with service() as node:
+            told, headers, _ = await http(node, request)
+            return told, headers
+
+    told, headers = run(story())
+    assert told == status
+    assert (told == 101) == (headers.get("sec-websocket-accept") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    assert told == 101 or headers["sec-websocket-version"] == "13"
+
+
+@pytest.mark.parametrize(
+    ("sent", "code", "says"),
+    [
+        (Frame(TEXT, b"\xff"), 1007, "a text message is not valid UTF-8"),
+        (Frame(BINARY, b"\x91\x0b", rsv=1), 1002, "a frame has reserved bits"),
+        (Frame(BINARY, b"", wrong_mask=True), 1002, "masked frame"),
+        (Frame(MORE), 1002, "the frames of a message are out of order"),
+        (close(1006), 1002, "1006 is not a valid close code"),
+        (close(4321, b"so long"), 4321, "so long"),
+        (Frame(CLOSE), 1005, "the node has closed the connection"),
+    ],
+)
+def test_a_client_says_why_it_has_lost_its_connection(sent: Frame, code: int, says: str) -> None:
+    async def story() -> tuple[str, int]:
+        async with hostile_server() as (url, peers):
+            me = await echo(url)
+            await peers[0].play(Case([sent]), False)
+            return await me.ended
+
+    reason, told = run(story())
+    assert told == code
+    assert says in reason
+
+
+def test_every_code_that_a_node_sends_is_valid() -> None:
+    assert all(may_be_sent(code) for code in CloseCode)
