@@ -52,13 +52,15 @@ def odd_word(random: Random) -> tuple[bytes, int]:
         fields[random.choice([*fields, "r", "z", "subscription"])] = random.choice(NUMBERS)
         body = bytearray(words.JSON.seal(fields))
     opcode = random.choice((TEXT, BINARY)) if way == 6 else (BINARY if form.binary else TEXT)
+    if opcode == TEXT:  # else it would be the last of its connection
+        body = bytearray(body.decode(errors="replace").encode())
     return bytes(body), opcode
 
 
 def odd_bytes(random: Random) -> bytes:
     """What is not even a frame, or a frame that breaks RFC 6455."""
     body = random.randbytes(random.randrange(120))
-    way = random.randrange(7)
+    way = random.randrange(9)
     if way == 0:
         return random.randbytes(random.randrange(1, 300))
     if way == 1:
@@ -71,6 +73,10 @@ def odd_bytes(random: Random) -> bytes:
         return masked(body, random.choice((8, 9, 10)), fin=False)
     if way == 5:
         return masked(body, 8)  # a close whose code and reason are noise
+    if way == 6:
+        return masked(b"\xff" + body)  # a text that is not UTF-8
+    if way == 7:
+        return masked(body, random.randrange(1, 8) << 4 | BINARY)  # reserved bits
     return masked(body)[: random.randrange(1, len(body) + 3)]
 
 

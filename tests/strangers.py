@@ -51,6 +51,7 @@ class Stranger:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self._left = b""
+        self._came: list[tuple[int, bytes]] = []
 
     def say(self, word: words.Request) -> None:
         self.writer.write(masked(words.JSON.write(word)))
@@ -67,6 +68,23 @@ class Stranger:
                 break
             more, self._left = unframed(self._left + read)
             found += more
+        return found
+
+    async def next(self, patience: float = 60.0) -> tuple[int, bytes]:
+        """The next frame."""
+        async with asyncio.timeout(patience):
+            while not self._came:
+                read = await self.reader.read(1 << 20)
+                assert read, "it has ended without a close"
+                self._came, self._left = unframed(self._left + read)
+        return self._came.pop(0)
+
+    async def until_closed(self) -> list[tuple[int, bytes]]:
+        """All frames to the last, which is a close frame; it is answered."""
+        found = [await self.next()]
+        while found[-1][0] != CLOSE:
+            found.append(await self.next())
+        self.writer.write(masked(found[-1][1], CLOSE))
         return found
 
     async def notices(self, patience: float = 1.0) -> list[Any]:

@@ -39,7 +39,7 @@ def test_a_client_comes_back_with_everything_it_listened_to() -> None:
                 everything = alice.messages()
                 await asyncio.sleep(0.35)
                 await service.stop()
-                assert await notice_of(alice) == Disconnected("the node stops")
+                assert await notice_of(alice) == Disconnected("the node stops", 1001)
                 waiting = asyncio.ensure_future(alice.publish(point(0, 0), "nobody hears this"))
                 service = Service(quiet(port=service.port))
                 await service.start()

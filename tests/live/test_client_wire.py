@@ -12,7 +12,7 @@ from msgspec.structs import fields
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from places import address, quiet, run
 
-from nearcast.live import answers, gateway, http, sparing, words
+from nearcast.live import answers, gateway, http, sparing, upgrade, words
 from nearcast.live.access import read_tokens
 from nearcast.live.areas import Area, region
 from nearcast.live.config import KEYS, MEANING, ConfigError, commented, settings
@@ -134,7 +134,7 @@ def test_the_limits_are_those_that_there_are() -> None:
 def test_numbers_in_the_text_are_those_of_the_node() -> None:
     text = " ".join(WIRE.split())
     for sentence in (
-        f"silent for {http.PING_S:g} seconds is sent a WebSocket ping",
+        f"silent for {upgrade.PING_S:g} seconds is sent a WebSocket ping",
         f"payload and {sparing.ENVELOPE} for each message",
         f"0 for none at all, or at least {sparing.SLOWEST:g}",
         f"keeps at most {answers.NAMES:,} such names",

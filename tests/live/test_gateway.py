@@ -251,7 +251,7 @@ def test_frames_out_of_order_and_endless_messages_end_the_connection() -> None:
         async with service(limits=Limits(frame=1_000)) as node:
             lost, endless = await dial(node), await dial(node)
             lost.writer.write(masked(b"x", 0))
-            for _ in range(5):
+            for _ in range(14):
                 endless.writer.write(masked(b"x" * 300, BINARY if _ == 0 else 0, fin=False))
             return [*(await lost.notices(0.3)), *(await endless.notices(0.3))]
 

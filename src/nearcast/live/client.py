@@ -29,6 +29,7 @@ from msgspec.structs import astuple
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
+from nearcast.live.close_codes import ABNORMAL
 from nearcast.live.conversation import Conversation, clock
 from nearcast.live.inbox import Inbox, Lately
 from nearcast.live.listening import Entity, Message, Subscription
@@ -50,7 +51,10 @@ LATELY = 4_096  # publications, of which we know that we had them
 
 
 class Disconnected(Struct, frozen=True):
+    """The connection has ended. `code` is its WebSocket close code; 1006 if it just broke."""
+
     reason: str
+    code: int = ABNORMAL
 
 
 class Reconnected(Struct, frozen=True):
@@ -334,7 +338,7 @@ class Client:
             self._end(why, why)
             return
         self._serving.clear()
-        self._notices.put(Disconnected(str(why)))
+        self._notices.put(Disconnected(why.reason, why.code))
         self._begin(self._return())
 
     async def _return(self) -> None:

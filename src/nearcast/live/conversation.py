@@ -14,12 +14,21 @@ from msgspec.structs import replace
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
+from nearcast.live.close_codes import ABNORMAL, CloseCode
 from nearcast.live.websocket import Link
 from nearcast.space.motion import Time
 
 ANSWER_S = 30.0  # a node that has not answered by then is given up
 
 Hear: TypeAlias = Callable[["Conversation", type[Struct], Any], None]
+
+
+class ClosedError(ConnectionError):
+    """The connection has ended. `code` is its WebSocket close code; 1006 if it just broke."""
+
+    def __init__(self, reason: str, code: int = ABNORMAL) -> None:
+        super().__init__(reason)
+        self.reason, self.code = reason, code
 
 
 def clock() -> Time:
@@ -33,7 +42,7 @@ class Conversation:
     def __init__(self, link: Link, hear: Hear, lost: Callable[["Conversation"], None]) -> None:
         self.link = link
         self.ahead: Time | None = None  # the node's clock over ours, of its fastest word
-        self.over: ConnectionError | None = None  # why nothing more comes
+        self.over: ClosedError | None = None  # why nothing more comes
         self._ended = asyncio.Event()
         self._hear, self._tell_lost = hear, lost
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -75,17 +84,17 @@ class Conversation:
             await self.close()
 
     async def close(self) -> None:
-        self._finish("closed")
+        self._finish("closed", CloseCode.NORMAL)
         await self.link.close()
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, code: int = ABNORMAL) -> None:
         if self.over is None:
-            self._finish(self._bye or reason or "the connection is lost")
+            self._finish(self._bye or reason or "the connection is lost", code)
             self._tell_lost(self)
 
-    def _finish(self, reason: str) -> None:
+    def _finish(self, reason: str, code: int) -> None:
         if self.over is None:
-            self.over = ConnectionError(reason)
+            self.over = ClosedError(reason, code)
             self._ended.set()
             self.fail(self.over)
 

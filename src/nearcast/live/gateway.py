@@ -20,6 +20,7 @@ from nearcast.live import words
 from nearcast.live.access import EVERYTHING, Access
 from nearcast.live.admission import Refused
 from nearcast.live.areas import shape
+from nearcast.live.close_codes import CloseCode
 from nearcast.live.config import Limits
 from nearcast.live.connections import Connections
 from nearcast.live.frames import Letters, letters
@@ -239,7 +240,7 @@ class Gateway:
         for notice in notices:
             session.send(notice)
         if kind is words.Leave:
-            session.end("you left")
+            session.end("you left", CloseCode.NORMAL)
 
     def _join(self, session: Session, word: Any) -> None:
         if session.seat is not None:
@@ -514,4 +515,4 @@ class Gateway:
         self.flush()
         self._timer.cancel()
         for session in list(self.open):
-            session.end(reason)
+            session.end(reason, CloseCode.GOING_AWAY)

@@ -17,13 +17,12 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
-import picows.api
 from msgspec import Struct
-from picows import WSAutoPingStrategy, WSListener
 
 from nearcast.live import cors
 from nearcast.live.access import Bucket
 from nearcast.live.connections import UNREAD, Connections
+from nearcast.live.framing import Endpoint
 from nearcast.live.heads import (
     Headers,
     HttpError,
@@ -34,6 +33,7 @@ from nearcast.live.heads import (
     unfinished,
     websocket_request,
 )
+from nearcast.live.upgrade import websocket
 
 __all__ = [
     "Front", "HttpError", "Request", "Response", "Route", "Routes", "as_json", "failure", "file",
@@ -51,12 +51,7 @@ IDLE_S = 15.0  # a connection that asks nothing for so long is closed
 HIGH = 65_536  # bytes of answers that wait; with more, the next request waits too
 HEALTH = "/healthz"  # no limit of requests holds for it: whoever watches the node must see it
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-PING_S = 25.0  # a silent WebSocket client is pinged, and must answer within 20 seconds
-BUFFER = 4_096  # bytes for what is read from a client at first; it grows if need be
 FILE = 8 * 2**20  # bytes of the largest file that is served
-
-# picows tells of every frame that breaks the protocol; strangers must not fill our log with that.
-_SILENT = logging.Logger("nearcast.live.picows", logging.CRITICAL)
 
 
 class Response(Struct, frozen=True):
@@ -173,7 +168,7 @@ def written(response: Response, keep: bool, body: bool = True, more: Headers = (
     return head + response.body if body else head
 
 
-Upgrade: TypeAlias = Callable[[Request], WSListener]  # raises HttpError
+Upgrade: TypeAlias = Callable[[Request], Endpoint]  # raises HttpError
 
 
 class Front(asyncio.Protocol):
@@ -339,13 +334,13 @@ class Front(asyncio.Protocol):
 
     def _switch(self, request: Request) -> None:
         try:
-            listener = self._upgrade(request)
+            endpoint = self._upgrade(request)
         except HttpError as why:
             self._refuse(why)
             return
         self._forget()
         self._connections.upgraded(self._transport)
-        heir = websocket(listener, 4 * self._most)
+        heir = websocket(endpoint, endpoint.most)
         # Reading starts anew, because picows reads into a buffer of its own.
         self._transport.pause_reading()
         self._transport.set_protocol(heir)
@@ -398,13 +393,3 @@ def _excuse(request: Request, why: Exception) -> Response:
         return failure(why.status, why.reason, why.headers)
     LOG.error("%s %s failed", request.method, request.path, exc_info=why)
     return failure(500, "the node made a mistake; its log has more")
-
-
-def websocket(listener: WSListener, most: int) -> Any:
-    """picows' own protocol object, which it otherwise makes in a server of its own."""
-    make: Any = vars(picows.api)["WSProtocol"]
-    return make(
-        None, None, False, lambda _: listener, _SILENT, True, 5.0,
-        True, PING_S, min(PING_S, 20.0), WSAutoPingStrategy.PING_WHEN_IDLE, True,
-        most, None, BUFFER,
-    )  # fmt: skip

@@ -27,11 +27,12 @@ from nearcast.live.answers import Answers
 from nearcast.live.areas import Area
 from nearcast.live.config import Settings
 from nearcast.live.connections import HTTP
+from nearcast.live.framing import GRACE_S
 from nearcast.live.gateway import Gateway, clock
 from nearcast.live.http import Front, HttpError, Request
 from nearcast.live.realm import Realm
 from nearcast.live.recording import Recording
-from nearcast.live.sessions import GRACE_S, Session
+from nearcast.live.sessions import Session
 from nearcast.matching import MATCHERS
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory, holds_trace

@@ -14,11 +14,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows import WSCloseCode, WSFrame, WSTransport
 
 from nearcast.live import words
 from nearcast.live.access import Bucket, Grant
+from nearcast.live.close_codes import CloseCode, short
 from nearcast.live.frames import framed
+from nearcast.live.framing import BINARY, GRACE_S, Endpoint
 from nearcast.live.seats import Seat
 
 if TYPE_CHECKING:
@@ -26,9 +28,7 @@ if TYPE_CHECKING:
 
 HIGH = 131_072  # bytes that a transport buffers before messages queue
 PIECE = 65_536  # bytes written at once when a queue drains
-GRACE_S = 2.0  # how long a goodbye may take to leave
-TEXT, BINARY, CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
-CLOSE = WSMsgType.CLOSE
+LONGEST = 4  # times the limit `frame`: a longer message ends the connection
 
 
 class Waiting(Struct, eq=False):
@@ -71,13 +71,13 @@ def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[S
     return stays, dropped, min(excess, len(superseded))
 
 
-class Session(WSListener):
+class Session(Endpoint):
     def __init__(self, gateway: "Gateway", grant: Grant | None) -> None:
+        super().__init__(LONGEST * gateway.limits.frame)
         self.gateway = gateway
         self.grant = grant  # None: the join must bring a token
         self.seat: Seat | None = None
         self.form: words.Form | None = None
-        self.closing = False
         self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
         self.bucket = Bucket(gateway.limits.requests, monotonic())
         # What the trace is told once a second: copies and bytes of publications, other requests
@@ -90,13 +90,11 @@ class Session(WSListener):
         self.messages = self.bytes = 0  # of what waits: messages, and bytes of everything
         self.dropped = self.superseded = 0  # not told yet
         self.stuck_since = 0.0
-        self._parts: list[bytes] = []
-        self._binary = False
 
     # What picows tells.
 
     def on_ws_connected(self, transport: WSTransport) -> None:
-        self._transport = transport
+        super().on_ws_connected(transport)
         self.raw: asyncio.Transport = transport.underlying_transport
         self.raw.set_write_buffer_limits(high=HIGH, low=HIGH // 4)
         # What the kernel has taken cannot be taken back for something newer, so it takes little.
@@ -105,34 +103,24 @@ class Session(WSListener):
         self.gateway.connected(self)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        kind = frame.msg_type
-        if self.closing:
-            if kind is CLOSE:
-                transport.disconnect()
-        elif (kind is BINARY or kind is TEXT) and frame.fin and not self._parts:
-            self.gateway.read(self, frame.get_payload_as_bytes(), kind is BINARY)
-        elif kind is CLOSE:
-            self.closing = True
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
-        elif kind in (BINARY, TEXT, CONTINUATION):
-            self._gather(frame)
+        if (
+            frame.msg_type is BINARY
+            and frame.fin
+            and self.unfinished is None
+            and not (self.closing or frame.rsv1 or frame.rsv2 or frame.rsv3)
+        ):  # first, since nearly all are
+            self.gateway.read(self, frame.get_payload_as_bytes(), True)
+        else:
+            super().on_ws_frame(transport, frame)
 
-    def _gather(self, frame: WSFrame) -> None:
-        """A message in several frames (RFC 6455, 5.4)."""
-        begins = frame.msg_type is not CONTINUATION
-        if begins == bool(self._parts):
-            self.end("a message's frames were out of order")
-            return
-        if begins:
-            self._binary = frame.msg_type is BINARY
-        self._parts.append(frame.get_payload_as_bytes())
-        if sum(map(len, self._parts)) + len(self._parts) > self.gateway.limits.frame:
-            self.end(f"a frame has at most {self.gateway.limits.frame} bytes")
-        elif frame.fin:
-            whole = b"".join(self._parts)
-            self._parts = []
-            self.gateway.read(self, whole, self._binary)
+    def received(self, payload: bytes, binary: bool) -> None:
+        self.gateway.read(self, payload, binary)
+
+    def pong(self, payload: bytes) -> None:
+        self._put(bytes((0x8A, len(payload))) + payload)
+
+    def fail(self, code: int, reason: str) -> None:
+        self.end(reason, CloseCode(code))
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
         self.closing = True
@@ -155,9 +143,12 @@ class Session(WSListener):
     def send(self, word: words.Notice) -> None:
         form = self.form or words.JSON
         frame = framed(form, form.write(word))
-        if self.closing:
-            return
-        self.sent += 1
+        if not self.closing:
+            self.sent += 1
+            self._put(frame)
+
+    def _put(self, frame: bytes) -> None:
+        """Write a frame that must not be dropped, or keep it until the transport has room."""
         if self.paused:
             self.waiting.append(Waiting(frame))
             self.bytes += len(frame)
@@ -221,17 +212,20 @@ class Session(WSListener):
         self.gateway.metrics.cut += 1
         self.end(reason)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
         """Say goodbye; the connection ends when the client says so too, or soon after."""
         if self.closing:
             return
         self.gateway.retire(self)
-        form = self.form or words.JSON
-        self.write(framed(form, form.write(words.Bye(reason))))
-        self._transport.send_close(WSCloseCode.OK)
+        self.say_bye(reason)
+        self.transport.send_close(WSCloseCode(code), short(reason))
         self.closing = True
         self._timer.cancel()
         self._timer = self.gateway.loop.call_later(GRACE_S, self.raw.abort)
+
+    def say_bye(self, reason: str) -> None:
+        form = self.form or words.JSON
+        self.write(framed(form, form.write(words.Bye(reason))))
 
     def _join_at_last(self) -> None:
         if self.seat is None:

@@ -3,28 +3,28 @@
 import asyncio
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
-from picows import (
-    WSCloseCode,
-    WSError,
-    WSFrame,
-    WSListener,
-    WSMsgType,
-    WSTransport,
-    ws_connect,
-)
+from picows import WSCloseCode, WSError, WSMsgType, WSTransport, ws_connect
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
+from nearcast.live.close_codes import ABNORMAL, CloseCode
+from nearcast.live.framing import GRACE_S, Endpoint, Reports
 
 Receive: TypeAlias = Callable[[type[Struct], Any], None]  # which word it is, and the word
-Lost: TypeAlias = Callable[[str], None]
 
 LARGEST_FRAME = 64 * 1024 * 1024  # of a node: who is inside a large area may be long
 SILENCE_S = 10.0  # after which the node is asked whether it is still there, and has to answer
-GOODBYE_S = 2.0  # for the node to close its end
+CONNECT_S = 10.0  # for a node to accept a connection, with TLS and the upgrade
+
+
+class Lost(Protocol):
+    """Told why a link has ended, and with which WebSocket close code."""
+
+    def __call__(self, reason: str, code: int = ABNORMAL) -> None: ...
 
 
 class Link(Protocol):
@@ -54,25 +54,11 @@ class WebSocket:
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
         self.most = LARGEST_FRAME
         self._url, self._tls = url, tls
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
 
     async def open(self, receive: Receive, lost: Lost) -> None:
-        connection = _Connection(self.form, receive, lost)
-        try:
-            await ws_connect(
-                lambda: connection,
-                self._url,
-                ssl_context=self._tls,
-                enable_auto_ping=True,
-                auto_ping_idle_timeout=SILENCE_S,
-                auto_ping_reply_timeout=SILENCE_S,
-                max_frame_size=LARGEST_FRAME,
-            )
-        except (WSError, OSError) as why:
-            reason = " ".join(str(why).split()) or "no answer"
-            raise ConnectionError(f"cannot connect to {self._url}: {reason}") from None
-        if not hasattr(connection, "transport"):  # the node died in the middle of its greeting
-            raise ConnectionError(f"cannot connect to {self._url}: it has hung up")
+        connection = Connection(self.form, receive, lost)
+        await dial(connection, self._url, self._tls)
         self._connection = connection
 
     def send(self, request: words.Request) -> None:
@@ -92,49 +78,85 @@ class WebSocket:
         if connection is None or connection.gone.is_set():
             return
         connection.lost = _nobody
+        connection.closing = True
         connection.transport.send_close(WSCloseCode.OK)
         try:
-            await asyncio.wait_for(connection.gone.wait(), GOODBYE_S)
+            await asyncio.wait_for(connection.gone.wait(), GRACE_S)
         except TimeoutError:
             connection.transport.disconnect(False)
 
 
-def _nobody(_reason: str) -> None:
+async def dial(connection: "Connection", url: str, tls: ssl.SSLContext | None) -> None:
+    """Connect to a node. ConnectionError says why that fails."""
+    reports: Any = Reports(connection)
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            await ws_connect(
+                lambda: connection,
+                url,
+                ssl_context=tls,
+                logger_name=reports,
+                websocket_handshake_timeout=CONNECT_S,
+                enable_auto_ping=True,
+                auto_ping_idle_timeout=SILENCE_S,
+                auto_ping_reply_timeout=SILENCE_S,
+                enable_auto_pong=False,  # the endpoint checks pings first
+                max_frame_size=LARGEST_FRAME,
+            )
+    except TimeoutError:
+        raise ConnectionError(f"cannot connect to {url}: no answer") from None
+    except (WSError, OSError) as why:
+        reason = " ".join(str(why).split()) or "no answer"
+        raise ConnectionError(f"cannot connect to {url}: {reason}") from None
+    if not hasattr(connection, "transport"):  # the node died in the middle of its greeting
+        raise ConnectionError(f"cannot connect to {url}: it has hung up")
+
+
+async def _end_of(transport: WSTransport) -> None:
+    with suppress(Exception):
+        await transport.wait_disconnected()
+
+
+def _nobody(reason: str, code: int = ABNORMAL) -> None:
     """Whoever closed the connection need not be told that it ended."""
 
 
-class _Connection(WSListener):
+class Connection(Endpoint):
     """One connection, from its beginning to its end."""
 
     def __init__(self, form: words.Form, receive: Receive, lost: Lost) -> None:
-        self.transport: WSTransport
+        super().__init__(LARGEST_FRAME)
         self.gone = asyncio.Event()
         self.writable = asyncio.Event()
         self.writable.set()
         self.lost = lost
         self._form, self._receive = form, receive
-        self._reason = ""
+        self._reason, self._code = "", ABNORMAL
 
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self.transport = transport
+    def received(self, payload: bytes, binary: bool) -> None:
+        if not binary:
+            return  # a node answers in the form in which it is asked
+        try:
+            word = self._form.notice(payload)
+        except words.WordError as why:
+            self.fail(CloseCode.INVALID_DATA, f"the node does not speak as we do: {why}")
+            return
+        self._receive(self._form.kind(word), word)
 
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        if frame.msg_type == WSMsgType.BINARY:
-            try:
-                word = self._form.notice(frame.get_payload_as_bytes())
-            except words.WordError as why:
-                self._reason = f"the node does not speak as we do: {why}"
-                transport.disconnect()
-                return
-            self._receive(self._form.kind(word), word)
-        elif frame.msg_type == WSMsgType.CLOSE:
-            transport.send_close(WSCloseCode.OK)
-            transport.disconnect()
+    def closed(self, code: int, reason: str) -> None:
+        self._reason, self._code = reason or "the node has closed the connection", code
 
-    def on_ws_disconnected(self, _transport: WSTransport) -> None:
+    def fail(self, code: int, reason: str) -> None:
+        if not self.closing:
+            self._reason, self._code = reason, code
+        super().fail(code, reason)
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        # picows gives what it refused to whoever waits for the end, too: somebody has to.
+        self._end = asyncio.ensure_future(_end_of(transport))
         self.gone.set()
         self.writable.set()
-        self.lost(self._reason)
+        self.lost(self._reason, self._code)
 
     def pause_writing(self) -> None:
         self.writable.clear()

@@ -16,10 +16,10 @@ from typing import Any
 
 import uvloop
 from msgspec.structs import replace
-from picows import WSListener
 
 from nearcast.live.config import Limits, Settings
 from nearcast.live.connections import Connections
+from nearcast.live.framing import Endpoint
 from nearcast.live.http import Front, HttpError, Request, Response, Route, Routes, as_json
 from nearcast.live.metrics import BOUNDS, Metrics
 from nearcast.live.service import Service
@@ -205,7 +205,7 @@ async def show(trace: Path, port: int, ready: Callable[[str], None], stop: async
     routes, fronts = replay_routes(replay), set[Front]()
     connections = Connections(Limits(), Metrics())
 
-    def refuse(_: Request) -> WSListener:
+    def refuse(_: Request) -> Endpoint:
         raise HttpError(404, "a trace has no clients")
 
     server = await asyncio.get_running_loop().create_server(

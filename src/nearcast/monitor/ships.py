@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from picows import WSFrame, WSListener, WSMsgType, WSTransport
+from picows import WSMsgType, WSTransport
 
 from nearcast.live import words
 from nearcast.live.access import foreign
@@ -17,6 +17,7 @@ from nearcast.live.answers import JAVASCRIPT
 from nearcast.live.config import Limits
 from nearcast.live.connections import Connections
 from nearcast.live.fleet import Fleet
+from nearcast.live.framing import Endpoint
 from nearcast.live.http import Front, HttpError, Request, Response, Routes, as_json
 from nearcast.live.metrics import Metrics
 from nearcast.live.peer import Member, written
@@ -73,33 +74,27 @@ def _balls(rocks: Rocks) -> list[list[float]]:
     return [[*place, radius] for place, radius in pairs]
 
 
-class Cockpit(WSListener):
+class Cockpit(Endpoint):
     """One page, from its first word to its last, and the peer that it flies by."""
 
     def __init__(self, fleet: Fleet, team: int) -> None:
+        super().__init__(4 * REQUEST)
         self._fleet, self._team = fleet, team
         self._pilot = Pilot(self._say)
         self._member: Member | None = None
         self._joining: asyncio.Task[None] | None = None
         self._waiting: list[bytes] = []
-        self._transport: WSTransport | None = None
+        self._gone = False
 
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self._transport = transport
-
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        if frame.msg_type == WSMsgType.CLOSE:
-            transport.disconnect()
+    def received(self, payload: bytes, binary: bool) -> None:
+        if binary:
             return
-        if frame.msg_type != WSMsgType.TEXT:
-            return
-        line = frame.get_payload_as_bytes()
         if self._member is not None:
-            self._obey(self._member, line)
+            self._obey(self._member, payload)
         elif self._joining is None:
-            self._begin(line)
+            self._begin(payload)
         elif len(self._waiting) < MOST_WAITING:
-            self._waiting.append(line)
+            self._waiting.append(payload)
 
     def _begin(self, line: bytes) -> None:
         try:
@@ -118,7 +113,7 @@ class Cockpit(WSListener):
         except (OSError, ValueError) as why:
             self._say(words.Bye(f"no peer for this page: {why}"))
             return
-        if self._transport is None:  # it has gone meanwhile
+        if self._gone:  # meanwhile
             self._fleet.dismiss(member)
             return
         self._member, host = member, self._fleet.host
@@ -137,14 +132,14 @@ class Cockpit(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         del transport
-        self._transport = None
+        self._gone = True
         if self._member is not None:
             self._fleet.dismiss(self._member)
             self._member = None
 
     def _say(self, notice: words.Notice) -> None:
-        if self._transport is not None:
-            self._transport.send(WSMsgType.TEXT, words.JSON.write(notice))
+        if not self._gone:
+            self.transport.send(WSMsgType.TEXT, words.JSON.write(notice))
 
 
 def add_ships(routes: Routes, fleet: Fleet) -> None:
@@ -192,7 +187,7 @@ async def _begin(
     loop, fronts, visits = asyncio.get_running_loop(), set[Front](), 0
     connections = Connections(Limits(), Metrics())
 
-    def upgrade(request: Request) -> WSListener:
+    def upgrade(request: Request) -> Endpoint:
         nonlocal visits
         why = foreign(request.headers, True)
         if why is not None:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from nearcast.live import words
 from nearcast.live.admission import Refused
+from nearcast.live.close_codes import CloseCode
 from nearcast.live.cluster.lately import LATE, SEARCHED, Had, Recent, Was, recent
 from nearcast.live.cluster.lately import Passed as PassedHere
 from nearcast.live.cluster.messages import (
@@ -220,7 +221,8 @@ class Passages:
                 member.abroad.moved(now, offer.to, was)
             member.holdings.depart(now, sat.subscription.id)
         offer.session.elsewhere = seat.entity, offer.to
-        gateway.loop.call_later(LINGER_S, offer.session.end, "another node serves you now")
+        farewell = "another node serves you now", CloseCode.GOING_AWAY
+        gateway.loop.call_later(LINGER_S, offer.session.end, *farewell)
 
     def spoke(self, session: Session, frame: bytes, packed: bool) -> None:
         """A client that has gone said this to its old home."""
