@@ -63,7 +63,7 @@ export interface Entity {
 export type Change = { enter: Entity } | { leave: Entity; gone: boolean };
 
 export type Notice =
-  | { is: "disconnected"; reason: string }
+  | { is: "disconnected"; reason: string; /** As in ConnectionError. */ code: number }
   | { is: "reconnected"; refused: Subscription[] }
   | { is: "handed over"; node: string; url: string }
   | { is: "withheld"; subscription: number; rate?: number; closest?: number; budget?: number }
@@ -104,7 +104,10 @@ export interface PublishOptions {
 }
 
 export class Refused extends Error {}
-export class ConnectionError extends Error {}
+export class ConnectionError extends Error {
+  /** The WebSocket close code: docs/reference/wire.md. 1006 if there was no close frame. */
+  readonly code: number;
+}
 
 export class Inbox<Item> implements AsyncIterableIterator<Item> {
   readonly size: number;

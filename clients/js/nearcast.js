@@ -22,6 +22,8 @@ const HANDOVER_MS = 5_000; // for another node to let us in; after that we stay 
 const FAREWELL_MS = 10_000; // for a node that we have left to pass on what it still has for us
 const HELD_MS = 250; // for what the new node says to wait for what the former one had said before
 const LATELY = 4_096; // publications, of which we know that we had them
+const ABNORMAL = 1006; // what WebSockets report if a connection broke without a close frame
+const NORMAL = 1000;
 const SECOND = 1e6; // times are microseconds
 const INBOX = 10_000; // messages that wait to be taken, unless told otherwise
 const NO_WEBSOCKET =
@@ -31,8 +33,18 @@ const NO_WEBSOCKET =
 /** The node's reason. Nothing was changed. */
 export class Refused extends Error { name = "Refused"; }
 
-/** There is no connection, or there was none in the end. */
-export class ConnectionError extends Error { name = "ConnectionError"; }
+/**
+ * There is no connection, or there was none in the end. `code` is the WebSocket close code, ABNORMAL
+ * if there was no close frame.
+ */
+export class ConnectionError extends Error {
+  name = "ConnectionError";
+
+  constructor(reason, code = ABNORMAL) {
+    super(reason);
+    this.code = code;
+  }
+}
 
 /** Connect and join. Only later losses of the connection are made good. */
 export async function connect(url, options = {}) {
@@ -292,13 +304,17 @@ class Conversation {
   begin(WebSocket) {
     const socket = (this.#socket = new WebSocket(this.url));
     return new Promise((resolve, reject) => {
-      socket.onopen = resolve;
-      socket.onerror = socket.onclose = () => {
-        reject(new ConnectionError(`cannot connect to ${this.url}`)); // if it never opened
+      let opened = false;
+      const ended = ({ code = ABNORMAL, reason = "" }) => {
+        reject(new ConnectionError(`cannot connect to ${this.url}`, code)); // if it never opened
         if (this.over) return;
-        this.#finish(this.#bye || "the connection is lost");
+        this.#finish(new ConnectionError(this.#bye || reason || "the connection is lost", code));
         this.#lost(this);
       };
+      socket.onopen = () => resolve((opened = true));
+      socket.onclose = ended;
+      // Only the close event that follows has a code; Node has none if it could not connect.
+      socket.onerror = () => opened || ended({});
       socket.onmessage = (frame) => this.#receive(JSON.parse(frame.data));
     });
   }
@@ -325,14 +341,14 @@ class Conversation {
     return Promise.allSettled([...this.#asked.values()].map(({ answered }) => answered));
   }
 
-  close(why = new ConnectionError("closed")) {
+  close(why = new ConnectionError("closed", NORMAL)) {
     this.#finish(why);
     this.#socket?.close();
   }
 
   #finish(why) {
     if (this.over) return;
-    this.over = why instanceof Error ? why : new ConnectionError(why);
+    this.over = why;
     for (const id of [...this.#asked.keys()]) this.#answer(id, null, this.over);
     this.#tellEnded();
   }
@@ -465,7 +481,7 @@ export class Client {
   /** Leave. All iterations end. */
   close() {
     if (!this.#ended && this.#talk?.open) this.#talk.send({ do: "leave" });
-    const why = new ConnectionError("this client has left");
+    const why = new ConnectionError("this client has left", NORMAL);
     this.#end(null, why);
     for (const talk of [...this.#talks]) talk.close(why);
   }
@@ -551,7 +567,8 @@ export class Client {
       this.#end(talk.over, talk.over);
       return;
     }
-    this.#notices.put({ is: "disconnected", reason: talk.over.message });
+    const { message: reason, code } = talk.over;
+    this.#notices.put({ is: "disconnected", reason, code });
     this.#ready = this.#return();
   }
 

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from places import address, quiet, run
 
-from nearcast.live import answers, gateway, http, sparing, upgrade, words
+from nearcast.live import answers, close_codes, framing, gateway, http, sparing, upgrade, words
 from nearcast.live.access import read_tokens
 from nearcast.live.areas import Area, region
 from nearcast.live.config import KEYS, MEANING, ConfigError, commented, settings
@@ -131,10 +131,17 @@ def test_the_limits_are_those_that_there_are() -> None:
     assert told == [[name, repr(KEYS[key][1]), MEANING[key]] for name, key in limits.items()]
 
 
+def test_the_close_codes_are_those_that_there_are() -> None:
+    table = rows(section(WIRE, "Close codes"), "| code")
+    assert table == [[str(code.value), meaning] for code, meaning in close_codes.MEANING.items()]
+    assert list(close_codes.MEANING) == list(close_codes.CloseCode)
+
+
 def test_numbers_in_the_text_are_those_of_the_node() -> None:
     text = " ".join(WIRE.split())
     for sentence in (
         f"silent for {upgrade.PING_S:g} seconds is sent a WebSocket ping",
+        f"waits {framing.GRACE_S:g} seconds for the client's close frame",
         f"payload and {sparing.ENVELOPE} for each message",
         f"0 for none at all, or at least {sparing.SLOWEST:g}",
         f"keeps at most {answers.NAMES:,} such names",

@@ -232,7 +232,7 @@ def test_javascript_comes_back_and_listens_again() -> None:
                 told = await talking
         finally:
             await service.stop()
-        assert told[1] == {"is": "disconnected", "reason": "the node stops"}
+        assert told[1] == {"is": "disconnected", "reason": "the node stops", "code": 1001}
         assert told[2:] == [["reconnected", 0], "still", "moved", "toured"]
 
     run(story())
@@ -454,3 +454,31 @@ def test_a_node_serves_the_client() -> None:
         assert b"Content-Type: text/javascript" in head
 
     run(story())
+
+
+def test_a_plain_close_is_clean_and_the_end_of_a_connection_has_a_code() -> None:
+    program = """
+        const closed = (socket) => new Promise((resolve) => (socket.onclose = resolve));
+        const plain = new WebSocket(url);
+        plain.onopen = () => plain.close();
+        const { code, wasClean } = await closed(plain);
+        tell([code, wasClean]);
+        const me = await nc.connect(url, { name: "js", reconnect: false });
+        const here = await me.subscribe({});
+        await me.publish({ x: 0, y: 0 }, "ready");
+        await here.messages.next().catch((why) => tell([why.name, why.message, why.code]));
+        await nc.connect(url).catch((why) => tell([why.name, why.code]));
+    """
+
+    async def story() -> list[Any]:
+        async with Service(quiet()) as service, nearcast.connect(address(service)) as py:
+            ready = await py.subscribe(disc(0, 0, 9))
+            talking = asyncio.ensure_future(in_node(program, address(service)))
+            await asyncio.wait_for(anext(ready), 20)
+            await service.stop()
+            return await talking
+
+    told = asyncio.run(story())
+    assert told == [
+        [1000, True], ["ConnectionError", "the node stops", 1001], ["ConnectionError", 1006],
+    ]  # fmt: skip
