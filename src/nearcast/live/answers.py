@@ -1,15 +1,18 @@
 """What a node answers over plain HTTP: for curl, for probes, for Prometheus, and for browsers."""
 
+import asyncio
 from math import isfinite
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
 from nearcast.live import words
-from nearcast.live.access import Grant, Role, foreign
-from nearcast.live.admission import Refused
+from nearcast.live.access import Denied, foreign
+from nearcast.live.admission import Refused, asked_region
 from nearcast.live.areas import Area, shape
 from nearcast.live.gateway import Gateway
+from nearcast.live.grants import Grant, Role
 from nearcast.live.http import HttpError, Request, Response, Route, Routes, as_json
 from nearcast.live.metrics import exposition
 from nearcast.live.seats import Seat
@@ -26,40 +29,57 @@ class Answers:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._seats: dict[str, Seat] = {}
+        self._seats: dict[tuple[str, str], Seat] = {}  # by holder of a token, and name
         self.routes = Routes()
         self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
-        self.routes.add("GET", "/near", self.guarded(self._near))
+        self.routes.add("GET", "/near", self._near)
         self.routes.add("POST", "/publish", self._publish)
         self.routes.add_file("/nearcast.js", JAVASCRIPT)
 
     def guarded(self, route: Route, role: Role = "read") -> Route:
-        """The same for those whose token allows it, and not for pages from elsewhere."""
-        return lambda request: (self.grant(request, role), route(request))[1]
+        """The same for those whose token allows it, and not for pages from elsewhere. It tells of
+        the whole node, so a token that limits listening does not allow it."""
 
-    def grant(self, request: Request, role: Role = "read") -> Grant:
-        """What the request may do, or HttpError if that is less than `role`."""
-        access = self._gateway.access
-        if reason := foreign(request.headers, access.open):
+        async def answer(request: Request) -> Response:
+            grant = await self.grant(request, role)
+            if grant.limits_listening:
+                raise HttpError(403, "your token limits where you listen: it does not allow this")
+            answered = route(request)
+            return answered if isinstance(answered, Response) else await answered
+
+        return answer
+
+    async def grant(self, request: Request, role: Role = "read") -> Grant:
+        """What the request may do, or HttpError if that is less than `role`. Wrong tokens are
+        answered after a pause."""
+        gateway = self._gateway
+        if reason := foreign(request.headers, gateway.access.open):
             raise HttpError(403, reason)
-        grant = access.grant(request.token)
-        if grant is None:
-            raise HttpError(401, "say a token that this node knows: Authorization: Bearer …")
-        if role == "admin" and grant.role != "admin":
+        verdict = gateway.judge(request.token)
+        if isinstance(verdict, Denied):
+            verdict = await gateway.judge_again(request.token, verdict)
+        if isinstance(verdict, Denied):
+            if request.token:  # to say none is no guess
+                await asyncio.sleep(gateway.pause(request.remote, verdict))
+            known = "say a token that this node knows: Authorization: Bearer …"
+            raise HttpError(401, known if verdict.guess else verdict.reason)
+        if role == "admin" and verdict.role != "admin":
             raise HttpError(403, "your token does not allow this")
-        return grant
+        if not gateway.quotas.take(verdict, monotonic()):
+            raise HttpError(429, f"your token allows {verdict.requests} requests a second")
+        return verdict
 
     async def _publish(self, request: Request) -> Response:
         """As the entity "curl", or as the one named by ?name=."""
-        grant = self.grant(request)
+        grant = await self.grant(request)
         gateway = self._gateway
         try:
             word = words.JSON.request(_spoken(request.body))
             said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-            if reason := grant.refusal(said):
+            if reason := grant.refusal(said, word.channel):
                 raise HttpError(403, reason)
-            seat = self._seat(request.query.get("name", ANONYMOUS))
+            seat = self._seat(grant, request.query.get("name", ANONYMOUS))
             publication = gateway.realm.publish(seat, word, words.JSON)
         except ValueError as why:  # a word, a shape or a publication that is refused
             raise HttpError(400, str(why)) from None
@@ -73,16 +93,19 @@ class Answers:
         told = {"publication": publication, "t": t, "heard": readers + elsewhere}
         return as_json({**told, "silent": silent} if silent else told, 202)
 
-    def _seat(self, name: str) -> Seat:
-        if name not in self._seats:
+    def _seat(self, grant: Grant, name: str) -> Seat:
+        """Of that name, and of nobody else's token."""
+        key = grant.holder, name
+        if key not in self._seats:
             if len(self._seats) >= NAMES:
                 raise Refused(f"at most {NAMES} names speak over HTTP")
             gateway = self._gateway
-            self._seats[name] = gateway.realm.join(gateway.now(), name, words.JSON)
-        return self._seats[name]
+            self._seats[key] = gateway.realm.join(gateway.now(), name, words.JSON)
+        return self._seats[key]
 
-    def _near(self, request: Request) -> Response:
+    async def _near(self, request: Request) -> Response:
         """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first."""
+        grant = await self.grant(request)
         query = request.query
         x, y, r = (_number(query, name) for name in ("x", "y", "r"))
         wanted = words.Nearby(
@@ -92,8 +115,12 @@ class Answers:
         )
         gateway = self._gateway
         try:
+            if grant.limits_listening:
+                region = asked_region(wanted.area, gateway.limits)
+                if reason := grant.listening_refusal(region, wanted.channel):
+                    raise HttpError(403, reason)
             near = gateway.realm.nearby(gateway.now(), wanted)
-        except Refused as why:
+        except ValueError as why:
             raise HttpError(400, str(why)) from None
         return Response(words.JSON.write(words.Near(near)) + b"\n")
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 from picows import WSAutoPingStrategy, WSListener
 
 from nearcast.live.access import Bucket
+from nearcast.live.guesses import remote
 
 LOG = logging.getLogger("nearcast.live")
 HEAD = 16_384  # bytes of a request's first line and headers
@@ -39,6 +40,7 @@ class Request(Struct, frozen=True):
     query: dict[str, str]
     headers: dict[str, str]  # names in lower case
     body: bytes = b""
+    remote: str = ""  # the address it came from
 
     @property
     def token(self) -> str:
@@ -213,6 +215,7 @@ class Front(asyncio.Protocol):
                 return
             if request is None:
                 return
+            request = msgspec.structs.replace(request, remote=remote(self._transport))
             self._wait()
             if request.upgrades:
                 self._switch(request)
