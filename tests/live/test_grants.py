@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from issuers import eddsa, es256, jwks, said
 from places import PATIENCE_S, address
@@ -397,6 +398,25 @@ def test_a_token_with_a_new_key_is_let_in_once_the_key_is_fetched(
 
     with issuing(old.jwk()) as issuer:
         run(story())
+
+
+def test_a_trace_holds_neither_tokens_nor_payloads(tmp_path: Path) -> None:
+    async def story() -> str:
+        shown = token()
+        async with guarded(tmp_path, trace=tmp_path / "trace") as node:
+            ann, boss = await visit(node, token=shown), await visit(node, token="everything-goes")
+            await boss.ask(words.Subscribe, 1, INNER)
+            await ann.ask(words.Publish, 1.0, 1.0, words.JSON.seal("a secret payload"), True)
+            await boss.hear(words.Message)
+        return shown
+
+    shown = run(story())
+    files = [file for file in (tmp_path / "trace").rglob("*") if file.is_file()]
+    rows = [str(pq.read_table(file).to_pylist()) for file in files if file.suffix == ".parquet"]
+    assert any("joined" in row for row in rows)
+    written = "".join([*rows, *(file.read_bytes().decode("latin-1") for file in files)])
+    for secret in (shown, "everything-goes", "a secret payload"):
+        assert secret not in written
 
 
 # How much.
