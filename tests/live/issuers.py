@@ -2,6 +2,10 @@
 
 import json
 from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
 from typing import Any
 
 import jwt
@@ -61,3 +65,41 @@ def eddsa(kid: str | None = None) -> Signer:
 
 def rs256(kid: str | None = None, bits: int = 2048) -> Signer:
     return Signer("RS256", rsa.generate_private_key(65537, bits), kid)
+
+
+class Issuer:
+    """An HTTP server on this machine: what it answers is set from outside."""
+
+    def __init__(self) -> None:
+        self.status, self.body, self.asked = 200, b"", 0
+        self.location = ""
+        issuer = self
+
+        class Answers(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked += 1
+                self.send_response(issuer.status)
+                if issuer.location:
+                    self.send_header("Location", issuer.location)
+                self.end_headers()
+                self.wfile.write(issuer.body)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Answers)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/jwks"
+
+
+@contextmanager
+def issuing(*keys: dict[str, Any]) -> Iterator[Issuer]:
+    issuer = Issuer()
+    issuer.body = jwks(*keys)
+    thread = Thread(target=issuer.server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield issuer
+    finally:
+        issuer.server.shutdown()
+        thread.join()
+        issuer.server.server_close()

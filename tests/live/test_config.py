@@ -13,6 +13,7 @@ from nearcast.live.config import (
     MEANING,
     TABLES,
     ConfigError,
+    Jwt,
     Limits,
     Settings,
     commented,
@@ -128,6 +129,7 @@ def test_a_node_for_others_needs_a_token(host: str) -> None:
         Settings(host=host)
     assert Settings(host=host, token="secret").host == host
     assert Settings(host=host, token_file="tokens").host == host
+    assert Settings(host=host, jwt=Jwt(keys="jwks.json")).host == host
 
 
 keys = st.text("abcxyz_", min_size=1, max_size=6)

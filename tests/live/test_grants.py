@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from issuers import eddsa, es256, jwks, said
+from issuers import eddsa, es256, issuing, jwks, said
 from places import PATIENCE_S, address
-from test_jwts import issuing
 
 import nearcast
 from nearcast.live import jwts, words
@@ -172,6 +171,24 @@ def test_whoever_may_publish_within_an_area_publishes_nowhere_else(tmp_path: Pat
                 status, _ = await post(node, mine, x=x, y=0, channel=channel)
                 assert status == (202 if allowed else 403)
             assert (await post(node, reader, x=1, y=0))[0] == 403
+
+    run(story())
+
+
+def test_a_token_may_come_with_the_connection(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with guarded(tmp_path) as node:
+            for headers, shown, good in (
+                ({"Authorization": f"Bearer {token()}"}, "", True),
+                ({"Authorization": "Bearer everything-goes"}, token({"role": "read"}), True),
+                ({"Authorization": "Bearer everything-goes"}, "wrong", False),
+                ({"Authorization": "Bearer wrong"}, "everything-goes", True),
+                ({}, "", False),
+            ):
+                ann = await knock(node, extra_headers=headers)
+                answer = await ann.ask(words.Join, "ann", shown)
+                assert (words.JSON.kind(answer) is words.Welcome) == good, (headers, shown)
+            assert node.gateway.metrics.tokens_refused == 1, "to say none is no guess"
 
     run(story())
 

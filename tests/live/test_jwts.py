@@ -6,17 +6,13 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from issuers import NOW, SECRET, Signer, base64, eddsa, es256, hs256, jwks, rs256, said
+from issuers import NOW, SECRET, Signer, base64, eddsa, es256, hs256, issuing, jwks, rs256, said
 
 from nearcast.live import jwts
 from nearcast.live.access import Access, AccessError, Denied, Verdict, access
@@ -281,44 +277,6 @@ def test_a_missing_jwks_is_told(tmp_path: Path) -> None:
 
 
 # Keys from a URL.
-
-
-class Issuer:
-    """An HTTP server on this machine: what it answers is set from outside."""
-
-    def __init__(self) -> None:
-        self.status, self.body, self.asked = 200, b"", 0
-        self.location = ""
-        issuer = self
-
-        class Answers(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.asked += 1
-                self.send_response(issuer.status)
-                if issuer.location:
-                    self.send_header("Location", issuer.location)
-                self.end_headers()
-                self.wfile.write(issuer.body)
-
-            def log_message(self, *_: Any) -> None:
-                """Nothing."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Answers)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/jwks"
-
-
-@contextmanager
-def issuing(*keys: dict[str, Any]) -> Iterator[Issuer]:
-    issuer = Issuer()
-    issuer.body = jwks(*keys)
-    thread = Thread(target=issuer.server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield issuer
-    finally:
-        issuer.server.shutdown()
-        thread.join()
-        issuer.server.server_close()
 
 
 def test_keys_come_from_a_url() -> None:

@@ -60,8 +60,7 @@ class Answers:
         if isinstance(verdict, Denied):
             verdict = await gateway.judge_again(request.token, verdict)
         if isinstance(verdict, Denied):
-            if request.token:  # to say none is no guess
-                await asyncio.sleep(gateway.pause(request.remote, verdict))
+            await asyncio.sleep(gateway.pause(request.remote, request.token, verdict))
             known = "say a token that this node knows: Authorization: Bearer …"
             raise HttpError(401, known if verdict.guess else verdict.reason)
         if role == "admin" and verdict.role != "admin":

@@ -104,8 +104,7 @@ class Gateway:
         """A connection wants to become a WebSocket. Without a token yet, its join must bring it."""
         if len(self.open) >= self.limits.clients:
             raise HttpError(503, f"this node serves at most {self.limits.clients} clients")
-        verdict = self.judge(request.token) if request.token or self.access.open else None
-        return Session(self, verdict if isinstance(verdict, Grant) else None)
+        return Session(self, request.token)
 
     def connected(self, session: Session) -> None:
         self.metrics.connections += 1
@@ -264,8 +263,10 @@ class Gateway:
             return self.judge(token)
         return verdict
 
-    def pause(self, remote: str, verdict: Denied) -> float:
-        """A token was refused: for how many seconds the answer waits."""
+    def pause(self, remote: str, token: str, verdict: Denied) -> float:
+        """A token was refused: for how many seconds the answer waits. To say none is no guess."""
+        if not token:
+            return 0.0
         self.metrics.tokens_refused += 1
         return self.guesses.failed(remote, monotonic()) if verdict.guess else 0.0
 
@@ -297,23 +298,22 @@ class Gateway:
             raise Refused("you have joined already")
         if session.joining:
             raise Refused("your token is being checked")
-        if word.token or session.grant is None:
-            verdict = self.judge(word.token)
-            if isinstance(verdict, Denied):
-                session.allow(None)
-                session.joining = True
-                task = self.loop.create_task(self._join_late(session, word, verdict))
-                self._late.add(task)
-                task.add_done_callback(self._late.discard)
-                return
-            session.allow(verdict)
+        token = word.token or session.token
+        verdict = self.judge(token)
+        if isinstance(verdict, Denied):
+            session.joining = True
+            task = self.loop.create_task(self._join_late(session, word, token, verdict))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+            return
+        session.allow(verdict)
         self._enter(session, word)
 
-    async def _join_late(self, session: Session, word: Any, denied: Denied) -> None:
+    async def _join_late(self, session: Session, word: Any, token: str, denied: Denied) -> None:
         """A token that is not known: perhaps its key is new. If not, refuse it after a pause."""
-        verdict = await self.judge_again(word.token, denied)
+        verdict = await self.judge_again(token, denied)
         if isinstance(verdict, Denied):
-            await asyncio.sleep(self.pause(session.remote, verdict))
+            await asyncio.sleep(self.pause(session.remote, token, verdict))
             session.send(words.Error(verdict.reason, word.id))
             session.end(TOKEN_NEEDED if verdict.guess else verdict.reason)
             return

@@ -75,9 +75,10 @@ def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[S
 
 
 class Session(WSListener):
-    def __init__(self, gateway: "Gateway", grant: Grant | None) -> None:
+    def __init__(self, gateway: "Gateway", token: str = "") -> None:
         self.gateway = gateway
-        self.allow(grant)  # None: the join must bring a token
+        self.token = token  # as the connection brought it; that of the join counts before it
+        self.allow(None)
         self.use: Use | None = None  # of its token's holder, if that has quotas
         self.joining = False  # a token is looked at again, or about to be refused
         self.seat: Seat | None = None
@@ -255,6 +256,7 @@ class Session(WSListener):
 
     def joined(self, seat: Seat) -> None:
         self.seat = seat
+        self.token = ""
         self._timer.cancel()
 
     def counts(self) -> tuple[int, int, int, int, int, int]:
