@@ -37,7 +37,7 @@ class Echo:
 
     def admit(self, _: Request) -> Session:
         gateway: Any = self
-        return EchoSession(gateway, None)
+        return EchoSession(gateway)
 
     def read(self, session: Session, payload: bytes, binary: bool) -> None:
         session.write(framed(words.PACKED if binary else words.JSON, payload))

@@ -208,3 +208,14 @@ def test_every_example_is_run_or_read_by_a_test() -> None:
         languages = {language for language, _ in blocks(page)}
         assert languages <= RUN | SHOWN, page
         assert languages & RUN - {"text"}, f"{page} has no example"
+
+
+def test_every_promise_of_the_security_page_names_tests_that_there_are() -> None:
+    page = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+    promises = [line for line in page.splitlines() if re.match(r"\| (?!promise )[^-]", line)]
+    assert len(promises) > 30
+    for promise in promises:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise)
+        assert named, f"no test shows this: {promise}"
+        for file, name in named:
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{name}"

@@ -72,7 +72,8 @@ export type Notice =
 
 export interface ConnectOptions {
   name?: string;
-  token?: string;
+  /** A text, or a function that gives one each time the client joins: tokens expire. */
+  token?: string | (() => string | Promise<string>);
   /** Come back by itself when the connection is lost (true). */
   reconnect?: boolean;
   /** A class like the browser's WebSocket, where there is none. */

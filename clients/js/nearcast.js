@@ -519,7 +519,9 @@ export class Client {
 
   /** When it is welcomed, this is the conversation with the node that serves us. */
   async #join(talk, ticket) {
-    const { name = "", token = "", WebSocket } = this.#options;
+    const { name = "", token: given = "", WebSocket } = this.#options;
+    // First, as a connection must join within seconds; and each time, as tokens expire.
+    const token = typeof given === "function" ? await given() : given;
     await talk.begin(WebSocket);
     await this.#talk?.settled();
     this.#ids += 1;

@@ -57,6 +57,7 @@ def add_node(commands: Any) -> argparse.ArgumentParser:
     add("--port", type=int, metavar="N", help="of WebSocket and HTTP (default 8470; 0: any)")
     add("--name", metavar="NAME", help="what it calls itself towards clients")
     add("--token-file", metavar="FILE", help="tokens and their roles")
+    add("--jwt-keys", metavar="FILE|URL", help="a JWKS: keys of whoever issues JWTs")
     add("--tls-certificate", metavar="FILE", help="certificate chain in PEM")
     add("--tls-key", metavar="FILE", help="its private key in PEM")
     add("--trace", metavar="DIR", help="where the recording goes (default: traces/ and the time)")
@@ -80,6 +81,7 @@ def run_node(arguments: argparse.Namespace) -> int:
     file = arguments.config or (FILE if FILE.exists() else None)
     given = {flag: getattr(arguments, flag) for flag in flags}
     given |= {
+        "jwt.keys": arguments.jwt_keys,
         "cluster.join": ",".join(arguments.join) if arguments.join else None,
         "cluster.key": arguments.cluster_key,
         "cluster.host": arguments.cluster_host,

@@ -16,6 +16,7 @@ from nearcast.live import answers, close_codes, framing, gateway, http, sparing,
 from nearcast.live.access import read_tokens
 from nearcast.live.areas import Area, region
 from nearcast.live.config import KEYS, MEANING, ConfigError, commented, settings
+from nearcast.live.grants import Claims
 from nearcast.live.service import Service
 from nearcast.model.subscription import Value
 
@@ -209,9 +210,16 @@ def test_the_settings_are_those_that_there_are() -> None:
 def test_the_tokens_are_written_as_shown(tmp_path: Path) -> None:
     block = re.findall(r"```toml\n(.*?)```", CONFIG, re.DOTALL)[-1]
     (tmp_path / "tokens.toml").write_text(block)
-    grants = {grant.name: grant for grant in read_tokens(tmp_path / "tokens.toml").values()}
+    grants = {grant.holder: grant for grant in read_tokens(tmp_path / "tokens.toml").values()}
     assert [grant.role for grant in grants.values()] == ["admin", "publish", "read"]
-    assert grants["thermometers"].within is not None
+    assert grants["token:thermometers"].within is not None
+    assert grants["token:dashboard"].listen_within is not None
+
+
+def test_every_field_of_a_token_is_explained() -> None:
+    table = CONFIG.partition("## Tokens with roles")[2].partition("## JSON Web Tokens")[0]
+    explained = re.findall(r"^\| `(\w+)` \| .", table, re.MULTILINE)
+    assert explained == [field.name for field in fields(Claims)]
 
 
 def test_a_wrong_name_is_refused_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

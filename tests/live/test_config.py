@@ -13,6 +13,7 @@ from nearcast.live.config import (
     MEANING,
     TABLES,
     ConfigError,
+    Jwt,
     Limits,
     Settings,
     commented,
@@ -78,6 +79,9 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
         ("port = 1\nport = 2", "nearcast.toml:2: Cannot overwrite a value"),
         ("name = 'a'\nport = \n", "nearcast.toml:2: Invalid value"),
         ("port = 1\nhost = '0.0.0.0'", "nearcast.toml:2: host '0.0.0.0' can be reached from"),
+        ("[jwt]\nkeys = 'http://id.example/jwks'", "nearcast.toml:2: jwt.keys is a file, an https"),
+        ("[jwt]\nkeys = 'file:///etc/jwks'", "nearcast.toml:2: jwt.keys is a file, an https"),
+        ("[jwt]\nissuer = 'me'", "nearcast.toml:2: jwt.issuer and jwt.audience need jwt.keys"),
         ("name = ''\ntls_key = 'k'", "nearcast.toml:2: tls_certificate and tls_key go together"),
     ],
 )
@@ -125,6 +129,7 @@ def test_a_node_for_others_needs_a_token(host: str) -> None:
         Settings(host=host)
     assert Settings(host=host, token="secret").host == host
     assert Settings(host=host, token_file="tokens").host == host
+    assert Settings(host=host, jwt=Jwt(keys="jwks.json")).host == host
 
 
 keys = st.text("abcxyz_", min_size=1, max_size=6)

@@ -85,6 +85,35 @@ def test_messages_go_from_python_to_javascript_and_back() -> None:
     run(story())
 
 
+def test_javascript_asks_for_a_token_each_time_it_joins(tmp_path: Path) -> None:
+    program = """
+        const tokens = ["a-first-token", null, "a-second-token"];
+        const token = async () => {
+          const next = tokens.shift();
+          if (!next) throw new Error("the issuer is away for a moment");
+          return next;
+        };
+        const me = await nc.connect(url, { token });
+        tell("joined");
+        for (let number = 0; number < 2; number++) tell((await me.notices().next()).value.is);
+        await me.publish({ x: 0, y: 0 }, "again");
+        tell(tokens.length);
+        me.close();
+    """
+
+    async def story() -> None:
+        file = tmp_path / "tokens.toml"
+        file.write_text('[a]\ntoken = "a-first-token"\nrole = "publish"\n')
+        async with Service(quiet(token_file=str(file))) as service:
+            telling = asyncio.ensure_future(in_node(program, address(service)))
+            await until(lambda: any(one.seat for one in service.gateway.open))
+            file.write_text('[a]\ntoken = "a-second-token"\nrole = "publish"\n')
+            await service.reload()
+            assert await telling == ["joined", "disconnected", "reconnected", 0]
+
+    run(story())
+
+
 def test_everything_that_python_can_do_javascript_can() -> None:
     program = """
         const [me, other] = [await nc.connect(url, { name: "me" }), await nc.connect(url)];

@@ -1,72 +1,90 @@
-"""Who may do what, and how often: tokens, their roles, and from where a browser may speak.
+"""Who may do what, and how often: tokens and their roles, and from where a browser may speak.
 
-Without any token everyone on this machine may do everything. With tokens, each stands for a role:
-"read" hears and never speaks, "publish" also publishes (within an area, if one is given), "admin"
-may do everything. Only digests of tokens are kept and compared.
+Without any token everyone on this machine may do everything. Tokens are static (the settings
+`token` and `token_file`) or JWTs of an issuer whose keys the node knows (`jwts`); what each allows
+is a `Grant` (`grants`). Only digests of static tokens are kept and compared.
 """
 
 import tomllib
 from collections.abc import Mapping
 from hashlib import sha256
-from math import hypot
 from os import PathLike
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nearcast.live.areas import shape
-from nearcast.live.config import loopback
-from nearcast.space.shapes import Kind, Shape
+from nearcast.live.config import Jwt, loopback
+from nearcast.live.grants import Claims, Grant, granted
 
-Role: TypeAlias = Literal["read", "publish", "admin"]
+if TYPE_CHECKING:
+    from nearcast.live.jwts import Jwts
 
 
 class AccessError(ValueError):
-    """A file of tokens that cannot be used, told in one line."""
+    """A file of tokens or keys that cannot be used, told in one line."""
 
 
-class Grant(Struct, frozen=True):
-    """What a token stands for. `within`: publications must lie in it."""
+class Denied(Struct, frozen=True):
+    """Why a token is not accepted."""
 
-    name: str = ""
-    role: Role = "admin"
-    within: Shape | None = None
-
-    def refusal(self, said: Shape) -> str | None:
-        """Why this may not be published; None if it may."""
-        if self.role == "read":
-            return "your token allows you to listen, not to publish"
-        if self.within is not None and not holds(self.within, said):
-            return "your token allows you to publish only within its area"
-        return None
+    reason: str = "this token is not known here"
+    # Nothing shows that the token was ever good. One that is signed but has expired is no guess.
+    guess: bool = True
+    unknown_key: bool = False  # it names a key that the node does not have, or not yet
 
 
 EVERYTHING = Grant()
+UNKNOWN = Denied()
+Verdict: TypeAlias = Grant | Denied
 
 
 class Access:
     """The tokens that a node knows; none at all: everyone may do everything."""
 
-    def __init__(self, grants: Mapping[str, Grant] | None = None) -> None:
-        self._grants = {_digest(token): grant for token, grant in (grants or {}).items()}
+    def __init__(
+        self, grants: Mapping[str, Grant] | None = None, jwts: "Jwts | None" = None
+    ) -> None:
+        keyed = {_digest(token): grant for token, grant in (grants or {}).items()}
+        self._grants = {key: replace(grant, key=key) for key, grant in keyed.items()}
+        self._jwts = jwts
 
     @property
     def open(self) -> bool:
-        return not self._grants
+        return not self._grants and self._jwts is None
 
-    def grant(self, token: str) -> Grant | None:
-        """What the bearer may do; None: nothing. Looking up a digest tells nothing by its time."""
-        return EVERYTHING if self.open else self._grants.get(_digest(token))
+    def judge(self, token: str, now: float) -> Verdict:
+        """What the bearer may do at this Unix time in seconds, or why nothing.
+
+        Looking up a digest tells nothing of the tokens by its time.
+        """
+        if self.open:
+            return EVERYTHING
+        if grant := self._grants.get(_digest(token)):
+            return grant
+        return self._jwts.judge(token, now) if self._jwts and token else UNKNOWN
+
+    def renewed(self, grant: Grant) -> Grant | None:
+        """What a grant of before a reload is now; None if its token or key is gone."""
+        if self.open:
+            return grant
+        if self._jwts is not None and self._jwts.has(grant.key):
+            return grant
+        return self._grants.get(grant.key)
+
+    async def refresh(self) -> bool:
+        """Fetch the keys of JWTs again, if that may help. True: they have changed by this."""
+        return self._jwts is not None and await self._jwts.refresh()
 
 
 class Bucket:
     """So many requests a second; saved up for at most two. Time is looked at only when empty."""
 
     def __init__(self, rate: int, now: float) -> None:
-        self._rate, self._filled = rate, now
+        self.rate, self._filled = rate, now
         self._left = 2.0 * rate
 
     def take(self) -> bool:
@@ -77,35 +95,39 @@ class Bucket:
 
     def fill(self, now: float) -> bool:
         """After `take` failed: is there one after all?"""
-        gained = (now - self._filled) * self._rate
-        self._left, self._filled = min(self._left + gained, 2.0 * self._rate), now
+        gained = (now - self._filled) * self.rate
+        self._left, self._filled = min(self._left + gained, 2.0 * self.rate), now
         return self.take()
 
 
-class _Entry(Struct, forbid_unknown_fields=True):
+class _Entry(Claims, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the token file."""
+
     token: str
-    role: Role
-    within: dict[str, float] | None = None
 
 
-def access(token: str = "", file: str | PathLike[str] = "") -> Access:
-    """From the settings `token` (an admin's) and `token_file`."""
-    grants = {token: EVERYTHING} if token else {}
+def access(token: str = "", file: str | PathLike[str] = "", jwt: Jwt | None = None) -> Access:
+    """From the settings `token` (an admin's), `token_file` and `jwt`. It reads files, and fetches
+    keys if they have a URL; AccessError says what is wrong with them."""
+    grants = {token: Grant("token:")} if token else {}
     if file:
         grants |= read_tokens(Path(file))
-    return Access(grants)
+    if jwt is None or not jwt.keys:
+        return Access(grants)
+    from nearcast.live.jwts import Jwts  # a node without JWTs starts without loading PyJWT
+
+    return Access(grants, Jwts(jwt))
 
 
 def read_tokens(file: Path) -> dict[str, Grant]:
-    """A TOML file of tables like [alice] with `token`, `role` and perhaps `within`."""
+    """A TOML file of tables like [alice] with `token`, and what `Claims` has."""
     try:
         entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), dict[str, _Entry])
         grants: dict[str, Grant] = {}
         for name, entry in entries.items():
             if len(entry.token) < 8 or entry.token in grants:
                 raise ValueError(f"{name}: a token has 8 characters or more and is used once")
-            where = shape(**entry.within) if entry.within is not None else None
-            grants[entry.token] = Grant(name, entry.role, where)
+            grants[entry.token] = granted(entry, f"token:{name}")
     except OSError as why:
         raise AccessError(f"cannot read {file}: {why.strerror}") from None
     except (ValueError, TypeError) as why:  # TOML, types and shapes say it in their own words
@@ -113,20 +135,6 @@ def read_tokens(file: Path) -> dict[str, Grant]:
     if not grants:
         raise AccessError(f"{file} names no token: nobody could come in")
     return grants
-
-
-def holds(outer: Shape, inner: Shape) -> bool:
-    """Does `inner` lie in `outer`, its border included?"""
-    away = (abs(inner.x - outer.x), abs(inner.y - outer.y), abs(inner.z - outer.z))
-    if outer.kind == Kind.DISC and inner.kind == Kind.DISC:
-        return hypot(*away) + inner.rx <= outer.rx
-    reach = (inner.rx, inner.ry, inner.rz)
-    if inner.kind == Kind.DISC:  # in a flat area a disc is flat, too
-        reach = (inner.rx, inner.rx, inner.rx if outer.rz else 0.0)
-    farthest = [a + r for a, r in zip(away, reach, strict=True)]
-    if outer.kind == Kind.DISC:
-        return hypot(*farthest) <= outer.rx
-    return farthest[0] <= outer.rx and farthest[1] <= outer.ry and farthest[2] <= outer.rz
 
 
 def foreign(headers: Mapping[str, str], open_to_all: bool) -> str | None:

@@ -1,18 +1,22 @@
 """What a node answers over plain HTTP: for curl, for probes, for Prometheus, and for browsers."""
 
+import asyncio
 import json
 from math import isfinite
 from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 from msgspec.structs import replace
 
 from nearcast.live import cors, words
-from nearcast.live.access import Grant, Role
-from nearcast.live.admission import Refused
+from nearcast.live.access import Denied
+from nearcast.live.admission import asked_region
 from nearcast.live.areas import Area, shape
 from nearcast.live.gateway import Gateway
+from nearcast.live.grants import Grant, Role
 from nearcast.live.http import HttpError, Request, Response, Route, Routes, as_json
 from nearcast.live.metrics import exposition
 from nearcast.live.seats import Seat
@@ -22,6 +26,8 @@ ANONYMOUS = "curl"
 ENTITIES = "/entities/"
 JAVASCRIPT = Path(__file__).with_name("nearcast.js")
 
+Key: TypeAlias = tuple[str, str]
+
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -30,48 +36,65 @@ class Answers:
 
     def __init__(self, gateway: Gateway, origins: cors.Origins = frozenset()) -> None:
         self._gateway, self._origins = gateway, origins
-        self._seats: dict[str, Seat] = {}  # by name, the least recently used first
-        self._retaining: set[str] = set()  # those of them who were told to retain a state
+        # By the holder of a token and a name, the least recently used first.
+        self._seats: dict[Key, Seat] = {}
+        self._retaining: set[Key] = set()  # those of them who were told to retain a state
         self.routes = Routes()
         self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
-        self.routes.add("GET", "/near", self.guarded(self._near))
+        self.routes.add("GET", "/near", self._near)
         self.routes.add("POST", "/publish", self._publish)
-        self.routes.add_under("GET", ENTITIES, self.guarded(self._entity))
+        self.routes.add_under("GET", ENTITIES, self._entity)
         self.routes.add_under("DELETE", ENTITIES, self._end)
         self.routes.add_file("/nearcast.js", JAVASCRIPT)
 
     def guarded(self, route: Route, role: Role = "read") -> Route:
-        """The same for those whose token allows it, and not for pages from elsewhere."""
-        return lambda request: (self.grant(request, role), route(request))[1]
+        """The same for those whose token allows it, and not for pages from elsewhere. It tells of
+        the whole node, so a token that limits listening does not allow it."""
 
-    def grant(self, request: Request, role: Role = "read") -> Grant:
-        """What the request may do, or HttpError if that is less than `role`."""
-        access = self._gateway.access
-        if reason := cors.refusal(request.headers, access.open, self._origins):
+        async def answer(request: Request) -> Response:
+            grant = await self.grant(request, role)
+            if grant.limits_listening:
+                raise HttpError(403, "your token limits where you listen: it does not allow this")
+            answered = route(request)
+            return answered if isinstance(answered, Response) else await answered
+
+        return answer
+
+    async def grant(self, request: Request, role: Role = "read") -> Grant:
+        """What the request may do, or HttpError if that is less than `role`. Wrong tokens are
+        answered after a pause."""
+        gateway = self._gateway
+        if reason := cors.refusal(request.headers, gateway.access.open, self._origins):
             raise HttpError(403, reason)
-        grant = access.grant(request.token)
-        if grant is None:
-            reason = "say a token that this node knows: Authorization: Bearer …"
+        verdict = gateway.judge(request.token)
+        if isinstance(verdict, Denied):
+            verdict = await gateway.judge_again(request.token, verdict)
+        if isinstance(verdict, Denied):
+            await asyncio.sleep(gateway.pause(request.remote, request.token, verdict))
+            known = "say a token that this node knows: Authorization: Bearer …"
+            reason = known if verdict.guess else verdict.reason
             raise HttpError(401, reason, (("WWW-Authenticate", "Bearer"),))
-        if role == "admin" and grant.role != "admin":
+        if role == "admin" and verdict.role != "admin":
             raise HttpError(403, "your token does not allow this")
-        return grant
+        if not gateway.quotas.take(verdict, monotonic()):
+            raise HttpError(429, f"your token allows {verdict.requests} requests a second")
+        return verdict
 
     async def _publish(self, request: Request) -> Response:
         """As the entity "curl", or as the one named by ?name= or in the body."""
-        grant = self.grant(request)
+        grant = await self.grant(request)
         gateway = self._gateway
         try:
             word = words.JSON.request(_spoken(request.body))
             said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-            if reason := grant.refusal(said):
+            if reason := grant.refusal(said, word.channel):
                 raise HttpError(403, reason)
-            name = request.query.get("name") or word.name or ANONYMOUS
+            key = grant.holder, request.query.get("name") or word.name or ANONYMOUS
             word = replace(word, name="")  # the entity publishes for itself
-            publication = gateway.realm.publish(self._seat(name), word, words.JSON)
+            publication = gateway.realm.publish(self._seat(key), word, words.JSON)
             if word.retain:
-                self._retaining.add(name)
+                self._retaining.add(key)
         except ValueError as why:  # a word, a shape or a publication that is refused
             raise HttpError(400, str(why)) from None
         answer = gateway.answer(publication)
@@ -84,36 +107,37 @@ class Answers:
         told = {"publication": publication, "t": t, "heard": readers + elsewhere}
         return as_json({**told, "silent": silent} if silent else told, 202)
 
-    def _seat(self, name: str) -> Seat:
-        """Of the entity with this name; a new one, if there is none."""
-        seat = self._seats.pop(name, None)
+    def _seat(self, key: Key) -> Seat:
+        """Of the holder's entity with this name; a new one, if there is none."""
+        seat = self._seats.pop(key, None)
         if seat is None:
             if len(self._seats) >= NAMES:
                 self._make_room()
             gateway = self._gateway
-            seat = gateway.realm.join(gateway.now(), name, words.JSON)
-        self._seats[name] = seat
+            seat = gateway.realm.join(gateway.now(), key[1], words.JSON)
+        self._seats[key] = seat
         return seat
 
     def _make_room(self) -> None:
         """End the entity that has been silent for longest among those that retain nothing."""
-        for name in self._seats:
-            if name not in self._retaining:
-                self._gateway.dismiss(self._seats.pop(name))
+        for key in self._seats:
+            if key not in self._retaining:
+                self._gateway.dismiss(self._seats.pop(key))
                 return
         raise HttpError(
             503, f"{NAMES} names retain states over HTTP: end one with DELETE {ENTITIES}NAME"
         )
 
-    def _found(self, request: Request) -> tuple[str, Seat]:
+    def _found(self, grant: Grant, request: Request) -> tuple[Key, Seat]:
         name = unquote(request.path.removeprefix(ENTITIES))
-        if name not in self._seats:
+        key = grant.holder, name
+        if key not in self._seats:
             raise HttpError(404, f"nobody speaks over HTTP to this node as {name[:64]!r}")
-        return name, self._seats[name]
+        return key, self._seats[key]
 
-    def _entity(self, request: Request) -> Response:
+    async def _entity(self, request: Request) -> Response:
         """The state that an entity retained last, on any channel or on ?channel=."""
-        name, seat = self._found(request)
+        (_, name), seat = self._found(await self.grant(request), request)
         wanted = request.query.get("channel")
         states = [
             state
@@ -125,22 +149,17 @@ class Answers:
         newest = max(states, key=lambda state: (state.t, state.accepted.id))
         return as_json(newest.entity(words.JSON))
 
-    def _end(self, request: Request) -> Response:
-        """For those who may publish what the entity retains."""
-        grant = self.grant(request)
-        name, seat = self._found(request)
-        if grant.role == "read":
-            raise HttpError(403, "your token allows you to listen, not to publish")
-        for state in self._gateway.realm.states(seat):
-            if reason := grant.refusal(state.accepted.shape):
-                raise HttpError(403, reason)
-        del self._seats[name]
-        self._retaining.discard(name)
+    async def _end(self, request: Request) -> Response:
+        """An entity of the token's holder leaves."""
+        key, seat = self._found(await self.grant(request), request)
+        del self._seats[key]
+        self._retaining.discard(key)
         self._gateway.dismiss(seat)
         return Response(b"", 204)
 
-    def _near(self, request: Request) -> Response:
+    async def _near(self, request: Request) -> Response:
         """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first."""
+        grant = await self.grant(request)
         query = request.query
         x, y, r = (_number(query, name) for name in ("x", "y", "r"))
         wanted = words.Nearby(
@@ -150,8 +169,12 @@ class Answers:
         )
         gateway = self._gateway
         try:
+            if grant.limits_listening:
+                region = asked_region(wanted.area, gateway.limits)
+                if reason := grant.listening_refusal(region, wanted.channel):
+                    raise HttpError(403, reason)
             near = gateway.realm.nearby(gateway.now(), wanted)
-        except Refused as why:
+        except ValueError as why:
             raise HttpError(400, str(why)) from None
         return Response(words.JSON.write(words.Near(near)) + b"\n")
 

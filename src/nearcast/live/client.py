@@ -18,7 +18,7 @@ back to another node when its own is dead. Only the notices tell.
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from itertools import count
 from os import PathLike
@@ -70,6 +70,7 @@ class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
     url: str
 
 
+Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
 Notice: TypeAlias = (
     Disconnected | Reconnected | HandedOver | words.Withheld | words.Dropped | words.Error
 )
@@ -79,7 +80,7 @@ class Client:
     """Whoever has joined a node. See `connect` and `World.join`."""
 
     def __init__(
-        self, link: Link, name: str, token: str = "", reconnect: bool = False,
+        self, link: Link, name: str, token: Token = "", reconnect: bool = False,
         trace: str | PathLike[str] | None = None, elsewhere: Callable[[str], Link] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
@@ -291,13 +292,24 @@ class Client:
 
     async def _join(self, talk: Conversation, ticket: str = "") -> None:
         """When it is welcomed, this is the conversation with the node that serves us."""
+        token = await self._present_token()  # first: a connection must join within seconds
         await talk.open()
         await self._talk.settled()
-        await talk.ask(next(self._ids), words.Join(self.name, self._token, ticket=ticket))
+        await talk.ask(next(self._ids), words.Join(self.name, token, ticket=ticket))
         if talk.over is not None:
             raise talk.over
         if self._talk is not talk:
             raise ConnectionError("the node takes us for somebody else")
+
+    async def _present_token(self) -> str:
+        """The token as it is now. If it cannot be had, that is as if the node could not be."""
+        if isinstance(self._token, str):
+            return self._token
+        try:
+            token = self._token()
+            return token if isinstance(token, str) else await token
+        except Exception as why:
+            raise ConnectionError(f"there is no token: {why}") from why
 
     def _welcomed(self, talk: Conversation, word: Any) -> None:
         talk.link.most = int(word.limits.get("frame", talk.link.most))
@@ -494,13 +506,15 @@ def connect(
     url: str,
     *,
     name: str = "",
-    token: str = "",
+    token: Token = "",
     reconnect: bool = True,
     tls: ssl.SSLContext | None = None,
     trace: str | PathLike[str] | None = None,
 ) -> Client:
     """A client of the node at `ws://host:port` or `wss://host:port`, to be used `async with`.
 
+    `token` is a text, or a function that gives one, perhaps by `await`: it is asked each time the
+    client joins, so that a client whose token has expired comes back with a new one.
     `tls` is for certificates that this machine does not trust by itself. `trace` is a folder in
     which the client records what it hears; `nearcast merge` puts it into the node's own trace.
     """

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct, structs
@@ -64,6 +65,24 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("cluster.join and cluster.port need a cluster.key")
 
 
+class Jwt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose JWTs are accepted; without keys none are."""
+
+    keys: str = ""
+    issuer: str = ""
+    audience: str = ""
+    leeway_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.keys and (self.issuer or self.audience):
+            raise ValueError("jwt.issuer and jwt.audience need jwt.keys")
+        url = urlsplit(self.keys)
+        if "://" in self.keys and not (
+            url.scheme == "https" or (url.scheme == "http" and loopback(url.hostname or ""))
+        ):
+            raise ValueError("jwt.keys is a file, an https:// URL, or http:// on this machine")
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
@@ -78,11 +97,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     limits: Limits = Limits()
     cluster: Cluster = Cluster()
+    jwt: Jwt = Jwt()
 
     def __post_init__(self) -> None:
-        if not (self.token or self.token_file or loopback(self.host)):
+        if not (self.token or self.token_file or self.jwt.keys or loopback(self.host)):
             raise ValueError(
-                f"host {self.host!r} can be reached from elsewhere: set a token or a token_file"
+                f"host {self.host!r} can be reached from elsewhere: set a token, a token_file or"
+                " jwt.keys"
             )
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise ValueError("tls_certificate and tls_key go together")
@@ -98,11 +119,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 MEANING = {
-    "host": "The address to listen on. Any but a loopback address needs a token or a token_file.",
+    "host": "The address to listen on. Any but a loopback address needs a token, a token_file or"
+    " jwt.keys.",
     "port": "The one port for WebSocket and HTTP. 0: any free one.",
     "name": "What the node calls itself towards its clients.",
     "token": "Whoever joins must say this. Empty: nobody needs to.",
-    "token_file": "A file of tokens with roles, instead of one token for all.",
+    "token_file": "A file of tokens with roles, instead of one token for all. SIGHUP reloads it.",
     "tls_certificate": "A certificate chain in PEM, to be reached at wss:// and https://.",
     "tls_key": "Its private key in PEM.",
     "record": "Leave a trace of everything that is wanted, said and heard.",
@@ -148,6 +170,12 @@ MEANING = {
     "cluster.spacing": "Units that the sites of two nodes keep from each other.",
     "cluster.adjust": "The part of the way to the middle of its load that a site moves each time.",
     "cluster.adjust_s": "Seconds between two such moves.",
+    "jwt": "Tokens that an issuer signs (JSON Web Tokens). Without keys none are accepted.",
+    "jwt.keys": "The issuer's keys as a JWKS: a file, or an https:// URL (http:// on this machine)."
+    " Read at the start and at SIGHUP, and from a URL also when a token names an unknown key.",
+    "jwt.issuer": "The claim `iss` must be this. Empty: it is not looked at.",
+    "jwt.audience": "The claim `aud` must name this. Empty: tokens that have an `aud` are refused.",
+    "jwt.leeway_s": "Seconds by which clocks may differ when `exp`, `nbf` and `iat` are checked.",
 }
 
 
@@ -226,13 +254,14 @@ def line_of(text: str, key: str) -> int:
 
 
 _NOTHING = object()
-TABLES = ("limits", "cluster")
+TABLES = ("limits", "cluster", "jwt")
 
 
 def _keys() -> dict[str, tuple[Any, Any]]:
     """Every setting by its dotted name: its type and its default."""
     found: dict[str, tuple[Any, Any]] = {}
-    for prefix, kind in (("", Settings), ("limits.", Limits), ("cluster.", Cluster)):
+    tables = (("limits.", Limits), ("cluster.", Cluster), ("jwt.", Jwt))
+    for prefix, kind in (("", Settings), *tables):
         hints = get_type_hints(kind, include_extras=True)
         for field in structs.fields(kind):
             if field.name not in TABLES:

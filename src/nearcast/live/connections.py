@@ -9,10 +9,9 @@ left for clients. Addresses are counted apart from that.
 
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
 from time import monotonic
-from typing import Any, Protocol
 
+from nearcast.live.addresses import Transport, network, remote
 from nearcast.live.config import Limits
 from nearcast.live.metrics import Metrics
 
@@ -21,14 +20,6 @@ YOUNG_S = 2.0  # in which a client that is well joins, also when thousands do so
 UNREAD = 64 * 2**20  # bytes of HTTP answers that wait for slow readers, all together
 # Reverse proxies on this machine connect from here for everybody.
 PROXIES = frozenset({"127.0.0.1", "::1"})
-
-
-class Transport(Protocol):
-    """What is kept of a connection; a transport of asyncio, compared by identity."""
-
-    def abort(self) -> None: ...
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
 class Connections:
@@ -47,7 +38,7 @@ class Connections:
 
     def opened(self, transport: Transport) -> bool:
         """May it stay? If not, its address has too many already, and it is not counted."""
-        name = address(transport.get_extra_info("peername"))
+        name = counted_address(transport)
         if name:
             if self._counts[name] >= self.limits.address:
                 self.metrics.refused_address += 1
@@ -101,17 +92,8 @@ class Connections:
         oldest.abort()
 
 
-def address(peer: Any) -> str:
-    """By which name a remote address is counted; "" if it is not."""
-    if not peer or not isinstance(peer, tuple) or peer[0] in PROXIES:
-        return ""
-    try:
-        ip = ip_address(peer[0].partition("%")[0])
-    except ValueError:
-        return str(peer[0])
-    if isinstance(ip, IPv6Address):
-        if ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-            return "" if str(ip) in PROXIES else str(ip)
-        return str(IPv6Address(int(ip) >> 64 << 64))  # whoever has one of these has all 2**64
-    return str(ip)
+def counted_address(transport: Transport) -> str:
+    """By which name its address is counted; "" if it is not."""
+    address = remote(transport)
+    name = network(address)
+    return "" if address in PROXIES or name in PROXIES else name

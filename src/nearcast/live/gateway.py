@@ -17,21 +17,24 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from nearcast.live import words
-from nearcast.live.access import EVERYTHING, Access
-from nearcast.live.admission import Refused
-from nearcast.live.areas import shape
+from nearcast.live.access import Access, Denied, Verdict
+from nearcast.live.admission import Refused, asked_region, refusing
+from nearcast.live.areas import Area, shape
 from nearcast.live.close_codes import CloseCode
 from nearcast.live.config import Limits
 from nearcast.live.connections import Connections
 from nearcast.live.frames import Letters, letters
+from nearcast.live.grants import Grant
+from nearcast.live.guesses import Guesses
 from nearcast.live.http import HttpError, Request
 from nearcast.live.metrics import Metrics
+from nearcast.live.quotas import Quotas, check_subscriptions
 from nearcast.live.realm import HOPS, Realm
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.seats import Accepted, Heard, Seat
 from nearcast.live.sessions import Said, Session
 from nearcast.matching.matcher import Integers
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.trace.schema import IDS_END
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does aft
 TICK_S = 0.1
 NODE = 0  # the node's own number in the trace; clients' begin at 1
 TICKS = 10  # in a second
+TOKEN_NEEDED = "a token that this node knows is needed"
 
 
 def clock() -> Callable[[], Time]:
@@ -92,6 +96,9 @@ class Gateway:
         self._states: dict[int, Accepted] = {}  # each entity's last one, for the trace
         self._rotate_at = monotonic() + ROTATE_S
         self._timer = self.loop.call_later(TICK_S, self._tick)
+        self.guesses = Guesses()
+        self.quotas = Quotas(limits.requests)
+        self._late: set[asyncio.Task[None]] = set()  # joins whose tokens are not known
         self.cluster: Member | None = None
         self.number = NODE  # of this node in the trace
 
@@ -102,7 +109,7 @@ class Gateway:
         if self.clients >= self.limits.clients:
             self.metrics.refused_full += 1
             raise HttpError(503, f"this node serves at most {self.limits.clients} clients")
-        return Session(self, self.access.grant(request.token))
+        return Session(self, request.token)
 
     def connected(self, session: Session) -> None:
         self.metrics.connections += 1
@@ -116,6 +123,7 @@ class Gateway:
     def retire(self, session: Session) -> None:
         """Its client is gone, or as good as gone: nothing is matched for it any more."""
         self._read_all()
+        self.quotas.leave(session)
         self._withhold(session, [one.said for one in session.waiting if one.said is not None])
         session.waiting.clear()
         seat = self.release(session)
@@ -178,11 +186,11 @@ class Gateway:
                 number = None  # no answer could repeat it
                 raise Refused("an id is from 0 to 2**53 - 1")
             if not session.bucket.take() and not session.bucket.fill(monotonic()):
-                raise Refused(f"a client makes at most {self.limits.requests} requests a second")
+                raise Refused(f"a client makes at most {session.bucket.rate} requests a second")
             if type(word) is form.publish:
                 if session.seat is None:
                     raise Refused("join first")
-                if session.grant is not EVERYTHING:
+                if session.limited:
                     self.check_grant(session, word)
                 self.realm.publish(session.seat, word, form)
                 if self._flush_timer is None:
@@ -206,8 +214,16 @@ class Gateway:
             said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
         except ValueError as why:
             raise Refused(str(why)) from None
-        if reason := session.grant.refusal(said):
+        if reason := session.grant.refusal(said, word.channel):
             raise Refused(reason)
+
+    def check_listening(self, grant: Grant, area: Area, channel: str) -> None:
+        """Whoever listens, watches or looks somewhere must be allowed to."""
+        if grant.limits_listening:
+            with refusing():
+                region = asked_region(area, self.limits)
+            if reason := grant.listening_refusal(region, channel):
+                raise Refused(reason)
 
     def _obey(self, session: Session, kind: type, word: Any) -> None:
         if kind is words.Join:
@@ -216,13 +232,20 @@ class Gateway:
         seat, realm, now = session.seat, self.realm, self.now()
         if seat is None:
             raise Refused("join first")
+        assert session.grant is not None
         if kind is words.Nearby:
+            self.check_listening(session.grant, word.area, word.channel)
             session.send(words.Near(realm.nearby(now, word, seat.form), word.id))
             return
         notices: list[words.Notice] = []
         if kind is words.Move:
+            known = seat.subscriptions.get(word.subscription)
+            if known is not None:
+                self.check_listening(session.grant, word.area, known.subscription.channel)
             realm.move(now, seat, word)
         elif kind is words.Subscribe:
+            self.check_listening(session.grant, word.area, word.channel)
+            check_subscriptions(session, word.subscription)
             notices = realm.subscribe(now, seat, word)
         elif kind is words.Tune:
             realm.tune(now, seat, word)
@@ -242,19 +265,95 @@ class Gateway:
         if kind is words.Leave:
             session.end("you left", CloseCode.NORMAL)
 
+    # Tokens.
+
+    def judge(self, token: str) -> Verdict:
+        return self.access.judge(token, self.now() / SECOND)
+
+    async def judge_again(self, token: str, verdict: Denied) -> Verdict:
+        """With fresh keys, if the token names one that is not known; else as before."""
+        if verdict.unknown_key:
+            if await self.access.refresh():
+                self.adopt(self.access)
+            return self.judge(token)
+        return verdict
+
+    def pause(self, remote: str, token: str, verdict: Denied) -> float:
+        """A token was refused: for how many seconds the answer waits. To say none is no guess."""
+        if not token:
+            return 0.0
+        self.metrics.tokens_refused += 1
+        return self.guesses.failed(remote, monotonic()) if verdict.guess else 0.0
+
+    def adopt(self, access: Access) -> None:
+        """From now on these tokens and keys count; sessions whose own is gone end."""
+        self.access = access
+        for session in list(self.open):
+            if session.grant is not None:
+                grant = access.renewed(session.grant)
+                if grant is None:
+                    session.end("your token is not valid any more")
+                elif grant is not session.grant:
+                    session.allow(grant)
+                    self.check_standing(session)
+
+    def check_standing(self, session: Session) -> bool:
+        """Does what the client listens to fit what it may do now? If not, its session ends."""
+        grant, seat = session.grant, session.seat
+        if grant is None or seat is None or not grant.limits_listening:
+            return True
+        wanted = [standing.subscription for standing in seat.subscriptions.values()]
+        if any(grant.listening_refusal(one.region, one.channel) for one in wanted):
+            session.end("your token does not allow what you listen to any more")
+            return False
+        return True
+
     def _join(self, session: Session, word: Any) -> None:
         if session.seat is not None:
             raise Refused("you have joined already")
-        if word.token or session.grant is None:
-            session.grant = self.access.grant(word.token)
-        if session.grant is None:
-            session.send(words.Error("this token is not known here", word.id))
-            session.end("a token that this node knows is needed")
+        if session.joining:
+            raise Refused("your token is being checked")
+        token = word.token or session.token
+        verdict = self.judge(token)
+        if isinstance(verdict, Denied):
+            session.joining = True
+            task = self.loop.create_task(self._join_late(session, word, token, verdict))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
             return
+        session.allow(verdict)
+        self._enter(session, word)
+
+    async def _join_late(self, session: Session, word: Any, token: str, denied: Denied) -> None:
+        """A token that is not known: perhaps its key is new. If not, refuse it after a pause."""
+        verdict = await self.judge_again(token, denied)
+        if isinstance(verdict, Denied):
+            await asyncio.sleep(self.pause(session.remote, token, verdict))
+            session.send(words.Error(verdict.reason, word.id))
+            session.end(TOKEN_NEEDED if verdict.guess else verdict.reason)
+            return
+        session.joining = False
+        if session.closing:
+            return
+        session.allow(verdict)
+        try:
+            self._enter(session, word)
+        except Refused as why:
+            session.send(words.Error(str(why), word.id))
+            session.end(str(why))
+        except Exception:
+            LOG.exception("a join failed")
+            session.end("the node made a mistake; its log has more")
+
+    def _enter(self, session: Session, word: Any) -> None:
+        """The token is good: a client begins, or goes on with its ticket."""
         assert session.form is not None
-        if word.ticket:
-            if self.cluster is None:
-                raise Refused("this node is in no cluster, and knows of no tickets")
+        assert session.grant is not None
+        if word.ticket and self.cluster is None:
+            raise Refused("this node is in no cluster, and knows of no tickets")
+        self.quotas.leave(session)  # an earlier attempt may have been with another token
+        self.quotas.enter(session, session.grant, monotonic())
+        if word.ticket and self.cluster is not None:
             self.cluster.passages.claim(session, word)
             return
         if self.clients >= self.limits.clients:  # others have joined since it connected
@@ -459,8 +558,11 @@ class Gateway:
             LOG.exception("a tick failed")
 
     def _second(self) -> None:
-        now = monotonic()
+        now, unix = monotonic(), self.now() / SECOND
+        self.quotas.forget(now)
         for session in list(self.open):
+            if session.expired(unix):
+                session.end("your token has expired")
             if session.seat is not None:
                 self._sum_up(session, session.seat)
             if session.paused and not session.closing:
@@ -514,5 +616,7 @@ class Gateway:
         """Deliver what waits, say goodbye to everyone, and stop."""
         self.flush()
         self._timer.cancel()
+        for task in self._late:
+            task.cancel()
         for session in list(self.open):
             session.end(reason, CloseCode.GOING_AWAY)

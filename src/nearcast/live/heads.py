@@ -41,6 +41,7 @@ class Request(Struct, frozen=True):
     query: dict[str, str]
     headers: dict[str, str]  # names in lower case
     body: bytes = b""
+    remote: str = ""  # the address it came from
 
     @property
     def token(self) -> str:

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from nearcast.live import cors
 from nearcast.live.access import Bucket
+from nearcast.live.addresses import remote
 from nearcast.live.connections import UNREAD, Connections
 from nearcast.live.framing import Endpoint
 from nearcast.live.heads import (
@@ -246,6 +247,7 @@ class Front(asyncio.Protocol):
                 break
             if request is None:
                 break
+            request = msgspec.structs.replace(request, remote=remote(self._transport))
             if request.upgrades:
                 self._switch(request)
                 return

@@ -31,6 +31,7 @@ COUNTERS = {
     "connections": "Connections that clients opened.",
     "requests": "Requests that were read.",
     "refused": "Requests that were refused.",
+    "tokens_refused": "Tokens that were refused.",
     "publications": "Publications that were accepted.",
     "interests": "Subscriptions that were begun, moved, tuned or ended.",
     "deliveries": "Publications handed to a subscription.",
@@ -53,6 +54,7 @@ class Metrics:
     def __init__(self) -> None:
         self.connections = self.requests = self.refused = self.publications = 0
         self.interests = self.deliveries = self.dropped = self.cut = 0
+        self.tokens_refused = 0
         self.bytes_in = self.bytes_out = self.flushes = self.unrecorded = 0
         self.refused_address = self.refused_full = self.displaced = self.late = 0
         self.latency = Latency()

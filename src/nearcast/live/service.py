@@ -14,14 +14,14 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from signal import SIGINT, SIGTERM
+from signal import SIGHUP, SIGINT, SIGTERM
 from typing import TYPE_CHECKING, Self
 
 import uvloop
 from msgspec import Raw
 
 from nearcast.live import cors, words
-from nearcast.live.access import access
+from nearcast.live.access import Access, AccessError, access
 from nearcast.live.admission import Limits
 from nearcast.live.answers import Answers
 from nearcast.live.areas import Area
@@ -51,7 +51,7 @@ class Service:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
-        self.access = access(self.settings.token, self.settings.token_file)
+        self._reloading = asyncio.Lock()
         self.recording: Recording | None = None
         self._fronts: set[Front] = set()
         self.realm: Realm
@@ -69,6 +69,7 @@ class Service:
         limits = settings.limits
         _allow_connections(limits.clients + limits.pending + HTTP)
         tls = _tls(settings)
+        tokens = await self._load()
         warm()
         self.began = now()
         if settings.record:
@@ -85,7 +86,7 @@ class Service:
         else:
             self.realm = entrance.realm(engine, settings.limits, recorder)
         self.gateway = Gateway(
-            self.realm, settings.limits, self.access, name=settings.name,
+            self.realm, settings.limits, tokens, name=settings.name,
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
         )  # fmt: skip
         self.answers = Answers(self.gateway, settings.origins)
@@ -106,6 +107,21 @@ class Service:
             except OSError:
                 await self.stop("it could not join")
                 raise
+
+    async def reload(self) -> None:
+        """Read the token file and the keys of JWTs again. Clients whose token still stands stay; if
+        something is wrong with the files, all stays as it was."""
+        async with self._reloading:
+            try:
+                self.gateway.adopt(await self._load())
+            except AccessError as why:
+                LOG.warning("tokens stay as they were: %s", why)
+
+    async def _load(self) -> Access:
+        said = self.settings
+        if not (said.token_file or said.jwt.keys):
+            return access(said.token)
+        return await asyncio.to_thread(access, said.token, said.token_file, said.jwt)
 
     async def stop(self, reason: str = "the node stops") -> None:
         """Take no new clients, say goodbye to those there are, and finish the trace."""
@@ -135,7 +151,8 @@ class Service:
         )  # fmt: skip
 
     def _upgrade(self, request: Request) -> Session:
-        if reason := cors.refusal(request.headers, self.access.open, self.settings.origins):
+        open_to_all = self.gateway.access.open
+        if reason := cors.refusal(request.headers, open_to_all, self.settings.origins):
             raise HttpError(403, reason)
         return self.gateway.admit(request)
 
@@ -151,6 +168,15 @@ async def _serve(settings: Settings, ready: Callable[[Service], None]) -> None:
         loop.add_signal_handler(signal, stop.set)
     async with Service(settings) as service:
         gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
+        reloads: set[asyncio.Task[None]] = set()
+
+        def reload() -> None:
+            task = loop.create_task(service.reload())
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        if settings.token_file or settings.jwt.keys:
+            loop.add_signal_handler(SIGHUP, reload)
         ready(service)
         await stop.wait()
 

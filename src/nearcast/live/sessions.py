@@ -17,14 +17,17 @@ from msgspec import Struct
 from picows import WSCloseCode, WSFrame, WSTransport
 
 from nearcast.live import words
-from nearcast.live.access import Bucket, Grant
+from nearcast.live.access import Bucket
+from nearcast.live.addresses import remote
 from nearcast.live.close_codes import CloseCode, short
 from nearcast.live.frames import framed
 from nearcast.live.framing import BINARY, GRACE_S, Endpoint
+from nearcast.live.grants import Grant
 from nearcast.live.seats import Seat
 
 if TYPE_CHECKING:
     from nearcast.live.gateway import Gateway
+    from nearcast.live.quotas import Use
 
 HIGH = 131_072  # bytes that a transport buffers before messages queue
 PIECE = 65_536  # bytes written at once when a queue drains
@@ -72,10 +75,13 @@ def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[S
 
 
 class Session(Endpoint):
-    def __init__(self, gateway: "Gateway", grant: Grant | None) -> None:
+    def __init__(self, gateway: "Gateway", token: str = "") -> None:
         super().__init__(LONGEST * gateway.limits.frame)
         self.gateway = gateway
-        self.grant = grant  # None: the join must bring a token
+        self.token = token  # as the connection brought it; that of the join counts before it
+        self.allow(None)
+        self.use: Use | None = None  # of its token's holder, if that has quotas
+        self.joining = False  # a token is looked at again, or about to be refused
         self.seat: Seat | None = None
         self.form: words.Form | None = None
         self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
@@ -91,11 +97,22 @@ class Session(Endpoint):
         self.dropped = self.superseded = 0  # not told yet
         self.stuck_since = 0.0
 
+    def allow(self, grant: Grant | None) -> None:
+        """From now on the client may do this."""
+        self.grant = grant
+        self.limited = grant is not None and grant.limits_publishing
+
+    def expired(self, now: float) -> bool:
+        """Is its token out of date at this Unix time in seconds?"""
+        grant = self.grant
+        return grant is not None and grant.expires is not None and now >= grant.expires
+
     # What picows tells.
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         super().on_ws_connected(transport)
         self.raw: asyncio.Transport = transport.underlying_transport
+        self.remote = remote(self.raw)
         self.raw.set_write_buffer_limits(high=HIGH, low=HIGH // 4)
         # What the kernel has taken cannot be taken back for something newer, so it takes little.
         self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, HIGH)
@@ -228,11 +245,12 @@ class Session(Endpoint):
         self.write(framed(form, form.write(words.Bye(reason))))
 
     def _join_at_last(self) -> None:
-        if self.seat is None:
+        if self.seat is None and not self.joining:
             self.end(f"join within {self.gateway.limits.join_s:g} seconds")
 
     def joined(self, seat: Seat) -> None:
         self.seat = seat
+        self.token = ""
         self._timer.cancel()
 
     def counts(self) -> tuple[int, int, int, int, int, int]:

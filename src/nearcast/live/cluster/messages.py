@@ -187,7 +187,10 @@ class Farewell(Message, frozen=True, tag=110):
 
 
 class Arrive(Message, frozen=True, tag=111):
+    """Somebody will come to you. `holder`: of the token by which it was let in here."""
+
     ticket: Ticket
+    holder: Annotated[str, Meta(max_length=512)] = ""
 
 
 class Expect(Message, frozen=True, tag=112):

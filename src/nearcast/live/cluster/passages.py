@@ -74,6 +74,7 @@ class Guest(Struct):
 
     home: NodeId
     until: Time
+    holder: str  # of the token that it must show
     session: Session | None = None
     join: Any = None
 
@@ -139,7 +140,7 @@ class Passages:
                 self._tried[seat.entity] = now
                 ticket = token_urlsafe(24)
                 self._offers[ticket] = Offer(session, seat, to, now + VALID)
-                self._send(to, Arrive(ticket))
+                self._send(to, Arrive(ticket, session.grant.holder if session.grant else ""))
         self._away = away
 
     def _belongs(self, now: Time, seat: Seat) -> NodeId | None:
@@ -163,9 +164,9 @@ class Passages:
     def on(self, said: Message, sender: NodeId) -> None:
         now = self._gateway.now()
         match said:
-            case Arrive(ticket):
+            case Arrive(ticket, holder):
                 if not self._member.stopping:
-                    self._guests[ticket] = Guest(sender, now + VALID)
+                    self._guests[ticket] = Guest(sender, now + VALID, holder)
                     self._send(sender, Expect(ticket))
             case Expect(ticket):
                 offer = self._offers.get(ticket)
@@ -243,6 +244,8 @@ class Passages:
         guest = self._guests.get(word.ticket)
         if guest is None or guest.session is not None:
             raise Refused("this ticket is not valid, or not any more")
+        if session.grant is None or session.grant.holder != guest.holder:
+            raise Refused("this ticket belongs to the holder of another token")
         guest.session, guest.join = session, word
         guest.until = self._gateway.now() + ANSWERED
         self._send(guest.home, Claim(word.ticket))
@@ -270,6 +273,8 @@ class Passages:
             came.departed - LATE, came.departed, frozenset(came.had), now + HAD
         )
         gateway.welcome(session, seat, guest.join.id)
+        if not gateway.check_standing(session):  # its token may be a newer one, which allows less
+            return
         self._seated[seat.entity] = session
         self._tried[seat.entity] = now  # it stays for a while, wherever borders go
         wanted = [(sat.number, was) for sat in came.subscriptions for was in _versions(sat)]
