@@ -277,6 +277,7 @@ def test_after_a_refusal_the_client_has_a_moment_to_read_it(
     front, wire = desk.connect()
     front.data_received(b"NONSENSE\r\n\r\n")
     front.data_received(GET)
+    assert not front._read, "nothing behind a refusal is kept"
     assert wire.written.count(b"HTTP/1.1 ") == 1
     assert wire.ended
     assert not wire.closing
