@@ -268,7 +268,7 @@ def test_a_client_comes_back_with_a_new_token(tmp_path: Path) -> None:
                 for session in node.gateway.open:
                     session.end("your token has expired")
                 notices = [await anext(me.notices()) for _ in range(2)]
-                assert notices == [Disconnected("your token has expired"), Reconnected([])]
+                assert notices == [Disconnected("your token has expired", 1008), Reconnected([])]
                 await me.publish(point(1, 1), "again")
                 assert (await anext(here)).payload == "again"
             assert len(asked) == 3
