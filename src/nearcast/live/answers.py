@@ -106,7 +106,7 @@ def _spoken(body: bytes) -> bytes:
     """A body as the word that it is short for: the same fields behind a "do"."""
     try:
         fields = _decoder.decode(body)
-    except msgspec.MsgspecError:
+    except words.UNREADABLE:
         fields = None
     if fields is None or "do" in fields:
         raise HttpError(400, 'the body is a JSON object like {"x": 3, "y": 4, "payload": "hi"}')

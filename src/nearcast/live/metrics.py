@@ -39,6 +39,7 @@ COUNTERS = {
     "bytes_in": "Bytes of clients' frames.",
     "bytes_out": "Bytes written for clients.",
     "flushes": "Times that waiting publications were delivered.",
+    "faults": "Requests and publications lost to a mistake of the node, which its log tells.",
     "unrecorded": "Rows of the trace that could not be kept.",
 }
 
@@ -49,7 +50,7 @@ class Metrics:
     def __init__(self) -> None:
         self.connections = self.requests = self.refused = self.publications = 0
         self.interests = self.deliveries = self.dropped = self.cut = 0
-        self.bytes_in = self.bytes_out = self.flushes = self.unrecorded = 0
+        self.bytes_in = self.bytes_out = self.flushes = self.faults = self.unrecorded = 0
         self.latency = Latency()
 
     def snapshot(self) -> dict[str, int]:

@@ -114,6 +114,7 @@ class _Connection(WSListener):
         self.lost = lost
         self._form, self._receive = form, receive
         self._reason = ""
+        self._understood = False  # has it said anything that we could read?
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self.transport = transport
@@ -123,12 +124,20 @@ class _Connection(WSListener):
             try:
                 word = self._form.notice(frame.get_payload_as_bytes())
             except words.WordError as why:
-                self._reason = f"the node does not speak as we do: {why}"
-                transport.disconnect()
+                self._misheard(transport, why)
                 return
+            self._understood = True
             self._receive(self._form.kind(word), word)
         elif frame.msg_type == WSMsgType.CLOSE:
             transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+
+    def _misheard(self, transport: WSTransport, why: words.WordError) -> None:
+        """Who never said anything readable is no node of ours; else one notice is passed over."""
+        if self._understood:
+            self._receive(words.Error, words.Error(f"a notice of the node is unreadable: {why}"))
+        else:
+            self._reason = f"the node does not speak as we do: {why}"
             transport.disconnect()
 
     def on_ws_disconnected(self, _transport: WSTransport) -> None:
