@@ -114,7 +114,4 @@ def printable(text: str) -> str:
 
 def in_json(value: Any) -> str:
     """As JSON, and what JSON cannot express as Python writes it: nobody's payload ends this."""
-    try:
-        return msgspec.json.encode(value, enc_hook=repr).decode()
-    except (TypeError, ValueError, OverflowError, RecursionError):
-        return msgspec.json.encode(ascii(value)).decode()
+    return msgspec.json.encode(value, enc_hook=repr).decode()
