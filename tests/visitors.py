@@ -93,6 +93,10 @@ class Visitor(WSListener):
         self._ids += 1
         number = self._ids
         self.say(word_kind(*fields, **more, id=number))
+        return await self.answer(number)
+
+    async def answer(self, number: int) -> Any:
+        """The notice that answers the request of this id."""
         async with asyncio.timeout(WAIT_S):
             while number not in self._answers:
                 assert not self.gone.is_set(), f"closed after {self.notices[-3:]}"

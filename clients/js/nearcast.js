@@ -10,7 +10,8 @@
 // What was asked for is kept, so that a client whose connection breaks comes back by itself and
 // subscribes again: areas that move go on from where they are by then. A request under way when the
 // connection breaks is rejected (ConnectionError); one made while there is none waits. Whatever the
-// node refuses is rejected with Refused and the node's reason. In a cluster, a client is handed over
+// node refuses is rejected with Refused and the node's reason; what is plainly wrong is refused here
+// before it is sent. In a cluster, a client is handed over
 // to the node in whose part of the world it has gone, and comes back to another when its own is dead:
 // only the notices tell. docs/reference/wire.md has the rest.
 
@@ -30,7 +31,7 @@ const NO_WEBSOCKET =
   "there is no WebSocket here: use Node 22, or Node 20 with --experimental-websocket," +
   " or give one in the option WebSocket";
 
-/** The node's reason. Nothing was changed. */
+/** The node's reason, or ours not to ask it. Nothing was changed. */
 export class Refused extends Error { name = "Refused"; }
 
 /**
@@ -48,9 +49,85 @@ export class ConnectionError extends Error {
 
 /** Connect and join. Only later losses of the connection are made good. */
 export async function connect(url, options = {}) {
+  checkNames("connect", options, ["name", "token", "reconnect", "WebSocket"]);
   const client = new Client(url, options);
-  await client.join();
+  try {
+    await client.join();
+  } catch (why) {
+    client.close();
+    throw why;
+  }
   return client;
+}
+
+// What is refused before it is sent: JSON would write null for NaN, and a node would take a disc
+// with a misspelt radius for a point.
+
+const SPOT = ["x", "y", "z", "r", "rx", "ry", "rz"];
+const MOVES = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to"];
+const SUBSCRIBING = [
+  "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
+];
+const PUBLISHING = ["retain", "attributes", "channel", "name", "confirm"];
+
+function checkNames(what, object, known) {
+  if (typeof object !== "object" || object === null || Array.isArray(object)) {
+    throw new Refused(`${what}: an object with ${known.join(", ")} is needed`);
+  }
+  for (const name of Object.keys(object)) {
+    if (!known.includes(name)) {
+      throw new Refused(`${what}: there is no ${name}; there are ${known.join(", ")}`);
+    }
+  }
+}
+
+const isPlace = (place) =>
+  Array.isArray(place) && (place.length === 2 || place.length === 3) && place.every(Number.isFinite);
+
+function checkNumbers(what, object) {
+  for (const [name, value] of Object.entries(object)) {
+    if (!Number.isFinite(value)) {
+      throw new Refused(`${what}: ${name} must be a finite number, not ${value}`);
+    }
+  }
+}
+
+function checkSpot(place) {
+  checkNames("a publication's place", place, SPOT);
+  if (place.x === undefined || place.y === undefined) throw new Refused("a place needs x and y");
+  checkNumbers("a publication's place", place);
+}
+
+function checkArea(area) {
+  checkNames("an area", area, [...SPOT, ...MOVES, "formula"]);
+  const { to, formula, ...numbers } = area;
+  if (formula !== undefined && typeof formula !== "string") {
+    throw new Refused("an area: formula must be a text");
+  }
+  if (to !== undefined && !(Array.isArray(to) && to.every(isPlace))) {
+    throw new Refused("an area: to must be a list of places of two or three finite numbers");
+  }
+  checkNumbers("an area", numbers);
+  const given = Object.keys(area).length > 0 && formula === undefined;
+  if (given && (area.x === undefined || area.y === undefined)) {
+    throw new Refused("an area needs x and y");
+  }
+}
+
+function checkAttributes(attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (!["boolean", "string"].includes(typeof value) && !Number.isFinite(value)) {
+      throw new Refused(`attribute ${name} must be a boolean, a finite number or a text`);
+    }
+  }
+}
+
+/** For JSON.stringify: NaN and Infinity are refused, not turned into null. */
+function finite(name, value) {
+  if (typeof value === "number" && !Number.isFinite(value)) {
+    throw new Refused(`${name || "the payload"} is ${value}, which JSON cannot express`);
+  }
+  return value;
 }
 
 /** What has arrived and waits to be taken. When it is full, the oldest goes and is counted. */
@@ -179,12 +256,16 @@ export class Subscription {
   [Symbol.asyncIterator]() { return this.messages; }
 
   /** Who came ({ enter: entity }) and who went ({ leave: entity, gone }), if it watches. */
-  changes() { return this.#changes; }
+  changes() {
+    if (!this.request.watch) throw new Refused("only a subscription with watch: true has changes");
+    return this.#changes;
+  }
 
   /** Its area is this one from now on; all else stays. */
   move(area) { return this.go(area, isStill(area)); }
 
   async go(area, walks) {
+    checkArea(area);
     const done = await this.#client.ask({ do: "move", subscription: this.number, area });
     this.request = { ...this.request, area };
     this.placed(walks, done.t);
@@ -199,6 +280,7 @@ export class Subscription {
 
   /** New numbers for variables of its formula or filter; the others stay. */
   async tune(variables) {
+    checkNumbers("variables", variables);
     await this.#client.ask({ do: "tune", subscription: this.number, variables });
     this.request = { ...this.request, variables: { ...this.request.variables, ...variables } };
   }
@@ -288,6 +370,7 @@ class Conversation {
   #asked = new Map(); // by id: who waits for the answer
   #bye = "";
   #tellEnded;
+  #understood = false; // has it said anything that we could read?
 
   constructor(url, hear, lost) {
     this.url = url;
@@ -315,13 +398,13 @@ class Conversation {
       socket.onclose = ended;
       // Only the close event that follows has a code; Node has none if it could not connect.
       socket.onerror = () => opened || ended({});
-      socket.onmessage = (frame) => this.#receive(JSON.parse(frame.data));
+      socket.onmessage = (frame) => this.#read(frame.data);
     });
   }
 
   send(request) {
     if (!this.open) throw new ConnectionError("there is no connection");
-    const frame = JSON.stringify(request);
+    const frame = JSON.stringify(request, finite);
     if (frame.length > this.most) throw new Refused(`a frame has at most ${this.most} bytes`);
     this.#socket.send(frame);
   }
@@ -361,8 +444,22 @@ class Conversation {
     why ? waiting.reject(why) : waiting.resolve(word);
   }
 
+  /** Who never said anything readable is no node of ours; else one notice is passed over. */
+  #read(data) {
+    try {
+      this.#receive(JSON.parse(data));
+      this.#understood = true;
+    } catch (why) {
+      const reason = `a notice of the node is unreadable: ${why.message}`;
+      if (this.#understood) return this.#hear(this, { is: "error", reason });
+      this.#bye = reason;
+      this.#socket.close();
+    }
+  }
+
   #receive(word) {
     if (this.over) return;
+    if (typeof word?.is !== "string") throw new TypeError("it does not say what it is");
     if (word.is === "bye") {
       this.#bye = word.reason;
     } else if (word.is === "error" && word.id !== undefined) {
@@ -409,6 +506,9 @@ export class Client {
 
   /** Listen to an area. Options as in docs/reference/wire.md, and `inbox`: how many may wait. */
   async subscribe(area = {}, options = {}) {
+    checkArea(area);
+    checkNames("subscribe", options, SUBSCRIBING);
+    checkNumbers("variables", options.variables ?? {});
     await this.#connected();
     const { inbox = INBOX, ...rest } = options;
     this.#numbers += 1;
@@ -418,7 +518,7 @@ export class Client {
     try {
       const done = await this.#request(request);
       subscription.placed(isStill(area), done.t);
-      if (options.watch) await subscription.known;
+      if (options.watch) await within(ANSWER_MS, subscription.known);
     } catch (why) {
       this.forget(subscription);
       throw why;
@@ -432,6 +532,9 @@ export class Client {
    * another entity says it, for which this client speaks: it has states of its own.
    */
   async publish(place, payload, options = {}) {
+    checkSpot(place);
+    checkNames("publish", options, PUBLISHING);
+    checkAttributes(options.attributes ?? {});
     const { confirm = true, ...rest } = options;
     const request = { do: "publish", ...place, ...rest };
     if (payload !== undefined && payload !== null) request.payload = payload;
@@ -445,10 +548,15 @@ export class Client {
    * Take back the retained state on this channel, or on all channels. With `name`, that of an entity
    * for which this client speaks; without a channel it leaves.
    */
-  async withdraw(options = {}) { await this.ask({ do: "withdraw", ...options }); }
+  async withdraw(options = {}) {
+    checkNames("withdraw", options, ["channel", "name"]);
+    await this.ask({ do: "withdraw", ...options });
+  }
 
   /** Who is in this area now, the closest first. Options: channel, limit. */
   async nearby(area, options = {}) {
+    checkArea(area);
+    checkNames("nearby", options, ["channel", "limit"]);
     const near = await this.ask({ do: "nearby", area, ...options });
     return near.entities.map(whole);
   }
@@ -458,6 +566,8 @@ export class Client {
    * for one request each. Resolves to the seconds until the last one arrives.
    */
   async moveTo(place, speed) {
+    if (!isPlace(place)) throw new Refused("a place to go to is two or three finite numbers");
+    checkNumbers("moveTo", { speed });
     const now = this.now();
     const walks = [...this.#subscriptions.values()]
       .filter((subscription) => subscription.walks)
@@ -522,7 +632,7 @@ export class Client {
     const { name = "", token: given = "", WebSocket } = this.#options;
     // First, as a connection must join within seconds; and each time, as tokens expire.
     const token = typeof given === "function" ? await given() : given;
-    await talk.begin(WebSocket);
+    await within(ANSWER_MS, talk.begin(WebSocket));
     await this.#talk?.settled();
     this.#ids += 1;
     await talk.ask(this.#ids, { do: "join", name, token, ...(ticket ? { ticket } : {}) });

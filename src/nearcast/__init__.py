@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from nearcast.live.admission import Refused as Refused
     from nearcast.live.client import connect as connect
     from nearcast.live.embedded import World as World
+    from nearcast.live.payloads import Unreadable as Unreadable
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "connect": "nearcast.live.client",
     "Refused": "nearcast.live.admission",
+    "Unreadable": "nearcast.live.payloads",
     "World": "nearcast.live.embedded",
 }
 

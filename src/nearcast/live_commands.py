@@ -295,12 +295,10 @@ def add_listen(commands: Any) -> argparse.ArgumentParser:
 def run_listen(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    import msgspec
-
-    from nearcast.live.terminal import in_a_line, listen
+    from nearcast.live.terminal import in_a_line, in_json, listen
 
     def show(shown: dict[str, Any]) -> None:
-        say(msgspec.json.encode(shown).decode() if arguments.json else in_a_line(shown))
+        say(in_json(shown) if arguments.json else in_a_line(shown))
         sys.stdout.flush()
 
     def remark(text: str) -> None:

@@ -204,10 +204,10 @@ async def test_what_is_refused_is_an_exception_with_the_reason_and_changes_nothi
 @in_both
 async def test_what_nobody_waits_for_is_refused_by_a_notice(join: Join) -> None:
     bob = await join("bob")
-    await bob.publish(point(0, 0), attributes={"x": 3}, confirm=False)
+    await bob.publish(point(0, 0), channel="c" * 65, confirm=False)
     notice = await asyncio.wait_for(anext(bob.notices()), 10)
     assert isinstance(notice, words.Error)
-    assert "'x' cannot be an attribute" in notice.reason
+    assert "a channel has at most 64 characters" in notice.reason
 
 
 @in_both

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from joined import cluster
+from picows import WSMsgType
 from places import address, quiet, run
 from scripted import nodes, said, until
 
@@ -511,3 +512,104 @@ def test_a_plain_close_is_clean_and_the_end_of_a_connection_has_a_code() -> None
     assert told == [
         [1000, True], ["ConnectionError", "the node stops", 1001], ["ConnectionError", 1006],
     ]  # fmt: skip
+
+
+def test_javascript_refuses_by_itself_what_is_plainly_wrong() -> None:
+    program = """
+        const me = await nc.connect(url);
+        const here = await me.subscribe({ x: 0, y: 0, r: 9 });
+        for (const wrong of [
+          () => me.subscribe({ x: 0, y: 0, radius: 50 }),
+          () => me.subscribe({ x: 0, y: 0, r: NaN }),
+          () => me.subscribe({ x: 0, y: 0, r: undefined }),
+          () => me.subscribe({ lat: 0, lon: 0 }),
+          () => me.subscribe({ r: 5 }),
+          () => me.subscribe({ x: 0, y: 0, to: [[1, Infinity]], speed: 1 }),
+          () => me.subscribe({ formula: 5 }),
+          () => me.subscribe("x < 5"),
+          () => me.subscribe({}, { watches: true }),
+          () => me.subscribe({ formula: "x < v" }, { variables: { v: NaN } }),
+          () => me.subscribe({}, { budget: NaN }),
+          () => me.publish({ x: 0, y: 0 }, 1, { retained: true }),
+          () => me.publish({ x: 0 }, 1),
+          () => me.publish({ x: "0", y: 0 }, 1),
+          () => me.publish({ x: 0, y: 0 }, { deep: [Infinity] }),
+          () => me.publish({ x: 0, y: 0 }, NaN),
+          () => me.publish({ x: 0, y: 0 }, 1, { attributes: { a: [1] } }),
+          () => me.publish({ x: 0, y: 0 }, 1, { attributes: { a: null } }),
+          () => me.nearby({ x: 0, y: 0, r: 1 }, { most: 5 }),
+          () => me.moveTo([1], 5),
+          () => me.moveTo([1, 2], NaN),
+          () => here.move({ x: 0, y: 0, size: 5 }),
+          () => here.tune({ v: NaN }),
+          async () => here.changes(),
+          () => nc.connect(url, { nam: "me" }),
+          () => me.publish({ x: 0, y: 0 }, "\\ud800"),
+        ]) {
+          tell(await wrong().then(() => "done", (why) => [why.name, why.message]));
+        }
+        tell(await me.publish({ x: 0, y: 0, z: 1 }, { fine: [1e20, "ä"] }) > 0);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with Service(quiet()) as service:
+            *refused, done = await in_node(program, address(service))
+        assert done is True
+        assert [name for name, _ in refused] == ["Refused"] * 26
+        reasons = [reason for _, reason in refused]
+        assert reasons[0].startswith("an area: there is no radius; there are x, y, z, r, rx")
+        assert reasons[1] == "an area: r must be a finite number, not NaN"
+        assert reasons[3].startswith("an area: there is no lat;")
+        assert reasons[4] == "an area needs x and y"
+        assert reasons[10] == "budget is NaN, which JSON cannot express"
+        assert reasons[11].startswith("publish: there is no retained; there are retain")
+        assert reasons[14] == "0 is Infinity, which JSON cannot express"
+        assert reasons[23] == "only a subscription with watch: true has changes"
+        assert "surrogate" in reasons[25] or "hex escape" in reasons[25]  # the node's
+
+    run(story())
+
+
+def test_javascript_survives_what_it_cannot_read() -> None:
+    program = """
+        const me = await nc.connect(url, { reconnect: false });
+        const here = await me.subscribe();
+        for await (const message of here) {
+          if (message.publication === 2) break;
+        }
+        for (let number = 0; number < 5; number++) tell((await me.notices().next()).value);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("n") as (node,):
+            talking = asyncio.ensure_future(in_node(program, node.url))
+            await until(lambda: words.Subscribe in node.kinds())
+            transport = node.connections[0].transport
+            for text in (b"hello", b"null", b"{}", b'{"is":"message"}', b'{"is":"inside"'):
+                transport.send(WSMsgType.TEXT, text)
+            node.say(said(1, [1]), said(2, [1]))
+            told = await talking
+        assert [notice["is"] for notice in told] == ["error"] * 5
+        assert all("a notice of the node is unreadable" in notice["reason"] for notice in told)
+
+    run(story())
+
+
+def test_javascript_gives_up_who_says_nothing_readable() -> None:
+    program = """
+        tell(await nc.connect(url).catch((why) => [why.name, why.message]));
+    """
+
+    async def story() -> None:
+        async with nodes("n") as (node,):
+            node.answers = False
+            talking = asyncio.ensure_future(in_node(program, node.url))
+            await until(lambda: node.asked)
+            node.connections[0].transport.send(WSMsgType.TEXT, b"hello")
+            ((name, reason),) = await talking
+        assert name == "ConnectionError"
+        assert reason.startswith("a notice of the node is unreadable")
+
+    run(story())

@@ -187,7 +187,7 @@ def _spoken(body: bytes) -> bytes:
     """A body as the word that it is short for: the same fields behind a "do"."""
     try:
         fields, count = _decoder.decode(body), _fields(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
+    except words.UNREADABLE:
         fields, count = None, 0
     if fields is None or "do" in fields:
         raise HttpError(400, 'the body is a JSON object like {"x": 3, "y": 4, "payload": "hi"}')

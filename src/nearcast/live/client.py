@@ -30,9 +30,10 @@ from msgspec.structs import astuple
 from nearcast.live import words
 from nearcast.live.admission import Refused
 from nearcast.live.close_codes import ABNORMAL
-from nearcast.live.conversation import Conversation, clock
+from nearcast.live.conversation import ANSWER_S, Conversation, clock
 from nearcast.live.inbox import Inbox, Lately
 from nearcast.live.listening import Entity, Message, Subscription
+from nearcast.live.outgoing import check, checked_attributes, sealed
 from nearcast.live.regions import Where, area_of, region_of
 from nearcast.live.websocket import Link, WebSocket
 from nearcast.model.subscription import Value
@@ -162,22 +163,26 @@ class Client:
         counted in `dropped`. All else is as in `docs/reference/wire.md`, `subscribe`.
         """
         region = region_of(where)
-        await self._ready()
         self._numbers += 1
         request = words.Subscribe(
             self._numbers, area_of(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget,
         )  # fmt: skip
+        check(request)
+        await self._ready()
         subscription = Subscription(self.ask, self._forget, request, region, inbox)
         self._subscriptions[subscription.number] = subscription  # its messages may come first
         try:
             done = await self._request(request)
+            subscription.placed(region, isinstance(where, Shape), done.t)
+            if watch:
+                await asyncio.wait_for(subscription.known.wait(), ANSWER_S)
+        except TimeoutError:
+            self._forget(subscription)
+            raise ConnectionError("the node does not say who is inside") from None
         except BaseException:
             self._forget(subscription)
             raise
-        subscription.placed(region, isinstance(where, Shape), done.t)
-        if watch:
-            await subscription.known.wait()
         return subscription
 
     async def publish(
@@ -199,13 +204,13 @@ class Client:
         Returns the publication's number. Without `confirm` it does not wait for the node's answer
         and returns 0; a refusal is then an `Error` among the `notices`.
         """
-        s = where if isinstance(where, Shape) else point(*where)
+        s = where if isinstance(where, Shape) else _point(where)
         a = area_of(Moving(s))
         if a.x is None or a.y is None:
             raise ValueError("a publication has a place")
         request = words.Publish(
-            a.x, a.y, self._talk.link.form.seal(payload), retain, attributes or {}, channel,
-            a.z, a.r, a.rx, a.ry, a.rz, name=name,
+            a.x, a.y, sealed(self._talk.link.form, payload), retain,
+            checked_attributes(attributes), channel, a.z, a.r, a.rx, a.ry, a.rz, name=name,
         )  # fmt: skip
         if confirm:
             done = await self.ask(request)
@@ -232,6 +237,8 @@ class Client:
         It takes one request for each, however long the way: the area moves, not the client's
         messages. Returns the seconds until the last one arrives.
         """
+        if not 2 <= len(place) <= 3:
+            raise Refused("a place to go to is two or three numbers")
         now = self.now()
         walks: list[tuple[Subscription, Path]] = []
         for subscription in self._subscriptions.values():
@@ -259,6 +266,8 @@ class Client:
 
     async def ask(self, request: Any) -> Any:
         """Send a request and wait for its answer."""
+        if not isinstance(request, words.Publish):
+            check(request)
         await self._ready()
         return await self._request(request)
 
@@ -485,7 +494,7 @@ class Client:
         message = Message(
             word.source, word.publication, word.t,
             word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz,
-            talk.link.form.open(word.payload), word.attributes, word.channel, word.retain, to,
+            talk.link.form.read(word.payload), word.attributes, word.channel, word.retain, to,
         )  # fmt: skip
         if self._diary is not None:
             self._diary.heard(max(self.now(), word.t), self.entity, word.publication, to)
@@ -498,8 +507,14 @@ class Client:
             self._all.put(message)
 
     def _entity(self, talk: Conversation, e: words.Entity) -> Entity:
-        payload = talk.link.form.open(e.payload)
+        payload = talk.link.form.read(e.payload)
         return Entity(e.entity, e.t, e.x, e.y, e.z, e.name, e.attributes, payload)
+
+
+def _point(place: Sequence[float]) -> Shape:
+    if not 2 <= len(place) <= 3:
+        raise Refused("a place is two or three numbers")
+    return point(*place)
 
 
 def connect(

@@ -9,7 +9,6 @@ from contextlib import suppress
 from random import Random, SystemRandom
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from nearcast.live import words
@@ -68,11 +67,14 @@ class Desk:
 
     def packed(self, payload: Raw) -> bytes:
         """As it travels; ValueError if it cannot."""
+        if len(payload):
+            words.JSON.check(payload)
         return bytes(payload)
 
     def opened(self, payload: bytes) -> Raw:
         """As the application reads it, on one line; nothing, of a peer that speaks otherwise."""
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(*words.UNREADABLE):
+            words.JSON.check(Raw(payload))
             return words.JSON.seal(words.JSON.open(Raw(payload)))
         return words.NOTHING
 
@@ -101,7 +103,8 @@ class Desk:
             command = self.command(request)
             t = host.obey(node, command)
         except ValueError as why:
-            self._say(words.Error(str(why), getattr(request, "id", None)))
+            number = words.JSON.request_id(line) if request is None else request.id
+            self._say(words.Error(str(why), number))
             return
         if request.id is not None:
             publication = command.publication if isinstance(command, commands.Publish) else None

@@ -22,8 +22,8 @@ from msgspec.structs import asdict
 from nearcast.live import words
 from nearcast.live.admission import Limits, Refused
 from nearcast.live.client import Client
-from nearcast.live.gateway import TICK_S, clock
-from nearcast.live.realm import Accepted, Realm, Seat
+from nearcast.live.gateway import LOG, MISTAKE, TICK_S, clock
+from nearcast.live.realm import Accepted, Heard, Realm, Seat, flushes
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.service import ENGINE, warm
 from nearcast.live.websocket import Lost, Receive
@@ -134,9 +134,20 @@ class World:
 
     def _flush(self) -> None:
         """All that was published since the last time, in one go: once each time the loop turns."""
-        if not self._realm.waiting:
-            return
-        heard = self._realm.flush(self._now())
+        if self._realm.waiting:
+            for heard in flushes(self._realm, self._now, self._failed):
+                self._tell(heard)
+
+    def _failed(self, said: Accepted | None) -> None:
+        """Matching failed: of all publications that waited (None), and then of this one alone."""
+        if said is None:
+            LOG.exception("publications could not be matched; each is tried by itself")
+        else:
+            link = self._links.get((said.seat.owner or said.seat).entity)
+            if link is not None and said.request.id is not None:
+                link.tell(words.Error(MISTAKE, said.request.id))
+
+    def _tell(self, heard: Heard) -> None:
         columns = (heard.seat, heard.publication, self._realm.numbers[heard.standing])
         pairs = zip(*(column.tolist() for column in columns), strict=True)
         for (place, index), alike in groupby(pairs, itemgetter(0, 1)):

@@ -106,6 +106,23 @@ def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> Lette
     )
 
 
+def buildable(heard: Heard, packed: NDArray[np.bool_]) -> tuple[Heard, int]:
+    """What can be told, after `letters` has failed, and how many publications cannot.
+
+    Each is tried by itself in the forms that its listeners speak.
+    """
+    build = builder(heard.publications, heard.t)
+    codes = heard.publication * 2 + packed[heard.seat]
+    failed: set[int] = set()
+    for code in np.unique(codes).tolist():
+        try:
+            build(code >> 1, code & 1 == 1, [0])
+        except Exception:
+            failed.add(code)
+    kept = ~np.isin(codes, np.array(sorted(failed), np.int64))
+    return heard.only(kept), len({code >> 1 for code in failed})
+
+
 def _singles(
     what: Integers, packed: NDArray[np.bool_], number: Integers, build: Build
 ) -> tuple[list[bytes], Integers]:

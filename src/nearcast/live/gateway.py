@@ -23,19 +23,18 @@ from nearcast.live.areas import Area, shape
 from nearcast.live.close_codes import CloseCode
 from nearcast.live.config import Limits
 from nearcast.live.connections import Connections
-from nearcast.live.frames import Letters, letters
+from nearcast.live.frames import Letters, buildable, letters
 from nearcast.live.grants import Grant
 from nearcast.live.guesses import Guesses
 from nearcast.live.http import HttpError, Request
 from nearcast.live.metrics import Metrics
 from nearcast.live.quotas import Quotas, check_subscriptions
-from nearcast.live.realm import HOPS, Realm
+from nearcast.live.realm import HOPS, Realm, flushes
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.seats import Accepted, Heard, Seat
 from nearcast.live.sessions import Said, Session
 from nearcast.matching.matcher import Integers
 from nearcast.space.motion import SECOND, Time
-from nearcast.trace.schema import IDS_END
 
 if TYPE_CHECKING:
     from nearcast.live.cluster.member import Member
@@ -47,6 +46,7 @@ TICK_S = 0.1
 NODE = 0  # the node's own number in the trace; clients' begin at 1
 TICKS = 10  # in a second
 TOKEN_NEEDED = "a token that this node knows is needed"
+MISTAKE = "the node made a mistake; its log has more"
 
 
 def clock() -> Callable[[], Time]:
@@ -169,20 +169,25 @@ class Gateway:
         if self._unread:
             unread, self._unread = self._unread, []
             for session, frame in unread:
-                self._heed(session, frame, words.PACKED)
+                try:
+                    self._heed(session, frame, words.PACKED)
+                except Exception:
+                    self._fault("a client could not be answered")
 
     def _heed(self, session: Session, frame: bytes, form: words.Form) -> None:
         """Obey one frame. Whatever is wrong with it is told to this client alone."""
         number: int | None = None
         try:
             if len(frame) > self._longest_frame:
+                number = form.request_id(frame)
                 raise Refused(f"a frame has at most {self._longest_frame} bytes")
             try:
                 word = form.decode_request(frame)
             except words.UNREADABLE as why:
+                number = form.request_id(frame)
                 raise words.unreadable(why) from None
             number = word.id
-            if number is not None and not 0 <= number < IDS_END:
+            if number is not None and not 0 <= number < words.IDS_END:
                 number = None  # no answer could repeat it
                 raise Refused("an id is from 0 to 2**53 - 1")
             if not session.bucket.take() and not session.bucket.fill(monotonic()):
@@ -203,8 +208,8 @@ class Gateway:
             self.metrics.refused += 1
             session.send(words.Error(str(why), number))
         except Exception:
-            LOG.exception("a request of %r failed", session.seat and session.seat.name)
-            session.send(words.Error("the node made a mistake; its log has more", number))
+            self._fault(f"a request of {session.seat and session.seat.name!a} failed")
+            session.send(words.Error(MISTAKE, number))
         session.asked += 1
         session.asked_bytes += len(frame)
 
@@ -435,9 +440,24 @@ class Gateway:
         self._read_all()
         if not self.realm.waiting:
             return
-        heard = self.realm.flush(self.now())
+        written, metrics = 0, self.metrics
+        for heard in flushes(self.realm, self.now, self._failed):
+            written += self._tell(heard)
+            metrics.publications += len(heard.publications)
+            metrics.deliveries += len(heard)
+            metrics.latency.add(monotonic() - self._first_waits_since, len(heard))
+        ended = monotonic()
+        metrics.flushes += 1
+        took = ended - began + WRITE_S * written
+        self._flush_not_before = ended + min(PAUSE * took, self._longest_pause)
+
+    def _tell(self, heard: Heard) -> int:
+        """Everybody what they hear, and publishers that it is done; gives to how many."""
         if self.cluster is not None:
-            self.cluster.flushed(heard.own)
+            try:
+                self.cluster.flushed(heard.own)
+            except Exception:
+                self._fault("publications could not be passed on to other nodes")
         written = self._deliver(heard)
         self._answer(heard)
         if self.cluster is not None:
@@ -449,18 +469,43 @@ class Gateway:
                 place = said.seat.place
                 if said.request.retain and place >= 0 and seats[place] is said.seat:
                     self._states[said.seat.entity] = said
-        metrics, ended = self.metrics, monotonic()
-        metrics.flushes += 1
-        metrics.publications += len(heard.publications)
-        metrics.deliveries += len(heard)
-        metrics.latency.add(ended - self._first_waits_since, len(heard))
-        took = ended - began + WRITE_S * written
-        self._flush_not_before = ended + min(PAUSE * took, self._longest_pause)
+        return written
+
+    def _fault(self, what: str, lost: int = 1) -> None:
+        """Something failed that should not; called while the exception is being handled."""
+        self.metrics.faults += lost
+        LOG.exception(what)
+
+    def _failed(self, said: Accepted | None) -> None:
+        """Matching failed: of all publications that waited (None), and then of this one alone."""
+        if said is None:
+            self._fault("publications could not be matched; each is tried by itself", 0)
+            return
+        self.metrics.faults += 1
+        session = self._publisher(said)
+        if session is not None and said.request.id is not None:
+            session.send(words.Error(MISTAKE, said.request.id))
+        future = self._answers.pop(said.id, None)
+        if future is not None and not future.done():
+            future.set_exception(HttpError(500, MISTAKE))
+
+    def _publisher(self, said: Accepted) -> Session | None:
+        """The session of who published it, while it is a client of this node."""
+        client = said.seat.owner or said.seat
+        place = client.place
+        session = self._sessions[place] if 0 <= place < len(self._sessions) else None
+        return session if session is not None and session.seat is client else None
 
     def _deliver(self, heard: Heard) -> int:
         """Hand everyone their share; gives to how many."""
         self._make_room(len(self.realm.seats))
-        post = letters(heard, self.realm.numbers, self._packed)
+        try:
+            post = letters(heard, self.realm.numbers, self._packed)
+        except Exception as why:
+            heard, lost = buildable(heard, self._packed)
+            post = letters(heard, self.realm.numbers, self._packed)
+            self.metrics.faults += lost
+            LOG.error("%d publications cannot be told to some listeners", lost, exc_info=why)
         writes, frames, join = self._writes, post.frames, b"".join
         starts = post.starts.tolist()
         # Who becomes slow by what is written now has had it; it is not kept for later as well.
@@ -530,10 +575,9 @@ class Gateway:
     def _answer(self, heard: Heard) -> None:
         for said in heard.publications:
             number = said.request.id
-            client = said.seat.owner or said.seat
-            if number is not None and 0 <= client.place < len(self._sessions):
-                session = self._sessions[client.place]
-                if session is not None and session.seat is client:
+            if number is not None:
+                session = self._publisher(said)
+                if session is not None:
                     session.send(words.Done(number, heard.t, said.id))
         if self._answers:
             readers = np.bincount(heard.publication, minlength=len(heard.publications))

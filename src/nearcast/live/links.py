@@ -282,7 +282,7 @@ class Links(ABC):
                     self._learn_all(link, frame)
                 else:
                     raise ValueError(f"a frame of kind {kind} out of turn")
-        except (ValueError, msgspec.MsgspecError) as why:
+        except (ValueError, msgspec.MsgspecError, RecursionError) as why:
             log.warning("node %d cuts a link: %s", self.name, why)
             self._cut(link)
         if messages and link.peer is not None:

@@ -32,7 +32,7 @@ class Message(Struct, frozen=True):
     rx: float | None  # of a box
     ry: float | None
     rz: float | None
-    payload: Any
+    payload: Any  # an `Unreadable` if it cannot be decoded
     attributes: dict[str, Value]
     channel: str
     retain: bool
@@ -105,7 +105,9 @@ class Subscription:
         return await anext(self.messages)
 
     def changes(self) -> Inbox[Change]:
-        """Who came and who went, of a subscription that watches."""
+        """Who came and who went, of a subscription that watches; ValueError of another."""
+        if not self.request.watch:
+            raise ValueError("only a subscription with watch=True is told who comes and goes")
         return self._changes
 
     async def move(self, where: Where) -> None:

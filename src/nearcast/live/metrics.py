@@ -44,6 +44,7 @@ COUNTERS = {
     "refused_full": "Clients refused because the node had as many as it serves.",
     "displaced": "Connections closed to make room, because they had not joined, or were idle.",
     "late": "HTTP connections closed because they sent or read too slowly.",
+    "faults": "Requests and publications lost to a mistake of the node, which its log tells.",
     "unrecorded": "Rows of the trace that could not be kept.",
 }
 
@@ -55,7 +56,7 @@ class Metrics:
         self.connections = self.requests = self.refused = self.publications = 0
         self.interests = self.deliveries = self.dropped = self.cut = 0
         self.tokens_refused = 0
-        self.bytes_in = self.bytes_out = self.flushes = self.unrecorded = 0
+        self.bytes_in = self.bytes_out = self.flushes = self.faults = self.unrecorded = 0
         self.refused_address = self.refused_full = self.displaced = self.late = 0
         self.latency = Latency()
 

@@ -10,7 +10,7 @@ What `flush` returns speaks of places, which are used again: read it before aski
 
 from collections.abc import Callable, Iterator, Sequence
 from math import dist
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec.structs import replace
@@ -41,11 +41,14 @@ from nearcast.model.variables import bind
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
 
-__all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing"]
+__all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing", "flushes"]
 
 FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
 NOBODY = -1  # whose publication would be an echo to nobody who asks
+
+# Publications that wait: those made here, their rows of SAID, and those of other nodes with theirs.
+Held: TypeAlias = tuple[list[Accepted], bytearray, Sequence[tuple[Accepted, bytes]]]
 
 
 class Realm:
@@ -265,8 +268,10 @@ class Realm:
         try:
             where = outline(request, self.limits)
             size = len(request.payload)
-            if size > self.limits.payload:
-                raise Refused(f"a payload has at most {self.limits.payload} bytes")
+            if size:
+                if size > self.limits.payload:
+                    raise Refused(f"a payload has at most {self.limits.payload} bytes")
+                form.check(request.payload)
             if request.attributes:
                 check_attributes(request.attributes)
             if request.name:
@@ -343,13 +348,32 @@ class Realm:
         self._waiting, self._said = [], bytearray()
         self._on_channels = self._attributed = False
         publications = batch(t, said, accepted, channels)
+        heard, all_said = self._heard(t, accepted, said, publications)
+        if len(self._sparing):
+            heard = self._spared(heard, all_said)
+        # Last: what has failed before is not in the trace, and can be tried again.
         if self._recorder and accepted:
             self._recorder.published_many(publications, accepted[0].id, attributes, said["size"])
-        heard, said = self._heard(t, accepted, said, publications)
-        if len(self._sparing):
-            heard = self._spared(heard, said)
         self._voices.settle()
         return heard
+
+    def held(self) -> Held:
+        """What waits for the next flush."""
+        return self._waiting, self._said, ()
+
+    def singly(self, held: Held) -> Iterator[Accepted]:
+        """One after the other, each the only one that waits, until the next is asked for."""
+        accepted, rows, _ = held
+        size = SAID.itemsize
+        for place, one in enumerate(accepted):
+            self._hold([one], rows[place * size : (place + 1) * size])
+            yield one
+        self._hold([], bytearray())
+
+    def _hold(self, accepted: list[Accepted], rows: bytearray) -> None:
+        self._waiting, self._said = accepted, rows
+        self._on_channels = any(one.request.channel for one in accepted)
+        self._attributed = any(one.request.attributes for one in accepted)
 
     def _heard(
         self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
@@ -483,6 +507,31 @@ class Realm:
         if self._recorder:
             for begins, subscription in self._walks.begun(self.now):
                 self._recorder.interest(begins, subscription)
+
+
+def flushes(
+    realm: Realm, now: Callable[[], Time], failed: Callable[[Accepted | None], None]
+) -> Iterator[Heard]:
+    """All that waits is published now: together, or if that fails, each by itself.
+
+    So a publication that cannot be matched costs no other. `failed` is called while the exception
+    is being handled: with None if all of them failed together, then with each that fails alone.
+    """
+    held = realm.held()
+    try:
+        together = realm.flush(now())
+    except Exception:
+        failed(None)
+    else:
+        yield together
+        return
+    for one in realm.singly(held):
+        try:
+            alone = realm.flush(now())
+        except Exception:
+            failed(one)
+        else:
+            yield alone
 
 
 def _standing(seat: Seat, number: int) -> Standing:

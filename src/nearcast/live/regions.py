@@ -16,6 +16,10 @@ Where: TypeAlias = Shape | Region | str  # text is a formula, perhaps with varia
 
 
 def region_of(where: Where) -> Region | str:
+    """TypeError for what is none of these: a client's mistake, told before anything is sent."""
+    if not isinstance(where, Shape | Moving | Path | Formula | str):
+        kind = type(where).__name__
+        raise TypeError(f"an area is a shape, a motion, a path or a formula's text, not a {kind}")
     if isinstance(where, Formula):
         return where.text
     return Moving(where) if isinstance(where, Shape) else where

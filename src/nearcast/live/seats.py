@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
-from msgspec import MsgspecError, Raw, Struct
+from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 from nearcast.live import areas, words
@@ -97,13 +97,7 @@ class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
 
     def payload(self, form: words.Form) -> Raw:
         """As speakers of `form` read it. What that form cannot say is nothing."""
-        sealed = self.request.payload
-        if form is self.form or not len(sealed):
-            return sealed
-        try:
-            return form.seal(self.form.open(sealed))
-        except (TypeError, ValueError, RecursionError, MsgspecError):
-            return words.NOTHING
+        return self.form.translated(self.request.payload, form)
 
 
 class Published(Sequence[Publication]):

@@ -48,9 +48,10 @@ async def listen(
 
         tasks = [
             asyncio.ensure_future(tell(here.messages, as_said)),
-            asyncio.ensure_future(tell(here.changes(), as_seen)),
             asyncio.ensure_future(tell_notices()),
         ]
+        if watch:
+            tasks.append(asyncio.ensure_future(tell(here.changes(), as_seen)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -98,8 +99,19 @@ def as_seen(change: Change) -> dict[str, Any]:
 def in_a_line(shown: dict[str, Any]) -> str:
     """For people: who, where and what."""
     what = next(iter(shown))
-    who = shown["from"] if what == "message" else f"{shown['name'] or shown[what]} {what}s"
+    name = printable(shown.get("name", ""))
+    who = shown["from"] if what == "message" else f"{name or shown[what]} {what}s"
     place = ", ".join(f"{shown[axis]:g}" for axis in "xyz" if axis != "z" or shown["z"])
     payload = shown["payload"]
-    text = payload if isinstance(payload, str) else msgspec.json.encode(payload).decode()
+    text = printable(payload) if isinstance(payload, str) else in_json(payload)
     return f"{who} at ({place})" + ("" if payload is None else f": {text}")
+
+
+def printable(text: str) -> str:
+    """Without control characters: what strangers say must not control this terminal."""
+    return text if text.isprintable() else ascii(text)
+
+
+def in_json(value: Any) -> str:
+    """As JSON, and what JSON cannot express as Python writes it: nobody's payload ends this."""
+    return msgspec.json.encode(value, enc_hook=repr).decode()

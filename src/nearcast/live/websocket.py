@@ -132,6 +132,7 @@ class Connection(Endpoint):
         self.lost = lost
         self._form, self._receive = form, receive
         self._reason, self._code = "", ABNORMAL
+        self._understood = False  # has it said anything that we could read?
 
     def received(self, payload: bytes, binary: bool) -> None:
         if not binary:
@@ -139,9 +140,17 @@ class Connection(Endpoint):
         try:
             word = self._form.notice(payload)
         except words.WordError as why:
-            self.fail(CloseCode.INVALID_DATA, f"the node does not speak as we do: {why}")
+            self._unreadable(why)
             return
+        self._understood = True
         self._receive(self._form.kind(word), word)
+
+    def _unreadable(self, why: words.WordError) -> None:
+        """Who never said anything readable is no node of ours; else one notice is passed over."""
+        if self._understood:
+            self._receive(words.Error, words.Error(f"a notice of the node is unreadable: {why}"))
+        else:
+            self.fail(CloseCode.INVALID_DATA, f"the node does not speak as we do: {why}")
 
     def closed(self, code: int, reason: str) -> None:
         self._reason, self._code = reason or "the node has closed the connection", code

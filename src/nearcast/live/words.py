@@ -4,10 +4,11 @@ Each word has two forms. In JSON it is an object, named by "do" (a request) or "
 MessagePack it is an array: its number, then its fields in the order they have here, of which the
 last may be left out. Clients speak first, and are answered in the form of their first frame.
 
-Payloads are any value; the node passes them on without looking inside (`msgspec.Raw`), and turns
-them from one form into the other only for those who speak the other.
+Payloads are any value. The node checks once that they can be read (`Form.check`), passes them on
+as they are (`msgspec.Raw`), and translates them only for those who speak the other form.
 """
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeAlias, Union
 
@@ -16,6 +17,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import astuple, fields
 
 from nearcast.live.areas import Area
+from nearcast.live.payloads import DEEPEST, Unreadable, has_json, too_deep
 from nearcast.model.subscription import Value
 
 VERSION = 1
@@ -273,6 +275,8 @@ NOTICES: tuple[type[Notice], ...] = (
 
 
 _PUBLISH = REQUESTS.index(Publish) + 1
+IDS_END = 2**53  # an id is below: a double holds it exactly
+LONGEST_GUESS = 65_536  # bytes of a frame that is no JSON in which an id is still looked for
 
 
 def _defaults(word: type[Struct]) -> tuple[Any, ...]:
@@ -305,7 +309,27 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def unreadable(why: Exception) -> WordError:
-    return WordError(" ".join(str(why)[:200].split()))
+    return WordError(_reason(why))
+
+
+def _reason(why: Exception) -> str:
+    """In one line, and in our words where Python's would not help."""
+    if isinstance(why, UnicodeDecodeError):
+        return "text is not valid UTF-8"
+    if isinstance(why, RecursionError):
+        return "arrays and objects are nested too deep"
+    return " ".join(str(why)[:200].split())
+
+
+class _Identified(Struct):
+    """A request of which only the id is read."""
+
+    id: Any = None
+
+
+_identified = msgspec.json.Decoder(_Identified).decode
+_elements = msgspec.msgpack.Decoder(list[Raw]).decode
+_integer = msgspec.msgpack.Decoder(int).decode
 
 
 class Form:
@@ -331,7 +355,9 @@ class Form:
         self.decode_request: Callable[[bytes], Any] = requests.decode
         self.publish: Any = twins[0][_PUBLISH - 1]
         self._encode: Callable[[Any], bytes] = module.Encoder().encode
-        self._decode: Callable[[Any], Any] = module.decode
+        self._decode: Callable[[Any], Any] = module.Decoder().decode
+        # Bytes that may open an array or an object.
+        self._openers = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0))) if binary else b"[{"
 
     def write(self, word: Struct) -> bytes:
         if not self.binary:
@@ -354,6 +380,14 @@ class Form:
         except UNREADABLE as why:
             raise unreadable(why) from None
 
+    def request_id(self, frame: bytes) -> int | None:
+        """The id of a request that `request` refuses, as far as it can be found."""
+        try:
+            number = _packed_id(frame) if self.binary else _json_id(frame)
+        except UNREADABLE:
+            return None
+        return number if type(number) is int and 0 <= number < IDS_END else None
+
     def kind(self, word: Struct) -> type[Struct]:
         return self._kinds[type(word)]
 
@@ -361,8 +395,63 @@ class Form:
         """The value inside a payload of this form; None if there is none."""
         return self._decode(payload) if len(payload) else None
 
+    def read(self, payload: Raw) -> Any:
+        """The value inside a payload, or an `Unreadable` if it cannot be decoded."""
+        try:
+            return self.open(payload)
+        except UNREADABLE as why:
+            return Unreadable(bytes(payload), _reason(why))
+
     def seal(self, value: Any) -> Raw:
         return NOTHING if value is None else Raw(self._encode(value))
+
+    def check(self, payload: Raw) -> None:
+        """WordError unless everybody who speaks this form can read the payload.
+
+        A word's decoder has seen that it is whole, but not whether texts in it are valid UTF-8,
+        numbers are in range, and nesting is bounded.
+        """
+        try:
+            value = self._decode(payload)
+        except UNREADABLE as why:
+            raise WordError(f"the payload cannot be read: {_reason(why)}") from None
+        # Each level takes a byte that opens it, so few payloads need to be looked at.
+        if (
+            len(payload) > DEEPEST
+            and len(payload) - len(bytes(payload).translate(None, self._openers)) > DEEPEST
+            and too_deep(value)
+        ):
+            raise WordError(f"a payload nests at most {DEEPEST} arrays and objects")
+
+    def translated(self, payload: Raw, form: "Form") -> Raw:
+        """A payload of this form in another one; NOTHING if that form cannot express it."""
+        if form is self or not len(payload):
+            return payload
+        try:
+            value = self._decode(payload)
+            return form.seal(value) if form.binary or has_json(value) else NOTHING
+        except Exception:  # of whatever kind: what others hear must not depend on it
+            return NOTHING
+
+
+def _json_id(frame: bytes) -> Any:
+    try:
+        return _identified(frame).id
+    except UNREADABLE:
+        if len(frame) > LONGEST_GUESS:
+            return None
+    # Python's own parser also takes what is nearly JSON: NaN, half a surrogate pair, any bytes.
+    word = json.loads(frame.decode("utf-8", "replace"))
+    return word.get("id") if isinstance(word, dict) else None
+
+
+def _packed_id(frame: bytes) -> int | None:
+    elements = _elements(frame)
+    number = _integer(elements[0]) if elements else 0
+    if not 1 <= number <= len(REQUESTS):
+        return None
+    place = 1 + REQUESTS[number - 1].__struct_fields__.index("id")
+    return _integer(elements[place]) if place < len(elements) else None
 
 
 def publishes(frame: bytes) -> bool:

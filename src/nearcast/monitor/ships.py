@@ -100,7 +100,7 @@ class Cockpit(Endpoint):
         try:
             request = words.JSON.request(line)
         except words.WordError as why:
-            self._say(words.Error(str(why)))
+            self._say(words.Error(str(why), words.JSON.request_id(line)))
             return
         if isinstance(request, words.Join):
             self._joining = asyncio.create_task(self._join(request.id))

@@ -5,6 +5,7 @@ accepts one stamps it with its own clock, and from then on everybody computes th
 the same microsecond. A region never runs backwards: before `since` it stands where it begins.
 """
 
+from collections.abc import Sequence
 from math import sqrt
 from typing import Annotated, TypeAlias
 
@@ -152,11 +153,17 @@ class Path(Struct, frozen=True, array_like=True, tag=2):
         return self.leg(t).touches(other, t)
 
 
-def line(shape: Shape, to: Vector, speed: float) -> Moving:
-    """From where the shape stands straight to `to`, at `speed` units per second, and stop."""
+def line(shape: Shape, to: Sequence[float], speed: float) -> Moving:
+    """From where the shape stands straight to `to`, at `speed` units per second, and stop.
+
+    `to` is two or three numbers; without z, the shape keeps its own.
+    """
+    if not 2 <= len(to) <= 3:
+        raise ValueError(f"a place to go to is two or three numbers, not {len(to)}")
     if not 0 < speed <= FASTEST:
         raise ValueError(f"a speed must be above 0 and at most {FASTEST}, not {speed}")
-    arrived = replace(shape, x=float(to[0]), y=float(to[1]), z=float(to[2]))
+    x, y, z = (*to, shape.z)[:3]
+    arrived = replace(shape, x=float(x), y=float(y), z=float(z))
     dx, dy, dz = arrived.x - shape.x, arrived.y - shape.y, arrived.z - shape.z
     seconds = sqrt(dx * dx + dy * dy + dz * dz) / speed
     if not seconds * SECOND < LATEST:
@@ -168,13 +175,14 @@ def line(shape: Shape, to: Vector, speed: float) -> Moving:
     return Moving(shape, (dx * per_second, dy * per_second, dz * per_second), STILL, duration)
 
 
-def path(shape: Shape, waypoints: list[Vector], speed: float) -> Path:
+def path(shape: Shape, waypoints: Sequence[Sequence[float]], speed: float) -> Path:
     """Through the waypoints in order, at one speed, stopping at the last."""
     legs: list[Moving] = []
     since = 0
-    for x, y, z in waypoints:
-        leg = line(shape, (x, y, z), speed).stamped(since)
+    for place in waypoints:
+        leg = line(shape, place, speed).stamped(since)
         legs.append(leg)
         since += leg.duration or 0
+        x, y, z = (*place, shape.z)[:3]
         shape = replace(shape, x=float(x), y=float(y), z=float(z))
     return Path(tuple(legs))

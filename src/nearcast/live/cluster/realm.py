@@ -1,6 +1,6 @@
 """The realm of a node in a cluster: it hears other nodes, remembers a while, and clients pass."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from nearcast.live import words
 from nearcast.live.admission import Limits, outline
 from nearcast.live.cluster.lately import Had, Lately, Passed, Was
 from nearcast.live.cluster.strangers import Strangers
-from nearcast.live.realm import Realm
+from nearcast.live.realm import Held, Realm
 from nearcast.live.seats import Accepted, Heard, Seat, Standing
 from nearcast.live.voices import SAID, Said, State, batch, pack
 from nearcast.matching.matcher import Batch, Integers, Matcher
@@ -88,6 +88,8 @@ class ClusterRealm(Realm):
     ) -> None:  # fmt: skip
         """Another node's publication: it is heard here at the next flush."""
         where = outline(request, self.limits)
+        if len(request.payload):
+            form.check(request.payload)
         seat = self._arrived.get(entity)
         if seat is None:
             seat = self.strangers.speaks(self.now, entity, name, form, number, t)
@@ -99,6 +101,18 @@ class ClusterRealm(Realm):
         if self._overheard:  # whose clocks may be ahead of ours
             now = max(now, *(one.t for one, _ in self._overheard))
         return super().flush(now)
+
+    def held(self) -> Held:
+        accepted, rows, _ = super().held()
+        return accepted, rows, self._overheard
+
+    def singly(self, held: Held) -> Iterator[Accepted]:
+        self._overheard = []
+        yield from super().singly(held)
+        for one in held[2]:
+            self._overheard = [one]
+            yield one[0]
+        self._overheard = []
 
     def _heard(
         self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
@@ -216,6 +230,8 @@ class ClusterRealm(Realm):
     ) -> None:
         """What it retained on another node, or does there."""
         where = outline(request, self.limits)
+        if len(request.payload):
+            form.check(request.payload)
         voice = self.strangers.voice(seat, request.channel)
         said = pack(seat.entity, voice, len(request.payload), request.retain, *where)
         accepted = [Accepted(seat, number, where[0], request, form, t)]

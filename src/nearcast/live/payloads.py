@@ -1,0 +1,54 @@
+"""What may be inside a payload, and which values both forms of the wire protocol can express."""
+
+from math import isfinite
+from typing import Any
+
+from msgspec import Struct
+
+DEEPEST = 100  # levels of arrays and objects: far fewer than any common decoder takes
+_CONTAINERS = frozenset((list, dict, tuple))
+
+
+class Unreadable(Struct, frozen=True):
+    """A payload that has arrived and cannot be decoded: its bytes, and why not."""
+
+    content: bytes
+    reason: str
+
+
+def too_deep(value: Any) -> bool:
+    """Are arrays and objects nested in more than DEEPEST levels? Work is linear in the size."""
+    level = [value]
+    for _ in range(DEEPEST):
+        # MessagePack also has arrays as keys of objects, which are tuples in Python.
+        keys = [key for one in level if type(one) is dict for key in one if type(key) is tuple]
+        level = keys + [
+            inner
+            for one in level
+            if type(one) in _CONTAINERS
+            for inner in (one.values() if type(one) is dict else one)
+            if type(inner) in _CONTAINERS
+        ]
+        if not level:
+            return False
+    return True
+
+
+def has_json(value: Any) -> bool:
+    """Can JSON express it without changing it? No NaN or infinity, and all keys are strings.
+
+    Encoders would write `null` for the former and make strings of the latter, of which two may be
+    equal. What no encoder writes need not be looked for here.
+    """
+    waiting = [value]
+    for one in waiting:  # it grows on the way
+        kind = type(one)
+        if kind is dict:
+            if not all(type(key) is str for key in one):
+                return False
+            waiting.extend(one.values())
+        elif kind is list or kind is tuple:
+            waiting.extend(one)
+        elif kind is float and not isfinite(one):
+            return False
+    return True

@@ -1,0 +1,41 @@
+"""Coverage-guided fuzzing of one target: `python -m tests.fuzz TARGET --seconds 60`.
+
+Inputs that lead to new places are kept in --keep, if that is given; one that fails is written to
+`crash-…` in the current folder. When it is repaired, it belongs into the target's corpus.
+"""
+
+import argparse
+import sys
+import tempfile
+
+import atheris
+
+# Only code that parses: numba compiles functions of other modules, and could not read them then.
+PARSERS = [
+    "nearcast.live", "nearcast.wire", "nearcast.model.expressions", "nearcast.model.predicates",
+    "nearcast.model.variables", "nearcast.trace.reader", "nearcast.trace.validate",
+    "nearcast.trace.rules",
+]  # fmt: skip
+
+
+def main() -> None:
+    with atheris.instrument_imports(include=PARSERS):
+        from .targets import CORPUS, TARGETS
+
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("target", choices=TARGETS)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", help="a folder for inputs that lead to new places")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as found:
+        folders = [asked.keep or found, str(CORPUS / asked.target)]
+        options = [
+            f"-max_total_time={asked.seconds}", f"-seed={asked.seed}", "-max_len=20000",
+            "-timeout=20", "-rss_limit_mb=4096", "-print_final_stats=1",
+        ]  # fmt: skip
+        atheris.Setup([sys.argv[0], *options, *folders], TARGETS[asked.target])
+        atheris.Fuzz()
+
+
+main()

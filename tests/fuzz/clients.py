@@ -1,0 +1,122 @@
+"""Targets: what clients say to a node, and what a node says to clients."""
+
+import asyncio
+from functools import cache
+from typing import Any
+
+from msgspec import Raw
+
+from nearcast.live import words
+from nearcast.live.areas import Area
+from nearcast.live.client import Client
+from nearcast.live.payloads import Unreadable
+from nearcast.live.websocket import Lost, Receive
+
+from .socketless import Node, Wire
+
+SEPARATORS = {words.JSON: b"\n", words.PACKED: b"\xc1\xc1"}  # between the frames of one input
+MOST_FRAMES = 20
+
+
+def frames(form: words.Form, data: bytes) -> list[bytes]:
+    return data.split(SEPARATORS[form])[:MOST_FRAMES]
+
+
+@cache
+def node() -> Node:
+    return Node()
+
+
+def requests(form: words.Form, data: bytes) -> None:
+    """A client says anything, before and after it has joined, while others listen and watch.
+
+    What others hear of it can be read, payloads included; the node makes no mistake; and when the
+    client has gone, nothing of it is left.
+    """
+    here = node()
+    gateway = here.gateway
+    faults = gateway.metrics.faults
+    listeners = [(one, *here.join(one, "listener")) for one in (words.JSON, words.PACKED)]
+    for one, session, _ in listeners:
+        here.say(session, words.Subscribe(1, Area(), watch=True, linger=0.0), one)
+    stranger, heard = here.stranger()
+    for place, frame in enumerate(frames(form, data)):
+        if place == 1 and stranger.seat is None and not stranger.closing:
+            here.say(stranger, words.Join("stranger"), form)
+        if not stranger.closing:
+            gateway.read(stranger, frame, form.binary)
+    here.run()
+    for one, session, wire in listeners:
+        here.say(session, words.Nearby(Area(), id=9), one)
+        _check_heard(one, wire)
+    _check_heard(form, heard)
+    for session in (stranger, *(session for _, session, _ in listeners)):
+        session.on_ws_disconnected(session._transport)
+    here.run()
+    assert gateway.metrics.faults == faults, "the node made a mistake"
+    assert not any(gateway.realm.seats), "a client is left"
+
+
+def _check_heard(form: words.Form, wire: Wire) -> None:
+    for notice in wire.notices(form):
+        entities = getattr(notice, "entities", ())
+        for one in (notice, getattr(notice, "entity", None), *entities):
+            payload = getattr(one, "payload", None)
+            if isinstance(payload, Raw):
+                form.check(payload) if len(payload) else None
+
+
+class Link:
+    """In place of a connection: whatever is asked is done."""
+
+    form = words.PACKED
+    most = 2**20
+
+    async def open(self, receive: Receive, lost: Lost) -> None:
+        self.receive, self.lost = receive, lost
+
+    def send(self, request: Any) -> None:
+        if isinstance(request, words.Join):
+            self.receive(words.Welcome, words.Welcome(5, 1, id=request.id))
+        elif request.id is not None:
+            self.receive(words.Done, words.Done(request.id, 1))
+
+    async def writable(self) -> None:
+        """Always."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@cache
+def loop() -> asyncio.AbstractEventLoop:
+    return asyncio.new_event_loop()
+
+
+async def _listening() -> tuple[Client, Link]:
+    link = Link()
+    client = await Client(link, "me").open()
+    await client.subscribe()
+    client.messages()
+    return client, link
+
+
+def notices(form: words.Form, data: bytes) -> None:
+    """A node says anything. Its client survives, and knows what it could not read."""
+    loop().run_until_complete(_notices(form, data))
+
+
+async def _notices(form: words.Form, data: bytes) -> None:
+    client, link = await _listening()
+    link.form = form
+    for frame in frames(form, data):
+        try:
+            word = form.notice(frame)
+        except words.WordError:
+            continue
+        link.receive(form.kind(word), word)
+    inbox = client.messages()
+    for _ in range(len(inbox)):
+        payload = (await anext(inbox)).payload
+        assert not isinstance(payload, Unreadable) or payload.reason
+    await client.close()

@@ -1,0 +1,129 @@
+"""A gateway without sockets: clients' frames go in as bytes, and what is written is kept."""
+
+import asyncio
+from typing import Any
+
+from nearcast.live import words
+from nearcast.live.access import Access
+from nearcast.live.config import Limits
+from nearcast.live.gateway import Gateway
+from nearcast.live.realm import Realm
+from nearcast.live.sessions import Session
+from nearcast.matching import MATCHERS
+
+LIMITS = Limits(requests=10**9, join_s=1e6)
+
+
+class Wire:
+    """In place of a transport: it takes all that is written, and keeps it."""
+
+    def __init__(self) -> None:
+        self.written = bytearray()
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def get_extra_info(self, _name: str) -> Any:
+        return self
+
+    def setsockopt(self, *_: int) -> None:
+        """As a socket."""
+
+    def set_write_buffer_limits(self, **_: int) -> None:
+        """As a transport."""
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """As a transport."""
+
+    resume_reading = pause_reading
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    # As picows' transport, around itself.
+
+    @property
+    def underlying_transport(self) -> "Wire":
+        return self
+
+    def send_close(self, *_: Any) -> None:
+        """What a client is told when it ends is of no interest here."""
+
+    def disconnect(self, *_: Any) -> None:
+        self.closed = True
+
+    def notices(self, form: words.Form) -> list[Any]:
+        """What was written since the last time."""
+        told = [form.notice(body) for body in bodies(bytes(self.written))]
+        self.written.clear()
+        return told
+
+
+def bodies(frames: bytes) -> list[bytes]:
+    """Of WebSocket frames as a server writes them."""
+    found, at = [], 0
+    while at < len(frames):
+        size, head = frames[at + 1], 2
+        if size >= 126:
+            head = 4 if size == 126 else 10
+            size = int.from_bytes(frames[at + 2 : at + head], "big")
+        found.append(frames[at + head : at + head + size])
+        at += head + size
+    assert at == len(frames)
+    return found
+
+
+class Node:
+    """A gateway whose time is the test's own."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.t = 1_000_000
+        self.gateway = self._loop.run_until_complete(self._made(limits))
+
+    async def _made(self, limits: Limits) -> Gateway:
+        realm = Realm(MATCHERS["scan"](), limits, None)
+        return Gateway(realm, limits, Access({}), now=self.now)
+
+    def now(self) -> int:
+        self.t += 1
+        return self.t
+
+    def join(self, form: words.Form, name: str = "") -> tuple[Session, Wire]:
+        session, wire = self.stranger()
+        self.say(session, words.Join(name, id=1), form)
+        wire.written.clear()
+        return session, wire
+
+    def stranger(self) -> tuple[Session, Wire]:
+        """Somebody who is connected and has not joined."""
+        wire: Any = Wire()
+        grant = self.gateway.access.grant("")
+        session = Session(self.gateway, grant)
+        session.on_ws_connected(wire)
+        return session, wire
+
+    def say(self, session: Session, word: words.Request, form: words.Form) -> None:
+        self.gateway.read(session, form.write(word), form.binary)
+
+    def run(self) -> None:
+        """Publications are made, and time goes on by a second."""
+        self.gateway.flush()
+        self.t += 1_000_000
+        for seat, notice in self.gateway.realm.tick(self.t):
+            session = self.gateway._sessions[seat.place]
+            if session is not None:
+                session.send(notice)
+
+    def close(self) -> None:
+        for session in list(self.gateway.open):
+            session.on_ws_disconnected(session._transport)
+        self.gateway.close("the end")
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()

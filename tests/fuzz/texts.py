@@ -1,0 +1,122 @@
+"""Targets: messages of protocols, traces on disk, formulas and areas."""
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from nearcast.live.admission import Limits, asked_region
+from nearcast.live.areas import Area, region
+from nearcast.live.cluster import messages as cluster
+from nearcast.model import predicates
+from nearcast.model.expressions import FormulaError
+from nearcast.model.intervals import swept
+from nearcast.model.subscription import Filter, Formula
+from nearcast.model.variables import bind
+from nearcast.protocols import client_server
+from nearcast.protocols.brokers import messages as brokers
+from nearcast.protocols.bubblestorm import messages as bubblestorm
+from nearcast.protocols.drtree import messages as drtree
+from nearcast.protocols.psense import messages as psense
+from nearcast.protocols.relays import directory
+from nearcast.protocols.relays import messages as relay_messages
+from nearcast.protocols.voronoi import von, vso
+from nearcast.space.shapes import disc
+from nearcast.trace.reader import digest, read, scenario
+from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.validate import validate
+from nearcast.wire import Codec, WireError
+
+MODULES: tuple[ModuleType, ...] = (
+    client_server, brokers, bubblestorm, drtree, psense, relay_messages, directory, von, vso,
+    cluster,
+)  # fmt: skip
+CODECS: tuple[Codec, ...] = tuple(module.CODEC for module in MODULES)
+LIMITS = Limits()
+NAMES = tuple(TABLES)
+
+
+def messages(data: bytes) -> None:
+    """A message of any protocol; the first byte says of which."""
+    if not data:
+        return
+    codec = CODECS[data[0] % len(CODECS)]
+    try:
+        message = codec.decode(data[1:])
+    except WireError as why:
+        assert "\n" not in str(why)
+        return
+    again = codec.decode(codec.encode(message))
+    assert type(again) is type(message)
+
+
+@cache
+def _folder() -> Path:
+    """One for all inputs; what is in it is written anew for each."""
+    return Path(tempfile.mkdtemp(prefix="nearcast-fuzz-"))
+
+
+def trace(data: bytes) -> None:
+    """A file of a trace, damaged: the first byte says which one. TraceError or sound rows."""
+    if not data:
+        return
+    root, which = _folder(), data[0] % (len(NAMES) + 2)
+    for old in root.rglob("*"):
+        if old.is_file():
+            old.unlink()
+    if which < len(NAMES):
+        (root / NAMES[which]).mkdir(exist_ok=True)
+        (root / NAMES[which] / "part-0.parquet").write_bytes(data[1:])
+    else:
+        (root / NAMES[0]).mkdir(exist_ok=True)
+        file = "scenario.json" if which == len(NAMES) else "summary.json"
+        (root / file).write_bytes(data[1:])
+    for reads in (lambda: [read(root, name) for name in TABLES], lambda: digest(root)):
+        try:
+            reads()
+        except TraceError as why:
+            assert "\n" not in str(why)
+    try:
+        scenario(root)
+    except TraceError as why:
+        assert "\n" not in str(why)
+    validate(root)
+
+
+def formulas(data: bytes) -> None:
+    """A formula and a filter, as a client may send them, looked at as matchers do."""
+    text = data.decode("utf-8", "ignore")[: LIMITS.formula]
+    for values in ({}, {"v": 2.5, "limit": -0.0}):
+        try:
+            bound = bind(text, values)
+        except FormulaError as why:
+            assert "\n" not in str(why)
+            continue
+        parsed = predicates.parse(bound)
+        assert predicates.cost(parsed) <= 2 * len(bound)
+        for t in (0.0, 1.5, 1e6):
+            predicates.accepts(parsed, {"kind": "orc", "level": 3, "ripe": True, "a": 0.5}, t)
+            predicates.zone(parsed, t)
+        swept(parsed, 0.0, 1e3)
+        for kind in (Formula, Filter):
+            try:
+                made = kind(bound)
+            except ValueError:
+                continue
+            if isinstance(made, Formula):
+                made.stamped(5).touches(disc(1, 2, 3), 1_000_000)
+
+
+def areas(data: bytes) -> None:
+    """An area in JSON, as a client may send it."""
+    try:
+        area = msgspec.json.decode(data, type=Area)
+        where = asked_region(area, LIMITS)
+        where = Formula(where) if isinstance(where, str) else region(area)
+        stamped = where.stamped(1_000_000)
+    except (ValueError, RecursionError):  # UnicodeDecodeError and msgspec's are ValueErrors
+        return
+    for t in (0, 1_000_000, 10**12, 2**53 - 1):
+        stamped.touches(disc(1, 2, 3), t)
