@@ -24,7 +24,7 @@ class Kept(Endpoint):
     """Keeps what it is told, and says something of its own before it closes."""
 
     def __init__(self) -> None:
-        super().__init__(MOST)
+        super().__init__(MOST, Kept.received)
         self.kinds: list[int] = []
         self.faults: list[tuple[int, str]] = []
 
