@@ -3,17 +3,20 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from nearcast.cli import main
+from nearcast.live import websocket
 from nearcast.live.config import commented
 from nearcast.trace import reader
 from nearcast.trace.validate import validate
@@ -156,6 +159,60 @@ def test_wrong_use_is_one_clear_line(
         found = int(stop.code or 0)
     err = capsys.readouterr().err
     assert (found, err.count("\n")) == (code, 1)
+    assert says in err
+
+
+def hang_up(connection: socket.socket) -> None:
+    connection.recv(10_000)
+
+
+def refuse(connection: socket.socket) -> None:
+    connection.recv(10_000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def wait(_: socket.socket) -> None:
+    """Until the end of the test."""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "says"),
+    [
+        ("ws", hang_up, "it has hung up (a node with TLS has a wss:// address)"),
+        ("wss", hang_up, "it has hung up (a node without TLS has a ws:// address)"),
+        ("ws", refuse, "received 400"),
+        ("wss", refuse, "wrong version number"),
+        ("wss", refuse, "(a node without TLS has a ws:// address)"),
+        ("ws", wait, "no answer within 0.5 seconds (a node with TLS has a wss:// address)"),
+        ("wss", wait, "no answer within 0.5 seconds (a node without TLS has a ws:// address)"),
+    ],
+)
+@pytest.mark.parametrize("command", ["say", "listen"])
+def test_who_does_not_answer_as_a_node_is_one_clear_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    command: str, scheme: str, answer: Callable[[socket.socket], None], says: str,
+) -> None:  # fmt: skip
+    if answer is wait:
+        monkeypatch.setattr(websocket, "CONNECT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"{scheme}://127.0.0.1:{server.getsockname()[1]}"
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                answer(connection)
+                if answer is wait:
+                    over.wait()
+
+        over = Event()
+        thread = Thread(target=serve)
+        thread.start()
+        assert main([command, url, "--x", "1", "--y", "1", *["hi"] * (command == "say")]) == 1
+        over.set()
+        thread.join()
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1, err
+    assert err.startswith(f"nearcast: cannot connect to {url}: ")
     assert says in err
 
 

@@ -457,6 +457,7 @@ def test_the_types_describe_what_there_is() -> None:
           Client: new nc.Client(url, {}),
           Subscription: new nc.Subscription(null, { subscription: 1 }, 1),
           Inbox: new nc.Inbox(),
+          ConnectionError: new nc.ConnectionError("lost"),
         };
         const members = JSON.parse(more[0]);
         const missing = Object.entries(members).flatMap(([name, wanted]) =>
@@ -464,7 +465,7 @@ def test_the_types_describe_what_there_is() -> None:
         tell([Object.keys(nc).sort(), missing]);
     """
     wanted = {name: listed for name, listed in members.items() if listed}
-    assert set(wanted) == {"Client", "Subscription", "Inbox"}
+    assert set(wanted) == {"Client", "Subscription", "Inbox", "ConnectionError"}
     ((exported, missing),) = asyncio.run(in_node(program, "ws://x", json.dumps(wanted)))
     assert exported == sorted([*classes, *functions])
     assert missing == []

@@ -24,7 +24,7 @@ class Kept(Endpoint):
     """Keeps what it is told, and says something of its own before it closes."""
 
     def __init__(self) -> None:
-        super().__init__(MOST)
+        super().__init__(MOST, Kept.received)
         self.kinds: list[int] = []
         self.faults: list[tuple[int, str]] = []
 
@@ -96,6 +96,7 @@ def test_arguments_stand_where_picows_own_server_puts_them(monkeypatch: pytest.M
         (masked(b"x", 3), 1002, "opcode"),
         (b"\x82\x01x", 1002, "mask"),
     ],
+    ids=["too long", "unknown opcode", "not masked"],  # masks are random
 )
 def test_a_refused_frame_is_reported_before_the_connection_is_closed(
     sent: bytes, code: int, says: str

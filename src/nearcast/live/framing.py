@@ -9,6 +9,7 @@ here: reserved bits, the order of fragments, UTF-8 in texts, and the other inval
 import asyncio
 import logging
 from codecs import getincrementaldecoder
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -25,10 +26,11 @@ _Decoder = getincrementaldecoder("utf-8")
 
 
 class Endpoint(WSListener):
-    """One end of a WebSocket. `received` gets its messages."""
+    """One end of a WebSocket. `read` gets each message: this endpoint, payload, whether binary."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, read: Callable[[Any, bytes, bool], None]) -> None:
         self.most = most  # bytes of a message
+        self._read = read
         self.closing = False  # a close frame was sent; whatever comes is ignored
         self.unfinished: WSMsgType | None = None  # the type of a message whose end has not come
         self._parts = bytearray()  # of that message
@@ -36,10 +38,6 @@ class Endpoint(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self.transport = transport
-
-    def received(self, payload: bytes, binary: bool) -> None:
-        """A whole message has come."""
-        raise NotImplementedError
 
     def closed(self, code: int, reason: str) -> None:
         """The other end closes the connection as it should."""
@@ -62,6 +60,12 @@ class Endpoint(WSListener):
                 transport.disconnect()
         elif frame.rsv1 or frame.rsv2 or frame.rsv3:
             self.fail(CloseCode.PROTOCOL_ERROR, "a frame has reserved bits")
+        elif kind is BINARY and frame.fin and self.unfinished is None:
+            self._read(self, frame.get_payload_as_bytes(), True)
+        elif kind is TEXT and frame.fin and self.unfinished is None:
+            text = frame.get_payload_as_bytes()
+            if text.isascii() or self._is_utf8(text, True):
+                self._read(self, text, False)
         elif kind is PING:
             self.pong(frame.get_payload_as_bytes())
         elif kind is CLOSE:
@@ -100,7 +104,7 @@ class Endpoint(WSListener):
         self.transport.disconnect()
 
     def _gather(self, kind: WSMsgType, frame: WSFrame) -> None:
-        """A message may come in several frames (RFC 6455, 5.4)."""
+        """A message comes in several frames (RFC 6455, 5.4)."""
         begins = kind is not CONTINUATION
         if begins is not (self.unfinished is None):
             self.fail(CloseCode.PROTOCOL_ERROR, "the frames of a message are out of order")
@@ -111,25 +115,20 @@ class Endpoint(WSListener):
         if len(self._parts) + len(payload) > self.most:
             self._too_big()
             return
-        if self.unfinished is TEXT and not self._is_utf8(payload, begins and final, final):
-            self.fail(CloseCode.INVALID_DATA, "a text message is not valid UTF-8")
+        if self.unfinished is TEXT and not self._is_utf8(payload, final):
             return
-        if not final:
-            self._parts += payload
-            return
-        if self._parts:
-            payload = bytes(self._parts) + payload
-            self._parts = bytearray()
-        binary, self.unfinished = self.unfinished is BINARY, None
-        self.received(payload, binary)
+        self._parts += payload
+        if final:
+            whole, self._parts = bytes(self._parts), bytearray()
+            binary, self.unfinished = self.unfinished is BINARY, None
+            self._read(self, whole, binary)
 
-    def _is_utf8(self, payload: bytes, whole: bool, final: bool) -> bool:
-        """Of a part of a text: characters may be split between parts."""
-        if whole and payload.isascii():
-            return True
+    def _is_utf8(self, part: bytes, final: bool) -> bool:
+        """Whether a text may go on like this; characters may be split between its parts."""
         try:
-            self._decoder.decode(payload, final)
+            self._decoder.decode(part, final)
         except UnicodeDecodeError:
+            self.fail(CloseCode.INVALID_DATA, "a text message is not valid UTF-8")
             return False
         return True
 

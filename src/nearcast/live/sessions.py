@@ -14,14 +14,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from picows import WSCloseCode, WSFrame, WSTransport
+from picows import WSCloseCode, WSTransport
 
 from nearcast.live import words
 from nearcast.live.access import Bucket
 from nearcast.live.addresses import remote
 from nearcast.live.close_codes import CloseCode, short
 from nearcast.live.frames import framed
-from nearcast.live.framing import BINARY, GRACE_S, Endpoint
+from nearcast.live.framing import GRACE_S, Endpoint
 from nearcast.live.grants import Grant
 from nearcast.live.seats import Seat
 
@@ -76,7 +76,7 @@ def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[S
 
 class Session(Endpoint):
     def __init__(self, gateway: "Gateway", token: str = "") -> None:
-        super().__init__(LONGEST * gateway.limits.frame)
+        super().__init__(LONGEST * gateway.limits.frame, gateway.read)
         self.gateway = gateway
         self.token = token  # as the connection brought it; that of the join counts before it
         self.allow(None)
@@ -118,20 +118,6 @@ class Session(Endpoint):
         self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, HIGH)
         self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._join_at_last)
         self.gateway.connected(self)
-
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        if (
-            frame.msg_type is BINARY
-            and frame.fin
-            and self.unfinished is None
-            and not (self.closing or frame.rsv1 or frame.rsv2 or frame.rsv3)
-        ):  # first, since nearly all are
-            self.gateway.read(self, frame.get_payload_as_bytes(), True)
-        else:
-            super().on_ws_frame(transport, frame)
-
-    def received(self, payload: bytes, binary: bool) -> None:
-        self.gateway.read(self, payload, binary)
 
     def pong(self, payload: bytes) -> None:
         self._put(bytes((0x8A, len(payload))) + payload)

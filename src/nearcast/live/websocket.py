@@ -62,7 +62,7 @@ class WebSocket:
         self._connection = connection
 
     def send(self, request: words.Request) -> None:
-        if self._connection is None or self._connection.gone.is_set():
+        if self._connection is None or self._connection.closing or self._connection.gone.is_set():
             raise ConnectionError("there is no connection")
         frame = self.form.write(request)
         if len(frame) > self.most:  # the node could not say which request it refuses
@@ -102,14 +102,26 @@ async def dial(connection: "Connection", url: str, tls: ssl.SSLContext | None) -
                 auto_ping_reply_timeout=SILENCE_S,
                 enable_auto_pong=False,  # the endpoint checks pings first
                 max_frame_size=LARGEST_FRAME,
+                # Its TLS prints a traceback when the other end hangs up.
+                use_aiofastnet=False if url.startswith("wss:") else None,
             )
-    except TimeoutError:
-        raise ConnectionError(f"cannot connect to {url}: no answer") from None
     except (WSError, OSError) as why:
-        reason = " ".join(str(why).split()) or "no answer"
-        raise ConnectionError(f"cannot connect to {url}: {reason}") from None
+        raise ConnectionError(f"cannot connect to {url}: {_reason(url, why)}") from None
     if not hasattr(connection, "transport"):  # the node died in the middle of its greeting
-        raise ConnectionError(f"cannot connect to {url}: it has hung up")
+        raise ConnectionError(f"cannot connect to {url}: {_reason(url, OSError())}")
+
+
+def _reason(url: str, why: Exception) -> str:
+    """Why there is no connection; and what may be wrong with the address, if that is likely."""
+    if isinstance(why, TimeoutError):
+        reason = f"no answer within {CONNECT_S:g} seconds"
+    else:
+        reason = " ".join(str(why).split())
+    strange = isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLCertVerificationError)
+    if reason and not strange and not isinstance(why, TimeoutError):
+        return reason
+    other = "without TLS has a ws://" if url.startswith("wss:") else "with TLS has a wss://"
+    return f"{reason or 'it has hung up'} (a node {other} address)"
 
 
 async def _end_of(transport: WSTransport) -> None:
@@ -125,7 +137,7 @@ class Connection(Endpoint):
     """One connection, from its beginning to its end."""
 
     def __init__(self, form: words.Form, receive: Receive, lost: Lost) -> None:
-        super().__init__(LARGEST_FRAME)
+        super().__init__(LARGEST_FRAME, type(self).received)
         self.gone = asyncio.Event()
         self.writable = asyncio.Event()
         self.writable.set()

@@ -78,7 +78,7 @@ class Cockpit(Endpoint):
     """One page, from its first word to its last, and the peer that it flies by."""
 
     def __init__(self, fleet: Fleet, team: int) -> None:
-        super().__init__(4 * REQUEST)
+        super().__init__(4 * REQUEST, Cockpit.received)
         self._fleet, self._team = fleet, team
         self._pilot = Pilot(self._say)
         self._member: Member | None = None
