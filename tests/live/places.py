@@ -15,7 +15,7 @@ from nearcast.live.service import Service
 Join: TypeAlias = Callable[[str], Awaitable[Client]]
 Place: TypeAlias = Callable[[], AbstractAsyncContextManager[Join]]
 Story: TypeAlias = Callable[[Join], Coroutine[None, None, None]]
-PATIENCE_S = 30.0  # a story that takes longer hangs
+PATIENCE_S = 180.0  # a story that takes longer hangs
 
 
 def quiet(**others: object) -> Settings:
