@@ -200,8 +200,8 @@ def settle(
     """Run the programs of formulas that were to be asked.
 
     Apart from `query`, whose loop is five times slower if it may run programs in between. Returns
-    how many pairs were found, and how many are left, in place, for Python: those with a filter or
-    a fault.
+    how many pairs were found, and how many are left, in place: those with a filter, and as ~place
+    those with a fault, which is for Python to judge.
     """
     t, _, _, kind, centre, extent = publications
     stack, ends = np.empty((STACK, 2)), np.empty((4, 3))
@@ -209,7 +209,7 @@ def settle(
     for k in range(len(ask_place)):
         i, place = ask_publication[k], ask_place[k]
         row = rows[place]
-        left = True
+        left, outcome = True, SOMEWHERE
         if row.flags & FORMULA:
             seconds = (t[i] - row.since) / 1e6 if t[i] > row.since else 0.0
             outcome = locate(programs, row.program, seconds, stack, ends)
@@ -223,6 +223,7 @@ def settle(
                 found_publication[n], found_id[n] = i, row.id
                 n += 1
         if left:
-            ask_publication[m], ask_place[m] = i, place
+            ask_publication[m] = i
+            ask_place[m] = ~place if outcome == VALUELESS else place
             m += 1
     return n, m

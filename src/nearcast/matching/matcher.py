@@ -47,11 +47,20 @@ def batch(publications: Sequence[Publication]) -> Batch:
     )
 
 
+class Effort(Struct, frozen=True):
+    """Pairs whose formula or filter was asked, and how many steps that took at most."""
+
+    publication: Integers
+    subscription: Integers
+    steps: Integers
+
+
 class Matches(Struct, frozen=True):
     """Pairs, in no particular order: the index within the batch, and the subscription."""
 
     publication: Integers
     subscription: Integers
+    effort: Effort | None = None  # what formulas and filters cost, if the engine counts it
 
 
 class Matcher(Protocol):

@@ -1,0 +1,278 @@
+"""Filters as tables that a kernel can read, instead of asking Python about each pair.
+
+A filter is a stretch of tests, one for each predicate: an attribute's column, an operator, a bound.
+A bound that changes with time has a program (`programs`), which runs once for each moment and not
+for each pair. The attributes of a batch become values once, and only those that some filter speaks
+of. Text is compared as UTF-8, whose order is that of code points, as Python's.
+
+`verdicts.judged` is the oracle. The kernel leaves to it what floats cannot say: whole numbers
+beyond 2**53.
+"""
+
+from collections.abc import Sequence
+from math import isnan
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from nearcast.matching.machine import value
+from nearcast.matching.matcher import Integers
+from nearcast.matching.programs import (
+    NO_PROGRAM,
+    STACK,
+    Pool,
+    Programs,
+    bound_program,
+    program,
+    weight,
+)
+from nearcast.model.expressions import Text, Truth, evaluator
+from nearcast.model.predicates import NO_VALUES, Predicate, Predicates
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Filter, Formula, Subscription
+
+# Kinds of values and bounds. ODD values are the oracle's.
+NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
+EXACT = 2**53  # whole numbers up to here are floats without rounding
+OPERATORS = {"<": 0, "<=": 1, ">": 2, ">=": 3, "==": 4, "!=": 5}
+LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
+NO, YES, FAULT, ASK = 0, 1, 2, 3
+BYTES_A_STEP = 8  # of text, compared in one step
+
+# The first record of a filter's stretch is its head: how many tests follow (`column`), since when
+# it counts seconds (`text`), and for which moment its bounds were worked out (`program`).
+TEST = np.dtype(
+    [
+        ("program", np.int64), ("bound", np.float64), ("text", np.int64),
+        ("length", np.int32), ("column", np.int32), ("operator", np.int32), ("kind", np.int32),
+    ]
+)  # fmt: skip
+NEVER = -(2**63)
+
+# An attribute of a publication.
+VALUE = np.dtype(
+    [
+        ("number", np.float64), ("text", np.int64), ("length", np.int64), ("column", np.int64),
+        ("kind", np.int64),
+    ]
+)  # fmt: skip
+
+
+def steps(subscription: Subscription) -> int:
+    """At most so many steps it takes to ask its formula and its filter about one publication."""
+    region, condition = subscription.region, subscription.filter
+    total = weight(program(region.parsed)) if isinstance(region, Formula) else 0
+    return total + (filter_steps(condition.parsed) if condition is not None else 0)
+
+
+def filter_steps(predicates: Predicates) -> int:
+    total = 0
+    for predicate in predicates.items:
+        expression = predicate.expression
+        if isinstance(expression, Text):
+            total += 1 + len(expression.value.encode()) // BYTES_A_STEP
+        elif isinstance(expression, Truth) or not predicate.evolves:
+            total += 1
+        else:
+            total += 1 + weight(bound_program(expression))
+    return total
+
+
+class Filters:
+    """The filters of all rows, and the columns of the attributes that they speak of."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.tests = Pool(TEST)
+        self.texts = Pool(np.dtype(np.uint8))
+        self._programs = programs
+        self._columns: dict[str, tuple[int, int]] = {}  # by attribute: its column, and its tests
+        self._names: dict[int, str] = {}
+        self._free: list[int] = []
+        self._seen: Integers = np.zeros(64, np.int64)
+
+    def add(self, condition: Filter) -> int:
+        """Write the filter down and return where it begins."""
+        predicates = condition.parsed
+        head = (NEVER, 0.0, condition.since, 0, len(predicates.items), 0, 0)
+        return self.tests.put([head, *map(self._test, predicates.items)])
+
+    def remove(self, start: int) -> None:
+        for test in self.tests.array[start + 1 : start + self.tests.length(start)]:
+            if test["program"] != NO_PROGRAM:
+                self._programs.remove(int(test["program"]))
+            if test["kind"] == TEXT:
+                self.texts.remove(int(test["text"]))
+            self._leave(int(test["column"]))
+        self.tests.remove(start)
+
+    def _test(self, predicate: Predicate) -> tuple[Any, ...]:
+        expression, column = predicate.expression, self._enter(predicate.attribute)
+        operator = OPERATORS[predicate.operator]
+        if isinstance(expression, Text):
+            text = expression.value.encode()
+            where = self.texts.put(np.frombuffer(text or b"\0", np.uint8))
+            return NO_PROGRAM, 0.0, where, len(text), column, operator, TEXT
+        if isinstance(expression, Truth):
+            return NO_PROGRAM, float(expression.value), 0, 0, column, operator, TRUTH
+        if predicate.evolves:
+            start = self._programs.add_bound(expression)
+            return start, 0.0, 0, 0, column, operator, NUMBER
+        constant = evaluator(expression)(0.0, NO_VALUES)
+        assert constant is not None, "the parser refuses a constant without a value"
+        return NO_PROGRAM, constant, 0, 0, column, operator, NUMBER
+
+    def _enter(self, attribute: str) -> int:
+        column, tests = self._columns.get(attribute, (-1, 0))
+        if column < 0:
+            column = self._free.pop() if self._free else len(self._names)
+            self._names[column] = attribute
+            while column >= len(self._seen):
+                self._seen = np.concatenate((self._seen, np.zeros_like(self._seen)))
+        self._columns[attribute] = column, tests + 1
+        return column
+
+    def _leave(self, column: int) -> None:
+        """A name that no filter uses any more is forgotten."""
+        attribute = self._names[column]
+        _, tests = self._columns[attribute]
+        if tests > 1:
+            self._columns[attribute] = column, tests - 1
+        else:
+            del self._columns[attribute], self._names[column]
+            self._free.append(column)
+
+    def judge(
+        self, t: Integers, publications: Sequence[Publication], rows: Any,
+        which: Integers, places: Integers, found: Any,
+    ) -> tuple[int, int, int]:  # fmt: skip
+        """Let filters have their say on pairs of a publication and a row.
+
+        Pairs whose filter says yes are written to `found`; those that only Python can judge stay
+        in `which` and `places`, in front. Gives how many there are of both, and how many faults.
+        """
+        changes = np.append(True, which[1:] != which[:-1])
+        said, starts, texts = self._values(publications, which[changes].tolist())
+        n, m, faults = judge(
+            t, rows, self.tests.array, self.texts.array, self._programs.array,
+            said, starts, texts, self._seen, which, places, *found,
+        )  # fmt: skip
+        return n, m, faults
+
+    def _values(
+        self, publications: Sequence[Publication], which: list[int]
+    ) -> tuple[Any, Integers, Any]:
+        """The attributes of these publications that filters speak of, and where each one's are."""
+        columns, values, starts, texts = self._columns, [], [0], bytearray()
+        for i in which:
+            for name, said in publications[i].attributes.items():
+                column = columns.get(name)
+                if column is None:
+                    continue
+                number, text, length, kind = 0.0, 0, 0, ODD
+                if isinstance(said, bool):
+                    number, kind = float(said), TRUTH
+                elif isinstance(said, str):
+                    encoded = said.encode()
+                    text, length, kind = len(texts), len(encoded), TEXT
+                    texts += encoded
+                elif -EXACT <= said <= EXACT or (isinstance(said, float) and not isnan(said)):
+                    number, kind = float(said), NUMBER
+                values.append((number, text, length, column[0], kind))
+            starts.append(len(values))
+        return (
+            np.array(values, VALUE), np.array(starts, np.int64), np.frombuffer(texts, np.uint8)
+        )  # fmt: skip
+
+
+@njit(inline="always")
+def ordered(operator: int, order: int) -> Any:
+    """Does the operator hold between two things that are so ordered: -1, 0 or 1?"""
+    if operator == LESS:
+        return order < 0
+    if operator == AT_MOST:
+        return order <= 0
+    if operator == GREATER:
+        return order > 0
+    if operator == AT_LEAST:
+        return order >= 0
+    if operator == EQUAL:
+        return order == 0
+    return order != 0
+
+
+@njit(inline="always")
+def compared(
+    one: Any, begin: int, length: int, other: Any, other_begin: int, other_length: int
+) -> int:
+    """Two texts in alphabetical order: -1, 0 or 1."""
+    for k in range(min(length, other_length)):
+        a, b = one[begin + k], other[other_begin + k]
+        if a != b:
+            return -1 if a < b else 1
+    return 0 if length == other_length else (-1 if length < other_length else 1)
+
+
+@njit(cache=True)
+def verdict(
+    tests: Any, start: int, bound_texts: Any, said: Any, begin: int, end: int, texts: Any, seen: Any
+) -> int:
+    """What `predicates.verdict` says, or ASK. `seen` says where the publication's values are."""
+    for k in range(start + 1, start + 1 + tests[start].column):
+        test = tests[k]
+        place = seen[test.column]
+        if not (begin <= place < end and said[place].column == test.column):
+            return NO  # it does not say
+        one = said[place]
+        if one.kind == ODD:
+            return ASK
+        if one.kind != test.kind or test.bound != test.bound:
+            return FAULT
+        if test.kind == TEXT:
+            order = compared(
+                texts, one.text, one.length, bound_texts, test.text, test.length
+            )  # fmt: skip
+        else:
+            order = (one.number > test.bound) - (one.number < test.bound)
+        if not ordered(test.operator, order):
+            return NO
+    return YES
+
+
+@njit(cache=True)
+def judge(
+    t: Any, rows: Any, tests: Any, bound_texts: Any, programs: Any, said: Any, starts: Any,
+    texts: Any, seen: Any, which: Any, places: Any, found_publication: Any, found_id: Any,
+) -> Any:  # fmt: skip
+    """Judge pairs, those of one publication side by side. See `Filters.judge`."""
+    stack = np.empty((STACK, 2))
+    n = m = faults = 0
+    turn, before = -1, -1
+    begin = end = 0
+    for k in range(len(which)):
+        i, place = which[k], places[k]
+        if i != before:
+            turn, before = turn + 1, i
+            begin, end = starts[turn], starts[turn + 1]
+            for j in range(begin, end):
+                seen[said[j].column] = j
+        outcome = ASK
+        if place >= 0:
+            start = rows[place].filter
+            if tests[start].program != t[i]:  # the moment for which its bounds are known
+                since = tests[start].text
+                seconds = (t[i] - since) / 1e6 if t[i] > since else 0.0
+                for j in range(start + 1, start + 1 + tests[start].column):
+                    if tests[j].program != NO_PROGRAM:
+                        tests[j].bound = value(programs, tests[j].program, seconds, stack)
+                tests[start].program = t[i]
+            outcome = verdict(tests, start, bound_texts, said, begin, end, texts, seen)
+        if outcome == YES:
+            found_publication[n], found_id[n] = i, rows[place].id
+            n += 1
+        elif outcome == FAULT:
+            faults += 1
+        elif outcome == ASK:
+            which[m], places[m] = i, place
+            m += 1
+    return n, m, faults
