@@ -332,9 +332,15 @@ class Gateway:
         metrics.flushes += 1
         metrics.publications += len(heard.publications)
         metrics.deliveries += len(heard)
+        accounts = self.realm.accounts
+        metrics.work, metrics.busy = accounts.work, accounts.refused
+        metrics.cut_short = accounts.cut_short
         metrics.latency.add(ended - self._first_waits_since, len(heard))
         took = ended - began + WRITE_S * written
         self._flush_not_before = ended + min(PAUSE * took, self._longest_pause)
+        if self.realm.waiting:  # more than one flush should do: the loop has a turn in between
+            self._first_waits_since = began
+            self._flush_timer = self.loop.call_soon(self.flush)
 
     def _deliver(self, heard: Heard) -> int:
         """Hand everyone their share; gives to how many."""
@@ -488,6 +494,8 @@ class Gateway:
     def close(self, reason: str) -> None:
         """Deliver what waits, say goodbye to everyone, and stop."""
         self.flush()
+        while self.realm.waiting:
+            self.flush()
         self._timer.cancel()
         for session in list(self.open):
             session.end(reason)

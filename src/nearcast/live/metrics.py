@@ -39,6 +39,9 @@ COUNTERS = {
     "bytes_in": "Bytes of clients' frames.",
     "bytes_out": "Bytes written for clients.",
     "flushes": "Times that waiting publications were delivered.",
+    "cut_short": "Of these: left something waiting, because there was too much for one of them.",
+    "busy": "Publications refused because too many of the same client's waited.",
+    "work": "Steps of about ten nanoseconds that matching and delivering took, as counted.",
     "unrecorded": "Rows of the trace that could not be kept.",
 }
 
@@ -50,6 +53,7 @@ class Metrics:
         self.connections = self.requests = self.refused = self.publications = 0
         self.interests = self.deliveries = self.dropped = self.cut = 0
         self.bytes_in = self.bytes_out = self.flushes = self.unrecorded = 0
+        self.cut_short = self.busy = self.work = 0
         self.latency = Latency()
 
     def snapshot(self) -> dict[str, int]:

@@ -32,8 +32,10 @@ from nearcast.live.sparing import KEPT, Sparing, check_wish, has_centre
 from nearcast.live.voices import SAID, Said, State, Voices, batch, pack
 from nearcast.live.walks import Walks
 from nearcast.live.watches import Watches
+from nearcast.live.work import Accounts, Backlog
 from nearcast.matching import MATCHERS
-from nearcast.matching.matcher import Batch, Integers, Matcher
+from nearcast.matching.filters import steps
+from nearcast.matching.matcher import Batch, Effort, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Formula, Region, Subscription
@@ -45,6 +47,7 @@ __all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing"
 
 FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
+_NOBODY: Integers = np.empty(0, np.int64)
 NOBODY = -1  # whose publication would be an echo to nobody who asks
 
 
@@ -81,12 +84,18 @@ class Realm:
         self._watching: dict[int, tuple[Seat, Standing]] = {}
         self._sparing = Sparing()
         self._thrifty: dict[int, tuple[Seat, Standing]] = {}
-        self._looking = MATCHERS["swept"]()  # for who is asked about once
+        self.accounts = Accounts()
+        self._backlog = Backlog()
+        self._looking = MATCHERS["grid"]()  # for who is asked about once
 
     @property
     def waiting(self) -> int:
         """How many publications wait for the next flush."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._backlog)
+
+    def publishes(self, seat: Seat) -> int:
+        """How many of its publications a flush has left waiting."""
+        return self._backlog.waits(seat)
 
     # Clients.
 
@@ -107,6 +116,7 @@ class Realm:
         if seat.place == len(self.entities):
             self.entities = _doubled(self.entities)
         self.seats[seat.place], self.entities[seat.place] = seat, seat.entity
+        self.accounts.open(seat.place)
         return seat
 
     def _vacate(self, seat: Seat) -> None:
@@ -145,6 +155,7 @@ class Realm:
             check_wish(wish, wanted.region)
             t = self._moment(now, before)
             subscription = wanted.stamped(seat.entity, t)
+            cost = self._check_steps(seat, before, subscription)
         if before is None:
             self._next_subscription += 1
             place = self._take_standing(seat, request.subscription, number)
@@ -154,7 +165,7 @@ class Realm:
             self._outdate(t, before)
         standing = Standing(
             place, request.subscription, t, wanted, subscription, wish,
-            linger=request.linger, homes=before.homes if before else 0,
+            linger=request.linger, homes=before.homes if before else 0, steps=cost,
         )  # fmt: skip
         mine[request.subscription] = standing
         self._change(t, standing, wanted, subscription)
@@ -181,8 +192,10 @@ class Realm:
                 region = Formula(bind(region, wanted.variables))
             t = self._moment(now, standing)
             subscription = standing.subscription.moved(region, t)
+            cost = self._check_steps(seat, standing, subscription)
         except ValueError as why:
             raise refusal(why) from None
+        standing.steps = cost
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
@@ -197,6 +210,8 @@ class Realm:
             t = self._moment(now, standing)
             wanted = standing.asked.tuned(request.variables)
             subscription = wanted.rebound(standing.subscription, t)
+            cost = self._check_steps(seat, standing, subscription)
+        standing.steps = cost
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
@@ -205,6 +220,18 @@ class Realm:
         self._reach(self._moment(now, standing))
         self._end(standing)
         del seat.subscriptions[standing.number]
+
+    def _check_steps(self, seat: Seat, before: Standing | None, wanted: Subscription) -> int:
+        """How many steps its formula and filter take; Refused if that is too much for a client."""
+        cost = steps(wanted)
+        if cost > (before.steps if before else 0):
+            total = cost + sum(s.steps for s in seat.subscriptions.values() if s is not before)
+            if total > self.limits.steps:
+                raise Refused(
+                    f"the formulas and filters of a client take at most {self.limits.steps} steps,"
+                    f" and with this one yours take {total}"
+                )
+        return cost
 
     def _outdate(self, t: Time, standing: Standing) -> None:
         """It will be something else from `t` on; here nobody needs to know what it was."""
@@ -257,8 +284,17 @@ class Realm:
     # Publications.
 
     def publish(self, seat: Seat, request: words.Publish, form: words.Form) -> int:
-        """Accepted, under this number; it is made, and heard, at the next flush."""
+        """Accepted, under this number; it is made, and heard, at the next flush.
+
+        If the node is busy it may be left for a later one, and Refused if too much is.
+        """
         try:
+            if seat.held:
+                self.accounts.refused += 1
+                raise Refused(
+                    f"the node is busy: {seat.held} of your publications wait to be delivered;"
+                    " publish again later"
+                )
             where = outline(request, self.limits)
             size = len(request.payload)
             if size > self.limits.payload:
@@ -277,7 +313,7 @@ class Realm:
         number = self._next_publication
         self._next_publication += 1
         self._waiting.append(Accepted(seat, number, where[0], request, form))
-        self._said += pack(seat.entity, voice, size, request.retain, *where)
+        self._said += pack(seat.entity, seat.place, voice, size, request.retain, *where)
         return number
 
     def _new_voice(self, seat: Seat, channel: str) -> int:
@@ -288,25 +324,47 @@ class Realm:
         return voice
 
     def flush(self, now: Time) -> Heard:
-        """All that waits is published now. Who hears it?"""
+        """What waits is published now. Who hears it?
+
+        All of it, unless it is more than a flush should do at once (see `work`): then `waiting`
+        says that there is more.
+        """
         self._reach(now)
         t = self._flushed = self.now
-        accepted = self._waiting
         if not self.waiting:
-            return Heard(t, accepted, *np.empty((3, 0), np.int64))
-        said = np.frombuffer(self._said, SAID)
+            return Heard(t, (), *np.empty((3, 0), np.int64))
+        accepted, said = self._next()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
-        self._waiting, self._said = [], bytearray()
-        self._on_channels = self._attributed = False
+        if not self._backlog:
+            self._on_channels = self._attributed = False
         publications = batch(t, said, accepted, channels)
         if self._recorder and accepted:
-            self._recorder.published_many(publications, accepted[0].id, attributes, said["size"])
+            ids = _ids(accepted)
+            self._recorder.published_many(publications, ids, attributes, said["size"])
         heard, said = self._heard(t, accepted, said, publications)
         if len(self._sparing):
             heard = self._spared(heard, said)
-        self._voices.settle()
+        self._settle()
         return heard
+
+    def _next(self) -> tuple[Sequence[Accepted], Said]:
+        """What is published in this flush."""
+        accepted, said = self._waiting, np.frombuffer(self._said, SAID)
+        self._waiting, self._said = [], bytearray()
+        if not self._backlog and self.accounts.fits(np.ascontiguousarray(said["seat"])):
+            return accepted, said
+        rows, size = said.tobytes(), SAID.itemsize
+        for i, one in enumerate(accepted):
+            self._backlog.add(one, rows[i * size : (i + 1) * size])
+        taken = self._backlog.take(self.accounts)
+        said = np.frombuffer(bytearray().join([row for _, row in taken]), SAID)
+        return [one for one, _ in taken], said
+
+    def _settle(self) -> None:
+        """The numbers of voices that left may be used again, once nothing of theirs waits."""
+        if not self._waiting and not self._backlog.of_the_gone:
+            self._voices.settle()
 
     def _heard(
         self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
@@ -314,7 +372,17 @@ class Realm:
         """Who hears what, and all that was said."""
         self._voices.hear(t, accepted, said)
         matches = self._matcher.match_many(publications)
-        return self._sorted(t, accepted, matches.publication, matches.subscription), said
+        heard = self._sorted(t, accepted, matches.publication, matches.subscription)
+        heard = replace(heard, ids=_ids(accepted))
+        self._charge(heard, said, publications, matches.effort)
+        return heard, said
+
+    def _charge(self, heard: Heard, said: Said, publications: Batch, effort: Effort | None) -> None:
+        asker = self._listeners[effort.subscription] if effort is not None else _NOBODY
+        self.accounts.charge(
+            np.ascontiguousarray(said["seat"]), publications.node, self.entities,
+            heard.publication, heard.seat, effort, asker,
+        )  # fmt: skip
 
     def _sorted(
         self, t: Time, accepted: Sequence[Accepted], publication: Integers, standing: Integers
@@ -394,8 +462,7 @@ class Realm:
     def tick(self, now: Time) -> list[tuple[Seat, words.Notice]]:
         """Ten times a second: who enters and leaves, and once a second what was withheld."""
         self._reach(now)
-        if not self.waiting:
-            self._voices.settle()
+        self._settle()
         notices = self._changes() if len(self._watches) else []
         if len(self._sparing):
             notices += self._withheld()
@@ -442,6 +509,14 @@ def _standing(seat: Seat, number: int) -> Standing:
     if standing is None:
         raise Refused(f"there is no subscription {number}")
     return standing
+
+
+def _ids(accepted: Sequence[Accepted]) -> Integers:
+    """The publications' numbers; one by one, unless a flush has left some waiting."""
+    first, count = accepted[0].id, len(accepted)
+    if accepted[-1].id - first == count - 1:
+        return np.arange(first, first + count)
+    return np.fromiter((one.id for one in accepted), np.int64, count)
 
 
 def _doubled(column: Integers) -> Integers:

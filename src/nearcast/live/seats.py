@@ -19,6 +19,8 @@ from nearcast.model.subscription import Subscription
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
+NO_SEAT = -1  # the place of whoever is on another node
+
 
 class Places:
     """Dense numbers; what was given back last is taken first."""
@@ -63,6 +65,7 @@ class Standing(Struct, eq=False):
     watch: int | None = None  # its numbers among those who watch, and those who spare
     sparer: int | None = None
     linger: float = 0.0  # of one that watches: as asked for
+    steps: int = 0  # of its formula and its filter, see `matching.filters`
     homes: int = 0  # how often it has changed nodes
 
 
@@ -76,6 +79,7 @@ class Seat(Struct, eq=False):
     subscriptions: dict[int, Standing] = {}
     voices: dict[str, int] = {}  # by the channels on which it has published
     left: bool = False
+    held: int = 0  # not 0: so many of its publications wait that more of them are refused
 
 
 class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nearcast.live.cluster.entrance import Entrance
     from nearcast.live.cluster.member import Member
 
-ENGINE = "swept"
+ENGINE = "grid"
 BESIDES = 256  # connections beside the clients', for HTTP
 
 

@@ -25,12 +25,13 @@ VOICE = (1 << BITS) - 1
 # A publication that waits, packed: who says it, in how many bytes, is it a state, and where.
 SAID = np.dtype(
     [
-        ("entity", np.int64), ("voice", np.int64), ("size", np.int64), ("retain", np.int64),
-        ("kind", np.int64), ("centre", np.float64, 3), ("extent", np.float64, 3),
+        ("entity", np.int64), ("seat", np.int64), ("voice", np.int64), ("size", np.int64),
+        ("retain", np.int64), ("kind", np.int64),
+        ("centre", np.float64, 3), ("extent", np.float64, 3),
     ]
 )  # fmt: skip
 Said: TypeAlias = NDArray[np.void]
-pack = Packing("=5q6d").pack  # a row of SAID
+pack = Packing("=6q6d").pack  # a row of SAID
 
 
 class State(Struct, frozen=True):

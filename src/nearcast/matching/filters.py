@@ -10,6 +10,7 @@ beyond 2**53.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import isnan
 from typing import Any
 
@@ -28,15 +29,23 @@ from nearcast.matching.programs import (
     weight,
 )
 from nearcast.model.expressions import Text, Truth, evaluator
-from nearcast.model.predicates import NO_VALUES, Predicate, Predicates
+from nearcast.model.predicates import (
+    NO_VALUES,
+    REMEMBERED_TEXTS,
+    Predicate,
+    others,
+    parse,
+    spatial,
+)
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
+from nearcast.space.motion import Time
 
 # Kinds of values and bounds. ODD values are the oracle's.
 NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
 EXACT = 2**53  # whole numbers up to here are floats without rounding
-OPERATORS = {"<": 0, "<=": 1, ">": 2, ">=": 3, "==": 4, "!=": 5}
-LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
+# An operator is a set of bits: may the value be less than the bound (1), equal (2), greater (4)?
+OPERATORS = {"<": 1, "<=": 3, ">": 4, ">=": 6, "==": 2, "!=": 5}
 NO, YES, FAULT, ASK = 0, 1, 2, 3
 BYTES_A_STEP = 8  # of text, compared in one step
 
@@ -62,20 +71,20 @@ VALUE = np.dtype(
 def steps(subscription: Subscription) -> int:
     """At most so many steps it takes to ask its formula and its filter about one publication."""
     region, condition = subscription.region, subscription.filter
-    total = weight(program(region.parsed)) if isinstance(region, Formula) else 0
-    return total + (filter_steps(condition.parsed) if condition is not None else 0)
+    total = text_steps(region.text) if isinstance(region, Formula) else 0
+    return total + (text_steps(condition.text) if condition is not None else 0)
 
 
-def filter_steps(predicates: Predicates) -> int:
-    total = 0
-    for predicate in predicates.items:
-        expression = predicate.expression
+@lru_cache(REMEMBERED_TEXTS)
+def text_steps(text: str) -> int:
+    predicates = parse(text)
+    total = weight(program(predicates)) if spatial(predicates) else 0
+    for predicate in others(predicates):
+        expression, total = predicate.expression, total + 1
         if isinstance(expression, Text):
-            total += 1 + len(expression.value.encode()) // BYTES_A_STEP
-        elif isinstance(expression, Truth) or not predicate.evolves:
-            total += 1
-        else:
-            total += 1 + weight(bound_program(expression))
+            total += len(expression.value.encode()) // BYTES_A_STEP
+        elif predicate.evolves and not isinstance(expression, Truth):
+            total += weight(bound_program(expression))
     return total
 
 
@@ -90,14 +99,34 @@ class Filters:
         self._names: dict[int, str] = {}
         self._free: list[int] = []
         self._seen: Integers = np.zeros(64, np.int64)
+        # Rows with the same filter share it. What nobody uses is kept until something else is not
+        # used either: a subscription that moves is dropped and put again.
+        self._starts: dict[tuple[str, Time], int] = {}
+        self._users: dict[int, int] = {}
+        self._keys: dict[int, tuple[str, Time]] = {}
+        self._unused = -1
 
     def add(self, condition: Filter) -> int:
-        """Write the filter down and return where it begins."""
+        """Where the filter's tests begin; they are written down if they are new."""
         predicates = condition.parsed
-        head = (NEVER, 0.0, condition.since, 0, len(predicates.items), 0, 0)
-        return self.tests.put([head, *map(self._test, predicates.items)])
+        key = condition.text, condition.since if predicates.evolves else 0
+        start = self._starts.get(key)
+        if start is None:
+            head = (NEVER, 0.0, condition.since, 0, len(predicates.items), 0, 0)
+            start = self.tests.put([head, *map(self._test, predicates.items)])
+            self._starts[key], self._keys[start], self._users[start] = start, key, 0
+        self._users[start] += 1
+        return start
 
     def remove(self, start: int) -> None:
+        self._users[start] -= 1
+        if not self._users[start]:
+            unused, self._unused = self._unused, start
+            if unused != start and self._users.get(unused) == 0:
+                self._forget(unused)
+
+    def _forget(self, start: int) -> None:
+        del self._users[start], self._starts[self._keys.pop(start)]
         for test in self.tests.array[start + 1 : start + self.tests.length(start)]:
             if test["program"] != NO_PROGRAM:
                 self._programs.remove(int(test["program"]))
@@ -186,22 +215,6 @@ class Filters:
 
 
 @njit(inline="always")
-def ordered(operator: int, order: int) -> Any:
-    """Does the operator hold between two things that are so ordered: -1, 0 or 1?"""
-    if operator == LESS:
-        return order < 0
-    if operator == AT_MOST:
-        return order <= 0
-    if operator == GREATER:
-        return order > 0
-    if operator == AT_LEAST:
-        return order >= 0
-    if operator == EQUAL:
-        return order == 0
-    return order != 0
-
-
-@njit(inline="always")
 def compared(
     one: Any, begin: int, length: int, other: Any, other_begin: int, other_length: int
 ) -> int:
@@ -234,7 +247,7 @@ def verdict(
             )  # fmt: skip
         else:
             order = (one.number > test.bound) - (one.number < test.bound)
-        if not ordered(test.operator, order):
+        if not test.operator & (2 << order if order >= 0 else 1):
             return NO
     return YES
 

@@ -17,6 +17,7 @@ from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, EVOLVES, FORMULA
 from nearcast.space.shapes import DISC
 
 NO, YES, ASK = 0, 1, 2
+OUTCOME = 3  # the bits of a formula's row in which the outcome of its program is kept
 ANY_ROW = 2**40  # no row of cells: cells are numbered within ±2**31
 
 
@@ -193,6 +194,23 @@ def query(
 
 
 @njit(cache=True)
+def note_place(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
+    """Work out where a formula's region is at `t`, once for all publications of that moment.
+
+    The row has no shape of its own, so its lows, its highs and which of them are strict are kept
+    in place of one, and the moment in `until`.
+    """
+    seconds = (t - row.since) / 1e6 if t > row.since else 0.0
+    known = locate(programs, row.program, seconds, stack, ends)
+    for axis in range(3):
+        known |= (ends[2, axis] != 0.0) << (2 + axis)
+        known |= (ends[3, axis] != 0.0) << (5 + axis)
+    row.x, row.y, row.z = ends[0, 0], ends[0, 1], ends[0, 2]
+    row.rx, row.ry, row.rz = ends[1, 0], ends[1, 1], ends[1, 2]
+    row.kind, row.until = known, t
+
+
+@njit(cache=True)
 def settle(
     publications: Any, rows: Any, programs: Any, ask_publication: Any, ask_place: Any,
     found_publication: Any, found_id: Any,
@@ -211,11 +229,14 @@ def settle(
         row = rows[place]
         left, outcome = True, SOMEWHERE
         if row.flags & FORMULA:
-            seconds = (t[i] - row.since) / 1e6 if t[i] > row.since else 0.0
-            outcome = locate(programs, row.program, seconds, stack, ends)
+            if row.until != t[i]:
+                note_place(row, t[i], programs, stack, ends)
+            outcome = row.kind & OUTCOME
             touches = outcome == SOMEWHERE and touching(
-                ends[0], ends[1], ends[2], ends[3], kind[i],
-                centre[i, 0], centre[i, 1], centre[i, 2],
+                (row.x, row.y, row.z), (row.rx, row.ry, row.rz),
+                (row.kind & 4, row.kind & 8, row.kind & 16),
+                (row.kind & 32, row.kind & 64, row.kind & 128),
+                kind[i], centre[i, 0], centre[i, 1], centre[i, 2],
                 extent[i, 0], extent[i, 1], extent[i, 2],
             )  # fmt: skip
             left = outcome == VALUELESS or (touches and row.flags & DOUBTFUL != 0)

@@ -106,7 +106,8 @@ class Rowed:
                 found += self._settle(columns, look.rows, publications, which, places)
         self._answers = sum(len(f[0]) for f in found)
         effort = Effort(*_joined(asked)) if asked else None
-        return Matches(*_joined(found), effort)
+        publication, subscription = _joined(found)
+        return Matches(publication, subscription, effort)
 
     def _settle(
         self, columns: Any, rows: Any, publications: Sequence[Publication],
@@ -143,7 +144,7 @@ class Rowed:
         return columns[:, 0], columns[:, 1]
 
 
-def _joined(several: list[tuple[Integers, ...]]) -> Iterable[Integers]:
+def _joined(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
     """The same columns one after the other."""
     if len(several) == 1:
         return several[0]

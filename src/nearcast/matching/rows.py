@@ -126,7 +126,8 @@ class Rows:
             self.array, place * ROW.itemsize,
             flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
             self._enter(wanted.channel), leg.since, leg.until, begin, end,
-            NO_PROGRAM, condition, cost, s.x, s.y, s.z, s.rx, s.ry, s.rz, *leg.velocity, *leg.growth,
+            NO_PROGRAM, condition, cost, s.x, s.y, s.z, s.rx, s.ry, s.rz,
+            *leg.velocity, *leg.growth,
         )  # fmt: skip
         return place
 

@@ -11,9 +11,9 @@ from nearcast.live.admission import Limits, outline
 from nearcast.live.cluster.lately import Had, Lately, Passed, Was
 from nearcast.live.cluster.strangers import Strangers
 from nearcast.live.realm import Realm
-from nearcast.live.seats import Accepted, Heard, Seat, Standing
+from nearcast.live.seats import NO_SEAT, Accepted, Heard, Seat, Standing
 from nearcast.live.voices import SAID, Said, State, batch, pack
-from nearcast.matching.matcher import Batch, Integers, Matcher
+from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.space.motion import Time
@@ -34,7 +34,12 @@ class ClusterRealm(Realm):
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting) + len(self._overheard)
+        return super().waiting + len(self._overheard)
+
+    @property
+    def overhears(self) -> bool:
+        """Does something of other nodes wait for the next flush? It is never left for another."""
+        return bool(self._overheard)
 
     # What others must be told of clients.
 
@@ -88,7 +93,7 @@ class ClusterRealm(Realm):
         if seat is None:
             seat = self.strangers.speaks(self.now, entity, name, form, number, t)
         voice = self.strangers.voice(seat, request.channel)
-        row = pack(seat.entity, voice, len(request.payload), request.retain, *where)
+        row = pack(seat.entity, NO_SEAT, voice, len(request.payload), request.retain, *where)
         self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
 
     def flush(self, now: Time) -> Heard:
@@ -110,18 +115,19 @@ class ClusterRealm(Realm):
             publications = batch(t, said, accepted, channels if any(channels) else None)
             publications.t[own:] = [one.t for one in accepted[own:]]
         self._voices.hear(t, accepted, said)
-        publication, standing = self._as_it_was(publications)
+        matches = self._matcher.match_many(publications)
+        publication, standing = self._as_it_was(publications, matches)
         # What comes from elsewhere was made before, perhaps by somebody who has come here since.
         turned = (publication - own) % len(accepted)
         heard = self._sorted(t, accepted, turned, standing)
         heard = replace(heard, publication=(heard.publication + own) % len(accepted))
+        self._charge(heard, said, publications, matches.effort)
         retained = np.flatnonzero(said["retain"][:own])
         return self._remembered(heard, publications, own, retained), said
 
-    def _as_it_was(self, publications: Batch) -> tuple[Integers, Integers]:
+    def _as_it_was(self, publications: Batch, matches: Matches) -> tuple[Integers, Integers]:
         """By what subscriptions were when the publication was made, which may have been before
         their last change."""
-        matches = self._matcher.match_many(publications)
         publication, standing = matches.publication, matches.subscription
         now = self._since[standing] <= publications.t[publication]
         earlier, place = self.lately.former.match(publications)
@@ -209,7 +215,7 @@ class ClusterRealm(Realm):
         """What it retained on another node, or does there."""
         where = outline(request, self.limits)
         voice = self.strangers.voice(seat, request.channel)
-        said = pack(seat.entity, voice, len(request.payload), request.retain, *where)
+        said = pack(seat.entity, NO_SEAT, voice, len(request.payload), request.retain, *where)
         accepted = [Accepted(seat, number, where[0], request, form, t)]
         self._voices.hear(t, accepted, np.frombuffer(said, SAID))
 
