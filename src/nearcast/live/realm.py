@@ -47,7 +47,6 @@ __all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing"
 
 FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
-_NOBODY: Integers = np.empty(0, np.int64)
 NOBODY = -1  # whose publication would be an echo to nobody who asks
 
 
@@ -338,7 +337,7 @@ class Realm:
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
         if not self._backlog:
             self._on_channels = self._attributed = False
-        publications = batch(t, said, accepted, channels)
+        publications = batch(t, said, accepted, channels, attributes)
         if self._recorder and accepted:
             ids = _ids(accepted)
             self._recorder.published_many(publications, ids, attributes, said["size"])
@@ -352,7 +351,7 @@ class Realm:
         """What is published in this flush."""
         accepted, said = self._waiting, np.frombuffer(self._said, SAID)
         self._waiting, self._said = [], bytearray()
-        if not self._backlog and self.accounts.fits(np.ascontiguousarray(said["seat"])):
+        if not self._backlog and self.accounts.fits(said):
             return accepted, said
         rows, size = said.tobytes(), SAID.itemsize
         for i, one in enumerate(accepted):
@@ -373,16 +372,12 @@ class Realm:
         self._voices.hear(t, accepted, said)
         matches = self._matcher.match_many(publications)
         heard = self._sorted(t, accepted, matches.publication, matches.subscription)
-        heard = replace(heard, ids=_ids(accepted))
-        self._charge(heard, said, publications, matches.effort)
+        self._charge(heard, said, matches.effort)
         return heard, said
 
-    def _charge(self, heard: Heard, said: Said, publications: Batch, effort: Effort | None) -> None:
-        asker = self._listeners[effort.subscription] if effort is not None else _NOBODY
-        self.accounts.charge(
-            np.ascontiguousarray(said["seat"]), publications.node, self.entities,
-            heard.publication, heard.seat, effort, asker,
-        )  # fmt: skip
+    def _charge(self, heard: Heard, said: Said, effort: Effort | None) -> None:
+        askers = self._listeners[effort.subscription] if effort is not None else None
+        self.accounts.charge(said, self.entities, heard.publication, heard.seat, effort, askers)
 
     def _sorted(
         self, t: Time, accepted: Sequence[Accepted], publication: Integers, standing: Integers
@@ -397,7 +392,7 @@ class Realm:
         pairs >>= for_standing
         publication = pairs & ((1 << for_publication) - 1)
         pairs >>= for_publication
-        return Heard(t, accepted, pairs, publication, standing)
+        return Heard(t, accepted, pairs, publication, standing, _ids(accepted))
 
     def _spared(self, heard: Heard, said: Said) -> Heard:
         """Without what was withheld from those who asked for less."""

@@ -5,7 +5,7 @@ kept back until nothing of it waits to be heard and everybody who knows it by it
 that it left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct as Packing
 from typing import TypeAlias
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nearcast.live import words
 from nearcast.live.seats import Accepted, Places, Published
 from nearcast.matching.matcher import Batch, Floats, Integers
+from nearcast.model.subscription import Value
 from nearcast.space.motion import Time
 
 # A pair of somebody who listens and a voice is one number: these bits of it name the voice.
@@ -124,8 +125,9 @@ class Voices:
 
 
 def batch(
-    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None
-) -> Batch:
+    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None,
+    attributes: Sequence[Mapping[str, Value]] | None = None,
+) -> Batch:  # fmt: skip
     """As an engine wants it: kernels are compiled for columns without gaps."""
     return Batch(
         np.full(len(said), t, np.int64),
@@ -135,6 +137,7 @@ def batch(
         np.ascontiguousarray(said["extent"]),
         channels,
         Published(t, accepted),
+        attributes,
     )
 
 

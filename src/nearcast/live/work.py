@@ -22,6 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.live.seats import Accepted, Seat
+from nearcast.live.voices import Said
 from nearcast.matching.matcher import Effort, Integers
 
 FLUSH = 2_000_000  # steps of one flush: about 20 ms
@@ -34,92 +35,95 @@ AT_ONCE = 32  # publications of one client in a flush, when it is shared: the pr
 TURN = 20_000  # steps that a turn allows at least
 BACKLOG = 50 * FLUSH  # steps that may wait, of all clients together
 MOST_WAITING = 1_000  # publications of one client
-NO_EFFORT = Effort(*np.empty((3, 0), np.int64))
+
+
+# Of a client, by its seat's place: its price, and since it joined how often it has published, what
+# that has cost, and what its subscriptions have cost. `here` counts within one call.
+ACCOUNT = np.dtype(
+    [
+        ("price", np.float64), ("published", np.int64), ("as_publisher", np.int64),
+        ("as_subscriber", np.int64), ("here", np.int64),
+    ]
+)  # fmt: skip
 
 
 class Accounts:
-    """What each client costs, in columns by its seat's place, and sums over all of them."""
+    """What each client costs, and sums over all of them."""
 
     def __init__(self) -> None:
         self.work = 0  # steps, of all flushes
         self.cut_short = 0  # flushes that left something waiting
         self.refused = 0  # publications refused because too many of their publisher's wait
-        self.price: NDArray[np.float64] = np.zeros(0)
-        # Since the client joined: publications, steps as publisher, steps as subscriber.
-        self.published: Integers = np.zeros(0, np.int64)
-        self.as_publisher: Integers = np.zeros(0, np.int64)
-        self.as_subscriber: Integers = np.zeros(0, np.int64)
-        self._counts: Integers = np.zeros(0, np.int64)
+        self.clients: NDArray[np.void] = np.zeros(64, ACCOUNT)
 
     def open(self, place: int) -> None:
         """A new client takes this place."""
-        if place >= len(self.price):
-            more = place + 64
-            self.price = np.concatenate((self.price, np.zeros(more)))
-            for name in ("published", "as_publisher", "as_subscriber", "_counts"):
-                column = np.concatenate((getattr(self, name), np.zeros(more, np.int64)))
-                setattr(self, name, column)
-        self.price[place] = FIRST
-        self.published[place] = self.as_publisher[place] = self.as_subscriber[place] = 0
+        while place >= len(self.clients):
+            self.clients = np.concatenate((self.clients, np.zeros_like(self.clients)))
+        self.clients[place] = (FIRST, 0, 0, 0, 0)
 
-    def fits(self, seats: Integers) -> bool:
-        """Can publications of clients at these places all go into one flush?"""
-        return bool(fits(seats, self.price, self._counts))
+    def fits(self, said: Said) -> bool:
+        """Can these publications all go into one flush?"""
+        return bool(fits(said, self.clients))
 
     def charge(
-        self, seats: Integers, entities: Integers, by_place: Integers,
-        publication: Integers, listener: Integers, effort: Effort | None, asker: Integers,
+        self, said: Said, entities: Integers, publication: Integers, listener: Integers,
+        effort: Effort | None, askers: Integers | None,
     ) -> None:  # fmt: skip
-        """A flush is done. Pairs are those that were heard, `effort` those that were asked.
+        """A flush is done: `publication` and `listener` are the pairs that were heard.
 
-        `seats` and `entities` are the publishers', `by_place` says who is at each place now.
+        `askers` are the clients whose subscriptions `effort` speaks of, and `entities` says who is
+        at each place now.
         """
-        asked = effort or NO_EFFORT
-        self.work += charge(
-            seats, entities, by_place, publication, listener,
-            asked.publication, asker, asked.steps,
-            self.price, self.published, self.as_publisher, self.as_subscriber,
-        )  # fmt: skip
+        work = np.full(len(said), PUBLICATION)
+        if effort is not None:
+            charge_asked(work, self.clients, effort.publication, askers, effort.steps)
+        self.work += charge(said, entities, publication, listener, work, self.clients)
 
 
 @njit(cache=True)
-def fits(seats: Any, price: Any, counts: Any) -> Any:
+def fits(said: Any, clients: Any) -> Any:
     total, most = 0.0, 0
-    for seat in seats:
-        counts[seat] += 1
-        most = max(most, counts[seat])
-        total += price[seat]
-    for seat in seats:
-        counts[seat] = 0
+    for one in said:
+        client = clients[one.seat]
+        client.here += 1
+        most = max(most, client.here)
+        total += client.price
+    for one in said:
+        clients[one.seat].here = 0
     return total <= FLUSH and most <= AT_ONCE
 
 
 @njit(cache=True)
+def charge_asked(work: Any, clients: Any, publication: Any, askers: Any, steps: Any) -> None:
+    for k in range(len(steps)):
+        work[publication[k]] += PAIR + steps[k]
+        clients[askers[k]].as_subscriber += PAIR + steps[k]
+
+
+@njit(cache=True)
 def charge(
-    seats: Any, entities: Any, by_place: Any, publication: Any, listener: Any,
-    asked_publication: Any, asker: Any, steps: Any,
-    price: Any, published: Any, as_publisher: Any, as_subscriber: Any,
-) -> int:  # fmt: skip
-    work = np.full(len(seats), PUBLICATION)
+    said: Any, entities: Any, publication: Any, listener: Any, work: Any, clients: Any
+) -> int:
     for k in range(len(publication)):
         work[publication[k]] += DELIVERY
-        as_subscriber[listener[k]] += DELIVERY
-    for k in range(len(steps)):
-        work[asked_publication[k]] += PAIR + steps[k]
-        as_subscriber[asker[k]] += PAIR + steps[k]
+        clients[listener[k]].as_subscriber += DELIVERY
     total = 0
-    for i in range(len(seats)):
+    for i in range(len(said)):
         total += work[i]
-        seat = seats[i]
+        seat = said[i].seat
         # Whoever said it may have left since, and what other nodes tell is nobody's here.
-        if seat >= 0 and by_place[seat] == entities[i]:
-            published[seat] += 1
-            as_publisher[seat] += work[i]
-            price[seat] *= FALL
-    for i in range(len(seats)):
-        seat = seats[i]
-        if seat >= 0 and by_place[seat] == entities[i] and price[seat] < work[i]:
-            price[seat] = work[i]
+        if seat >= 0 and entities[seat] == said[i].entity:
+            client = clients[seat]
+            client.published += 1
+            client.as_publisher += work[i]
+            if not client.here:
+                client.here = 1
+                client.price = 0.0 if client.price == FIRST else FALL * client.price
+            client.price = max(client.price, float(work[i]))
+    for one in said:
+        if one.seat >= 0:
+            clients[one.seat].here = 0
     return total
 
 
@@ -164,7 +168,10 @@ class Backlog:
         taken: list[tuple[Accepted, bytes]] = []
         for queue in self._queues.values():
             seat = queue.seat
-            queue.taken, queue.price = 0, FIRST if seat.left else float(accounts.price[seat.place])
+            queue.taken, queue.price = (
+                0,
+                FIRST if seat.left else float(accounts.clients[seat.place]["price"]),
+            )
         turns, left = deque(self._queues.values()), float(FLUSH)
         turn = max(TURN, FLUSH / max(1, len(turns)))
         later: list[Queue] = []  # served as much as one client may be

@@ -9,10 +9,10 @@ of. Text is compared as UTF-8, whose order is that of code points, as Python's.
 beyond 2**53.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import isnan
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -38,7 +38,7 @@ from nearcast.model.predicates import (
     spatial,
 )
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Filter, Formula, Subscription
+from nearcast.model.subscription import Filter, Formula, Subscription, Value
 from nearcast.space.motion import Time
 
 # Kinds of values and bounds. ODD values are the oracle's.
@@ -58,6 +58,7 @@ TEST = np.dtype(
     ]
 )  # fmt: skip
 NEVER = -(2**63)
+Said: TypeAlias = Sequence[Mapping[str, Value]]  # attributes, by publication
 
 # An attribute of a publication.
 VALUE = np.dtype(
@@ -172,8 +173,8 @@ class Filters:
             self._free.append(column)
 
     def judge(
-        self, t: Integers, publications: Sequence[Publication], rows: Any,
-        which: Integers, places: Integers, found: Any,
+        self, t: Integers, publications: Sequence[Publication], attributes: Said | None,
+        rows: Any, which: Integers, places: Integers, found: Any,
     ) -> tuple[int, int, int]:  # fmt: skip
         """Let filters have their say on pairs of a publication and a row.
 
@@ -181,20 +182,23 @@ class Filters:
         in `which` and `places`, in front. Gives how many there are of both, and how many faults.
         """
         changes = np.append(True, which[1:] != which[:-1])
-        said, starts, texts = self._values(publications, which[changes].tolist())
+        asked = which[changes].tolist()
+        if attributes is None:
+            several = [publications[i].attributes for i in asked]
+        else:
+            several = [attributes[i] for i in asked]
+        said, starts, texts = self._values(several)
         n, m, faults = judge(
             t, rows, self.tests.array, self.texts.array, self._programs.array,
             said, starts, texts, self._seen, which, places, *found,
         )  # fmt: skip
         return n, m, faults
 
-    def _values(
-        self, publications: Sequence[Publication], which: list[int]
-    ) -> tuple[Any, Integers, Any]:
-        """The attributes of these publications that filters speak of, and where each one's are."""
+    def _values(self, several: Said) -> tuple[Any, Integers, Any]:
+        """Of the attributes of publications, those that filters speak of; where each one's are."""
         columns, values, starts, texts = self._columns, [], [0], bytearray()
-        for i in which:
-            for name, said in publications[i].attributes.items():
+        for attributes in several:
+            for name, said in attributes.items():
                 column = columns.get(name)
                 if column is None:
                     continue

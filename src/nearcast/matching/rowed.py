@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nearcast.matching import lookup
+from nearcast.matching.filters import Said
 from nearcast.matching.matcher import Batch, Effort, Integers, Matches
 from nearcast.matching.rows import Rows
 from nearcast.matching.verdicts import judged
@@ -52,7 +53,7 @@ class Rowed:
         if s.kind != POINT:
             reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
         columns = (t, node, channel, kind, centre, extent)
-        matches = self._match(columns, [publication], at, at, reach)
+        matches = self._match(columns, [publication], None, at, at, reach)
         found: list[SubscriptionId] = np.sort(matches.subscription).tolist()
         return found
 
@@ -73,7 +74,9 @@ class Rowed:
         if publications.extent.any():  # else these are points, as they mostly are
             bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
             reach = float(bounded.max(axis=1).mean())
-        return self._match(columns, publications.publications, lo, hi, reach)
+        return self._match(
+            columns, publications.publications, publications.attributes, lo, hi, reach
+        )
 
     def due(self) -> Time | None:
         return None
@@ -86,8 +89,9 @@ class Rowed:
         raise NotImplementedError
 
     def _match(
-        self, columns: Any, publications: Sequence[Publication], lo: Time, hi: Time, reach: float
-    ) -> Matches:
+        self, columns: Any, publications: Sequence[Publication], attributes: Said | None,
+        lo: Time, hi: Time, reach: float,
+    ) -> Matches:  # fmt: skip
         look = self._look(len(publications), lo, hi, reach)
         order = lookup.arrange(columns[4], look.index[0]) if len(publications) > 1 else _ALONE
         capacity = 2 * len(look.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
@@ -103,7 +107,7 @@ class Rowed:
                 which, places = out[2][:m], out[3][:m]
                 ids, steps = look.rows["id"][places], look.rows["steps"][places]
                 asked.append((which.copy(), ids, steps))
-                found += self._settle(columns, look.rows, publications, which, places)
+                found += self._settle(columns, look.rows, publications, attributes, which, places)
         self._answers = sum(len(f[0]) for f in found)
         effort = Effort(*_joined(asked)) if asked else None
         publication, subscription = _joined(found)
@@ -111,7 +115,7 @@ class Rowed:
 
     def _settle(
         self, columns: Any, rows: Any, publications: Sequence[Publication],
-        which: Integers, places: Integers,
+        attributes: Said | None, which: Integers, places: Integers,
     ) -> Iterator[tuple[Integers, Integers]]:  # fmt: skip
         """Which of these pairs do formulas and filters let through? Both arrays are overwritten."""
         found = np.empty((2, len(which)), np.int64)
@@ -120,7 +124,7 @@ class Rowed:
         if m >= FEW:
             which, places, found = which[:m], places[:m], found[:, n:]
             n, m, faults = self._rows.filters.judge(
-                columns[0], publications, rows, which, places, found
+                columns[0], publications, attributes, rows, which, places, found
             )
             self.faults += faults
             yield found[0, :n], found[1, :n]

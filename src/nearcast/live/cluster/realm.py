@@ -121,7 +121,7 @@ class ClusterRealm(Realm):
         turned = (publication - own) % len(accepted)
         heard = self._sorted(t, accepted, turned, standing)
         heard = replace(heard, publication=(heard.publication + own) % len(accepted))
-        self._charge(heard, said, publications, matches.effort)
+        self._charge(heard, said, matches.effort)
         retained = np.flatnonzero(said["retain"][:own])
         return self._remembered(heard, publications, own, retained), said
 
