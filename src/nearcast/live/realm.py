@@ -355,7 +355,7 @@ class Realm:
             return accepted, said
         rows, size = said.tobytes(), SAID.itemsize
         for i, one in enumerate(accepted):
-            self._backlog.add(one, rows[i * size : (i + 1) * size])
+            self._backlog.add(one, rows[i * size : (i + 1) * size], self.accounts)
         taken = self._backlog.take(self.accounts)
         said = np.frombuffer(bytearray().join([row for _, row in taken]), SAID)
         return [one for one, _ in taken], said

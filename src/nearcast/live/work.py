@@ -7,13 +7,14 @@ so the same history is always shared in the same way.
 
 A client's price is what its publications are expected to cost: it rises at once with what they
 cost, and falls slowly. While all that waits fits into one flush by these prices, nothing is shared.
-Otherwise clients take turns (deficit round robin, Shreedhar and Varghese, 1995): who waits with
-little is served at once, whoever else has much waiting. Each client's publications keep their
-order.
+Otherwise it is shared by fair queueing (self-clocked: Golestani, 1994): each publication has a tag,
+its publisher's last one or that of what was taken last, whichever is later, plus its price, and the
+lowest tags are taken. So who waits with little is served at once, whoever else has much waiting,
+and nobody waits for ever. Each client's publications keep their order.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,12 @@ FLUSH = 2_000_000  # steps of one flush: about 20 ms
 PUBLICATION = 500  # steps for each
 DELIVERY = 40  # and for each subscription that hears it
 PAIR = 4  # for each subscription whose formula or filter is asked, beside its own steps
-FIRST = FLUSH / 64  # the price of a client of whom nothing is known yet
+UNKNOWN = -1.0  # the price of a client that has not published yet
+FEW = 64  # publications of such clients that fill a flush
 FALL = 0.98  # of a price from flush to flush, unless it is confirmed
 AT_ONCE = 32  # publications of one client in a flush, when it is shared: the price may be wrong
-TURN = 20_000  # steps that a turn allows at least
-BACKLOG = 50 * FLUSH  # steps that may wait, of all clients together
+BACKLOG = 50  # flushes that may wait, of all clients together
 MOST_WAITING = 1_000  # publications of one client
-
 
 # Of a client, by its seat's place: its price, and since it joined how often it has published, what
 # that has cost, and what its subscriptions have cost. `here` counts within one call.
@@ -51,6 +51,7 @@ class Accounts:
     """What each client costs, and sums over all of them."""
 
     def __init__(self) -> None:
+        self.bound = FLUSH  # steps of one flush
         self.work = 0  # steps, of all flushes
         self.cut_short = 0  # flushes that left something waiting
         self.refused = 0  # publications refused because too many of their publisher's wait
@@ -60,11 +61,16 @@ class Accounts:
         """A new client takes this place."""
         while place >= len(self.clients):
             self.clients = np.concatenate((self.clients, np.zeros_like(self.clients)))
-        self.clients[place] = (FIRST, 0, 0, 0, 0)
+        self.clients[place] = (UNKNOWN, 0, 0, 0, 0)
+
+    def price(self, seat: Seat) -> float:
+        """What a publication of this client is expected to cost."""
+        price = UNKNOWN if seat.left else float(self.clients[seat.place]["price"])
+        return self.bound / FEW if price == UNKNOWN else price
 
     def fits(self, said: Said) -> bool:
         """Can these publications all go into one flush?"""
-        return bool(fits(said, self.clients))
+        return bool(fits(said, self.clients, self.bound))
 
     def charge(
         self, said: Said, entities: Integers, publication: Integers, listener: Integers,
@@ -75,23 +81,23 @@ class Accounts:
         `askers` are the clients whose subscriptions `effort` speaks of, and `entities` says who is
         at each place now.
         """
-        work = np.full(len(said), PUBLICATION)
+        work = np.zeros(len(said), np.int64)
         if effort is not None:
             charge_asked(work, self.clients, effort.publication, askers, effort.steps)
         self.work += charge(said, entities, publication, listener, work, self.clients)
 
 
 @njit(cache=True)
-def fits(said: Any, clients: Any) -> Any:
+def fits(said: Any, clients: Any, bound: int) -> Any:
     total, most = 0.0, 0
     for one in said:
         client = clients[one.seat]
         client.here += 1
         most = max(most, client.here)
-        total += client.price
+        total += client.price if client.price != UNKNOWN else bound / FEW
     for one in said:
         clients[one.seat].here = 0
-    return total <= FLUSH and most <= AT_ONCE
+    return total <= bound and most <= AT_ONCE
 
 
 @njit(cache=True)
@@ -110,6 +116,7 @@ def charge(
         clients[listener[k]].as_subscriber += DELIVERY
     total = 0
     for i in range(len(said)):
+        work[i] += PUBLICATION
         total += work[i]
         seat = said[i].seat
         # Whoever said it may have left since, and what other nodes tell is nobody's here.
@@ -119,7 +126,7 @@ def charge(
             client.as_publisher += work[i]
             if not client.here:
                 client.here = 1
-                client.price = 0.0 if client.price == FIRST else FALL * client.price
+                client.price *= FALL
             client.price = max(client.price, float(work[i]))
     for one in said:
         if one.seat >= 0:
@@ -128,83 +135,86 @@ def charge(
 
 
 class Queue(Struct, eq=False):
-    """One client's publications that wait beyond a flush, as rows of SAID as well."""
+    """One client's publications that wait beyond a flush, each with its row of SAID."""
 
     seat: Seat
     waiting: deque[tuple[Accepted, bytes]]
-    credit: float = 0.0
     price: float = 0.0
+    tag: float = 0.0  # of the first that waits; of the last that was taken, if none does
     taken: int = 0  # in the flush under way
 
 
 class Backlog:
-    """What waits beyond a flush, by client, in the order of their turns."""
+    """What waits beyond a flush, by client."""
 
     def __init__(self) -> None:
         self._queues: dict[int, Queue] = {}  # by entity
         self._count = 0
+        self._virtual = 0.0  # the tag of what was taken last
 
     def __len__(self) -> int:
         return self._count
 
     def waits(self, seat: Seat) -> int:
+        """How many of this client's publications."""
         queue = self._queues.get(seat.entity)
         return len(queue.waiting) if queue is not None else 0
 
     @property
     def of_the_gone(self) -> bool:
         """Does anything wait of clients who have left?"""
-        return any(queue.seat.left for queue in self._queues.values())
+        return any(queue.seat.left and queue.waiting for queue in self._queues.values())
 
-    def add(self, accepted: Accepted, row: bytes) -> None:
-        queue = self._queues.get(accepted.seat.entity)
+    def add(self, accepted: Accepted, row: bytes, accounts: Accounts) -> None:
+        seat = accepted.seat
+        queue = self._queues.get(seat.entity)
         if queue is None:
-            queue = self._queues[accepted.seat.entity] = Queue(accepted.seat, deque())
+            queue = self._queues[seat.entity] = Queue(seat, deque(), accounts.price(seat))
+        if not queue.waiting:
+            queue.tag = max(queue.tag, self._virtual) + queue.price
         queue.waiting.append((accepted, row))
         self._count += 1
 
     def take(self, accounts: Accounts) -> list[tuple[Accepted, bytes]]:
         """What is published in this flush, in the order in which it was accepted."""
-        taken: list[tuple[Accepted, bytes]] = []
         for queue in self._queues.values():
-            seat = queue.seat
-            queue.taken, queue.price = (
-                0,
-                FIRST if seat.left else float(accounts.clients[seat.place]["price"]),
-            )
-        turns, left = deque(self._queues.values()), float(FLUSH)
-        turn = max(TURN, FLUSH / max(1, len(turns)))
-        later: list[Queue] = []  # served as much as one client may be
-        while turns and left > 0:
-            queue = turns.popleft()
-            queue.credit += turn
-            left -= self._serve(queue, left, taken)
+            queue.taken = 0
+            if not queue.seat.left:
+                queue.price = accounts.price(queue.seat)
+        heap = [(queue.tag, entity) for entity, queue in self._queues.items() if queue.waiting]
+        heapify(heap)
+        taken: list[tuple[Accepted, bytes]] = []
+        left = float(accounts.bound)
+        while heap and left > 0:
+            self._virtual, entity = heappop(heap)
+            queue = self._queues[entity]
+            taken.append(queue.waiting.popleft())
+            queue.taken += 1
+            left -= queue.price
             if queue.waiting:
-                (later if queue.taken == AT_ONCE else turns).append(queue)
-        # Who comes next is first next time; who has had most is last.
-        self._queues = {queue.seat.entity: queue for queue in (*turns, *later)}
+                queue.tag += queue.price
+                if queue.taken < AT_ONCE:
+                    heappush(heap, (queue.tag, entity))
         self._count -= len(taken)
         accounts.cut_short += self._count > 0
-        self._hold(queue for queue in self._queues.values())
+        self._tidy(accounts.bound)
         taken.sort(key=lambda one: one[0].id)
         return taken
 
-    def _serve(self, queue: Queue, left: float, taken: list[tuple[Accepted, bytes]]) -> float:
-        """Take what this client's credit allows, and say what that costs."""
-        spent, waiting = 0.0, queue.waiting
-        while waiting and queue.credit >= queue.price and spent < left and queue.taken < AT_ONCE:
-            taken.append(waiting.popleft())
-            queue.taken += 1
-            queue.credit -= queue.price
-            spent += queue.price
-        if not waiting:
-            queue.seat.held = 0
-        return spent
+    def _tidy(self, bound: int) -> None:
+        """Hold back clients with more than their share of the backlog; forget who is served.
 
-    def _hold(self, queues: Iterator[Queue]) -> None:
-        """Clients with more than their share of the backlog publish no more until it shrinks."""
-        share = BACKLOG / max(1, len(self._queues))
-        for queue in queues:
+        A client that was served ahead of others is remembered until they have caught up.
+        """
+        if not self._count:
+            for queue in self._queues.values():
+                queue.seat.held = 0
+            self._queues, self._virtual = {}, 0.0
+            return
+        share = BACKLOG * bound / sum(bool(queue.waiting) for queue in self._queues.values())
+        for entity, queue in list(self._queues.items()):
             waiting = len(queue.waiting)
-            over = waiting > MOST_WAITING or waiting * queue.price > max(share, queue.price)
-            queue.seat.held = waiting if over else 0
+            too_much = waiting > MOST_WAITING or waiting * queue.price > max(share, queue.price)
+            queue.seat.held = waiting if too_much else 0
+            if not waiting and queue.tag <= self._virtual:
+                del self._queues[entity]
