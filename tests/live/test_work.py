@@ -139,7 +139,7 @@ def test_the_price_rises_at_once_and_falls_slowly() -> None:
     for _ in range(3):
         together.ask(CROWD, cheap)
         flush(together)
-    assert PUBLICATION + 40 * DELIVERY < together.realm.accounts.price(seat)
+    assert together.realm.accounts.price(seat) > PUBLICATION + 40 * DELIVERY
     together.ask(CROWD, dear)
     together.ask(CROWD, cheap)
     flush(together)
@@ -200,7 +200,7 @@ def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
     entities: list[int] = []
     while together.realm.waiting:
         heard = flush(together)
-        entities += [one.seat.entity for one in heard.publications for _ in heard.seat]
+        entities += [heard.publications[i].seat.entity for i in heard.publication.tolist()]
         together.realm.tick(together.now)
     assert entities.count(entity) == 4
     near = together.realm.nearby(together.now, words.Nearby(HERE))

@@ -30,6 +30,7 @@ class Answers:
         self.routes = Routes()
         self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
+        self.routes.add("GET", "/clients", self.guarded(self._clients, "admin"))
         self.routes.add("GET", "/near", self.guarded(self._near))
         self.routes.add("POST", "/publish", self._publish)
         self.routes.add_file("/nearcast.js", JAVASCRIPT)
@@ -96,6 +97,11 @@ class Answers:
         except Refused as why:
             raise HttpError(400, str(why)) from None
         return Response(words.JSON.write(words.Near(near)) + b"\n")
+
+    def _clients(self, request: Request) -> Response:
+        """?limit=: what each client has cost, the most expensive first."""
+        limit = int(_number(request.query, "limit", 100.0))
+        return as_json({"clients": self._gateway.costs()[: max(0, limit)]})
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         text = exposition(self._gateway.metrics, self._gateway.gauges())

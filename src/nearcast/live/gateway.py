@@ -60,6 +60,10 @@ def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
     return np.concatenate((column, np.zeros(size - len(column), column.dtype)))
 
 
+def _work(cost: dict[str, str | int]) -> int:
+    return int(cost["work_as_publisher"]) + int(cost["work_as_subscriber"])
+
+
 class Gateway:
     def __init__(
         self, realm: Realm, limits: Limits, access: Access, *,
@@ -468,6 +472,8 @@ class Gateway:
         sent += int(self._sent[seat.place])
         sent_bytes += int(self._sent_bytes[seat.place])
         self._sent[seat.place] = self._sent_bytes[seat.place] = 0
+        session.bytes_in += published_bytes + asked_bytes
+        session.bytes_out += sent_bytes
         self.metrics.requests += published + asked
         self.metrics.bytes_in += published_bytes + asked_bytes
         self.metrics.bytes_out += sent_bytes
@@ -489,7 +495,32 @@ class Gateway:
             "slow_clients": (
                 "Clients for whom messages wait.", sum(session.paused for session in self.open)
             ),
+            "waiting": ("Publications that wait for a flush.", self.realm.waiting),
         }  # fmt: skip
+
+    def costs(self) -> list[dict[str, str | int]]:
+        """What each client has cost since it joined, the most expensive first."""
+        self._make_room(len(self.realm.seats))
+        costs: list[dict[str, str | int]] = []
+        for seat in self.realm.seats:
+            if seat is not None:
+                session = self._sessions[seat.place]
+                account = self.realm.accounts.clients[seat.place]
+                costs.append(
+                    {
+                        "entity": seat.entity,
+                        "name": seat.name,
+                        "publications": int(account["published"]),
+                        "work_as_publisher": int(account["as_publisher"]),
+                        "work_as_subscriber": int(account["as_subscriber"]),
+                        "steps": sum(one.steps for one in seat.subscriptions.values()),
+                        "waiting": self.realm.publishes(seat),
+                        "bytes_in": session.bytes_in if session else 0,
+                        "bytes_out": session.bytes_out if session else 0,
+                    }
+                )
+        costs.sort(key=lambda one: (_work(one), one["entity"]), reverse=True)
+        return costs
 
     def close(self, reason: str) -> None:
         """Deliver what waits, say goodbye to everyone, and stop."""
