@@ -1,5 +1,8 @@
 """A flush is bounded and shared: who costs little does not wait for who costs much."""
 
+import asyncio
+
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +13,9 @@ from nearcast.live.areas import Area
 from nearcast.live.realm import Heard, Limits, Refused
 from nearcast.live.work import AT_ONCE, DELIVERY, PAIR, PUBLICATION
 from nearcast.space.motion import SECOND
+from strangers import http
 from truth import delivered, expected
+from visitors import WAIT_S, run, service, visit
 
 HERE = Area(x=0.0, y=0.0, r=5.0)
 THERE = Area(x=90.0, y=0.0, r=5.0)
@@ -274,3 +279,90 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
     with pytest.raises(Refused, match="steps"):
         for number in range(limits.subscriptions):
             together.ask(2, words.Subscribe(number, HERE, COSTLY))
+
+
+# Over sockets.
+
+GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BODY = b'{"x": 1, "y": 2}'
+POSTED = (
+    f"POST /publish HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(BODY)}\r\n\r\n",
+    BODY,
+)
+
+
+def test_a_node_that_stops_delivers_the_whole_backlog() -> None:
+    async def story() -> list[int]:
+        async with service() as node:
+            ann, bob = await visit(node, "ann"), await visit(node, "bob")
+            await ann.ask(words.Subscribe, 1, HERE)
+            node.realm.accounts.bound = 1
+            node.gateway.wake = lambda *_: None  # nothing is flushed until the end
+            for _ in range(300):
+                bob.say(SAID)
+            await bob.ask(words.Nearby, HERE)
+            assert node.realm.waiting == 300
+        return [one.publication for one in ann.of(words.Message)]
+
+    assert run(story()) == list(range(1, 301))
+
+
+def test_the_loop_has_a_turn_between_two_flushes() -> None:
+    async def story() -> None:
+        async with service() as node:
+            seat = node.realm.join(node.gateway.now(), "ann")
+            node.realm.accounts.bound = 1
+            node.realm.publish(seat, SAID, words.JSON)
+            node.realm.flush(node.gateway.now())  # its price becomes known
+            for _ in range(3):
+                node.realm.publish(seat, SAID, words.JSON)
+            for left in (2, 1, 0):
+                node.gateway.flush()
+                assert node.realm.waiting == left
+                assert node.gateway.idle == (left == 0)
+            for _ in range(3):
+                node.realm.publish(seat, SAID, words.JSON)
+            answer = node.gateway.answer(node.realm.publish(seat, SAID, words.JSON))
+            node.gateway.wake()
+            await asyncio.wait_for(answer, WAIT_S)
+            assert node.realm.waiting == 0
+
+    run(story())
+
+
+def test_who_is_refused_because_the_node_is_busy_is_told_by_id_and_over_http() -> None:
+    async def story() -> tuple[str, bytes, bytes]:
+        async with service() as node:
+            bob = await visit(node, "bob")
+            seat = next(one for one in node.realm.seats if one is not None)
+            seat.held = 12
+            refused = await bob.ask(words.Publish, 0.0, 0.0)
+            await http(node, *POSTED)
+            next(one for one in node.realm.seats if one and one.name == "curl").held = 3
+            status, _, answer = await http(node, *POSTED)
+            assert status == 503
+            await http(node, POSTED[0].replace("/publish", "/publish?name=anna"), POSTED[1])
+            return refused.reason, answer, (await http(node, GET.format("/metrics")))[2]
+
+    reason, answer, metrics = run(story())
+    assert reason.startswith("the node is busy: 12 of your publications wait")
+    assert b"the node is busy: 3" in answer
+    assert b"\nnearcast_busy_total 2\n" in metrics
+
+
+def test_an_admin_sees_what_each_client_costs() -> None:
+    async def story() -> bytes:
+        async with service(token="open-sesame") as node:
+            ann = await visit(node, "ann", token="open-sesame")
+            bob = await visit(node, "bob", token="open-sesame")
+            await ann.ask(words.Subscribe, 1, HERE, "level > 1")
+            await bob.ask(words.Publish, 0.0, 0.0, attributes={"level": 2})
+            await bob.ask(words.Publish, 9.0, 0.0)
+            assert (await http(node, GET.format("/clients")))[0] == 401
+            return (await http(node, GET.format("/clients?token=open-sesame&limit=2")))[2]
+
+    bob, ann = msgspec.json.decode(run(story()))["clients"]
+    assert (bob["name"], bob["publications"], bob["work_as_subscriber"]) == ("bob", 2, 0)
+    assert bob["work_as_publisher"] == 2 * PUBLICATION + DELIVERY + PAIR + 1
+    assert (ann["name"], ann["publications"], ann["steps"]) == ("ann", 0, 1)
+    assert ann["work_as_subscriber"] == DELIVERY + PAIR + 1

@@ -18,6 +18,10 @@ class Refused(ValueError):  # noqa: N818 (a refusal is no fault)
     """Told to the client who asked, in one line; nothing was changed."""
 
 
+class Busy(Refused):
+    """Refused because the node has too much to do; the same may be accepted later."""
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     subscriptions: int = 64  # of one client
     channels: int = 64  # on which one client publishes

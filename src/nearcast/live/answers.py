@@ -7,7 +7,7 @@ import msgspec
 
 from nearcast.live import words
 from nearcast.live.access import Grant, Role, foreign
-from nearcast.live.admission import Refused
+from nearcast.live.admission import Busy, Refused
 from nearcast.live.areas import Area, shape
 from nearcast.live.gateway import Gateway
 from nearcast.live.http import HttpError, Request, Response, Route, Routes, as_json
@@ -62,6 +62,8 @@ class Answers:
                 raise HttpError(403, reason)
             seat = self._seat(request.query.get("name", ANONYMOUS))
             publication = gateway.realm.publish(seat, word, words.JSON)
+        except Busy as why:
+            raise HttpError(503, str(why)) from None
         except ValueError as why:  # a word, a shape or a publication that is refused
             raise HttpError(400, str(why)) from None
         answer = gateway.answer(publication)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from nearcast.live import words
 from nearcast.live.admission import (
+    Busy,
     Limits,
     Refused,
     asked,
@@ -290,7 +291,7 @@ class Realm:
         try:
             if seat.held:
                 self.accounts.refused += 1
-                raise Refused(
+                raise Busy(
                     f"the node is busy: {seat.held} of your publications wait to be delivered;"
                     " publish again later"
                 )

@@ -28,14 +28,14 @@ from nearcast.matching.matcher import Effort, Integers
 
 FLUSH = 2_000_000  # steps of one flush: about 20 ms
 PUBLICATION = 500  # steps for each
+BYTES = 16  # of its payload that cost a step
 DELIVERY = 40  # and for each subscription that hears it
 PAIR = 4  # for each subscription whose formula or filter is asked, beside its own steps
 UNKNOWN = -1.0  # the price of a client that has not published yet
 FEW = 64  # publications of such clients that fill a flush
 FALL = 0.98  # of a price from flush to flush, unless it is confirmed
-AT_ONCE = 32  # publications of one client in a flush, when it is shared: the price may be wrong
+AT_ONCE = 64  # publications of one client in a flush, when it is shared: the price may be wrong
 BACKLOG = 50  # flushes that may wait, of all clients together
-MOST_WAITING = 1_000  # publications of one client
 
 # Of a client, by its seat's place: its price, and since it joined how often it has published, what
 # that has cost, and what its subscriptions have cost. `here` counts within one call.
@@ -116,7 +116,7 @@ def charge(
         clients[listener[k]].as_subscriber += DELIVERY
     total = 0
     for i in range(len(said)):
-        work[i] += PUBLICATION
+        work[i] += PUBLICATION + said[i].size // BYTES
         total += work[i]
         seat = said[i].seat
         # Whoever said it may have left since, and what other nodes tell is nobody's here.
@@ -214,7 +214,7 @@ class Backlog:
         share = BACKLOG * bound / sum(bool(queue.waiting) for queue in self._queues.values())
         for entity, queue in list(self._queues.items()):
             waiting = len(queue.waiting)
-            too_much = waiting > MOST_WAITING or waiting * queue.price > max(share, queue.price)
+            too_much = waiting * queue.price > max(share, queue.price)
             queue.seat.held = waiting if too_much else 0
             if not waiting and queue.tag <= self._virtual:
                 del self._queues[entity]
