@@ -223,7 +223,7 @@ class Realm:
 
     def _check_steps(self, seat: Seat, before: Standing | None, wanted: Subscription) -> int:
         """How many steps its formula and filter take; Refused if that is too much for a client."""
-        cost = steps(wanted)
+        cost = sum(steps(wanted))
         if cost > (before.steps if before else 0):
             total = cost + sum(s.steps for s in seat.subscriptions.values() if s is not before)
             if total > self.limits.steps:

@@ -12,7 +12,7 @@ beyond 2**53.
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import isnan
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -69,24 +69,37 @@ VALUE = np.dtype(
 )  # fmt: skip
 
 
-def steps(subscription: Subscription) -> int:
-    """At most so many steps it takes to ask its formula and its filter about one publication."""
+class Steps(NamedTuple):
+    """What it takes to ask a formula and a filter."""
+
+    pair: int = 0  # about each publication
+    moment: int = 0  # and at each moment, to work out bounds that change with time
+
+
+NO_STEPS = Steps()
+
+
+def steps(subscription: Subscription) -> Steps:
     region, condition = subscription.region, subscription.filter
-    total = text_steps(region.text) if isinstance(region, Formula) else 0
-    return total + (text_steps(condition.text) if condition is not None else 0)
+    if condition is None and not isinstance(region, Formula):
+        return NO_STEPS
+    one = text_steps(region.text) if isinstance(region, Formula) else NO_STEPS
+    other = text_steps(condition.text) if condition is not None else NO_STEPS
+    return Steps(one.pair + other.pair, one.moment + other.moment)
 
 
 @lru_cache(REMEMBERED_TEXTS)
-def text_steps(text: str) -> int:
+def text_steps(text: str) -> Steps:
     predicates = parse(text)
-    total = weight(program(predicates)) if spatial(predicates) else 0
+    sides, pair = spatial(predicates), len(predicates.items)
+    moment = weight(program(predicates)) if sides else 0
     for predicate in others(predicates):
-        expression, total = predicate.expression, total + 1
+        expression = predicate.expression
         if isinstance(expression, Text):
-            total += len(expression.value.encode()) // BYTES_A_STEP
+            pair += len(expression.value.encode()) // BYTES_A_STEP
         elif predicate.evolves and not isinstance(expression, Truth):
-            total += weight(bound_program(expression))
-    return total
+            moment += weight(bound_program(expression))
+    return Steps(pair, moment)
 
 
 class Filters:

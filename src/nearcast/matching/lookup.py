@@ -194,6 +194,22 @@ def query(
 
 
 @njit(cache=True)
+def tally(t: Any, rows: Any, which: Any, places: Any) -> Any:
+    """What it costs to ask these pairs: publications, ids and steps, as columns.
+
+    What is worked out once for a moment is counted with the first pair of that moment.
+    """
+    ids, steps = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
+    for k in range(len(which)):
+        row, at = rows[places[k]], t[which[k]]
+        ids[k], steps[k] = row.id, row.pair_steps
+        if row.asked != at:
+            row.asked = at
+            steps[k] += row.moment_steps
+    return which.copy(), ids, steps
+
+
+@njit(cache=True)
 def note_place(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
     """Work out where a formula's region is at `t`, once for all publications of that moment.
 

@@ -105,8 +105,7 @@ class Rowed:
             found.append((out[0][:n], out[1][:n]))
             if m:
                 which, places = out[2][:m], out[3][:m]
-                ids, steps = look.rows["id"][places], look.rows["steps"][places]
-                asked.append((which.copy(), ids, steps))
+                asked.append(lookup.tally(columns[0], look.rows, which, places))
                 found += self._settle(columns, look.rows, publications, attributes, which, places)
         self._answers = sum(len(f[0]) for f in found)
         effort = Effort(*_joined(asked)) if asked else None

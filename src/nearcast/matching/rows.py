@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nearcast.matching.filters import Filters, steps
+from nearcast.matching.filters import Filters, Steps, steps
 from nearcast.matching.programs import NO_PROGRAM, Programs
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
@@ -33,11 +33,11 @@ def region_evolves(region: Region) -> bool:
 ROW = np.dtype(
     [(name, np.int64) for name in (
         "flags", "kind", "id", "node", "channel", "since", "until", "valid_from", "valid_to",
-        "program", "filter", "steps")]
+        "program", "filter", "pair_steps", "moment_steps", "asked")]
     + [(name, np.float64) for name in (
         "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
 )  # fmt: skip
-PACK = Packing("=12q12d").pack_into
+PACK = Packing("=14q12d").pack_into
 
 # Flags of a row.
 ALIVE = 1
@@ -119,20 +119,20 @@ class Rows:
 
     def _pack(
         self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int,
-        condition: int, cost: int,
+        condition: int, cost: Steps,
     ) -> int:  # fmt: skip
         place, s = self._place(), leg.shape
         PACK(
             self.array, place * ROW.itemsize,
             flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
             self._enter(wanted.channel), leg.since, leg.until, begin, end,
-            NO_PROGRAM, condition, cost, s.x, s.y, s.z, s.rx, s.ry, s.rz,
+            NO_PROGRAM, condition, *cost, -FOREVER, s.x, s.y, s.z, s.rx, s.ry, s.rz,
             *leg.velocity, *leg.growth,
         )  # fmt: skip
         return place
 
     def _pack_formula(
-        self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: int
+        self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: Steps
     ) -> int:
         """Its box is unbounded, until somebody says better (`machine.bound`)."""
         place, s = self._place(), EVERYWHERE
@@ -140,6 +140,7 @@ class Rows:
             self.array, place * ROW.itemsize,
             flags, s.kind, wanted.id, wanted.node, self._enter(wanted.channel),
             formula.since, FOREVER, -FOREVER, FOREVER, self.programs.add(formula.parsed),
-            condition, cost, s.x, s.y, s.z, s.rx, s.ry, s.rz, -inf, -inf, -inf, inf, inf, inf,
+            condition, *cost, -FOREVER,
+            s.x, s.y, s.z, s.rx, s.ry, s.rz, -inf, -inf, -inf, inf, inf, inf,
         )  # fmt: skip
         return place

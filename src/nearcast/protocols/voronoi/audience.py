@@ -183,7 +183,7 @@ class Audience:
         s = region.shape
         PACK(
             self._rows, ear * ROW.itemsize, flags, s.kind, name, node, channel,
-            region.since, region.until, since, FOREVER, NO_PROGRAM, NO_FILTER, 0,
+            region.since, region.until, since, FOREVER, NO_PROGRAM, NO_FILTER, 0, 0, 0,
             s.x, s.y, s.z, s.rx, s.ry, s.rz, *region.velocity, *region.growth,
         )  # fmt: skip
 
