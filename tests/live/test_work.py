@@ -1,6 +1,7 @@
 """A flush is bounded and shared: who costs little does not wait for who costs much."""
 
 import asyncio
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -10,6 +11,7 @@ from realm_histories import FLUSH, HISTORIES, TICK, Company, Step
 
 from nearcast.live import words, work
 from nearcast.live.areas import Area
+from nearcast.live.cluster.passages import Offer, Passages
 from nearcast.live.realm import Heard, Limits, Refused
 from nearcast.live.work import AT_ONCE, DELIVERY, PAIR, PUBLICATION
 from nearcast.space.motion import SECOND
@@ -279,6 +281,24 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
     with pytest.raises(Refused, match="steps"):
         for number in range(limits.subscriptions):
             together.ask(2, words.Subscribe(number, HERE, COSTLY))
+
+
+def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
+    together = company(bound=PUBLICATION)
+    known(together, CROWD)
+    for _ in range(3):
+        together.ask(CROWD, SAID)
+    flush(together)
+    seat, gone = together.seat(CROWD), []
+    passages = Passages(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
+    passages._let_go = lambda _now, ticket, _offer: gone.append(ticket)
+    passages.claimed = {"ticket": Offer(SimpleNamespace(seat=seat), seat, 2, 0)}
+    while together.realm.publishes(seat):
+        passages.let_go(together.now)
+        assert not gone and "ticket" in passages.claimed
+        flush(together)
+    passages.let_go(together.now)
+    assert gone == ["ticket"] and not passages.claimed
 
 
 # Over sockets.
