@@ -7,6 +7,7 @@ that there is.
 
 import heapq
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from random import Random
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from nearcast.live import words
-from nearcast.live.admission import Limits
+from nearcast.live.admission import Busy, Limits
 from nearcast.live.areas import Area
 from nearcast.live.cluster.abroad import first_number
 from nearcast.live.cluster.member import TICK_S, Member
@@ -79,6 +80,8 @@ class Played:
         for seat, index in zip(heard.seat.tolist(), heard.publication.tolist(), strict=True):
             said = heard.publications[index]
             self.heard[seat].append((said.seat.entity, said.t or heard.t, said.id))
+        if self.realm.waiting:
+            self.wake()
 
 
 class Town:
@@ -141,7 +144,7 @@ class Town:
             return Area(x, y, r=30.0, vx=random.uniform(-30, 30), vy=random.uniform(-30, 30))
         return Area(x, y, r=random.uniform(20.0, 60.0))
 
-    def live(self, seconds: float) -> None:
+    def live(self, seconds: float, burst: int = 1) -> None:
         """Everybody walks and speaks, some change what they want, nodes stand still."""
         random, end = self.random, self.now + int(seconds * SECOND)
         places = {
@@ -159,25 +162,34 @@ class Town:
                 where[axis] = min(max(where[axis] + random.uniform(-20, 20), 0.0), SIDE)
             radius = 25.0 if random.random() < 0.1 else None
             said = words.Publish(*where, r=radius)
-            self.at(self.now, node, partial(self._say, node, seat, said))
+            for _ in range(random.randrange(burst) + 1):
+                self.at(self.now, node, partial(self._say, node, seat, said))
             if random.random() < 0.2:
                 asked = words.Move(1, self._area())
                 self.at(self.now, node, partial(self._move, node, seat, asked))
         self.run(4.0)
 
     def _say(self, node: Played, seat: Seat, said: words.Publish) -> None:
-        node.realm.publish(seat, said, words.PACKED)
+        with suppress(Busy):
+            node.realm.publish(seat, said, words.PACKED)
         node.wake()
 
     def _move(self, node: Played, seat: Seat, asked: words.Move) -> None:
         node.realm.move(self.now, seat, asked)
 
 
-def check(seed: int) -> None:
-    """Whatever the delays, everybody hears everything, once and in order."""
+def check(seed: int, busy: bool = False) -> None:
+    """Whatever the delays, everybody hears everything, once and in order.
+
+    `busy`: a flush publishes one thing at a time, so that much is left for later ones.
+    """
     town = Town(seed, nodes=3 + seed % 3)
+    for node in town.nodes.values() if busy else ():
+        node.realm.accounts.bound = 1
     town.settle()
-    town.live(6.0)
+    town.live(1.5 if busy else 6.0, burst=6 if busy else 1)
+    if busy:
+        assert all(node.realm.accounts.cut_short > 10 for node in town.nodes.values())
     town.recorder.close()
     truth = expected(town.memory.table("interests"), town.memory.table("publications"))
     told = delivered(town.memory.table("deliveries"))

@@ -265,10 +265,10 @@ async def test_a_failure_while_matching_costs_that_publication_alone(join: Join)
     here = await alice.subscribe(EVERYWHERE)
     whole = Realm._heard
 
-    def fails(self: Realm, t: int, accepted: Any, *others: Any) -> Any:
-        if any(one.request.x == 13.0 for one in accepted):
+    def fails(self: Realm, t: int, taken: Any, *others: Any) -> Any:
+        if any(one.request.x == 13.0 for one in taken.accepted):
             raise ZeroDivisionError("a mistake of ours")
-        return whole(self, t, accepted, *others)
+        return whole(self, t, taken, *others)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Realm, "_heard", fails)

@@ -194,7 +194,8 @@ def test_what_leaves_is_forgotten() -> None:
     for client in range(100):
         company.ask(client, words.Subscribe(0, HERE, watch=True, closest=3))
         company.ask(client, words.Publish(0.0, 0.0, retain=True))
-    realm.flush(company.now)
+    while realm.waiting:
+        realm.flush(company.now)
     realm.tick(company.now)
     for client in range(100):
         company.ask(client, words.Leave())

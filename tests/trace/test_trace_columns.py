@@ -86,10 +86,11 @@ def test_publications(made: list[Publication], times: int, first: int) -> None:
     for one in several:
         single.published(one)
     attributes = [one.attributes for one in several]
-    many.published_many(batch(several), first, attributes, np.array(sizes))
+    numbers = np.arange(first, first + len(several))
+    many.published_many(batch(several), numbers, attributes, np.array(sizes))
     many.flush()
     silent = replace(batch(several), channel=None)
-    many.published_many(silent, 0, None, np.array(sizes))
+    many.published_many(silent, numbers - first, None, np.array(sizes))
     single.close()
     many.close()
     written = in_columns.table("publications")

@@ -18,6 +18,10 @@ class Refused(ValueError):  # noqa: N818 (a refusal is no fault)
     """Told to the client who asked, in one line; nothing was changed."""
 
 
+class Busy(Refused):
+    """Refused because the node has too much to do; the same may be accepted later."""
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     subscriptions: int = 64  # of one client
     channels: int = 64  # on which one client publishes
@@ -25,6 +29,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     extent: float = 1e6  # half-extent of a subscription's or a publication's area, if bounded
     legs: int = 100  # of a walk
     formula: int = 400  # characters of a formula or filter, which bound what evaluating it costs
+    steps: int = 2_000  # of a client's formulas and filters together, for one publication
     payload: int = 16_384  # bytes
     name: int = 64  # characters of a name or a channel
     nearby: int = 1_000  # entities in one answer

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nearcast.live import cors, words
 from nearcast.live.access import Denied
-from nearcast.live.admission import asked_region
+from nearcast.live.admission import Busy, asked_region
 from nearcast.live.areas import Area, shape
 from nearcast.live.gateway import Gateway
 from nearcast.live.grants import Grant, Role
@@ -42,6 +42,7 @@ class Answers:
         self.routes = Routes()
         self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
+        self.routes.add("GET", "/clients", self.guarded(self._clients, "admin"))
         self.routes.add("GET", "/near", self._near)
         self.routes.add("POST", "/publish", self._publish)
         self.routes.add_under("GET", ENTITIES, self._entity)
@@ -95,6 +96,8 @@ class Answers:
             publication = gateway.realm.publish(self._seat(key), word, words.JSON)
             if word.retain:
                 self._retaining.add(key)
+        except Busy as why:
+            raise HttpError(503, str(why)) from None
         except ValueError as why:  # a word, a shape or a publication that is refused
             raise HttpError(400, str(why)) from None
         answer = gateway.answer(publication)
@@ -177,6 +180,11 @@ class Answers:
         except ValueError as why:
             raise HttpError(400, str(why)) from None
         return Response(words.JSON.write(words.Near(near)) + b"\n")
+
+    def _clients(self, request: Request) -> Response:
+        """?limit=: what each client has cost, the most expensive first."""
+        limit = int(_number(request.query, "limit", 100.0))
+        return as_json({"clients": self._gateway.costs()[: max(0, limit)]})
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
         text = exposition(self._gateway.metrics, self._gateway.gauges())

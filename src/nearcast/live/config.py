@@ -141,6 +141,8 @@ MEANING = {
     "limits.extent": "The largest half-extent of an area, if it has one.",
     "limits.legs": "Places that one walk leads through.",
     "limits.formula": "Characters of a formula or a filter.",
+    "limits.steps": "Steps that a client's formulas and filters together take for one publication:"
+    " one for each predicate, number and operation, four for sin and cos.",
     "limits.nearby": "Entities that one answer lists.",
     "limits.payload": "Bytes of a publication's payload.",
     "limits.name": "Characters of a name or a channel.",

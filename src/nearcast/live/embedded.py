@@ -75,7 +75,8 @@ class World:
         with suppress(asyncio.CancelledError):
             await self._ticking
         self._ticking = None
-        self._flush()
+        while self._realm.waiting:
+            self._flush()
         for link in list(self._links.values()):
             link.leave("the world has ended")
         if self._recording:
@@ -163,6 +164,8 @@ class World:
                 self._states[accepted.seat.entity] = accepted
             if asked is not None and link is not None:
                 link.tell(words.Done(asked, heard.t, accepted.id))
+        if self._realm.waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
 
     async def _tick(self) -> None:
         rotated = time.monotonic()

@@ -66,6 +66,10 @@ def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
     return np.concatenate((column, np.zeros(size - len(column), column.dtype)))
 
 
+def _work(cost: dict[str, str | int]) -> int:
+    return int(cost["work_as_publisher"]) + int(cost["work_as_subscriber"])
+
+
 class Gateway:
     def __init__(
         self, realm: Realm, limits: Limits, access: Access, *,
@@ -446,10 +450,15 @@ class Gateway:
             metrics.publications += len(heard.publications)
             metrics.deliveries += len(heard)
             metrics.latency.add(monotonic() - self._first_waits_since, len(heard))
-        ended = monotonic()
+        ended, accounts = monotonic(), self.realm.accounts
         metrics.flushes += 1
+        metrics.work, metrics.busy = accounts.work, accounts.refused
+        metrics.cut_short = accounts.cut_short
         took = ended - began + WRITE_S * written
         self._flush_not_before = ended + min(PAUSE * took, self._longest_pause)
+        if self.realm.waiting:  # more than one flush should do: the loop has a turn in between
+            self._first_waits_since = began
+            self._flush_timer = self.loop.call_soon(self.flush)
 
     def _tell(self, heard: Heard) -> int:
         """Everybody what they hear, and publishers that it is done; gives to how many."""
@@ -633,6 +642,8 @@ class Gateway:
         sent += int(self._sent[seat.place])
         sent_bytes += int(self._sent_bytes[seat.place])
         self._sent[seat.place] = self._sent_bytes[seat.place] = 0
+        session.bytes_in += published_bytes + asked_bytes
+        session.bytes_out += sent_bytes
         self.metrics.requests += published + asked
         self.metrics.bytes_in += published_bytes + asked_bytes
         self.metrics.bytes_out += sent_bytes
@@ -654,11 +665,38 @@ class Gateway:
             "slow_clients": (
                 "Clients for whom messages wait.", sum(session.paused for session in self.open)
             ),
+            "waiting": ("Publications that wait for a flush.", self.realm.waiting),
         }  # fmt: skip
+
+    def costs(self) -> list[dict[str, str | int]]:
+        """What each client has cost since it joined, the most expensive first."""
+        self._make_room(len(self.realm.seats))
+        costs: list[dict[str, str | int]] = []
+        for seat in self.realm.seats:
+            if seat is not None and seat.owner is None:
+                session = self._sessions[seat.place]
+                account = self.realm.accounts.clients[seat.place]
+                costs.append(
+                    {
+                        "entity": seat.entity,
+                        "name": seat.name,
+                        "publications": int(account["published"]),
+                        "work_as_publisher": int(account["as_publisher"]),
+                        "work_as_subscriber": int(account["as_subscriber"]),
+                        "steps": sum(one.steps for one in seat.subscriptions.values()),
+                        "waiting": self.realm.publishes(seat),
+                        "bytes_in": session.bytes_in if session else 0,
+                        "bytes_out": session.bytes_out if session else 0,
+                    }
+                )
+        costs.sort(key=lambda one: (_work(one), one["entity"]), reverse=True)
+        return costs
 
     def close(self, reason: str) -> None:
         """Deliver what waits, say goodbye to everyone, and stop."""
         self.flush()
+        while self.realm.waiting:
+            self.flush()
         self._timer.cancel()
         for task in self._late:
             task.cancel()

@@ -40,11 +40,14 @@ COUNTERS = {
     "bytes_in": "Bytes of clients' frames.",
     "bytes_out": "Bytes written for clients.",
     "flushes": "Times that waiting publications were delivered.",
+    "cut_short": "Of these: left something waiting, because there was too much for one of them.",
     "refused_address": "Connections refused because their address had too many.",
     "refused_full": "Clients refused because the node had as many as it serves.",
     "displaced": "Connections closed to make room, because they had not joined, or were idle.",
     "late": "HTTP connections closed because they sent or read too slowly.",
     "faults": "Requests and publications lost to a mistake of the node, which its log tells.",
+    "busy": "Publications refused because too many of the same client's waited.",
+    "work": "Steps of about ten nanoseconds that matching and delivering took, as counted.",
     "unrecorded": "Rows of the trace that could not be kept.",
 }
 
@@ -58,6 +61,7 @@ class Metrics:
         self.tokens_refused = 0
         self.bytes_in = self.bytes_out = self.flushes = self.faults = self.unrecorded = 0
         self.refused_address = self.refused_full = self.displaced = self.late = 0
+        self.cut_short = self.busy = self.work = 0
         self.latency = Latency()
 
     def snapshot(self) -> dict[str, int]:

@@ -10,13 +10,15 @@ What `flush` returns speaks of places, which are used again: read it before aski
 
 from collections.abc import Callable, Iterator, Sequence
 from math import dist
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.live import words
 from nearcast.live.admission import (
+    Busy,
     Limits,
     Refused,
     asked,
@@ -32,11 +34,13 @@ from nearcast.live.sparing import KEPT, Sparing, check_wish, has_centre
 from nearcast.live.voices import SAID, Said, State, Voices, batch, clear_retain, pack
 from nearcast.live.walks import Walks
 from nearcast.live.watches import Watches
+from nearcast.live.work import Accounts, Backlog
 from nearcast.matching import MATCHERS
-from nearcast.matching.matcher import Batch, Integers, Matcher
+from nearcast.matching.filters import steps
+from nearcast.matching.matcher import Batch, Effort, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
-from nearcast.model.subscription import Formula, Region, Subscription
+from nearcast.model.subscription import Formula, Region, Subscription, Value
 from nearcast.model.variables import bind
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
@@ -47,8 +51,27 @@ FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
 NOBODY = -1  # whose publication would be an echo to nobody who asks
 
-# Publications that wait: those made here, their rows of SAID, and those of other nodes with theirs.
-Held: TypeAlias = tuple[list[Accepted], bytearray, Sequence[tuple[Accepted, bytes]]]
+
+class Taken(Struct):
+    """Publications of one flush: of clients here, with rows of SAID; and of other nodes."""
+
+    accepted: Sequence[Accepted]
+    said: Said
+    channels: list[str] | None  # None: all are on the default one
+    attributes: list[dict[str, Value]] | None  # None: none has any
+    overheard: list[tuple[Accepted, bytes]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.accepted or self.overheard)
+
+    def singly(self) -> Iterator[tuple[Accepted, "Taken"]]:
+        """The same, one publication at a time."""
+        for i, one in enumerate(self.accepted):
+            channels = self.channels and self.channels[i : i + 1]
+            attributes = self.attributes and self.attributes[i : i + 1]
+            yield one, Taken([one], self.said[i : i + 1], channels, attributes)
+        for one, row in self.overheard:
+            yield one, Taken((), self.said[:0], None, None, [(one, row)])
 
 
 class Realm:
@@ -84,12 +107,18 @@ class Realm:
         self._watching: dict[int, tuple[Seat, Standing]] = {}
         self._sparing = Sparing()
         self._thrifty: dict[int, tuple[Seat, Standing]] = {}
-        self._looking = MATCHERS["swept"]()  # for who is asked about once
+        self.accounts = Accounts()
+        self._backlog = Backlog()
+        self._looking = MATCHERS["grid"]()  # for who is asked about once
 
     @property
     def waiting(self) -> int:
         """How many publications wait for the next flush."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._backlog)
+
+    def publishes(self, seat: Seat) -> int:
+        """How many of its publications a flush has left waiting."""
+        return self._backlog.waits(seat)
 
     # Clients.
 
@@ -110,6 +139,7 @@ class Realm:
         if seat.place == len(self.entities):
             self.entities = _doubled(self.entities)
         self.seats[seat.place], self.entities[seat.place] = seat, seat.entity
+        self.accounts.open(seat.place)
         return seat
 
     def _vacate(self, seat: Seat) -> None:
@@ -128,7 +158,7 @@ class Realm:
             self._reach(self._moment(now, standing))
             self._end(standing)
         for voice in seat.voices.values():
-            self._voices.leave(voice)
+            self._voices.leave(voice, self._next_publication)
         self._reach(now)
         seat.subscriptions.clear()
         seat.left = True
@@ -152,6 +182,7 @@ class Realm:
             check_wish(wish, wanted.region)
             t = self._moment(now, before)
             subscription = wanted.stamped(seat.entity, t)
+            cost = self._check_steps(seat, before, subscription)
         if before is None:
             self._next_subscription += 1
             place = self._take_standing(seat, request.subscription, number)
@@ -161,7 +192,7 @@ class Realm:
             self._outdate(t, before)
         standing = Standing(
             place, request.subscription, t, wanted, subscription, wish,
-            linger=request.linger, homes=before.homes if before else 0,
+            linger=request.linger, homes=before.homes if before else 0, steps=cost,
         )  # fmt: skip
         mine[request.subscription] = standing
         self._change(t, standing, wanted, subscription)
@@ -188,8 +219,10 @@ class Realm:
                 region = Formula(bind(region, wanted.variables))
             t = self._moment(now, standing)
             subscription = standing.subscription.moved(region, t)
+            cost = self._check_steps(seat, standing, subscription)
         except ValueError as why:
             raise refusal(why) from None
+        standing.steps = cost
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
@@ -204,6 +237,8 @@ class Realm:
             t = self._moment(now, standing)
             wanted = standing.asked.tuned(request.variables)
             subscription = wanted.rebound(standing.subscription, t)
+            cost = self._check_steps(seat, standing, subscription)
+        standing.steps = cost
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
@@ -212,6 +247,18 @@ class Realm:
         self._reach(self._moment(now, standing))
         self._end(standing)
         del seat.subscriptions[standing.number]
+
+    def _check_steps(self, seat: Seat, before: Standing | None, wanted: Subscription) -> int:
+        """How many steps its formula and filter take; Refused if that is too much for a client."""
+        cost = sum(steps(wanted))
+        if cost > (before.steps if before else 0):
+            total = cost + sum(s.steps for s in seat.subscriptions.values() if s is not before)
+            if total > self.limits.steps:
+                raise Refused(
+                    f"the formulas and filters of a client take at most {self.limits.steps} steps,"
+                    f" and with this one yours take {total}"
+                )
+        return cost
 
     def _outdate(self, t: Time, standing: Standing) -> None:
         """It will be something else from `t` on; here nobody needs to know what it was."""
@@ -264,8 +311,17 @@ class Realm:
     # Publications.
 
     def publish(self, seat: Seat, request: words.Publish, form: words.Form) -> int:
-        """Accepted, under this number; it is made, and heard, at the next flush."""
+        """Accepted, under this number; it is made, and heard, at the next flush.
+
+        If the node is busy it may be left for a later one, and Refused if too much is.
+        """
         try:
+            if seat.held:
+                self.accounts.refused += 1
+                raise Busy(
+                    f"the node is busy: {seat.held} of your publications wait to be delivered;"
+                    " publish again later"
+                )
             where = outline(request, self.limits)
             size = len(request.payload)
             if size:
@@ -274,8 +330,9 @@ class Realm:
                 form.check(request.payload)
             if request.attributes:
                 check_attributes(request.attributes)
+            client = seat
             if request.name:
-                seat = self._spoken_for(seat, request.name)
+                seat = self._spoken_for(client, request.name)
             voice = seat.voices.get(request.channel)
             if voice is None:
                 voice = self._new_voice(seat, request.channel)
@@ -288,7 +345,9 @@ class Realm:
         number = self._next_publication
         self._next_publication += 1
         self._waiting.append(Accepted(seat, number, where[0], request, form))
-        self._said += pack(seat.entity, voice, size, request.retain, *where)
+        self._said += pack(
+            seat.entity, client.entity, client.place, voice, size, request.retain, *where
+        )
         return number
 
     def _spoken_for(self, seat: Seat, name: str) -> Seat:
@@ -320,13 +379,12 @@ class Realm:
                 self._withdraw(seat, channel)
 
     def _withdraw(self, seat: Seat, channel: str) -> None:
-        voice = seat.voices.pop(channel)
-        self._voices.leave(voice)
+        self._voices.leave(seat.voices.pop(channel), self._next_publication)
         # What waits is published after this moment: it is heard, but is no state any more.
         for place, one in enumerate(self._waiting):
-            if one.seat is seat and one.request.retain and one.request.channel == channel:
-                one.request = replace(one.request, retain=False)
+            if one.unretain(seat, channel):
                 clear_retain(self._said, place)
+        self._backlog.unretain(seat, channel)
 
     def _new_voice(self, seat: Seat, channel: str) -> int:
         check_name("a channel", channel, self.limits)
@@ -336,52 +394,70 @@ class Realm:
         return voice
 
     def flush(self, now: Time) -> Heard:
-        """All that waits is published now. Who hears it?"""
-        self._reach(now)
-        t = self._flushed = self.now
-        accepted = self._waiting
-        if not self.waiting:
-            return Heard(t, accepted, *np.empty((3, 0), np.int64))
-        said = np.frombuffer(self._said, SAID)
+        """What waits is published now. Who hears it?
+
+        All of it, unless it is more than a flush should do at once (see `work`): then `waiting`
+        says that there is more.
+        """
+        return self.make(now, self.take())
+
+    def take(self) -> Taken:
+        """What is to be published in one flush; the rest stays."""
+        accepted, said = self._next()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
+        if not self._backlog:
+            self._on_channels = self._attributed = False
+        return Taken(accepted, said, channels, attributes)
+
+    def _next(self) -> tuple[Sequence[Accepted], Said]:
+        accepted, said = self._waiting, np.frombuffer(self._said, SAID)
         self._waiting, self._said = [], bytearray()
-        self._on_channels = self._attributed = False
-        publications = batch(t, said, accepted, channels)
-        heard, all_said = self._heard(t, accepted, said, publications)
+        if not self._backlog and self.accounts.fits(said):
+            return accepted, said
+        rows, size = said.tobytes(), SAID.itemsize
+        for i, one in enumerate(accepted):
+            self._backlog.add(one, rows[i * size : (i + 1) * size], self.accounts)
+        taken = self._backlog.take(self.accounts)
+        said = np.frombuffer(bytearray().join([row for _, row in taken]), SAID)
+        return [one for one, _ in taken], said
+
+    def make(self, now: Time, taken: Taken) -> Heard:
+        """These are published now, all at one moment. Who hears them?"""
+        self._reach(now)
+        t = self._flushed = self.now
+        if not taken:
+            return Heard(t, (), *np.empty((3, 0), np.int64))
+        accepted = taken.accepted
+        publications = batch(t, taken.said, accepted, taken.channels, taken.attributes)
+        heard, said = self._heard(t, taken, publications)
         if len(self._sparing):
-            heard = self._spared(heard, all_said)
+            heard = self._spared(heard, said)
         # Last: what has failed before is not in the trace, and can be tried again.
         if self._recorder and accepted:
-            self._recorder.published_many(publications, accepted[0].id, attributes, said["size"])
-        self._voices.settle()
+            self._recorder.published_many(
+                publications, _ids(accepted), taken.attributes, taken.said["size"]
+            )
+        self._settle()
         return heard
 
-    def held(self) -> Held:
-        """What waits for the next flush."""
-        return self._waiting, self._said, ()
+    def _settle(self) -> None:
+        """The numbers of voices that left may be used again, once nothing of theirs waits."""
+        next_one = self._waiting[0].id if self._waiting else self._next_publication
+        self._voices.settle(self._backlog.oldest(next_one))
 
-    def singly(self, held: Held) -> Iterator[Accepted]:
-        """One after the other, each the only one that waits, until the next is asked for."""
-        accepted, rows, _ = held
-        size = SAID.itemsize
-        for place, one in enumerate(accepted):
-            self._hold([one], rows[place * size : (place + 1) * size])
-            yield one
-        self._hold([], bytearray())
-
-    def _hold(self, accepted: list[Accepted], rows: bytearray) -> None:
-        self._waiting, self._said = accepted, rows
-        self._on_channels = any(one.request.channel for one in accepted)
-        self._attributed = any(one.request.attributes for one in accepted)
-
-    def _heard(
-        self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
-    ) -> tuple[Heard, Said]:
+    def _heard(self, t: Time, taken: Taken, publications: Batch) -> tuple[Heard, Said]:
         """Who hears what, and all that was said."""
+        accepted, said = taken.accepted, taken.said
         self._voices.hear(t, accepted, said)
         matches = self._matcher.match_many(publications)
-        return self._sorted(t, accepted, matches.publication, matches.subscription), said
+        heard = self._sorted(t, accepted, matches.publication, matches.subscription)
+        self._charge(heard, said, matches.effort)
+        return heard, said
+
+    def _charge(self, heard: Heard, said: Said, effort: Effort | None) -> None:
+        askers = self._listeners[effort.subscription] if effort is not None else None
+        self.accounts.charge(said, self.entities, heard.publication, heard.seat, effort, askers)
 
     def _sorted(
         self, t: Time, accepted: Sequence[Accepted], publication: Integers, standing: Integers
@@ -396,7 +472,7 @@ class Realm:
         pairs >>= for_standing
         publication = pairs & ((1 << for_publication) - 1)
         pairs >>= for_publication
-        return Heard(t, accepted, pairs, publication, standing)
+        return Heard(t, accepted, pairs, publication, standing, _ids(accepted))
 
     def _spared(self, heard: Heard, said: Said) -> Heard:
         """Without what was withheld from those who asked for less."""
@@ -466,8 +542,7 @@ class Realm:
     def tick(self, now: Time) -> list[tuple[Seat, words.Notice]]:
         """Ten times a second: who enters and leaves, and once a second what was withheld."""
         self._reach(now)
-        if not self.waiting:
-            self._voices.settle()
+        self._settle()
         notices = self._changes() if len(self._watches) else []
         if len(self._sparing):
             notices += self._withheld()
@@ -512,24 +587,24 @@ class Realm:
 def flushes(
     realm: Realm, now: Callable[[], Time], failed: Callable[[Accepted | None], None]
 ) -> Iterator[Heard]:
-    """All that waits is published now: together, or if that fails, each by itself.
+    """What is to be published in one flush, together; or if that fails, each by itself.
 
     So a publication that cannot be matched costs no other. `failed` is called while the exception
     is being handled: with None if all of them failed together, then with each that fails alone.
     """
-    held = realm.held()
+    taken = realm.take()
     try:
-        together = realm.flush(now())
+        together = realm.make(now(), taken)
     except Exception:
         failed(None)
     else:
         yield together
         return
-    for one in realm.singly(held):
+    for publication, one in taken.singly():
         try:
-            alone = realm.flush(now())
+            alone = realm.make(now(), one)
         except Exception:
-            failed(one)
+            failed(publication)
         else:
             yield alone
 
@@ -539,6 +614,14 @@ def _standing(seat: Seat, number: int) -> Standing:
     if standing is None:
         raise Refused(f"there is no subscription {number}")
     return standing
+
+
+def _ids(accepted: Sequence[Accepted]) -> Integers:
+    """The publications' numbers; one by one, unless a flush has left some waiting."""
+    first, count = accepted[0].id, len(accepted)
+    if accepted[-1].id - first == count - 1:
+        return np.arange(first, first + count)
+    return np.fromiter((one.id for one in accepted), np.int64, count)
 
 
 def _doubled(column: Integers) -> Integers:

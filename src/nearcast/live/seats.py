@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nearcast.live import areas, words
@@ -18,6 +19,8 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
+
+NO_SEAT = -1  # the place of whoever is on another node
 
 
 class Places:
@@ -63,6 +66,7 @@ class Standing(Struct, eq=False):
     watch: int | None = None  # its numbers among those who watch, and those who spare
     sparer: int | None = None
     linger: float = 0.0  # of one that watches: as asked for
+    steps: int = 0  # of its formula and its filter, see `matching.filters`
     homes: int = 0  # how often it has changed nodes
 
 
@@ -78,6 +82,7 @@ class Seat(Struct, eq=False):
     left: bool = False
     entities: dict[str, "Seat"] = {}  # others for which this client speaks, by name
     owner: "Seat | None" = None  # the client that speaks for this entity, if it is such another
+    held: int = 0  # not 0: so many of its publications wait that more of them are refused
 
 
 class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
@@ -89,6 +94,13 @@ class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
     request: words.Publish
     form: words.Form
     t: Time = 0  # when it was made, if that was on another node
+
+    def unretain(self, seat: Seat, channel: str) -> bool:
+        """If it would be this entity's state on this channel: it will not be."""
+        if self.seat is not seat or not self.request.retain or self.request.channel != channel:
+            return False
+        self.request = replace(self.request, retain=False)
+        return True
 
     @property
     def shape(self) -> Shape:

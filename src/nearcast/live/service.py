@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nearcast.live.cluster.member import Member
 
 LOG = logging.getLogger("nearcast.live")
-ENGINE = "swept"
+ENGINE = "grid"
 HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
 
 
@@ -196,7 +196,7 @@ def warm() -> None:
         condition = "level > 1" if number == 0 else None
         realm.subscribe(1, seats[0], words.Subscribe(number, area, condition, watch=True))
     for t in range(2, 5):
-        for payload in (b"1", b""):
+        for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
             word = words.Publish(0.0, 0.0, Raw(payload), True, {"level": 2})
             realm.publish(seats[1], word, words.JSON)
         heard = realm.flush(t * 1_000_000)

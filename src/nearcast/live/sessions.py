@@ -90,6 +90,7 @@ class Session(Endpoint):
         # and all that was written.
         self.published = self.published_bytes = self.asked = self.asked_bytes = 0
         self.sent = self.sent_bytes = 0
+        self.bytes_in = self.bytes_out = 0  # since it joined, up to the last second
         # While the transport is full.
         self.paused = False
         self.waiting: deque[Waiting] = deque()

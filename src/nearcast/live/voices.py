@@ -5,7 +5,7 @@ kept back until nothing of it waits to be heard and everybody who knows it by it
 that it left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from struct import Struct as Packing
 from typing import TypeAlias
 
@@ -16,21 +16,24 @@ from numpy.typing import NDArray
 from nearcast.live import words
 from nearcast.live.seats import Accepted, Places, Published
 from nearcast.matching.matcher import Batch, Floats, Integers
+from nearcast.model.subscription import Value
 from nearcast.space.motion import Time
 
 # A pair of somebody who listens and a voice is one number: these bits of it name the voice.
 BITS = 32
 VOICE = (1 << BITS) - 1
 
-# A publication that waits, packed: who says it, in how many bytes, is it a state, and where.
+# A publication that waits, packed: who says it; the client that speaks for it, as an entity and by
+# its place; in how many bytes, is it a state, and where.
 SAID = np.dtype(
     [
-        ("entity", np.int64), ("voice", np.int64), ("size", np.int64), ("retain", np.int64),
-        ("kind", np.int64), ("centre", np.float64, 3), ("extent", np.float64, 3),
+        ("entity", np.int64), ("client", np.int64), ("seat", np.int64), ("voice", np.int64),
+        ("size", np.int64), ("retain", np.int64), ("kind", np.int64),
+        ("centre", np.float64, 3), ("extent", np.float64, 3),
     ]
 )  # fmt: skip
 Said: TypeAlias = NDArray[np.void]
-pack = Packing("=5q6d").pack  # a row of SAID
+pack = Packing("=7q6d").pack  # a row of SAID
 
 
 def clear_retain(rows: bytearray, place: int) -> None:
@@ -58,7 +61,7 @@ class Voices:
         self._states: dict[int, State] = {}
         self._said: Said = np.zeros(64, SAID)  # of the states
         self._numbers = Places()
-        self._left: list[int] = []
+        self._left: list[tuple[int, int]] = []  # with the number before which all was said
         self._settled: list[int] = []
 
     def take(self) -> int:
@@ -86,18 +89,19 @@ class Voices:
                     newer.append(i)
             self._said[said["voice"][newer]] = said[newer]
 
-    def leave(self, voice: int) -> None:
+    def leave(self, voice: int, before: int = 0) -> None:
+        """Its state ends. What it has said has numbers below `before`, and may wait."""
         self._states.pop(voice, None)
-        self._left.append(voice)
+        self._left.append((voice, before))
 
-    def settle(self) -> None:
-        """Nothing waits that was said by those who left."""
-        self._settled += self._left
-        self._left.clear()
+    def settle(self, oldest: int) -> None:
+        """Nothing waits that has a lower number than this."""
+        self._settled += [voice for voice, before in self._left if before <= oldest]
+        self._left = [one for one in self._left if one[1] > oldest]
 
     @property
     def left(self) -> Integers:
-        return np.array(self._left + self._settled, np.int64)
+        return np.array([voice for voice, _ in self._left] + self._settled, np.int64)
 
     @property
     def settled(self) -> Integers:
@@ -128,8 +132,9 @@ class Voices:
 
 
 def batch(
-    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None
-) -> Batch:
+    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None,
+    attributes: Sequence[Mapping[str, Value]] | None = None,
+) -> Batch:  # fmt: skip
     """As an engine wants it: kernels are compiled for columns without gaps."""
     return Batch(
         np.full(len(said), t, np.int64),
@@ -139,6 +144,7 @@ def batch(
         np.ascontiguousarray(said["extent"]),
         channels,
         Published(t, accepted),
+        attributes,
     )
 
 

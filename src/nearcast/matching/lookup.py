@@ -17,6 +17,7 @@ from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, EVOLVES, FORMULA
 from nearcast.space.shapes import DISC
 
 NO, YES, ASK = 0, 1, 2
+OUTCOME = 3  # the bits of a formula's row in which the outcome of its program is kept
 ANY_ROW = 2**40  # no row of cells: cells are numbered within ±2**31
 
 
@@ -193,6 +194,39 @@ def query(
 
 
 @njit(cache=True)
+def tally(t: Any, rows: Any, which: Any, places: Any) -> Any:
+    """What it costs to ask these pairs: publications, ids and steps, as columns.
+
+    What is worked out once for a moment is counted with the first pair of that moment.
+    """
+    ids, steps = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
+    for k in range(len(which)):
+        row, at = rows[places[k]], t[which[k]]
+        ids[k], steps[k] = row.id, row.pair_steps
+        if row.asked != at:
+            row.asked = at
+            steps[k] += row.moment_steps
+    return which.copy(), ids, steps
+
+
+@njit(cache=True)
+def note_place(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
+    """Work out where a formula's region is at `t`, once for all publications of that moment.
+
+    The row has no shape of its own, so its lows, its highs and which of them are strict are kept
+    in place of one, and the moment in `until`.
+    """
+    seconds = (t - row.since) / 1e6 if t > row.since else 0.0
+    known = locate(programs, row.program, seconds, stack, ends)
+    for axis in range(3):
+        known |= (ends[2, axis] != 0.0) << (2 + axis)
+        known |= (ends[3, axis] != 0.0) << (5 + axis)
+    row.x, row.y, row.z = ends[0, 0], ends[0, 1], ends[0, 2]
+    row.rx, row.ry, row.rz = ends[1, 0], ends[1, 1], ends[1, 2]
+    row.kind, row.until = known, t
+
+
+@njit(cache=True)
 def settle(
     publications: Any, rows: Any, programs: Any, ask_publication: Any, ask_place: Any,
     found_publication: Any, found_id: Any,
@@ -200,8 +234,8 @@ def settle(
     """Run the programs of formulas that were to be asked.
 
     Apart from `query`, whose loop is five times slower if it may run programs in between. Returns
-    how many pairs were found, and how many are left, in place, for Python: those with a filter or
-    a fault.
+    how many pairs were found, and how many are left, in place: those with a filter, and as ~place
+    those with a fault, which is for Python to judge.
     """
     t, _, _, kind, centre, extent = publications
     stack, ends = np.empty((STACK, 2)), np.empty((4, 3))
@@ -209,13 +243,16 @@ def settle(
     for k in range(len(ask_place)):
         i, place = ask_publication[k], ask_place[k]
         row = rows[place]
-        left = True
+        left, outcome = True, SOMEWHERE
         if row.flags & FORMULA:
-            seconds = (t[i] - row.since) / 1e6 if t[i] > row.since else 0.0
-            outcome = locate(programs, row.program, seconds, stack, ends)
+            if row.until != t[i]:
+                note_place(row, t[i], programs, stack, ends)
+            outcome = row.kind & OUTCOME
             touches = outcome == SOMEWHERE and touching(
-                ends[0], ends[1], ends[2], ends[3], kind[i],
-                centre[i, 0], centre[i, 1], centre[i, 2],
+                (row.x, row.y, row.z), (row.rx, row.ry, row.rz),
+                (row.kind & 4, row.kind & 8, row.kind & 16),
+                (row.kind & 32, row.kind & 64, row.kind & 128),
+                kind[i], centre[i, 0], centre[i, 1], centre[i, 2],
                 extent[i, 0], extent[i, 1], extent[i, 2],
             )  # fmt: skip
             left = outcome == VALUELESS or (touches and row.flags & DOUBTFUL != 0)
@@ -223,6 +260,7 @@ def settle(
                 found_publication[n], found_id[n] = i, row.id
                 n += 1
         if left:
-            ask_publication[m], ask_place[m] = i, place
+            ask_publication[m] = i
+            ask_place[m] = ~place if outcome == VALUELESS else place
             m += 1
     return n, m

@@ -4,7 +4,7 @@ At one moment it does what `predicates.zone` does, number by number, and over a 
 `intervals.swept` does; tests hold them together. A part without a finite value ends a run.
 """
 
-from math import cos, inf, isfinite, isnan, pi, sin, sqrt
+from math import cos, inf, isfinite, isnan, nan, pi, sin, sqrt
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,26 @@ def locate(programs: Any, start: int, t: float, stack: Any, ends: Any) -> int:
         if low > high or (low == high and (ends[2, axis] or ends[3, axis])):
             return EMPTY
     return SOMEWHERE
+
+
+@njit(cache=True)
+def value(programs: Any, start: int, t: float, stack: Any) -> float:
+    """What one expression is at `t`; NaN if it has no value then."""
+    top, at = 0, start
+    while programs[at].code != STOP:
+        code = programs[at].code
+        if code in (NUMBER, SECONDS):
+            stack[top, 0] = programs[at].number if code == NUMBER else t
+            top += 1
+        elif code >= NEGATE:
+            stack[top - 1, 0] = of_one(code, stack[top - 1, 0])
+        else:
+            top -= 1
+            stack[top - 1, 0] = of_two(code, stack[top - 1, 0], stack[top, 0])
+        if not isfinite(stack[top - 1, 0]):
+            return nan
+        at += 1
+    return float(stack[0, 0])
 
 
 # Bounds over a slice: `intervals`, written out once more.

@@ -4,7 +4,7 @@
 `match` takes publications one by one, `match_many` in columns: no Python object per pair.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.model.subscription import Subscription, SubscriptionId, Value
 from nearcast.space.motion import Time
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -28,7 +28,8 @@ class Batch(Struct, frozen=True):
     centre: Floats  # (n, 3)
     extent: Floats  # (n, 3)
     channel: Sequence[str] | None  # None: all on the default channel
-    publications: Sequence[Publication]  # for filters, which need the attributes
+    publications: Sequence[Publication]  # for what kernels cannot judge
+    attributes: Sequence[Mapping[str, Value]] | None = None  # None: ask the publications for them
 
     def __len__(self) -> int:
         return len(self.t)
@@ -47,11 +48,20 @@ def batch(publications: Sequence[Publication]) -> Batch:
     )
 
 
+class Effort(Struct, frozen=True):
+    """Pairs whose formula or filter was asked, and how many steps that took at most."""
+
+    publication: Integers
+    subscription: Integers
+    steps: Integers
+
+
 class Matches(Struct, frozen=True):
     """Pairs, in no particular order: the index within the batch, and the subscription."""
 
     publication: Integers
     subscription: Integers
+    effort: Effort | None = None  # what formulas and filters cost, if the engine counts it
 
 
 class Matcher(Protocol):

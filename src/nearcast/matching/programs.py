@@ -4,6 +4,8 @@ A program is the spatial predicates of one formula in postfix: each predicate's 
 the side of the region that its value bounds. All programs lie in one array, one after the other.
 """
 
+from typing import Any
+
 import numpy as np
 
 from nearcast.model.expressions import TIME, Arithmetic, Number, Variable
@@ -29,6 +31,8 @@ SIDES = {
 
 STACK = 64  # more than a tree of the greatest depth needs
 
+NO_PROGRAM = -1
+
 Instructions = list[tuple[int, int, float]]
 
 
@@ -39,6 +43,12 @@ def program(predicates: Predicates) -> Instructions:
         _write(predicate.expression, instructions)
         side = AXES.index(predicate.attribute) | SIDES[predicate.operator]
         instructions.append((SIDE, side, 0.0))
+    return [*instructions, (STOP, 0, 0.0)]
+
+
+def bound_program(expression: Arithmetic) -> Instructions:
+    instructions: Instructions = []
+    _write(expression, instructions)
     return [*instructions, (STOP, 0, 0.0)]
 
 
@@ -56,28 +66,49 @@ def _write(tree: Arithmetic, instructions: Instructions) -> None:
                 instructions.append((code, 0, 0.0))
 
 
-class Programs:
-    """A growing array of programs with reuse of what was freed."""
+def weight(instructions: Instructions) -> int:
+    """What running them costs, in steps: a sine costs about as much as four other instructions."""
+    return sum(4 if code in (SINE, COSINE) else 1 for code, *_ in instructions)
 
-    def __init__(self) -> None:
-        self.array = np.zeros(64, INSTRUCTION)
+
+class Pool:
+    """A growing array of stretches of records, with reuse of what was freed."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.array: Any = np.zeros(64, dtype)
         self._used = 0
         self._lengths: dict[int, int] = {}
         self._free: dict[int, list[int]] = {}  # by length
 
-    def add(self, predicates: Predicates) -> int:
-        """Write the program down and return where it begins."""
-        instructions = program(predicates)
-        length = len(instructions)
+    def put(self, records: Any) -> int:
+        """Write them down and return where they begin."""
+        length = len(records)
         if self._free.get(length):
             start = self._free[length].pop()
         else:
             start, self._used = self._used, self._used + length
             while self._used > len(self.array):
                 self.array = np.concatenate([self.array, np.zeros_like(self.array)])
-        self.array[start : start + length] = instructions
+        self.array[start : start + length] = records
         self._lengths[start] = length
         return start
 
     def remove(self, start: int) -> None:
         self._free.setdefault(self._lengths.pop(start), []).append(start)
+
+    def length(self, start: int) -> int:
+        return self._lengths[start]
+
+
+class Programs(Pool):
+    """The programs of formulas, and of bounds that change with time."""
+
+    def __init__(self) -> None:
+        super().__init__(INSTRUCTION)
+
+    def add(self, predicates: Predicates) -> int:
+        return self.put(program(predicates))
+
+    def add_bound(self, expression: Arithmetic) -> int:
+        """A program whose value is one expression's."""
+        return self.put(bound_program(expression))

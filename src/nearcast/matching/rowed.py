@@ -4,14 +4,15 @@ A filter or a formula has the last word on pairs that a kernel could not settle.
 which rows may want the publications at all (`_look`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nearcast.matching import lookup
-from nearcast.matching.matcher import Batch, Integers, Matches
+from nearcast.matching.filters import Said
+from nearcast.matching.matcher import Batch, Effort, Integers, Matches
 from nearcast.matching.rows import Rows
 from nearcast.matching.verdicts import judged
 from nearcast.model.publication import Publication
@@ -20,6 +21,7 @@ from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
 _ALONE = np.zeros(1, np.int64)
+FEW = 3  # pairs with a filter that Python judges sooner than a kernel, which needs columns first
 
 
 class Look(NamedTuple):
@@ -51,7 +53,7 @@ class Rowed:
         if s.kind != POINT:
             reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
         columns = (t, node, channel, kind, centre, extent)
-        matches = self._match(columns, [publication], at, at, reach)
+        matches = self._match(columns, [publication], None, at, at, reach)
         found: list[SubscriptionId] = np.sort(matches.subscription).tolist()
         return found
 
@@ -72,7 +74,9 @@ class Rowed:
         if publications.extent.any():  # else these are points, as they mostly are
             bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
             reach = float(bounded.max(axis=1).mean())
-        return self._match(columns, publications.publications, lo, hi, reach)
+        return self._match(
+            columns, publications.publications, publications.attributes, lo, hi, reach
+        )
 
     def due(self) -> Time | None:
         return None
@@ -85,13 +89,14 @@ class Rowed:
         raise NotImplementedError
 
     def _match(
-        self, columns: Any, publications: Sequence[Publication], lo: Time, hi: Time, reach: float
-    ) -> Matches:
+        self, columns: Any, publications: Sequence[Publication], attributes: Said | None,
+        lo: Time, hi: Time, reach: float,
+    ) -> Matches:  # fmt: skip
         look = self._look(len(publications), lo, hi, reach)
         order = lookup.arrange(columns[4], look.index[0]) if len(publications) > 1 else _ALONE
         capacity = 2 * len(look.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
-        programs = self._rows.programs.array
         found: list[tuple[Integers, Integers]] = []
+        asked: list[tuple[Integers, Integers, Integers]] = []
         done, total = 0, len(columns[0])
         while done < total:
             out = [np.empty(capacity, np.int64) for _ in range(4)]
@@ -99,20 +104,37 @@ class Rowed:
             self.evaluations += looked
             found.append((out[0][:n], out[1][:n]))
             if m:
-                pairs = np.empty((2, m), np.int64)
-                n, m = lookup.settle(columns, look.rows, programs, out[2][:m], out[3][:m], *pairs)
-                found.append((pairs[0, :n], pairs[1, :n]))
-            if m:
-                found.append(self._ask(columns[0], publications, out[2][:m], out[3][:m]))
+                which, places = out[2][:m], out[3][:m]
+                asked.append(lookup.tally(columns[0], look.rows, which, places))
+                found += self._settle(columns, look.rows, publications, attributes, which, places)
         self._answers = sum(len(f[0]) for f in found)
-        if len(found) == 1:
-            return Matches(*found[0])
-        return Matches(np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found]))
+        effort = Effort(*_joined(asked)) if asked else None
+        publication, subscription = _joined(found)
+        return Matches(publication, subscription, effort)
+
+    def _settle(
+        self, columns: Any, rows: Any, publications: Sequence[Publication],
+        attributes: Said | None, which: Integers, places: Integers,
+    ) -> Iterator[tuple[Integers, Integers]]:  # fmt: skip
+        """Which of these pairs do formulas and filters let through? Both arrays are overwritten."""
+        found = np.empty((2, len(which)), np.int64)
+        n, m = lookup.settle(columns, rows, self._rows.programs.array, which, places, *found)
+        yield found[0, :n], found[1, :n]
+        if m >= FEW:
+            which, places, found = which[:m], places[:m], found[:, n:]
+            n, m, faults = self._rows.filters.judge(
+                columns[0], publications, attributes, rows, which, places, found
+            )
+            self.faults += faults
+            yield found[0, :n], found[1, :n]
+        if m:
+            places = np.where(places[:m] < 0, ~places[:m], places[:m])
+            yield self._ask(columns[0], publications, which[:m], places)
 
     def _ask(
         self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
     ) -> tuple[Integers, Integers]:
-        """Let filters and formulas have the last word on pairs that the kernel could not settle."""
+        """Ask Python about pairs that no kernel could settle."""
         pairs: list[tuple[int, int]] = []
         ids = self._rows.array["id"][places].tolist()
         for i, subscription_id in zip(which.tolist(), ids, strict=True):
@@ -123,3 +145,10 @@ class Rowed:
                 self.faults += 1
         columns = np.array(pairs, np.int64).reshape(-1, 2)
         return columns[:, 0], columns[:, 1]
+
+
+def _joined(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
+    """The same columns one after the other."""
+    if len(several) == 1:
+        return several[0]
+    return map(np.concatenate, zip(*several, strict=True))

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from nearcast.matching.programs import Programs
+from nearcast.matching.filters import Filters, Steps, steps
+from nearcast.matching.programs import NO_PROGRAM, Programs
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
 from nearcast.space.shapes import EVERYWHERE
@@ -32,21 +33,21 @@ def region_evolves(region: Region) -> bool:
 ROW = np.dtype(
     [(name, np.int64) for name in (
         "flags", "kind", "id", "node", "channel", "since", "until", "valid_from", "valid_to",
-        "program")]
+        "program", "filter", "pair_steps", "moment_steps", "asked")]
     + [(name, np.float64) for name in (
         "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
 )  # fmt: skip
-PACK = Packing("=10q12d").pack_into
+PACK = Packing("=14q12d").pack_into
 
 # Flags of a row.
 ALIVE = 1
 ECHO = 2
 MOVES = 4
-DOUBTFUL = 8  # a filter has the last word: Python must look at the pair
+DOUBTFUL = 8  # a filter has the last word
 FORMULA = 16  # a program says where the region is; velocity and growth are a box around it
 EVOLVES = 32  # region or filter change by themselves: looking at them at a moment is an evaluation
 
-NO_PROGRAM = -1  # what moves is no formula
+NO_FILTER = -1
 
 
 class Rows:
@@ -60,8 +61,12 @@ class Rows:
         self._rows_on: dict[int, tuple[str, int]] = {}  # by a channel's number: its name, how many
         self._next_channel = 0
         self.programs = Programs()
+        self.filters = Filters(self.programs)
 
     def remove(self, places: list[int]) -> None:
+        """Free the places of one subscription."""
+        if self.array[places[0]]["flags"] & DOUBTFUL:
+            self.filters.remove(int(self.array[places[0]]["filter"]))
         for place in places:
             if self.array[place]["flags"] & FORMULA:
                 self.programs.remove(int(self.array[place]["program"]))
@@ -99,33 +104,43 @@ class Rows:
         flags = ALIVE | (ECHO if subscription.echo else 0)
         flags |= DOUBTFUL if subscription.filter else 0
         flags |= EVOLVES if evolves(subscription) else 0
+        cost = steps(subscription)
+        condition = self.filters.add(subscription.filter) if subscription.filter else NO_FILTER
         if isinstance(region, Formula):
-            return [self._pack_formula(subscription, region, flags | FORMULA)]
+            flags |= FORMULA
+            return [self._pack_formula(subscription, region, flags, condition, cost)]
         legs = region.legs if isinstance(region, Path) else (region,)
         ends = [leg.since for leg in legs[1:]] + [FOREVER]
         begins = [-FOREVER, *ends[:-1]]
         return [
-            self._pack(subscription, leg, flags, begin, end)
+            self._pack(subscription, leg, flags, begin, end, condition, cost)
             for leg, begin, end in zip(legs, begins, ends, strict=True)
         ]
 
-    def _pack(self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int) -> int:
+    def _pack(
+        self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int,
+        condition: int, cost: Steps,
+    ) -> int:  # fmt: skip
         place, s = self._place(), leg.shape
         PACK(
             self.array, place * ROW.itemsize,
             flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
             self._enter(wanted.channel), leg.since, leg.until, begin, end,
-            NO_PROGRAM, s.x, s.y, s.z, s.rx, s.ry, s.rz, *leg.velocity, *leg.growth,
+            NO_PROGRAM, condition, *cost, -FOREVER, s.x, s.y, s.z, s.rx, s.ry, s.rz,
+            *leg.velocity, *leg.growth,
         )  # fmt: skip
         return place
 
-    def _pack_formula(self, wanted: Subscription, formula: Formula, flags: int) -> int:
+    def _pack_formula(
+        self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: Steps
+    ) -> int:
         """Its box is unbounded, until somebody says better (`machine.bound`)."""
         place, s = self._place(), EVERYWHERE
         PACK(
             self.array, place * ROW.itemsize,
             flags, s.kind, wanted.id, wanted.node, self._enter(wanted.channel),
             formula.since, FOREVER, -FOREVER, FOREVER, self.programs.add(formula.parsed),
+            condition, *cost, -FOREVER,
             s.x, s.y, s.z, s.rx, s.ry, s.rz, -inf, -inf, -inf, inf, inf, inf,
         )  # fmt: skip
         return place

@@ -247,11 +247,11 @@ class Recorder:
     def published_many(
         self,
         publications: Batch,
-        first: PublicationId,
+        numbers: NDArray[np.int64],
         attributes: Sequence[Mapping[str, Value]] | None,
         size: NDArray[np.int64],
     ) -> None:
-        """The rows of a `published` for each of a batch made at one moment, numbered from `first`.
+        """The rows of a `published` for each of a batch made at one moment, under these numbers.
 
         What a batch does not say of them stands beside it: attributes, if any has some, and sizes.
         """
@@ -266,7 +266,7 @@ class Recorder:
             len(publications),
             t=publications.t,
             node=publications.node,
-            publication=np.arange(first, first + len(publications)),
+            publication=numbers,
             shape=np.array([texts["shape"][name] for name in SHAPES])[publications.kind],
             channel=[texts["channel"][channel] for channel in channels or ("",)],
             attributes=[texts["attributes"][_as_json(some)] for some in attributes or ({},)],

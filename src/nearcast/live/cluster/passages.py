@@ -194,7 +194,9 @@ class Passages:
         """Nothing waits: what was said until now has been told here, the rest is told there."""
         claimed, self.claimed = self.claimed, {}
         for ticket, offer in claimed.items():
-            if offer.stands:
+            if self._member.realm.publishes(offer.seat):
+                self.claimed[ticket] = offer  # it goes once all that it has said is heard
+            elif offer.stands:
                 self._let_go(now, ticket, offer)
             else:
                 self._send(offer.to, Void(ticket))
@@ -290,7 +292,7 @@ class Passages:
         said = recent(passed, min(since for _, _, since, _ in late)) if late else None
         if said is None:
             return
-        matcher = MATCHERS["swept"]()
+        matcher = MATCHERS["grid"]()
         for number, was in enumerate(was for one in late for _, was in one[3]):
             matcher.put(replace(was.subscription, id=number))
         found = matcher.match_many(said.publications)

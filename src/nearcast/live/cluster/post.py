@@ -312,7 +312,7 @@ class Post:
 
     def count(self) -> None:
         """Tell those who have asked, once it has been heard."""
-        if self._asked and not self._realm.waiting:
+        if self._asked and not self._realm.overhears:
             asked, self._asked = self._asked, []
             for node, publication in asked:
                 readers = self._realm.lately.readers(publication)

@@ -1,6 +1,6 @@
 """The realm of a node in a cluster: it hears other nodes, remembers a while, and clients pass."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,10 +10,10 @@ from nearcast.live import words
 from nearcast.live.admission import Limits, outline
 from nearcast.live.cluster.lately import Had, Lately, Passed, Was
 from nearcast.live.cluster.strangers import Strangers
-from nearcast.live.realm import Held, Realm
-from nearcast.live.seats import Accepted, Heard, Seat, Standing
+from nearcast.live.realm import Realm, Taken
+from nearcast.live.seats import NO_SEAT, Accepted, Heard, Seat, Standing
 from nearcast.live.voices import SAID, Said, State, batch, pack
-from nearcast.matching.matcher import Batch, Integers, Matcher
+from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.space.motion import Time
@@ -34,7 +34,12 @@ class ClusterRealm(Realm):
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting) + len(self._overheard)
+        return super().waiting + len(self._overheard)
+
+    @property
+    def overhears(self) -> bool:
+        """Does something of other nodes wait for the next flush? It is never left for another."""
+        return bool(self._overheard)
 
     # What others must be told of clients.
 
@@ -94,33 +99,31 @@ class ClusterRealm(Realm):
         if seat is None:
             seat = self.strangers.speaks(self.now, entity, name, form, number, t)
         voice = self.strangers.voice(seat, request.channel)
-        row = pack(seat.entity, voice, len(request.payload), request.retain, *where)
+        row = pack(
+            seat.entity, NO_SEAT, NO_SEAT, voice, len(request.payload), request.retain, *where
+        )
         self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
 
-    def flush(self, now: Time) -> Heard:
-        if self._overheard:  # whose clocks may be ahead of ours
-            now = max(now, *(one.t for one, _ in self._overheard))
-        return super().flush(now)
+    def take(self) -> Taken:
+        taken = super().take()
+        taken.overheard, self._overheard = self._overheard, []
+        return taken
 
-    def held(self) -> Held:
-        accepted, rows, _ = super().held()
-        return accepted, rows, self._overheard
+    def make(self, now: Time, taken: Taken) -> Heard:
+        if taken.overheard:  # whose clocks may be ahead of ours
+            now = max(now, *(one.t for one, _ in taken.overheard))
+        return super().make(now, taken)
 
-    def singly(self, held: Held) -> Iterator[Accepted]:
-        self._overheard = []
-        yield from super().singly(held)
-        for one in held[2]:
-            self._overheard = [one]
-            yield one[0]
-        self._overheard = []
+    def _settle(self) -> None:
+        if not self._overheard:
+            super()._settle()
 
-    def _heard(
-        self, t: Time, accepted: Sequence[Accepted], said: Said, publications: Batch
-    ) -> tuple[Heard, Said]:
+    def _heard(self, t: Time, taken: Taken, publications: Batch) -> tuple[Heard, Said]:
+        accepted, said = taken.accepted, taken.said
         own = len(accepted)
-        if self._overheard:
-            overheard, self._overheard = self._overheard, []
-            overheard.sort(key=lambda one: (one[0].t, one[0].id))  # as they were made
+        if taken.overheard:
+            # As they were made.
+            overheard = sorted(taken.overheard, key=lambda one: (one[0].t, one[0].id))
             rows = np.frombuffer(b"".join([row for _, row in overheard]), SAID)
             said = np.concatenate((said, rows))
             for place, (one, _) in enumerate(overheard, own):
@@ -132,18 +135,19 @@ class ClusterRealm(Realm):
             publications = batch(t, said, accepted, channels if any(channels) else None)
             publications.t[own:] = [one.t for one in accepted[own:]]
         self._voices.hear(t, accepted, said)
-        publication, standing = self._as_it_was(publications)
+        matches = self._matcher.match_many(publications)
+        publication, standing = self._as_it_was(publications, matches)
         # What comes from elsewhere was made before, perhaps by somebody who has come here since.
         turned = (publication - own) % len(accepted)
         heard = self._sorted(t, accepted, turned, standing)
         heard = replace(heard, publication=(heard.publication + own) % len(accepted))
+        self._charge(heard, said, matches.effort)
         retained = np.flatnonzero(said["retain"][:own])
         return self._remembered(heard, publications, own, retained), said
 
-    def _as_it_was(self, publications: Batch) -> tuple[Integers, Integers]:
+    def _as_it_was(self, publications: Batch, matches: Matches) -> tuple[Integers, Integers]:
         """By what subscriptions were when the publication was made, which may have been before
         their last change."""
-        matches = self._matcher.match_many(publications)
         publication, standing = matches.publication, matches.subscription
         now = self._since[standing] <= publications.t[publication]
         earlier, place = self.lately.former.match(publications)
@@ -233,7 +237,9 @@ class ClusterRealm(Realm):
         if len(request.payload):
             form.check(request.payload)
         voice = self.strangers.voice(seat, request.channel)
-        said = pack(seat.entity, voice, len(request.payload), request.retain, *where)
+        said = pack(
+            seat.entity, NO_SEAT, NO_SEAT, voice, len(request.payload), request.retain, *where
+        )
         accepted = [Accepted(seat, number, where[0], request, form, t)]
         self._voices.hear(t, accepted, np.frombuffer(said, SAID))
 

@@ -15,7 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.matching.lookup import ASK, NO, row_verdict
-from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, NO_PROGRAM, PACK, ROW
+from nearcast.matching.programs import NO_PROGRAM
+from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, NO_FILTER, PACK, ROW
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Deliveries, Message, Views
@@ -182,7 +183,7 @@ class Audience:
         s = region.shape
         PACK(
             self._rows, ear * ROW.itemsize, flags, s.kind, name, node, channel,
-            region.since, region.until, since, FOREVER, NO_PROGRAM,
+            region.since, region.until, since, FOREVER, NO_PROGRAM, NO_FILTER, 0, 0, 0,
             s.x, s.y, s.z, s.rx, s.ry, s.rz, *region.velocity, *region.growth,
         )  # fmt: skip
 

@@ -1,0 +1,308 @@
+"""Filters as tables that a kernel can read, instead of asking Python about each pair.
+
+A filter is a stretch of tests, one for each predicate: an attribute's column, an operator, a bound.
+A bound that changes with time has a program (`programs`), which runs once for each moment and not
+for each pair. The attributes of a batch become values once, and only those that some filter speaks
+of. Text is compared as UTF-8, whose order is that of code points, as Python's.
+
+`verdicts.judged` is the oracle. The kernel leaves to it what floats cannot say: whole numbers
+beyond 2**53.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import isnan
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numba import njit
+
+from nearcast.matching.machine import value
+from nearcast.matching.matcher import Integers
+from nearcast.matching.programs import (
+    NO_PROGRAM,
+    STACK,
+    Pool,
+    Programs,
+    bound_program,
+    program,
+    weight,
+)
+from nearcast.model.expressions import Text, Truth, evaluator
+from nearcast.model.predicates import (
+    NO_VALUES,
+    REMEMBERED_TEXTS,
+    Predicate,
+    others,
+    parse,
+    spatial,
+)
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Filter, Formula, Subscription, Value
+from nearcast.space.motion import Time
+
+# Kinds of values and bounds. ODD values are the oracle's.
+NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
+EXACT = 2**53  # whole numbers up to here are floats without rounding
+# An operator is a set of bits: may the value be less than the bound (1), equal (2), greater (4)?
+OPERATORS = {"<": 1, "<=": 3, ">": 4, ">=": 6, "==": 2, "!=": 5}
+NO, YES, FAULT, ASK = 0, 1, 2, 3
+BYTES_A_STEP = 8  # of text, compared in one step
+
+# The first record of a filter's stretch is its head: how many tests follow (`column`), since when
+# it counts seconds (`text`), and for which moment its bounds were worked out (`program`).
+TEST = np.dtype(
+    [
+        ("program", np.int64), ("bound", np.float64), ("text", np.int64),
+        ("length", np.int32), ("column", np.int32), ("operator", np.int32), ("kind", np.int32),
+    ]
+)  # fmt: skip
+NEVER = -(2**63)
+Said: TypeAlias = Sequence[Mapping[str, Value]]  # attributes, by publication
+
+# An attribute of a publication.
+VALUE = np.dtype(
+    [
+        ("number", np.float64), ("text", np.int64), ("length", np.int64), ("column", np.int64),
+        ("kind", np.int64),
+    ]
+)  # fmt: skip
+
+
+class Steps(NamedTuple):
+    """What it takes to ask a formula and a filter."""
+
+    pair: int = 0  # about each publication
+    moment: int = 0  # and at each moment, to work out bounds that change with time
+
+
+NO_STEPS = Steps()
+
+
+def steps(subscription: Subscription) -> Steps:
+    region, condition = subscription.region, subscription.filter
+    if condition is None and not isinstance(region, Formula):
+        return NO_STEPS
+    one = text_steps(region.text) if isinstance(region, Formula) else NO_STEPS
+    other = text_steps(condition.text) if condition is not None else NO_STEPS
+    return Steps(one.pair + other.pair, one.moment + other.moment)
+
+
+@lru_cache(REMEMBERED_TEXTS)
+def text_steps(text: str) -> Steps:
+    predicates = parse(text)
+    sides, pair = spatial(predicates), len(predicates.items)
+    moment = weight(program(predicates)) if sides else 0
+    for predicate in others(predicates):
+        expression = predicate.expression
+        if isinstance(expression, Text):
+            pair += len(expression.value.encode()) // BYTES_A_STEP
+        elif predicate.evolves and not isinstance(expression, Truth):
+            moment += weight(bound_program(expression))
+    return Steps(pair, moment)
+
+
+class Filters:
+    """The filters of all rows, and the columns of the attributes that they speak of."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.tests = Pool(TEST)
+        self.texts = Pool(np.dtype(np.uint8))
+        self._programs = programs
+        self._columns: dict[str, tuple[int, int]] = {}  # by attribute: its column, and its tests
+        self._names: dict[int, str] = {}
+        self._free: list[int] = []
+        self._seen: Integers = np.zeros(64, np.int64)
+        # Rows with the same filter share it. What nobody uses is kept until something else is not
+        # used either: a subscription that moves is dropped and put again.
+        self._starts: dict[tuple[str, Time], int] = {}
+        self._users: dict[int, int] = {}
+        self._keys: dict[int, tuple[str, Time]] = {}
+        self._unused = -1
+
+    def add(self, condition: Filter) -> int:
+        """Where the filter's tests begin; they are written down if they are new."""
+        predicates = condition.parsed
+        key = condition.text, condition.since if predicates.evolves else 0
+        start = self._starts.get(key)
+        if start is None:
+            head = (NEVER, 0.0, condition.since, 0, len(predicates.items), 0, 0)
+            start = self.tests.put([head, *map(self._test, predicates.items)])
+            self._starts[key], self._keys[start], self._users[start] = start, key, 0
+        self._users[start] += 1
+        return start
+
+    def remove(self, start: int) -> None:
+        self._users[start] -= 1
+        if not self._users[start]:
+            unused, self._unused = self._unused, start
+            if unused != start and self._users.get(unused) == 0:
+                self._forget(unused)
+
+    def _forget(self, start: int) -> None:
+        del self._users[start], self._starts[self._keys.pop(start)]
+        for test in self.tests.array[start + 1 : start + self.tests.length(start)]:
+            if test["program"] != NO_PROGRAM:
+                self._programs.remove(int(test["program"]))
+            if test["kind"] == TEXT:
+                self.texts.remove(int(test["text"]))
+            self._leave(int(test["column"]))
+        self.tests.remove(start)
+
+    def _test(self, predicate: Predicate) -> tuple[Any, ...]:
+        expression, column = predicate.expression, self._enter(predicate.attribute)
+        operator = OPERATORS[predicate.operator]
+        if isinstance(expression, Text):
+            text = expression.value.encode()
+            where = self.texts.put(np.frombuffer(text or b"\0", np.uint8))
+            return NO_PROGRAM, 0.0, where, len(text), column, operator, TEXT
+        if isinstance(expression, Truth):
+            return NO_PROGRAM, float(expression.value), 0, 0, column, operator, TRUTH
+        if predicate.evolves:
+            start = self._programs.add_bound(expression)
+            return start, 0.0, 0, 0, column, operator, NUMBER
+        constant = evaluator(expression)(0.0, NO_VALUES)
+        assert constant is not None, "the parser refuses a constant without a value"
+        return NO_PROGRAM, constant, 0, 0, column, operator, NUMBER
+
+    def _enter(self, attribute: str) -> int:
+        column, tests = self._columns.get(attribute, (-1, 0))
+        if column < 0:
+            column = self._free.pop() if self._free else len(self._names)
+            self._names[column] = attribute
+            while column >= len(self._seen):
+                self._seen = np.concatenate((self._seen, np.zeros_like(self._seen)))
+        self._columns[attribute] = column, tests + 1
+        return column
+
+    def _leave(self, column: int) -> None:
+        """A name that no filter uses any more is forgotten."""
+        attribute = self._names[column]
+        _, tests = self._columns[attribute]
+        if tests > 1:
+            self._columns[attribute] = column, tests - 1
+        else:
+            del self._columns[attribute], self._names[column]
+            self._free.append(column)
+
+    def judge(
+        self, t: Integers, publications: Sequence[Publication], attributes: Said | None,
+        rows: Any, which: Integers, places: Integers, found: Any,
+    ) -> tuple[int, int, int]:  # fmt: skip
+        """Let filters have their say on pairs of a publication and a row.
+
+        Pairs whose filter says yes are written to `found`; those that only Python can judge stay
+        in `which` and `places`, in front. Gives how many there are of both, and how many faults.
+        """
+        changes = np.append(True, which[1:] != which[:-1])
+        asked = which[changes].tolist()
+        if attributes is None:
+            several = [publications[i].attributes for i in asked]
+        else:
+            several = [attributes[i] for i in asked]
+        said, starts, texts = self._values(several)
+        n, m, faults = judge(
+            t, rows, self.tests.array, self.texts.array, self._programs.array,
+            said, starts, texts, self._seen, which, places, *found,
+        )  # fmt: skip
+        return n, m, faults
+
+    def _values(self, several: Said) -> tuple[Any, Integers, Any]:
+        """Of the attributes of publications, those that filters speak of; where each one's are."""
+        columns, values, starts, texts = self._columns, [], [0], bytearray()
+        for attributes in several:
+            for name, said in attributes.items():
+                column = columns.get(name)
+                if column is None:
+                    continue
+                number, text, length, kind = 0.0, 0, 0, ODD
+                if isinstance(said, bool):
+                    number, kind = float(said), TRUTH
+                elif isinstance(said, str):
+                    encoded = said.encode()
+                    text, length, kind = len(texts), len(encoded), TEXT
+                    texts += encoded
+                elif -EXACT <= said <= EXACT or (isinstance(said, float) and not isnan(said)):
+                    number, kind = float(said), NUMBER
+                values.append((number, text, length, column[0], kind))
+            starts.append(len(values))
+        return (
+            np.array(values, VALUE), np.array(starts, np.int64), np.frombuffer(texts, np.uint8)
+        )  # fmt: skip
+
+
+@njit(inline="always")
+def compared(
+    one: Any, begin: int, length: int, other: Any, other_begin: int, other_length: int
+) -> int:
+    """Two texts in alphabetical order: -1, 0 or 1."""
+    for k in range(min(length, other_length)):
+        a, b = one[begin + k], other[other_begin + k]
+        if a != b:
+            return -1 if a < b else 1
+    return 0 if length == other_length else (-1 if length < other_length else 1)
+
+
+@njit(cache=True)
+def verdict(
+    tests: Any, start: int, bound_texts: Any, said: Any, begin: int, end: int, texts: Any, seen: Any
+) -> int:
+    """What `predicates.verdict` says, or ASK. `seen` says where the publication's values are."""
+    for k in range(start + 1, start + 1 + tests[start].column):
+        test = tests[k]
+        place = seen[test.column]
+        if not (begin <= place < end and said[place].column == test.column):
+            return NO  # it does not say
+        one = said[place]
+        if one.kind == ODD:
+            return ASK
+        if one.kind != test.kind or test.bound != test.bound:
+            return FAULT
+        if test.kind == TEXT:
+            order = compared(
+                texts, one.text, one.length, bound_texts, test.text, test.length
+            )  # fmt: skip
+        else:
+            order = (one.number > test.bound) - (one.number < test.bound)
+        if not test.operator & (2 << order if order >= 0 else 1):
+            return NO
+    return YES
+
+
+@njit(cache=True)
+def judge(
+    t: Any, rows: Any, tests: Any, bound_texts: Any, programs: Any, said: Any, starts: Any,
+    texts: Any, seen: Any, which: Any, places: Any, found_publication: Any, found_id: Any,
+) -> Any:  # fmt: skip
+    """Judge pairs, those of one publication side by side. See `Filters.judge`."""
+    stack = np.empty((STACK, 2))
+    n = m = faults = 0
+    turn, before = -1, -1
+    begin = end = 0
+    for k in range(len(which)):
+        i, place = which[k], places[k]
+        if i != before:
+            turn, before = turn + 1, i
+            begin, end = starts[turn], starts[turn + 1]
+            for j in range(begin, end):
+                seen[said[j].column] = j
+        outcome = ASK
+        if place >= 0:
+            start = rows[place].filter
+            if tests[start].program != t[i]:  # the moment for which its bounds are known
+                since = tests[start].text
+                seconds = (t[i] - since) / 1e6 if t[i] > since else 0.0
+                for j in range(start + 1, start + 1 + tests[start].column):
+                    if tests[j].program != NO_PROGRAM:
+                        tests[j].bound = value(programs, tests[j].program, seconds, stack)
+                tests[start].program = t[i]
+            outcome = verdict(tests, start, bound_texts, said, begin, end, texts, seen)
+        if outcome == YES:
+            found_publication[n], found_id[n] = i, rows[place].id
+            n += 1
+        elif outcome == FAULT:
+            faults += 1
+        elif outcome == ASK:
+            which[m], places[m] = i, place
+            m += 1
+    return n, m, faults

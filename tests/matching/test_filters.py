@@ -1,0 +1,184 @@
+"""Filters that a kernel judges say what Python says of them, pair by pair, faults included."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.matching import rowed
+from nearcast.matching.filters import EXACT, steps
+from nearcast.matching.grid import Grid
+from nearcast.matching.matcher import batch
+from nearcast.matching.verdicts import heard
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Filter, Formula, Subscription
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import EVERYWHERE, disc, point
+
+NAMES = ["a", "b", "c"]
+TEXTS = ["", "a", "aa", "ab", "b", "z", "ä", "aä", "日本", "a\x7f", "\U0001f600", "\ue000"]
+NUMBERS = ["0", "1", "-1", "2.5", "9007199254740992", "-9007199254740992", "1e300", "0.1 + 0.2"]
+MOVING = [
+    "t", "2 * t - 3", "1 / (t - 2)", "sqrt(t - 1)", "sin(t) * 3", "min(t, 1, 2)", "abs(t - 2)",
+    "1e308 * t * 10", "t + 9007199254740992",
+]  # fmt: skip
+OPERATORS = ["<", "<=", ">", ">=", "==", "!="]
+
+
+@st.composite
+def predicate(draw: st.DrawFn) -> str:
+    name, operator = draw(st.sampled_from(NAMES)), draw(st.sampled_from(OPERATORS))
+    kind = draw(st.sampled_from(["text", "truth", "number", "moving"]))
+    if kind == "truth":
+        operator = draw(st.sampled_from(["==", "!="]))
+        return f"{name} {operator} {draw(st.sampled_from(['true', 'false']))}"
+    if kind == "text":
+        text = draw(st.sampled_from([text for text in TEXTS if "\x7f" not in text]))
+        return f'{name} {operator} "{text}"'
+    return f"{name} {operator} {draw(st.sampled_from(NUMBERS if kind == 'number' else MOVING))}"
+
+
+FILTERS = st.lists(predicate(), min_size=1, max_size=4).map(", ".join)
+VALUES = st.one_of(
+    st.sampled_from(TEXTS),
+    st.booleans(),
+    st.integers(-3, 3),
+    st.sampled_from([EXACT - 1, EXACT, EXACT + 1, -EXACT - 1, 2**63 - 1, -(2**63)]),
+    st.sampled_from([0.0, -0.0, 0.5, 2.5, 0.30000000000000004, 1e300, -1e300, 5e-324, 1e308]),
+)
+ATTRIBUTES = st.dictionaries(st.sampled_from([*NAMES, "other"]), VALUES, max_size=4)
+TIMES = st.sampled_from([0, 1, SECOND, 2 * SECOND, 3 * SECOND, 5_500_000])
+REGIONS = st.sampled_from(
+    [
+        Moving(EVERYWHERE),
+        Moving(disc(0, 0, 5)),
+        Moving(disc(0, 0, 5), (1.0, 0.0, 0.0)),
+        Formula("x >= -5 + t, x <= 5 - 1 / (t - 2)"),
+    ]
+)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
+    wanted = [
+        Subscription(
+            i, draw(st.integers(0, 1)), draw(REGIONS).stamped(draw(TIMES)),
+            draw(st.none() | st.builds(Filter, FILTERS, TIMES)), echo=draw(st.booleans()),
+        )
+        for i in range(draw(st.integers(1, 6)))
+    ]  # fmt: skip
+    said = [
+        Publication(i, 1, draw(TIMES), point(draw(st.sampled_from([0, 4, 9])), 0), "", attributes)
+        for i, attributes in enumerate(draw(st.lists(ATTRIBUTES, min_size=1, max_size=6)))
+    ]
+    return wanted, said
+
+
+def expected(
+    wanted: list[Subscription], said: list[Publication]
+) -> tuple[list[tuple[int, int]], int]:
+    """Pairs that Python lets through, and how many faults it finds."""
+    verdicts = {
+        (i, s.id): heard(s, publication, publication.t)
+        for i, publication in enumerate(said)
+        for s in wanted
+    }
+    found = sorted(pair for pair, verdict in verdicts.items() if verdict)
+    return found, sum(verdict is None for verdict in verdicts.values())
+
+
+def answers(engine: Grid, said: list[Publication]) -> list[tuple[int, int]]:
+    matches = engine.match_many(batch(said))
+    return sorted(zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True))
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels judge every pair, however few there are."""
+    monkeypatch.setattr(rowed, "FEW", 1)
+
+
+@settings(max_examples=400)
+@given(worlds(), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=6))
+def test_a_kernel_says_of_filters_what_python_says(
+    world: tuple[list[Subscription], list[Publication]], later: list[tuple[int, bool]]
+) -> None:
+    wanted, said = world
+    engine, there = Grid(), {}
+    for subscription in wanted:
+        engine.put(subscription)
+        there[subscription.id] = subscription
+    assert (answers(engine, said), engine.faults) == expected(wanted, said)
+    for number, stays in later:  # puts and drops, which use tables again
+        if number in there and not stays:
+            engine.drop(number)
+            del there[number]
+        elif number < len(wanted):
+            engine.put(wanted[number])
+            there[number] = wanted[number]
+        before = engine.faults
+        found, faults = expected(list(there.values()), said)
+        assert (answers(engine, said), engine.faults - before) == (found, faults)
+
+
+def test_many_filters_are_judged_at_many_moments() -> None:
+    rng = Random(5)
+    texts = ["a > t", 'b == "x", a < 3', "a >= 1 / (t - 2), b != true", "c == true", 'b > "m"']
+    wanted = [
+        Subscription(i, 2, Moving(EVERYWHERE), Filter(rng.choice(texts), rng.randrange(4) * SECOND))
+        for i in range(200)
+    ]
+    values = [1, 2.5, True, "x", "y", EXACT + 1]
+    said = [
+        Publication(
+            i, 1, rng.randrange(5) * SECOND, point(0, 0), "",
+            {name: rng.choice(values) for name in rng.sample(NAMES, rng.randrange(4))},
+        )
+        for i in range(60)
+    ]  # fmt: skip
+    engine = Grid()
+    for subscription in wanted:
+        engine.put(subscription)
+    found, faults = expected(wanted, said)
+    assert answers(engine, said) == found and engine.faults == faults
+    assert len(found) > 100 and faults > 100
+
+
+def test_tables_do_not_grow_with_changes() -> None:
+    engine = Grid()
+    for i in range(2_000):
+        text = f'name{i} == "{i % 10}", a > t'
+        engine.put(Subscription(i % 4, 0, Moving(disc(0, 0, 1)), Filter(text, i)))
+    filters = engine._rows.filters
+    assert len(filters.tests.array) <= 64 and len(filters.texts.array) <= 64
+    assert len(engine._rows.programs.array) <= 64 and len(filters._columns) <= 2 * 6
+
+
+def test_a_subscription_that_moves_keeps_its_filter() -> None:
+    engine = Grid()
+    wanted = Subscription(1, 0, Moving(disc(0, 0, 1)), Filter("a > t, b == 3", 5))
+    engine.put(wanted)
+    start = engine._rows.array[0]["filter"]
+    engine.put(wanted.moved(Moving(disc(9, 9, 1)), 7))
+    assert engine._rows.array[0]["filter"] == start
+    said = Publication(1, 1, SECOND, point(9, 9), "", {"a": 2, "b": 3})
+    assert engine.match(said, SECOND) == [1]
+
+
+def test_what_formulas_and_filters_cost_is_told_by_pair() -> None:
+    engine = Grid()
+    plain = Subscription(1, 0, Moving(disc(0, 0, 1)))
+    wanted = Subscription(2, 0, Moving(disc(0, 0, 1)), Filter("a > 3, b == 4"))
+    formula = Subscription(3, 0, Formula("x > -1 + sin(t), x < 1"))
+    for subscription in (plain, wanted, formula):
+        engine.put(subscription)
+    assert [steps(one) for one in (plain, wanted, formula)] == [(0, 0), (2, 0), (2, 12)]
+    said = [Publication(i, 1, 0, point(0, 0), "", {"a": 1}) for i in range(2)]
+    effort = engine.match_many(batch(said)).effort
+    assert effort is not None
+    columns = (effort.publication.tolist(), effort.subscription.tolist(), effort.steps.tolist())
+    assert sorted(zip(*columns, strict=True)) == [(0, 2, 2), (0, 3, 14), (1, 2, 2), (1, 3, 2)]
+    engine.drop(2)
+    engine.drop(3)
+    assert engine.match_many(batch(said)).effort is None
