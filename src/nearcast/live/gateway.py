@@ -197,12 +197,14 @@ class Gateway:
         session.asked_bytes += len(frame)
 
     def check_grant(self, session: Session, word: Any) -> None:
-        assert session.grant is not None
-        try:
-            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-        except ValueError as why:
-            raise Refused(str(why)) from None
-        if reason := session.grant.refusal(said, word.channel):
+        grant, said = session.grant, None
+        assert grant is not None
+        if grant.within is not None:
+            try:
+                said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+            except ValueError as why:
+                raise Refused(str(why)) from None
+        if reason := grant.refusal(said, word.channel):
             raise Refused(reason)
 
     def check_listening(self, grant: Grant, area: Area, channel: str) -> None:
