@@ -299,7 +299,7 @@ class Gateway:
         if session.seat is not None:
             raise Refused("you have joined already")
         if session.joining:
-            raise Refused("your token is being checked")
+            raise Refused("your join is under way")
         token = word.token or session.token
         verdict = self.judge(token)
         if isinstance(verdict, Denied):
@@ -342,6 +342,7 @@ class Gateway:
         self.quotas.enter(session, session.grant, monotonic())
         if word.ticket and self.cluster is not None:
             self.cluster.passages.claim(session, word)
+            session.joining = True  # until it is welcomed or turned away, by this token
             return
         seat = self.realm.join(self.now(), word.name, session.form)
         self.welcome(session, seat, word.id)

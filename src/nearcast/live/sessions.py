@@ -80,7 +80,7 @@ class Session(WSListener):
         self.token = token  # as the connection brought it; that of the join counts before it
         self.allow(None)
         self.use: Use | None = None  # of its token's holder, if that has quotas
-        self.joining = False  # a token is looked at again, or about to be refused
+        self.joining = False  # its token is looked at again or refused, or its ticket is claimed
         self.seat: Seat | None = None
         self.form: words.Form | None = None
         self.closing = False
