@@ -23,7 +23,7 @@ def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
         Accepted(seat, first_number(ME) + 1000 * t + i, 0, words.Publish(x, y), words.JSON, t)
         for i, (t, x, y) in enumerate(made)
     ]
-    rows = b"".join(pack(9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
+    rows = b"".join(pack(9, 9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
     publications = batch(0, np.frombuffer(rows, SAID), accepted, None)
     publications.t[:] = [t for t, _, _ in made]
     return accepted, publications

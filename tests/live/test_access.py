@@ -1,6 +1,8 @@
 """Tokens, roles, channels, areas, quotas, guesses and origins: what is decided without sockets."""
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from nearcast.live.addresses import network
 from nearcast.live.areas import Area, region
 from nearcast.live.grants import Channels, Grant, holds, stays_within
 from nearcast.live.guesses import Guesses
+from nearcast.live.quotas import Quotas
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
 
@@ -304,3 +307,26 @@ def test_a_reload_finds_each_grant_again_by_its_token(tokens: Path) -> None:
     assert after.renewed(granted(before, "the-setting")) is not None
     assert after.renewed(Grant()) is None
     assert access().renewed(Grant()) == Grant()
+
+
+def test_no_token_raises_the_limit_of_the_node() -> None:
+    quotas = Quotas(2)
+    grant = Grant("jwt:ann", requests=10)
+    assert [quotas.take(grant, 0.0) for _ in range(6)].count(True) == 4  # those of two seconds
+    assert all(quotas.take(Grant("jwt:bob"), 0.0) for _ in range(6))
+
+
+def test_who_uses_nothing_is_forgotten_once_its_bucket_is_full_again() -> None:
+    quotas, grant = Quotas(100), Grant("jwt:ann", requests=1)
+    session: Any = Mock(use=None, bucket=None)
+    quotas.enter(session, grant, 0.0)
+    for now in range(1, 100):
+        quotas.forget(float(now))
+    bucket = session.bucket
+    assert bucket.fill(99.0) and bucket.take()
+    quotas.leave(session)
+    quotas.forget(100.0)
+    assert not quotas.take(grant, 99.0), "to connect again fills no bucket"
+    assert len(quotas) == 1
+    quotas.forget(99.0 + 3.1)
+    assert len(quotas) == 0

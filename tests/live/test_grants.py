@@ -509,16 +509,18 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
             ]
             await until(lambda: len(pauses) == 8)
             assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+            for session in node.gateway.open:
+                session._join_at_last()  # its time to join is over, but not its pause
             for _ in range(3):
                 await visit(node, token="everything-goes")
                 await visit(node, token=token())
                 assert (await http(node, get("/near?x=0&y=0&r=5", "everything-goes")))[0] == 200
-            assert not any(guesser.notices for guesser in guessers)
+            assert not any(guesser.notices or guesser.gone.is_set() for guesser in guessers)
             assert not any(one.done() for one in asking)
             assert node.gateway.metrics.tokens_refused == 8
             guessers[0].say(words.Join("eve", "everything-goes", 2))
             error = await guessers[0].hear(words.Error)
-            assert error.reason == "your token is being checked"
+            assert error.reason == "your join is under way"
             for one in asking:
                 one.cancel()
 
@@ -609,5 +611,21 @@ def test_a_client_that_shows_a_narrower_token_elsewhere_loses_what_that_does_not
             await there.ask(words.Join, "ann", token(narrow), ticket=moved.ticket)
             assert await bye(there) == "your token does not allow what you listen to any more"
             assert there.of(words.Inside) == there.of(words.Message) == []
+
+    run(story())
+
+
+def test_whoever_claims_its_ticket_cannot_show_another_token_meanwhile(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with cluster(tmp_path) as (one, two):
+            ann, moved = await offered(one, two, token({"role": "read"}))
+            there = await knock(two)
+            there.say(words.Join("ann", token({"role": "read"}), 101, moved.ticket))
+            there.say(words.Join("ann", token(sub="eve"), 102))
+            welcome, error = await there.hear(words.Welcome), await there.hear(words.Error)
+            assert (welcome.entity, welcome.id, error.id) == (ann.entity, 101, 102)
+            answer = await there.ask(words.Publish, 1.0, 1.0)
+            assert answer.reason == "your token allows you to listen, not to publish"
+            assert len(there.of(words.Welcome)) == 1
 
     run(story())

@@ -218,12 +218,14 @@ class Gateway:
         session.asked_bytes += len(frame)
 
     def check_grant(self, session: Session, word: Any) -> None:
-        assert session.grant is not None
-        try:
-            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-        except ValueError as why:
-            raise Refused(str(why)) from None
-        if reason := session.grant.refusal(said, word.channel):
+        grant, said = session.grant, None
+        assert grant is not None
+        if grant.within is not None:
+            try:
+                said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+            except ValueError as why:
+                raise Refused(str(why)) from None
+        if reason := grant.refusal(said, word.channel):
             raise Refused(reason)
 
     def check_listening(self, grant: Grant, area: Area, channel: str) -> None:
@@ -321,7 +323,7 @@ class Gateway:
         if session.seat is not None:
             raise Refused("you have joined already")
         if session.joining:
-            raise Refused("your token is being checked")
+            raise Refused("your join is under way")
         token = word.token or session.token
         verdict = self.judge(token)
         if isinstance(verdict, Denied):
@@ -364,6 +366,7 @@ class Gateway:
         self.quotas.enter(session, session.grant, monotonic())
         if word.ticket and self.cluster is not None:
             self.cluster.passages.claim(session, word)
+            session.joining = True  # until it is welcomed or turned away, by this token
             return
         if self.clients >= self.limits.clients:  # others have joined since it connected
             self.metrics.refused_full += 1

@@ -81,7 +81,7 @@ class Session(Endpoint):
         self.token = token  # as the connection brought it; that of the join counts before it
         self.allow(None)
         self.use: Use | None = None  # of its token's holder, if that has quotas
-        self.joining = False  # a token is looked at again, or about to be refused
+        self.joining = False  # its token is looked at again or refused, or its ticket is claimed
         self.seat: Seat | None = None
         self.form: words.Form | None = None
         self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
