@@ -2,11 +2,12 @@
 
 The suite is the package autobahntestsuite 0.8.2, which runs under Python 2.7 alone. The test
 installs it with `python2.7 -m pip` into a folder of its own; it needs a `python2.7` with pip, and
-an index to install from.
+an index to install from. Where pyenv has it, it need not be made the default.
 """
 
 import asyncio
 import json
+import os
 import socket
 import subprocess
 from asyncio.subprocess import DEVNULL, Process
@@ -23,6 +24,7 @@ from visitors import run
 pytestmark = pytest.mark.soak
 
 PYTHON = "python2.7"
+ENVIRONMENT = {**os.environ, "PYENV_VERSION": "2.7"}
 SUITE = "autobahntestsuite==0.8.2"
 CASES = ["1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "10.*"]
 COUNT = 247
@@ -45,7 +47,7 @@ NON_STRICT = {"4.1.3", "4.1.4", "4.2.3", "4.2.4", "6.4.3", "6.4.4"}
 def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("autobahn")
     install = [PYTHON, "-m", "pip", "install", "--quiet", "--target", str(folder), SUITE]
-    done = subprocess.run(install, capture_output=True, text=True)
+    done = subprocess.run(install, capture_output=True, text=True, env=ENVIRONMENT)
     assert done.returncode == 0, f"{SUITE} cannot be installed for {PYTHON}: {done.stderr}"
     return folder
 
@@ -57,7 +59,7 @@ async def wstest(suite: Path, folder: Path, mode: str, **more: Any) -> AsyncIter
     (folder / "spec.json").write_text(json.dumps(spec))
     process = await asyncio.create_subprocess_exec(
         PYTHON, "-c", START, str(suite), "-m", mode, "-s", str(folder / "spec.json"),
-        cwd=folder, stdout=DEVNULL, stderr=DEVNULL,
+        env=ENVIRONMENT, cwd=folder, stdout=DEVNULL, stderr=DEVNULL,
     )  # fmt: skip
     try:
         yield process
