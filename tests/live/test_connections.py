@@ -315,6 +315,15 @@ def test_young_connections_may_take_the_room_of_clients_for_a_while(
     assert not joined.aborted
 
 
+def test_no_more_are_pending_than_the_system_has_files_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch, pending=30, clients=10)
+    desk.connections.room = 256 + 20
+    wires = [desk.connect()[1] for _ in range(25)]
+    assert [wire.aborted for wire in wires] == 5 * [True] + 20 * [False]
+
+
 def test_of_idle_connections_the_longest_idle_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nearcast.live.connections.HTTP", 3)
     desk = Desk(monkeypatch)

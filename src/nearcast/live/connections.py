@@ -7,6 +7,7 @@ of clients come back at once, all are pending for a moment, so young ones may ta
 left for clients. Addresses are counted apart from that.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
@@ -38,6 +39,7 @@ class Connections:
         self, limits: Limits, metrics: Metrics, now: Callable[[], float] = monotonic
     ) -> None:
         self.limits, self.metrics, self._now = limits, metrics, now
+        self.room = sys.maxsize  # connections for which the system has files
         self.unread = 0  # bytes of HTTP answers that wait for slow readers
         self._addresses: dict[Transport, str] = {}  # of those that are counted
         self._counts: Counter[str] = Counter()
@@ -86,9 +88,11 @@ class Connections:
                 del self._counts[name]
 
     def _pend(self, transport: Transport) -> None:
-        pending, most, now = self._pending, self.limits.pending, self._now()
+        pending, now, joined = self._pending, self._now(), len(self._joined)
         pending[transport] = now
-        room = most + max(0, self.limits.clients - len(self._joined))
+        files = max(8, self.room - HTTP - joined)
+        most = min(self.limits.pending, files)
+        room = min(self.limits.pending + max(0, self.limits.clients - joined), files)
         for _ in range(2):  # more leave than come, and nobody waits until thousands are closed
             young = now - next(iter(pending.values())) < YOUNG_S
             if len(pending) > (room if young else most):
