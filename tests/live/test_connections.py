@@ -325,12 +325,17 @@ def test_no_more_are_pending_than_the_system_has_files_for(
 
 
 def test_of_idle_connections_the_longest_idle_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearcast.live.connections.HTTP", 3)
-    desk = Desk(monkeypatch)
+    monkeypatch.setattr("nearcast.live.connections.HTTP", 2)
+    desk = Desk(monkeypatch, clients=2)
+    _, ann = desk.connect()
+    desk.connections.joined(ann)
     fronts, wires = zip(*(desk.connect() for _ in range(4)), strict=True)
     for front in (*fronts[:3], fronts[0], fronts[3]):
         front.data_received(GET)
     assert [wire.aborted for wire in wires] == [False, True, False, False]
+    desk.connections.joined(desk.connect()[1])  # and has a right to the room
+    assert [wire.aborted for wire in wires] == [False, True, True, False]
+    assert not ann.aborted
     assert all(wire.written.startswith(b"HTTP/1.1 200") for wire in wires)
 
 

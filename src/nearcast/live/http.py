@@ -319,6 +319,8 @@ class Front(asyncio.Protocol):
         preflight = request.method == "OPTIONS"
         methods = self._routes.methods(request.path) if preflight else ()
         more = cors.answer_headers(request.headers, self._origins, methods)
+        if any(name == "Access-Control-Allow-Origin" for name, _ in response.headers):
+            more = ()  # the route has said it, and browsers want it said once
         self._answers += 1
         self._connections.answered(self._transport)
         self._transport.write(written(response, request.keeps, request.method != "HEAD", more))
