@@ -386,7 +386,10 @@ class Front(asyncio.Protocol):
     def _late(self, what: str) -> None:
         if what not in ("goodbye", "request"):
             self._connections.metrics.late += 1
-        self._transport.abort()
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # closing would wait until it is read
+        else:
+            self._transport.close()
 
     def _forget(self) -> None:
         self._open.discard(self)
