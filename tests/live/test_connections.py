@@ -151,9 +151,9 @@ def test_a_head_that_comes_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPat
     for byte in b"GET /heal":
         front.data_received(bytes([byte]))
         desk.clock.pass_(1.0)
-    assert not wire.aborted
+    assert not wire.closing
     desk.clock.pass_(1.0)
-    assert wire.aborted
+    assert wire.closing
     assert desk.metrics.late == 1
 
 
@@ -165,9 +165,9 @@ def test_a_silent_connection_is_cut_off_and_an_idle_one_later(
     asking, idle = desk.connect()
     asking.data_received(GET)
     desk.clock.pass_(http.HEAD_S)
-    assert (silent.aborted, idle.aborted) == (True, False)
+    assert (silent.closing, idle.closing) == (True, False)
     desk.clock.pass_(http.IDLE_S - http.HEAD_S)
-    assert idle.aborted
+    assert idle.closing
     assert desk.metrics.late == 1, "an idle connection is not late"
 
 
@@ -179,10 +179,10 @@ def test_each_request_of_a_connection_has_its_own_time(monkeypatch: pytest.Monke
         desk.clock.pass_(http.HEAD_S - 1.0)
         front.data_received(GET[9:])
         desk.clock.pass_(http.IDLE_S - 1.0)
-    assert not wire.aborted
+    assert not wire.closing
     front.data_received(GET + GET[:9])  # the next one begins behind a whole one
     desk.clock.pass_(http.HEAD_S)
-    assert wire.aborted
+    assert wire.closing
 
 
 def test_a_body_must_come_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,12 +193,12 @@ def test_a_body_must_come_at_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     slow.data_received(posted(size))
     good.data_received(posted(size))
     for second in range(15):
-        assert not cut.aborted, second
+        assert not cut.closing, second
         slow.data_received(b"x")
         good.data_received(b"x" * (size // 14 if second < 14 else size - 14 * (size // 14)))
         desk.clock.pass_(1.0)
-    assert cut.aborted
-    assert not kept.aborted
+    assert cut.closing
+    assert not kept.closing
     assert kept.written.endswith(f"{size}\n".encode())
 
 
@@ -209,9 +209,9 @@ def test_an_answer_that_is_not_found_in_time_ends_the_connection(
     front, wire = desk.connect()
     front.data_received(get("/never"))
     desk.clock.pass_(http.ANSWER_S - 1.0)
-    assert not wire.aborted
+    assert not wire.closing
     desk.clock.pass_(1.0)
-    assert wire.aborted
+    assert wire.closing
 
 
 def test_who_does_not_read_is_asked_no_more_and_then_cut_off(
@@ -226,9 +226,9 @@ def test_who_does_not_read_is_asked_no_more_and_then_cut_off(
     wire.reads()
     assert wire.written.count(b"HTTP/1.1 200") == 2
     desk.clock.pass_(http.DRAIN_S + 1_000_000 / http.PACE - 1.0)
-    assert not wire.aborted
+    assert not wire.closing
     desk.clock.pass_(2.0)
-    assert wire.aborted
+    assert wire.closing
     front.connection_lost(None)
     assert desk.connections.unread == 0
 
@@ -282,7 +282,7 @@ def test_after_a_refusal_the_client_has_a_moment_to_read_it(
     assert wire.ended
     assert not wire.closing
     desk.clock.pass_(http.LINGER_S)
-    assert wire.aborted
+    assert wire.closing
     assert desk.metrics.late == 0
 
 
@@ -293,10 +293,10 @@ def test_the_oldest_connection_that_is_pending_makes_room(monkeypatch: pytest.Mo
     fronts[0].data_received(GET)  # no longer pending
     fronts[1].data_received(GET[:9])  # still
     _, new = desk.connect()
-    assert not any(wire.aborted for wire in wires)
+    assert not any(wire.closing for wire in wires)
     desk.connect()
-    assert [wire.aborted for wire in wires] == [False, True, False]
-    assert not new.aborted
+    assert [wire.closing for wire in wires] == [False, True, False]
+    assert not new.closing
     assert desk.metrics.displaced == 1
 
 
@@ -305,24 +305,38 @@ def test_young_connections_may_take_the_room_of_clients_for_a_while(
 ) -> None:
     desk = Desk(monkeypatch, pending=3, clients=10)
     joined, *wires = [desk.connect()[1] for _ in range(13)]
-    assert not any(wire.aborted for wire in wires), "13 are room for 3 and for 10 clients"
+    assert not any(wire.closing for wire in wires), "13 are room for 3 and for 10 clients"
     desk.connections.joined(joined)
     desk.connect()
-    assert [wire.aborted for wire in wires] == [True] + 11 * [False]
+    assert [wire.closing for wire in wires] == [True] + 11 * [False]
     desk.clock.pass_(YOUNG_S)
     for _ in range(20):
         desk.connect()
-    assert all(wire.aborted for wire in wires)
-    assert not joined.aborted
+    assert all(wire.closing for wire in wires)
+    assert not joined.closing
+
+
+def test_no_more_are_pending_than_the_system_has_files_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Desk(monkeypatch, pending=30, clients=10)
+    desk.connections.room = 256 + 20
+    wires = [desk.connect()[1] for _ in range(25)]
+    assert [wire.closing for wire in wires] == 5 * [True] + 20 * [False]
 
 
 def test_of_idle_connections_the_longest_idle_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearcast.live.connections.HTTP", 3)
-    desk = Desk(monkeypatch)
+    monkeypatch.setattr("nearcast.live.connections.HTTP", 2)
+    desk = Desk(monkeypatch, clients=2)
+    _, ann = desk.connect()
+    desk.connections.joined(ann)
     fronts, wires = zip(*(desk.connect() for _ in range(4)), strict=True)
     for front in (*fronts[:3], fronts[0], fronts[3]):
         front.data_received(GET)
-    assert [wire.aborted for wire in wires] == [False, True, False, False]
+    assert [wire.closing for wire in wires] == [False, True, False, False]
+    desk.connections.joined(desk.connect()[1])  # and has a right to the room
+    assert [wire.closing for wire in wires] == [False, True, True, False]
+    assert not ann.closing
     assert all(wire.written.startswith(b"HTTP/1.1 200") for wire in wires)
 
 
@@ -379,11 +393,13 @@ async def upgraded_from(node: Service, here: str) -> Stranger:
     return Stranger(reader, writer)
 
 
-def test_connections_that_never_join_keep_nobody_out() -> None:
+def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of them are WebSockets; a client that has joined stays."""
 
+    monkeypatch.setattr(http, "HEAD_S", 600.0)
+
     async def story() -> tuple[int, bytes, int]:
-        async with service(limits=Limits(pending=10, clients=2)) as node:
+        async with service(limits=Limits(pending=10, clients=2, join_s=600.0)) as node:
             ann = await visit(node, "ann")
             strangers = [await upgraded_from(node, "127.0.0.1") for _ in range(20)]
             silent = [await dial_from(node, "127.0.0.1") for _ in range(20)]
@@ -405,7 +421,7 @@ def test_connections_that_never_join_keep_nobody_out() -> None:
 
 def test_clients_beyond_the_limit_are_refused_when_they_connect_or_join() -> None:
     async def story() -> list[str]:
-        async with service(limits=Limits(clients=2)) as node:
+        async with service(limits=Limits(clients=2, join_s=600.0)) as node:
             late = await knock(node)  # connected, while there was room
             ann, _ = await visit(node, "ann"), await visit(node, "bob")
             error = await late.ask(words.Join, "late")
@@ -426,7 +442,7 @@ def test_clients_beyond_the_limit_are_refused_when_they_connect_or_join() -> Non
 
 def test_an_address_has_so_many_connections_over_real_sockets() -> None:
     async def story() -> tuple[bytes, int]:
-        async with service(limits=Limits(address=3)) as node:
+        async with service(limits=Limits(address=3, join_s=600.0)) as node:
             mine = [await upgraded_from(node, "127.0.0.2") for _ in range(3)]
             reader, _ = await dial_from(node, "127.0.0.2")
             told = await asyncio.wait_for(reader.read(), WAIT_S)

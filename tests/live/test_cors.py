@@ -1,13 +1,15 @@
 """Pages of other sites: which may speak to a node, and what their browsers are told."""
 
+import asyncio
 import json
 
 import pytest
 
 from nearcast.live.config import ConfigError, Settings, settings
 from nearcast.live.cors import refusal
+from nearcast.live.http import Response
 from strangers import HANDSHAKE, http
-from visitors import run, service
+from visitors import WAIT_S, run, service
 
 PAGE = "https://page.example"
 BODY = b'{"x": 1, "y": 1}'
@@ -68,6 +70,18 @@ def test_a_page_that_is_named_publishes_and_reads_the_answer() -> None:
             assert (status, headers["access-control-allow-origin"]) == (404, PAGE)
 
     run(story())
+
+
+def test_a_route_that_names_an_origin_itself_is_not_contradicted() -> None:
+    async def story() -> bytes:
+        async with service(cors=PAGE) as node:
+            own = (("Access-Control-Allow-Origin", "*"),)
+            node.routes.add("GET", "/own", lambda _: Response(b"", headers=own))
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+            writer.write(asked("GET", "/own", PAGE).encode())
+            return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
+
+    assert run(story()).count(b"Access-Control-Allow-Origin") == 1
 
 
 @pytest.mark.parametrize("cors", ["", "https://named.example"])

@@ -2,11 +2,13 @@
 
 A connection is pending until its client has joined or its first request has been answered. When
 there are too many pending ones, the oldest is dropped, and likewise the HTTP connection that has
-been idle for longest: so there is always room for one more, and for a health check. When thousands
-of clients come back at once, all are pending for a moment, so young ones may take the room that is
-left for clients. Addresses are counted apart from that.
+been idle for longest: so there is always room for one more, and for a health check. Both may take
+the room that clients have left: HTTP connections until clients join, and pending ones while they
+are young, because when thousands of clients come back at once all are pending for a moment.
+Addresses are counted apart from that.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable
 from time import monotonic
@@ -15,7 +17,7 @@ from nearcast.live.addresses import Transport, network, remote
 from nearcast.live.config import Limits
 from nearcast.live.metrics import Metrics
 
-HTTP = 256  # connections kept open for further requests, by curl, probes and pages
+HTTP = 256  # connections of curl, probes and pages for which there is room beside clients
 YOUNG_S = 2.0  # in which a client that is well joins, also when thousands do so at once
 UNREAD = 64 * 2**20  # bytes of HTTP answers that wait for slow readers, all together
 # Reverse proxies on this machine connect from here for everybody.
@@ -29,6 +31,7 @@ class Connections:
         self, limits: Limits, metrics: Metrics, now: Callable[[], float] = monotonic
     ) -> None:
         self.limits, self.metrics, self._now = limits, metrics, now
+        self.room = sys.maxsize  # connections for which the system has files
         self.unread = 0  # bytes of HTTP answers that wait for slow readers
         self._addresses: dict[Transport, str] = {}  # of those that are counted
         self._counts: Counter[str] = Counter()
@@ -53,8 +56,7 @@ class Connections:
         self._pending.pop(transport, None)
         self._http.pop(transport, None)
         self._http[transport] = self._now()
-        if len(self._http) > HTTP:
-            self._drop_oldest(self._http)
+        self._trim_http()
 
     def upgraded(self, transport: Transport) -> None:
         """It is a WebSocket now: pending until its client joins."""
@@ -65,6 +67,7 @@ class Connections:
     def joined(self, transport: Transport) -> None:
         self._pending.pop(transport, None)
         self._joined.add(transport)
+        self._trim_http()
 
     def closed(self, transport: Transport) -> None:
         self._pending.pop(transport, None)
@@ -76,14 +79,26 @@ class Connections:
             if not self._counts[name]:
                 del self._counts[name]
 
+    @property
+    def _spare(self) -> int:
+        """Room that is kept for clients, and that nobody has joined to take."""
+        clients = min(self.limits.clients, self.room - HTTP - self.limits.pending)
+        return max(0, clients - len(self._joined))
+
     def _pend(self, transport: Transport) -> None:
-        pending, most, now = self._pending, self.limits.pending, self._now()
+        pending, now = self._pending, self._now()
         pending[transport] = now
-        room = most + max(0, self.limits.clients - len(self._joined))
+        most = min(self.limits.pending, max(8, self.room - HTTP - len(self._joined)))
+        room = most + max(0, self._spare - max(0, len(self._http) - HTTP))
         for _ in range(2):  # more leave than come, and nobody waits until thousands are closed
             young = now - next(iter(pending.values())) < YOUNG_S
             if len(pending) > (room if young else most):
                 self._drop_oldest(pending)
+
+    def _trim_http(self) -> None:
+        taken = max(0, len(self._pending) - self.limits.pending)
+        if len(self._http) > HTTP + max(0, self._spare - taken):
+            self._drop_oldest(self._http)
 
     def _drop_oldest(self, ordered: dict[Transport, float]) -> None:
         oldest = next(iter(ordered))

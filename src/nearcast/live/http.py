@@ -316,6 +316,8 @@ class Front(asyncio.Protocol):
         preflight = request.method == "OPTIONS"
         methods = self._routes.methods(request.path) if preflight else ()
         more = cors.answer_headers(request.headers, self._origins, methods)
+        if any(name == "Access-Control-Allow-Origin" for name, _ in response.headers):
+            more = ()  # the route has said it, and browsers want it said once
         self._answers += 1
         self._connections.answered(self._transport)
         self._transport.write(written(response, request.keeps, request.method != "HEAD", more))
@@ -381,7 +383,10 @@ class Front(asyncio.Protocol):
     def _late(self, what: str) -> None:
         if what not in ("goodbye", "request"):
             self._connections.metrics.late += 1
-        self._transport.abort()
+        if self._transport.get_write_buffer_size():
+            self._transport.abort()  # closing would wait until it is read
+        else:
+            self._transport.close()
 
     def _forget(self) -> None:
         self._open.discard(self)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("nearcast.live")
 ENGINE = "grid"
+OTHER_FILES = 256  # open files beside connections of clients: the trace, the cluster, libraries
 HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
 
 
@@ -67,7 +68,7 @@ class Service:
     async def start(self) -> None:
         settings, now = self.settings, clock()
         limits = settings.limits
-        _allow_connections(limits.clients + limits.pending + HTTP)
+        room = _allow_connections(limits.clients + limits.pending + HTTP)
         tls = _tls(settings)
         tokens = await self._load()
         warm()
@@ -89,6 +90,7 @@ class Service:
             self.realm, settings.limits, tokens, name=settings.name,
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
         )  # fmt: skip
+        self.gateway.connections.room = room
         self.answers = Answers(self.gateway, settings.origins)
         self.routes = self.answers.routes
         try:
@@ -244,11 +246,20 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _allow_connections(wanted: int) -> None:
-    """Each connection is an open file, of which systems grant few until asked for more."""
+def _allow_connections(wanted: int) -> int:
+    """Each connection is an open file, of which systems grant few until asked for more. How many
+    connections there is room for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = wanted + 256
+    more = wanted + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < more:
         most = more if hard == resource.RLIM_INFINITY else min(more, hard)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        if soft < more:
+            LOG.warning(
+                "the system allows %d open files, but limits.clients and limits.pending need %d",
+                soft, more,
+            )  # fmt: skip
+            return soft - OTHER_FILES
+    return wanted
