@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of one target: `python -m tests.fuzz TARGET --seconds 60`.
 
 Inputs that lead to new places are kept in --keep, if that is given; one that fails is written to
-`crash-…` in the current folder. When it is repaired, it belongs into the target's corpus.
+the folder --crashes. When it is repaired, it belongs into the target's corpus.
 """
 
 import argparse
@@ -27,12 +27,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", help="a folder for inputs that lead to new places")
+    parser.add_argument("--crashes", default="./", help="a folder for an input that fails")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as found:
         folders = [asked.keep or found, str(CORPUS / asked.target)]
         options = [
             f"-max_total_time={asked.seconds}", f"-seed={asked.seed}", "-max_len=20000",
-            "-timeout=20", "-rss_limit_mb=4096", "-print_final_stats=1",
+            "-timeout=20", "-rss_limit_mb=4096", f"-artifact_prefix={asked.crashes}",
         ]  # fmt: skip
         atheris.Setup([sys.argv[0], *options, *folders], TARGETS[asked.target])
         atheris.Fuzz()
