@@ -262,7 +262,7 @@ NOTICES: tuple[type[Notice], ...] = (
 
 _PUBLISH = REQUESTS.index(Publish) + 1
 IDS_END = 2**53  # an id is below: a double holds it exactly
-LONGEST_GUESS = 65_536  # bytes of a frame that is no JSON in which an id is still looked for
+LONGEST_GUESS = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
 
 
 def _defaults(word: type[Struct]) -> tuple[Any, ...]:
