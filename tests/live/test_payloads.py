@@ -17,9 +17,13 @@ from places import Join, in_both
 import nearcast
 from nearcast.live import frames, words
 from nearcast.live.areas import Area
+from nearcast.live.cluster.realm import ClusterRealm
+from nearcast.live.config import Limits
+from nearcast.live.desk import Desk
 from nearcast.live.payloads import DEEPEST, Unreadable
 from nearcast.live.realm import Realm
 from nearcast.live.service import Service
+from nearcast.matching import MATCHERS
 from nearcast.space.shapes import EVERYWHERE, point
 from visitors import Visitor, run, service, visit
 
@@ -288,3 +292,25 @@ def test_an_unreadable_payload_is_handed_over_as_such() -> None:
         assert P.read(Raw(payload)) == Unreadable(payload, reason)
     assert P.read(words.NOTHING) is None
     assert nearcast.Unreadable is Unreadable
+
+
+@pytest.mark.parametrize("payload", UNREADABLE_JSON.values(), ids=UNREADABLE_JSON)
+def test_a_peer_neither_sends_nor_hands_over_what_nobody_could_read(payload: bytes) -> None:
+    desk = Desk(lambda _: None)
+    assert desk.opened(payload) is words.NOTHING
+    with pytest.raises(ValueError, match="payload"):
+        desk.packed(Raw(payload))
+    assert desk.opened(b'{"a": [10, 100000000000000000000]}') == Raw(
+        b'{"a":[10,100000000000000000000]}'
+    )
+
+
+def test_another_nodes_payload_is_checked_like_a_clients() -> None:
+    realm = ClusterRealm(MATCHERS["scan"](), Limits(), None, 1)
+    for form, payload in ((J, b'"\xff"'), (P, b"\xa1\xff")):
+        said = words.Publish(1.0, 1.0, Raw(payload), retain=True)
+        with pytest.raises(words.WordError, match="not valid UTF-8"):
+            realm.overhear(7, "name", 9, said, form, 5)
+        with pytest.raises(words.WordError, match="not valid UTF-8"):
+            realm.recall(5, 2, 7, "name", said, form, 9, 5)
+    assert realm.waiting == 0

@@ -146,13 +146,21 @@ def foreign(headers: Mapping[str, str], open_to_all: bool) -> str | None:
     if not open_to_all:
         return None
     host = headers.get("host", "")
-    name = urlsplit(f"//{host}").hostname or ""
+    name = _hostname(f"//{host}")
     if host and not loopback(name):
         return f"without a token this node answers to loopback names, not to {name[:80]!r}"
     origin = headers.get("origin")
-    if origin is not None and not loopback(urlsplit(origin).hostname or ""):
+    if origin is not None and not loopback(_hostname(origin)):
         return f"without a token pages from {origin[:80]!r} may not speak to this node"
     return None
+
+
+def _hostname(address: str) -> str:
+    """The host in an address; "" if it is none, such as `//[`."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _digest(token: str) -> bytes:

@@ -607,7 +607,10 @@ class Gateway:
             for seat, notice in self.realm.tick(self.now()):
                 session = self._sessions[seat.place] if seat.place < len(self._sessions) else None
                 if session is not None and session.seat is seat:
-                    session.send(notice)
+                    try:
+                        session.send(notice)
+                    except Exception:
+                        self._fault("a notice could not be told")
             if self._ticks % TICKS == 0:
                 self._second()
         except Exception:

@@ -17,7 +17,7 @@ def sealed(form: words.Form, payload: Any) -> Raw:
         packed = form.seal(payload)
     except RecursionError:
         raise Refused("this payload cannot be sent: it is nested too deep") from None
-    except (TypeError, ValueError, OverflowError) as why:
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
         raise Refused(f"this payload cannot be sent: {why}") from None
     if len(packed):
         with refusing():
@@ -41,7 +41,7 @@ def check(request: words.Request) -> None:
     try:
         plain = msgspec.to_builtins(request)
         msgspec.convert(plain, type(request))
-    except (TypeError, ValueError, OverflowError, RecursionError) as why:
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as why:
         raise Refused(f"this request cannot be sent: {why}") from None
     if name := _not_a_number(plain):
         raise Refused(f"this request cannot be sent: {name} is not a number (NaN)")

@@ -276,7 +276,7 @@ NOTICES: tuple[type[Notice], ...] = (
 
 _PUBLISH = REQUESTS.index(Publish) + 1
 IDS_END = 2**53  # an id is below: a double holds it exactly
-LONGEST_GUESS = 65_536  # bytes of a frame that is no JSON in which an id is still looked for
+LONGEST_GUESS = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
 
 
 def _defaults(word: type[Struct]) -> tuple[Any, ...]:
@@ -355,7 +355,8 @@ class Form:
         self.decode_request: Callable[[bytes], Any] = requests.decode
         self.publish: Any = twins[0][_PUBLISH - 1]
         self._encode: Callable[[Any], bytes] = module.Encoder().encode
-        self._decode: Callable[[Any], Any] = module.Decoder().decode
+        # The value inside a payload; it raises what UNREADABLE names.
+        self.decode: Callable[[Any], Any] = module.Decoder().decode
         # Bytes that may open an array or an object.
         self._openers = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0))) if binary else b"[{"
 
@@ -393,7 +394,7 @@ class Form:
 
     def open(self, payload: Raw) -> Any:
         """The value inside a payload of this form; None if there is none."""
-        return self._decode(payload) if len(payload) else None
+        return self.decode(payload) if len(payload) else None
 
     def read(self, payload: Raw) -> Any:
         """The value inside a payload, or an `Unreadable` if it cannot be decoded."""
@@ -412,7 +413,7 @@ class Form:
         numbers are in range, and nesting is bounded.
         """
         try:
-            value = self._decode(payload)
+            value = self.decode(payload)
         except UNREADABLE as why:
             raise WordError(f"the payload cannot be read: {_reason(why)}") from None
         # Each level takes a byte that opens it, so few payloads need to be looked at.
@@ -428,7 +429,7 @@ class Form:
         if form is self or not len(payload):
             return payload
         try:
-            value = self._decode(payload)
+            value = self.decode(payload)
             return form.seal(value) if form.binary or has_json(value) else NOTHING
         except Exception:  # of whatever kind: what others hear must not depend on it
             return NOTHING

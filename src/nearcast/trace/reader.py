@@ -81,7 +81,7 @@ def scenario(path: str | os.PathLike[str]) -> dict[str, Any]:
     file = folder(path) / SCENARIO
     try:
         value = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
         raise TraceError(f"cannot read {file}: {in_a_line(error)}") from error
     if value.get("schema") != SCHEMA_VERSION:
         raise TraceError(
