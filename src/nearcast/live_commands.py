@@ -155,6 +155,11 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
     add("--trace", type=Path, metavar="DIR", help="leave a trace there: merge them, analyse them")
     add("--key", type=Path, metavar="FILE", help="this peer's key (default: a new one)")
     add(
+        "--unsigned",
+        action="store_true",
+        help="publications are not signed by their authors; for all peers alike",
+    )
+    add(
         "--set", action="append", default=[], metavar="KEY=VALUE",
         help="any setting of the overlay, and with --bots of the workload",
     )  # fmt: skip
@@ -178,6 +183,7 @@ def run_peer(arguments: argparse.Namespace) -> int:
         serve=arguments.serve,
         trace=arguments.trace,
         key=arguments.key,
+        unsigned=arguments.unsigned,
         settings=dict(map(split_setting, arguments.set)),
     )
     if arguments.bots is None:

@@ -198,8 +198,11 @@ class Links(ABC):
             peer = self._peers[to] = _Peer()
         if not self._fits(to, peer, len(frame), lossy):
             return
-        if lossy and peer.link is not None and peer.link.wire.datagram(frame):
-            return
+        if lossy and peer.link is not None:
+            if peer.link.told != self.book.latest:
+                self._write(peer.link, [])  # cards: the datagram may mention a name
+            if peer.link.wire.datagram(frame):
+                return
         peer.waiting.append(frame)
         peer.bytes += len(frame)
         if to not in self._dirty:

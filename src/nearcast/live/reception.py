@@ -23,6 +23,7 @@ LONGEST = 4096  # bytes of an answer
 class About(Struct, frozen=True):
     overlay: str
     settings: dict[str, Setting] = {}
+    signed: bool = False  # are publications signed by their authors?
 
 
 class Reception:

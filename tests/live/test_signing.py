@@ -1,0 +1,203 @@
+"""What a peer signs and refuses: without sockets, with a clock that the test owns."""
+
+from random import Random
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+import pytest
+
+from nearcast.live.identity import Identity, new_identity
+from nearcast.live.signing import FRESH, SIGNATURE_BYTES, RefusedError, Signing, carried
+from nearcast.model.commands import Publish
+from nearcast.model.publication import Publication
+from nearcast.protocols import PROTOCOLS
+from nearcast.space.motion import SECOND
+from nearcast.space.shapes import Kind, Shape, ball, point
+
+NOW = 1_000_000 * SECOND
+SAID = Publish(7, ball(1, 2, 3, 4), "chat", {"b": 1, "a": True, "c": 2.0, "d": "x"}, b"hello")
+
+
+class Pair:
+    """An author, and somebody who hears it and knows its key."""
+
+    def __init__(self, most: int = 1 << 17) -> None:
+        self.author, self.reader = new_identity(), new_identity()
+        keys = {one.name: one.key for one in (self.author, self.reader)}
+        self.keys = keys
+        self.signs = Signing(self.author, keys.get)
+        self.hears = Signing(self.reader, keys.get, most)
+
+    def said(self, command: Publish = SAID, now: int = NOW) -> Publication:
+        """As it comes out of the wire."""
+        publication = self.signs.signed(command, now).stamped(self.author.name, now)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(publication), type=Publication)
+
+
+def refusal(signing: Signing, publication: Publication, now: int = NOW) -> str:
+    with pytest.raises(RefusedError) as why:
+        signing.check(publication, now)
+    return str(why.value)
+
+
+def test_what_is_signed_is_heard_as_it_was_made_and_once():
+    pair = Pair()
+    publication = pair.said()
+    assert len(publication.payload) == SIGNATURE_BYTES + len(SAID.payload)
+    pair.hears.check(publication, NOW + SECOND)
+    heard, to = pair.hears.opened(publication, [3, 5])
+    assert (heard, to) == (SAID.stamped(pair.author.name, NOW), (3, 5))
+    pair.hears.check(publication, NOW + SECOND)  # by another way
+    assert pair.hears.opened(publication, [5, 6])[1] == (6,)
+    with pytest.raises(RefusedError, match="replayed"):
+        pair.hears.opened(publication, [3, 5, 6])
+
+
+def test_numbers_that_are_written_differently_are_signed_alike():
+    pair = Pair()
+    whole = Publish(7, Shape(Kind.DISC, 1, 2, 3, 4), "", {"b": 1, "a": 2})
+    pair.hears.check(pair.said(whole), NOW)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": 8}, {"t": NOW + 1}, {"shape": ball(1, 2, 3, 5)}, {"shape": point(1, 2, 3)},
+        {"channel": "chat "}, {"attributes": {"b": 1}}, {"payload": bytes(64) + b"hello"},
+        {"payload": b""}, {"payload": b"hello"},
+        {"attributes": {"b": 1.0, "a": True, "c": 2.0, "d": "x"}},
+    ],
+)  # fmt: skip
+def test_nothing_can_be_changed_on_the_way(change: dict[str, Any]):
+    pair = Pair()
+    publication = pair.said()
+    altered = msgspec.structs.replace(publication, **change)
+    assert refusal(pair.hears, altered) == "forged"
+    with pytest.raises(RefusedError, match="unchecked"):
+        pair.hears.opened(altered, [1])
+    pair.hears.check(publication, NOW)  # the forgery has not taken its place
+    if "id" not in change:
+        assert refusal(pair.hears, altered) == "altered"
+
+
+def test_the_last_byte_of_a_payload_and_any_of_a_signature_count():
+    pair, rng = Pair(), Random(1)
+    publication = pair.said()
+    for at in (0, len(publication.payload) - 1, *rng.sample(range(SIGNATURE_BYTES), 8)):
+        payload = bytearray(publication.payload)
+        payload[at] ^= 1 << rng.randrange(8)
+        altered = msgspec.structs.replace(publication, payload=bytes(payload))
+        assert refusal(pair.hears, altered) == "forged"
+
+
+def test_nobody_publishes_in_the_name_of_another():
+    pair, eve = Pair(), new_identity()
+    pair.keys[eve.name] = eve.key
+    forged = Signing(eve, pair.keys.get).signed(SAID, NOW).stamped(pair.author.name, NOW)
+    assert refusal(pair.hears, forged) == "forged"
+    unsigned = SAID.stamped(pair.author.name, NOW)
+    assert refusal(pair.hears, unsigned) == "forged"
+
+
+def test_an_author_whose_card_has_not_come_is_not_heard():
+    pair = Pair()
+    del pair.keys[pair.author.name]
+    assert refusal(pair.hears, pair.said()) == "unknown author"
+
+
+def test_the_window_bears_clocks_that_differ_and_no_more():
+    pair = Pair()
+    for number, (late, heard) in enumerate(
+        [(0, True), (FRESH, True), (-FRESH, True), (FRESH + 1, False), (-FRESH - 1, False)]
+    ):
+        publication = pair.said(msgspec.structs.replace(SAID, publication=number))
+        if heard:
+            pair.hears.check(publication, NOW + late)
+        else:
+            assert refusal(pair.hears, publication, NOW + late) == "stale"
+
+
+def test_a_replay_is_refused_by_its_id_and_later_by_its_time():
+    pair = Pair()
+    publication = pair.said(now=NOW + FRESH)  # by a clock that is fast
+    pair.hears.check(publication, NOW)
+    pair.hears.opened(publication, [1])
+    filler = 100
+    for later in range(0, 3 * FRESH, SECOND):
+        now, filler = NOW + later, filler + 1
+        # Others publish meanwhile, so that memory is swept.
+        pair.hears.check(pair.said(Publish(filler, point(0, 0)), now), now)
+        try:
+            pair.hears.check(publication, now)
+        except RefusedError as why:
+            assert str(why) == "stale" and later > 2 * FRESH
+            continue
+        with pytest.raises(RefusedError, match="replayed"):
+            pair.hears.opened(publication, [1])
+
+
+def test_memory_is_bounded_and_a_flood_lets_no_replay_through_and_silences_nobody():
+    pair, most = Pair(most=64), 64
+    first = pair.said()
+    pair.hears.check(first, NOW)
+    pair.hears.opened(first, [1])
+    eve = new_identity()
+    pair.keys[eve.name] = eve.key
+    floods = Signing(eve, pair.keys.get)
+    for number in range(500):
+        flood = floods.signed(Publish(number, point(0, 0)), NOW + FRESH // 2 + number)
+        pair.hears.check(flood.stamped(eve.name, NOW + FRESH // 2 + number), NOW)
+        assert pair.hears._count <= most
+        assert len(pair.hears._authors) <= 3
+    try:
+        pair.hears.check(first, NOW)
+    except RefusedError as why:
+        assert str(why) == "stale"
+    else:
+        with pytest.raises(RefusedError, match="replayed"):
+            pair.hears.opened(first, [1])
+    later = pair.said(msgspec.structs.replace(SAID, publication=8), NOW + 1)
+    pair.hears.check(later, NOW + 1)
+    assert pair.hears.opened(later, [1])[1] == (1,)
+    pair.hears.check(pair.said(Publish(9, point(0, 0)), NOW + 4 * FRESH), NOW + 4 * FRESH)
+    assert pair.hears._count == 1
+    assert list(pair.hears._authors) == [pair.author.name]
+
+
+def test_more_authors_than_there_is_room_for_are_refused():
+    pair = Pair(most=4)
+    authors: list[Identity] = [new_identity() for _ in range(6)]
+    pair.keys.update({one.name: one.key for one in authors})
+    refused = []
+    for author in authors:
+        said = Signing(author, pair.keys.get).signed(SAID, NOW).stamped(author.name, NOW)
+        try:
+            pair.hears.check(said, NOW)
+        except RefusedError as why:
+            refused.append(str(why))
+    assert refused == ["too many authors"] * 2
+    assert len(pair.hears._authors) == 4
+
+
+def _holds_publications(kind: Any) -> bool:
+    if kind is Publication:
+        return True
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return any(map(_holds_publications, get_type_hints(kind).values()))
+    return any(map(_holds_publications, get_args(kind)))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_message_that_holds_a_publication_is_looked_into(protocol: str):
+    """A message of a new kind, with a publication in a field of its own, must not be overlooked."""
+    for kind in PROTOCOLS[protocol].codec.messages:
+        hints = get_type_hints(kind)
+        where = [name for name, hint in hints.items() if _holds_publications(hint)]
+        assert where in ([], ["publication"], ["pieces"]), kind
+        if where == ["publication"]:
+            blank = [None] * len(kind.__struct_fields__)
+            message = kind(*blank)
+            publication = SAID.stamped(1, NOW)
+            assert carried(msgspec.structs.replace(message, publication=publication)) == (
+                publication,
+            )
