@@ -27,6 +27,7 @@ from qh3.quic.events import (
 )
 from qh3.tls import SignatureAlgorithm
 
+from nearcast.live import links as bounds
 from nearcast.live.identity import Identity, key_of_certificate
 from nearcast.live.links import Limits, Link, Links
 
@@ -56,7 +57,7 @@ def _configurations(identity: Identity) -> tuple[QuicConfiguration, QuicConfigur
 
 
 class _Wire(QuicConnectionProtocol):
-    def __init__(self, links: Links, quic: QuicConnection, *, called: bool) -> None:
+    def __init__(self, links: "Quic", quic: QuicConnection, *, called: bool) -> None:
         super().__init__(quic)
         self.link = Link(self, called=called)
         self._links = links
@@ -74,6 +75,7 @@ class _Wire(QuicConnectionProtocol):
             self._links.heard_datagram(self.link, event.data)
         elif isinstance(event, HandshakeCompleted):
             if not self.link.called:
+                self._links.shaken(self)
                 self._links.called_by(self.link)
         elif isinstance(event, ConnectionTerminated):
             self._hang_up()
@@ -119,6 +121,7 @@ class _Wire(QuicConnectionProtocol):
         if self._transmit_task is not None:
             self._transmit_task.cancel()
         if not self.link.called:
+            self._links.shaken(self)
             self._connection_terminated_handler()  # the server forgets it
         elif self._transport is not None:
             self._transport.close()  # only a caller has a socket of its own
@@ -153,19 +156,35 @@ class Quic(Links):
         self._accepting, self._calling = _configurations(identity)
         self._listening: asyncio.DatagramTransport | None = None
         self._closed = asyncio.Event()
+        # Callers in their handshake, oldest first, and what cuts them when they are too slow.
+        self._handshakes: dict[_Wire, asyncio.TimerHandle] = {}
 
     async def listen(self) -> int:
         def accept(quic: QuicConnection, **_: object) -> _Wire:
-            return _Wire(self, quic, called=False)
+            while len(self._handshakes) >= bounds.MOST_STRANGERS:
+                next(iter(self._handshakes)).cut()
+            wire = _Wire(self, quic, called=False)
+            self._handshakes[wire] = loop.call_later(bounds.HANDSHAKE_S, wire.cut)
+            return wire
 
-        self._listening, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        loop = asyncio.get_running_loop()
+
+        self._listening, _ = await loop.create_datagram_endpoint(
             lambda: _Door(self._closed, self._accepting, accept),
             local_addr=(self.host, self.port),
         )
         port: int = self._listening.get_extra_info("sockname")[1]
         return port
 
+    def shaken(self, wire: _Wire) -> None:
+        """Its handshake is complete, or has ended."""
+        handle = self._handshakes.pop(wire, None)
+        if handle is not None:
+            handle.cancel()
+
     async def unlisten(self) -> None:
+        for wire in list(self._handshakes):
+            wire.cut()
         if self._listening is not None:
             self._listening.close()
             await self._closed.wait()

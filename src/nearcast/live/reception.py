@@ -77,5 +77,5 @@ class Reception:
             return  # nobody was asked
         try:
             asked.set_result(msgspec.msgpack.decode(frame[2:], type=About))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             asked.set_exception(ValueError("it answers what nobody understands"))
