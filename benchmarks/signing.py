@@ -55,8 +55,8 @@ def alone() -> None:
     fresh = Signing(author, lambda _: author.key)
     figures = {
         "sign": microseconds(lambda n: fresh.signed(updates[n], NOW)),
-        "check": microseconds(lambda n: hears.check(signed[n], NOW)),
-        "check a copy": microseconds(lambda n: hears.check(signed[n], NOW)),
+        "check": microseconds(lambda n: hears.check(signed[n], author.name, NOW)),
+        "check a copy": microseconds(lambda n: hears.check(signed[n], author.name, NOW)),
         "deliver": microseconds(lambda n: hears.opened(signed[n], (1,))),
     }
     for what, figure in figures.items():

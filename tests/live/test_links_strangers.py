@@ -196,3 +196,27 @@ def test_peers_without_a_link_are_forgotten_when_there_are_too_many(monkeypatch)
             assert len(ben._peers) <= FEW
 
     run(main())
+
+
+def test_a_packet_that_the_library_trips_over_ends_its_link_and_not_the_socket(monkeypatch):
+    receive, tripped = QuicConnection.receive_datagram, 0
+
+    def trips(quic: Any, *packet: Any, **more: Any) -> None:
+        nonlocal tripped
+        if not quic._is_client and tripped < 3:
+            tripped += 1
+            raise RuntimeError("a packet of a kind that nobody thought of")
+        receive(quic, *packet, **more)
+
+    async def main() -> None:
+        async with Net("quic") as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open()
+            monkeypatch.setattr(QuicConnection, "receive_datagram", trips)
+            silent = Silent(ben, "quic")
+            while tripped < 3:
+                await silent.call()
+            await until(lambda: not ben._handshakes)
+            await answers(ann, ben, ear)
+            silent.close()
+
+    run(main())

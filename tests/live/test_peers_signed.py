@@ -47,7 +47,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> list[Host]:
 
 async def refused(host: Host, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while host.refused["forged"] < count:
+        while host.refused.total() < count:
             await asyncio.sleep(0.02)
 
 

@@ -176,7 +176,7 @@ class Host:
                 message = self._codec.decode(frame)
                 if signing is not None:
                     for publication in carried(message):
-                        signing.check(publication, now)
+                        signing.check(publication, sender, now)
                 arrivals.append((sender, message))
             except RefusedError as why:
                 self._refuse(node.id, sender, why)

@@ -17,7 +17,7 @@ from qh3.asyncio._transport import create_optimized_datagram_transport
 from qh3.asyncio.protocol import QuicConnectionProtocol
 from qh3.asyncio.server import QuicServer
 from qh3.quic.configuration import QuicConfiguration
-from qh3.quic.connection import QuicConnection, QuicConnectionError
+from qh3.quic.connection import NetworkAddress, QuicConnection, QuicConnectionError
 from qh3.quic.events import (
     ConnectionTerminated,
     DatagramFrameReceived,
@@ -30,11 +30,13 @@ from qh3.tls import SignatureAlgorithm
 from nearcast.live import links as bounds
 from nearcast.live.identity import Identity, key_of_certificate
 from nearcast.live.links import Limits, Link, Links
+from nearcast.trace.schema import TraceError
 
 DATAGRAM = 1100  # bytes that fit a packet on any path, with all its headers
 IDLE_S = 30.0  # without a word, after which a link is forgotten
 PROTOCOL = "nearcast"
 
+log = logging.getLogger(__name__)
 logging.getLogger("quic").setLevel(logging.ERROR)  # qh3 warns of every ordinary goodbye
 
 
@@ -79,6 +81,16 @@ class _Wire(QuicConnectionProtocol):
                 self._links.called_by(self.link)
         elif isinstance(event, ConnectionTerminated):
             self._hang_up()
+
+    def datagram_received(self, data: bytes | str, addr: NetworkAddress) -> None:
+        """An exception that gets out of here would end the socket, and with it all other links."""
+        try:
+            super().datagram_received(data, addr)
+        except TraceError:
+            raise
+        except Exception as why:
+            log.warning("node %d cuts a link: %r", self._links.name, why)
+            self.cut()
 
     def transmit(self) -> None:
         if not self._ended:

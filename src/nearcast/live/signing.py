@@ -31,6 +31,9 @@ SIGNATURE_BYTES = 64
 FRESH: Time = 30 * SECOND
 MOST_REMEMBERED = 1 << 17  # publications; about 30 MB
 DIGEST_BYTES = 16
+# To check a forgery costs as much as to check a genuine publication, and nobody honest passes one
+# on. So whoever sends one is not listened to for as long, except for copies of what is known.
+DISTRUST: Time = SECOND
 
 
 class RefusedError(ValueError):
@@ -87,6 +90,7 @@ class Signing:
     ) -> None:
         self._identity, self._key_of, self._most = identity, key_of, most
         self._authors: dict[NodeId, _Author] = {}
+        self._distrusted: dict[NodeId, Time] = {}  # who has sent a forgery, and until when
         self._count = 0
         self._swept: Time = 0
 
@@ -98,7 +102,7 @@ class Signing:
         self._remember(publication, _digest(signature, words), now)
         return replace(command, payload=signature + command.payload)
 
-    def check(self, publication: Publication, now: Time) -> None:
+    def check(self, publication: Publication, sender: NodeId, now: Time) -> None:
         """RefusedError unless its author has made it so, and lately."""
         if abs(now - publication.t) > FRESH:
             raise RefusedError("stale")
@@ -116,7 +120,10 @@ class Signing:
         key = self._key_of(publication.node)
         if key is None:
             raise RefusedError("unknown author")
+        if now < self._distrusted.get(sender, 0):
+            raise RefusedError("from a forger")
         if not verified(key, signature, words):
+            self._distrusted[sender] = now + DISTRUST
             raise RefusedError("forged")
         self._remember(publication, digest, now)
 
@@ -157,6 +164,7 @@ class Signing:
         each author's, and refuse from then on what is as old as that: nobody's flood makes room
         for replays, or silences anybody else."""
         self._swept = now
+        self._distrusted = {node: t for node, t in self._distrusted.items() if t > now}
         for author in self._authors.values():
             author.heard = {n: h for n, h in author.heard.items() if h.t >= now - FRESH}
         self._count = sum(len(author.heard) for author in self._authors.values())
