@@ -133,7 +133,8 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
         " JSON on standard input, notices (what it hears among them) lines of JSON on standard"
         " output; the words are those of clients (docs/reference/wire.md). The first peer begins"
         " the overlay; its welcome has the address that others join, and by any one peer a newcomer"
-        " comes to know all it needs. Every peer has a key, links are encrypted, names are proven.",
+        " comes to know all it needs. Every peer has a key: links are encrypted, names are"
+        " proven, and publications are signed by their authors.",
         epilog=PEERS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

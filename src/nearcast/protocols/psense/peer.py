@@ -64,6 +64,8 @@ class Peer(Node):
         self.passed_on = Delivered()
         self._spoke_at: Vector | None = None  # where a peer stands that wants nothing
         self._round: Time = round(parameters.round_ms * 1000)
+        # At each hop a sighting is kept until there has been no news for `silent_s`.
+        self._oldest: Time = round((parameters.hops + 1) * parameters.silent_s * SECOND)
         self._begun = False
         self._sought: Time = 0  # when contacts were last asked, or somebody was last known
         self._came: Time = 0  # when somebody last came near
@@ -209,11 +211,10 @@ class Peer(Node):
     def _believes(self, sender: NodeId, seen: Sighting) -> bool:
         """Not so for a replay: what was said long ago, or is passed on with hops that only its
         own word has."""
-        parameters = self.parameters
-        own = seen.node == sender or seen.hops < parameters.hops
-        # At each hop a sighting is kept until there has been no news for `silent_s`.
-        oldest = round((parameters.hops + 1) * parameters.silent_s * SECOND)
-        return own and layouts.is_recent(seen.sequence, self.now, oldest)
+        passed_on = seen.hops < self.parameters.hops
+        return (passed_on or seen.node == sender) and layouts.is_recent(
+            seen.sequence, self.now, self._oldest
+        )
 
     def _learn(self, seen: Sighting) -> bool:
         """Is it news? Not to a peer that has no place."""
