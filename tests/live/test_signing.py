@@ -199,6 +199,18 @@ def test_more_authors_than_there_is_room_for_are_refused():
             refused.append(str(why))
     assert refused == ["too many authors"] * 2
     assert len(pair.hears._authors) == 4
+    own = pair.hears.signed(SAID, NOW).stamped(pair.reader.name, NOW)  # which always has room
+    assert pair.hears.opened(own, [1])[1] == (1,)
+
+
+def test_forgers_are_forgotten_though_nothing_genuine_comes():
+    pair = Pair()
+    forged = SAID.stamped(pair.author.name, NOW)
+    for sender in range(100):
+        assert refusal(pair, forged) == "forged", sender
+    assert len(pair.hears._distrusted) == 100
+    assert refusal(pair, forged, NOW + 2 * FRESH) == "stale"
+    assert not pair.hears._distrusted
 
 
 def _holds_publications(kind: Any) -> bool:

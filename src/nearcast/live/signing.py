@@ -104,6 +104,8 @@ class Signing:
 
     def check(self, publication: Publication, sender: NodeId, now: Time) -> None:
         """RefusedError unless its author has made it so, and lately."""
+        if now - self._swept >= FRESH:
+            self._sweep(now)
         if abs(now - publication.t) > FRESH:
             raise RefusedError("stale")
         known = self._known(publication)
@@ -153,7 +155,7 @@ class Signing:
             self._sweep(now)
         author = self._authors.get(publication.node)
         if author is None:
-            if len(self._authors) >= self._most:
+            if len(self._authors) >= self._most and publication.node != self._identity.name:
                 raise RefusedError("too many authors")
             author = self._authors[publication.node] = _Author()
         author.heard[publication.id] = _Heard(publication.t, digest)
