@@ -113,7 +113,9 @@ class Tls(Links):
 
     async def listen(self) -> int:
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(
+            self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
         family, _, _, _, address = found[0]
         listening = socket.create_server(address, family=family, backlog=BACKLOG)
         listening.setblocking(False)
