@@ -29,6 +29,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/join.py
 	$(BIN)/python benchmarks/streaming.py
 	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/signing.py
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/cluster.py
 

@@ -135,7 +135,8 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
         " JSON on standard input, notices (what it hears among them) lines of JSON on standard"
         " output; the words are those of clients (docs/reference/wire.md). The first peer begins"
         " the overlay; its welcome has the address that others join, and by any one peer a newcomer"
-        " comes to know all it needs. Every peer has a key, links are encrypted, names are proven.",
+        " comes to know all it needs. Every peer has a key: links are encrypted, names are"
+        " proven, and publications are signed by their authors.",
         epilog=PEERS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -156,6 +157,11 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
     add("--serve", action="store_true", help="brokers: also run a broker, beside the one joined")
     add("--trace", type=Path, metavar="DIR", help="leave a trace there: merge them, analyse them")
     add("--key", type=Path, metavar="FILE", help="this peer's key (default: a new one)")
+    add(
+        "--unsigned",
+        action="store_true",
+        help="publications are not signed by their authors; for all peers alike",
+    )
     add(
         "--set", action="append", default=[], metavar="KEY=VALUE",
         help="any setting of the overlay, and with --bots of the workload",
@@ -180,6 +186,7 @@ def run_peer(arguments: argparse.Namespace) -> int:
         serve=arguments.serve,
         trace=arguments.trace,
         key=arguments.key,
+        unsigned=arguments.unsigned,
         settings=dict(map(split_setting, arguments.set)),
     )
     if arguments.bots is None:

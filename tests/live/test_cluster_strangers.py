@@ -13,8 +13,15 @@ import pytest
 from places import address
 
 import nearcast
+from nearcast.live import links as bounds
+from nearcast.live.book import write_card
 from nearcast.live.cluster.abroad import record_of
-from nearcast.live.cluster.links import ClusterLinks, KeyFileError, cluster_key
+from nearcast.live.cluster.links import (
+    MOST_EARLY_FRAMES,
+    ClusterLinks,
+    KeyFileError,
+    cluster_key,
+)
 from nearcast.live.cluster.member import JoinError
 from nearcast.live.cluster.messages import (
     CLIENTS,
@@ -120,12 +127,37 @@ def test_a_stranger_is_refused_told_so_and_changes_nothing(
     assert len(refusals) == 1
 
 
+def test_a_stranger_that_shows_no_key_is_cut_however_it_behaves_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with member(tmp_path / "key") as one:
+            assert one.cluster is not None
+            links = one.cluster.links
+            monkeypatch.setattr(bounds, "PATIENCE_S", 0.3)
+            stranger = Tls(new_identity(serves=True))
+            await stranger.open(lambda *_: None)
+            name = await stranger.meet(*where(one))  # which greets
+            for _ in range(10):  # cards of others wait until it has shown the key
+                card = write_card(new_identity(), "127.0.0.1", 4000, 7)
+                stranger.learn(card)
+                stranger._write(stranger._peers[name].link, [])
+            async with asyncio.timeout(PATIENCE_S):
+                while links._links:
+                    assert sum(map(len, links._early.values())) <= MOST_EARLY_FRAMES
+                    await asyncio.sleep(0.01)
+            assert not links._early and stranger.name not in links.members
+            await stranger.close()
+
+    asyncio.run(story())
+
+
 def test_a_node_with_another_key_cannot_join(tmp_path: Path) -> None:
     async def story() -> None:
         other = tmp_path / "other"
         cluster_key(other, make=True)
         async with member(tmp_path / "key") as one:
-            with pytest.raises(JoinError, match="cannot join the cluster at"):
+            with pytest.raises(JoinError, match="is not the key of that cluster"):
                 async with member(other, "{}:{}".format(*where(one))):
                     pass
             assert one.cluster is not None
@@ -145,6 +177,7 @@ def test_the_command_says_in_one_line_why_it_could_not_join(tmp_path: Path) -> N
             assert await second.stopped() == 1
             (line,) = [x for x in second.log.read_text().splitlines() if "cannot join" in x]
             assert first.cluster in line
+            assert "the key of this node is not the key of that cluster" in line
         finally:
             first.stop()
             await first.stopped()

@@ -1,6 +1,7 @@
 """A node's name is the hash of its key, and the key is its owner's alone."""
 
 import os
+import ssl
 import stat
 
 import pytest
@@ -90,3 +91,18 @@ def test_files_that_hold_no_key_of_ours_are_refused_in_one_line(tmp_path):
         assert "\n" not in str(refused.value)
     with pytest.raises(IdentityError, match="cannot use"):
         kept_identity(file / "inside a file")
+
+
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [
+        (b"\x06\x03\x2b\x65\x70", b"\x06\x03\x2b\x65\x79"),  # the kind of key
+        (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x07"),  # the version
+    ],
+)
+def test_certificates_of_kinds_that_nobody_knows_are_refused_in_one_line(there, instead):
+    der = ssl.PEM_cert_to_DER_cert(new_identity().certificate_pem().decode())
+    assert there in der
+    for damaged in (der.replace(there, instead), der[:50], b""):
+        with pytest.raises(ValueError, match=r"\S"):
+            key_of_certificate(damaged)

@@ -91,6 +91,26 @@ def test_whoever_hears_a_name_can_write_to_it_at_once(kind):
 
 
 @KINDS
+def test_a_card_also_goes_before_lossy_frames(kind):
+    """What they mention, the receiver must be able to check and to answer."""
+
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open()
+            await ann.meet(ben.host, ben.port)
+            ann.send(ben.name, b"hello", False)
+            await ear.until(1)
+            card = write_card(new_identity(), "127.0.0.1", 4000, 7)
+            assert ann.learn(card)
+            async with asyncio.timeout(20):
+                while ben.book.card(card.name) is None:
+                    ann.send(ben.name, str(card.name).encode(), True)
+                    await asyncio.sleep(0.02)
+
+    run(main())
+
+
+@KINDS
 def test_somebody_else_at_a_known_address_hears_nothing(kind):
     async def main() -> None:
         async with Net(kind) as net:

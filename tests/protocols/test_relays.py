@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from relays_cast import Club, Member
 
 from nearcast.model.commands import Leave, Publish, Subscribe
@@ -259,7 +260,8 @@ def test_a_forwarder_is_trusted_only_for_sources_that_have_named_it() -> None:
     club.pass_seconds(1)
     member = club.member(3)
     member.others.remove(2)  # no longer acquainted, but known from 0's filter
-    effects = member.receive(member.now, 2, Update((piece(500, source=0),)))
+    passed_on = replace(piece(500, source=0), hops=1)
+    effects = member.receive(member.now, 2, Update((passed_on,)))
     assert [e for e in effects if isinstance(e, Note)] == []
     effects = member.receive(member.now, 99, Update((piece(501, source=0),)))
     assert effects == [Note("refused", 99)]

@@ -52,11 +52,15 @@ class Book:
     def __init__(self, most: int = MOST_CARDS) -> None:
         self._most = most
         self._cards: dict[NodeId, tuple[int, Card]] = {}
-        self._latest = 0
+        self.latest = 0  # the number of the card learnt last
 
     def card(self, name: NodeId) -> Card | None:
         known = self._cards.get(name)
         return known[1] if known else None
+
+    def key(self, name: NodeId) -> bytes | None:
+        card = self.card(name)
+        return None if card is None else card.key
 
     def names(self) -> list[NodeId]:
         return list(self._cards)
@@ -73,8 +77,8 @@ class Book:
             return False
         if known is None or known.t < card.t:
             self._cards.pop(card.name, None)
-            self._latest += 1
-            self._cards[card.name] = (self._latest, card)
+            self.latest += 1
+            self._cards[card.name] = (self.latest, card)
             if len(self._cards) > self._most:
                 del self._cards[next(iter(self._cards))]
         return True
@@ -86,4 +90,4 @@ class Book:
             if own <= number:
                 break
             news.append(card)
-        return self._latest, news[::-1]
+        return self.latest, news[::-1]

@@ -362,7 +362,7 @@ class Fleet:
                 await asyncio.sleep(GOODBYE_S / len(self.bots))
         await self.home.stop()
         if self.recording is not None:
-            self.recording.close({})
+            self.recording.close(self.home.summary())
 
 
 def _only_says_where(command: Command) -> bool:

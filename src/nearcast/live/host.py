@@ -8,12 +8,14 @@ message's way took only its receiver could know, so the trace leaves `arrived` o
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
+from nearcast.live.signing import RefusedError, Signing, carried
 from nearcast.live.transport import Transport
 from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.publication import Publication
@@ -68,6 +70,7 @@ class Host:
     ) -> None:
         self.nodes: dict[NodeId, Node] = {}
         self.recorder = recorder
+        self.refused: Counter[str] = Counter()  # publications, by reason
         self._codec = codec
         self._on_deliver = on_deliver
         self._clock = clock
@@ -77,6 +80,7 @@ class Host:
         self._legs: list[tuple[Time, int, Callable[[], None]]] = []
         self._turn = count()
         self._transports: dict[NodeId, Transport] = {}
+        self._signing: dict[NodeId, Signing] = {}
         self._timers: dict[NodeId, dict[Timer, asyncio.TimerHandle]] = {}
         self._closing: dict[asyncio.Task[None], None] = {}
         self._changed = asyncio.Event()
@@ -88,13 +92,18 @@ class Host:
 
     # What an application does with its nodes.
 
-    async def start(self, node: Node, transport: Transport) -> None:
-        """The node comes to life, as soon as it can be reached. OSError if it cannot be."""
+    async def start(self, node: Node, transport: Transport, signing: Signing | None = None) -> None:
+        """The node comes to life, as soon as it can be reached. OSError if it cannot be.
+
+        `signing`: it signs what it publishes, and hears nothing that its author has not signed.
+        """
         assert node.id == transport.name, f"node {node.id} cannot speak as {transport.name}"
         assert node.id not in self.nodes, f"node {node.id} is here already"
         await transport.open(partial(self._receive, node))
         self.nodes[node.id] = node
         self._transports[node.id] = transport
+        if signing is not None:
+            self._signing[node.id] = signing
         self._timers[node.id] = {}
         now = self.now
         if node.id < FIRST_SERVER:
@@ -109,6 +118,8 @@ class Host:
         if isinstance(command, Publish):
             self._published_at = now
             self.recorder.published(command.stamped(node_id, now))
+            if node_id in self._signing:
+                command = self._signing[node_id].signed(command, now)
         else:
             if now == self._published_at:
                 # At one moment, interests come before publications: this moment's are made.
@@ -158,11 +169,17 @@ class Host:
     def _receive(self, node: Node, sender: NodeId, frames: Sequence[bytes]) -> None:
         if self.nodes.get(node.id) is not node:
             return
-        now = self.now
+        now, signing = self.now, self._signing.get(node.id)
         arrivals: list[tuple[NodeId, Message]] = []
         for frame in frames:
             try:
-                arrivals.append((sender, self._codec.decode(frame)))
+                message = self._codec.decode(frame)
+                if signing is not None:
+                    for publication in carried(message):
+                        signing.check(publication, sender, now)
+                arrivals.append((sender, message))
+            except RefusedError as why:
+                self._refuse(node.id, sender, why)
             except WireError as why:
                 log.debug("node %d refuses bytes of %d: %s", node.id, sender, why)
                 self.recorder.note(now, node.id, "refused", sender)
@@ -209,12 +226,27 @@ class Host:
 
     def _deliver(self, node_id: NodeId, effect: Deliver) -> None:
         publication, subscriptions = effect.publication, effect.subscriptions
+        if node_id in self._signing:
+            try:
+                publication, subscriptions = self._signing[node_id].opened(
+                    publication, subscriptions
+                )
+            except RefusedError as why:
+                self._refuse(node_id, publication.node, why)
+                return
         self.recorder.delivered(self._now, node_id, publication.id, subscriptions, effect.hops)
         if self._on_deliver is not None:
             # Later: an application that answers at once must not find its node in mid-sentence.
             asyncio.get_running_loop().call_soon(
                 self._on_deliver, node_id, publication, subscriptions
             )
+
+    def _refuse(self, node_id: NodeId, about: NodeId, why: RefusedError) -> None:
+        """A publication goes no further. `about`: who sent it, or its author."""
+        self.refused[str(why)] += 1
+        level = logging.WARNING if self.refused[str(why)] == 1 else logging.DEBUG
+        log.log(level, "node %d refuses a publication by way of %d: %s", node_id, about, why)
+        self.recorder.note(self._now, node_id, "refused", about)
 
     def _set_timer(self, node: Node, timer: Timer, delay: Time) -> None:
         self._clear_timer(node.id, timer)
@@ -232,6 +264,7 @@ class Host:
             return
         for handle in self._timers.pop(node_id).values():
             handle.cancel()
+        self._signing.pop(node_id, None)
         self._ledger.gone(self._now, node_id)
         closing = asyncio.get_running_loop().create_task(self._transports.pop(node_id).close())
         self._closing[closing] = None

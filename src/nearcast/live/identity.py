@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PrivateKey,
     Ed25519PublicKey,
@@ -59,8 +59,11 @@ def verified(key: bytes, signature: bytes, words: bytes) -> bool:
 
 
 def key_of_certificate(der: bytes) -> bytes:
-    """The public key inside; ValueError if it is of another kind than ours."""
-    public = x509.load_der_x509_certificate(der).public_key()
+    """The public key inside; ValueError if it is of another kind than ours, or cannot be read."""
+    try:
+        public = x509.load_der_x509_certificate(der).public_key()
+    except (TypeError, UnsupportedAlgorithm, x509.InvalidVersion) as why:
+        raise ValueError(f"a node's certificate cannot be read: {why}") from None
     if not isinstance(public, Ed25519PublicKey):
         raise ValueError("a node's certificate must hold an Ed25519 key")
     return public.public_bytes_raw()

@@ -25,10 +25,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from struct import Struct as Packing
-from typing import Protocol
+from typing import Annotated, Protocol, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from nearcast.live.book import Book, Card, write_card
 from nearcast.live.identity import Identity, verified
@@ -43,10 +43,15 @@ HEADER = Packing(">I")  # the kind in the upper eight bits, the length in the re
 MESSAGE, GREETING, CARDS = range(3)
 LONGEST_GREETING = 4096
 CARDS_PER_FRAME = 1000
-MOST_STRANGERS = 256  # connections that have not greeted yet
+MOST_STRANGERS = 256  # connections in their handshake, and as many that have not greeted yet
+MOST_PEERS = 100_000  # beyond that, those without a link are forgotten
+HANDSHAKE_S = 10.0  # for an encrypted handshake
 PATIENCE_S = 5.0  # for a card, an answer or a greeting
 REST_S = 0.5  # after a call that nobody has answered
 CLOSING_S = 1.0  # for the last words of a transport that closes
+
+
+Cards: TypeAlias = Annotated[list[Card], Meta(max_length=CARDS_PER_FRAME)]
 
 
 class Limits(Struct, frozen=True):
@@ -114,6 +119,10 @@ class _Peer:
         self.waiting: list[bytes] = []
         self.bytes = 0
         self.rests_until = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.link is not None or self.call is not None or bool(self.waiting)
 
     def take(self) -> list[bytes]:
         waiting, self.waiting, self.bytes = self.waiting, [], 0
@@ -198,8 +207,11 @@ class Links(ABC):
             peer = self._peers[to] = _Peer()
         if not self._fits(to, peer, len(frame), lossy):
             return
-        if lossy and peer.link is not None and peer.link.wire.datagram(frame):
-            return
+        if lossy and peer.link is not None:
+            if peer.link.told != self.book.latest:
+                self._write(peer.link, [])  # cards: the datagram may mention a name
+            if peer.link.wire.datagram(frame):
+                return
         peer.waiting.append(frame)
         peer.bytes += len(frame)
         if to not in self._dirty:
@@ -257,10 +269,13 @@ class Links(ABC):
 
     def called_by(self, link: Link) -> None:
         """Somebody has called, and must say who it is."""
-        strangers = sum(link.peer is None for link in self._links)
-        if self._receive is None or strangers >= MOST_STRANGERS:
+        if self._receive is None:
             link.wire.cut()
             return
+        # The oldest has had the most time: silent connections keep no honest caller out.
+        strangers = [other for other in self._links if self._is_stranger(other)]
+        for other in strangers[: max(0, len(strangers) - MOST_STRANGERS + 1)]:
+            self._cut(other)
         self._links[link] = None
         self._loop.call_later(PATIENCE_S, self._expect_greeting, link)
 
@@ -283,7 +298,7 @@ class Links(ABC):
                 else:
                     raise ValueError(f"a frame of kind {kind} out of turn")
         except (ValueError, msgspec.MsgspecError, RecursionError) as why:
-            log.warning("node %d cuts a link: %s", self.name, why)
+            log.warning("node %d cuts a link: %s", self.name, str(why)[:200])
             self._cut(link)
         if messages and link.peer is not None:
             self._deliver(link.peer, messages)
@@ -384,8 +399,12 @@ class Links(ABC):
         self._unknown[name] = self._loop.create_future()
         return await self._unknown[name]
 
+    def _is_stranger(self, link: Link) -> bool:
+        """Has somebody called, and not yet said who it is?"""
+        return link.peer is None and not link.called
+
     def _expect_greeting(self, link: Link) -> None:
-        if link.peer is None and link in self._links:
+        if link in self._links and self._is_stranger(link):
             self._cut(link)
 
     def _greeted(self, link: Link, greeting: Greeting) -> None:
@@ -395,6 +414,8 @@ class Links(ABC):
         if not verified(card.key, greeting.proof, Greeting.words(self.identity.key)):
             raise ValueError(f"somebody says to be {card.name} and cannot prove it")
         link.peer, link.life = card.name, card.t
+        if len(self._peers) >= MOST_PEERS:
+            self._peers = {name: one for name, one in self._peers.items() if one.is_busy}
         peer = self._peers.setdefault(card.name, _Peer())
         former = peer.link
         if former is None:
@@ -406,8 +427,11 @@ class Links(ABC):
         self._write(link, peer.take() if peer.link is link else [])
 
     def _learn_all(self, link: Link, frame: bytes) -> None:
-        for card in msgspec.msgpack.decode(frame, type=list[Card]):
-            self.learn(card)
+        for card in msgspec.msgpack.decode(frame, type=Cards):
+            known = self.book.key(card.name)
+            if not self.learn(card) and known in (None, card.key):
+                # Nobody honest passes it on; and each one that is checked costs time.
+                raise ValueError(f"a card of {card.name} that is not its own")
             if link.peer is None and card.key == link.key and card.genuine:
                 link.peer, link.life = card.name, card.t
                 peer = self._peers.setdefault(card.name, _Peer())

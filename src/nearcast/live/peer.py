@@ -29,6 +29,7 @@ from nearcast.live.links import Links
 from nearcast.live.quic import Quic
 from nearcast.live.reception import About, Reception
 from nearcast.live.recording import Recording
+from nearcast.live.signing import Signing
 from nearcast.live.tls import Tls
 from nearcast.model.subscription import NodeId
 from nearcast.protocols import PROTOCOLS
@@ -80,6 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
     serve: bool = False  # also run a server of the overlay, beside the one that is joined
     trace: Path | None = None
     key: Path | None = None  # the file of our key; none: a new one for this life alone
+    unsigned: bool = False  # publications are not signed; all peers of an overlay agree on that
     settings: dict[str, Setting] = {}
 
     def __post_init__(self) -> None:
@@ -130,6 +132,10 @@ class Home:
         if self.host is not None:
             await self.host.stop()
 
+    def summary(self) -> dict[str, dict[str, int]]:
+        """For the trace: how many publications were refused, by reason."""
+        return {} if self.host is None else {"refused": dict(self.host.refused)}
+
 
 class Member:
     """A node in its overlay, with all that it needs in this process."""
@@ -168,7 +174,7 @@ class Member:
         reception.about = self.about = about
         self._acquaintances = Acquaintances(self.bootstrap, self.node, self.links.book)
         self.introduce()
-        await self.host.start(self.node, reception)
+        await self.host.start(self.node, reception, self._signing(self.links))
         asked = served or self.links
         self.address = asked.host, asked.port
         return words.Welcome(identity.name, self.host.now, written(*self.address))
@@ -185,7 +191,19 @@ class Member:
             raise ValueError(f"no overlay {overlay!r} is known here")
         if options.serve and options.join and not BOOTSTRAPS[overlay].servers_join:
             raise ValueError(f"an overlay of {overlay} has no room for a further server")
-        return About(overlay, {**(said.settings if said else {}), **options.settings})
+        if said is not None and said.signed == options.unsigned:
+            assert options.join is not None
+            where = written(*options.join)
+            raise ValueError(
+                f"publications are signed in the overlay at {where}: leave out --unsigned"
+                if said.signed
+                else f"publications are not signed in the overlay at {where}: join with --unsigned"
+            )
+        settings = {**(said.settings if said else {}), **options.settings}
+        if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
+            # They publish under a channel of their own making, which no signature covers.
+            raise ValueError("brokers with interest=object cannot sign: use --unsigned")
+        return About(overlay, settings, not options.unsigned)
 
     async def _meet(self, reception: Reception, host: str, port: int) -> tuple[NodeId, About]:
         where, links = written(host, port), reception.links
@@ -225,12 +243,15 @@ class Member:
             self.links = reception.links
             beside = self._served_by(met)
         server = self.bootstrap.server(parameters, identity.name, SystemRandom(), beside)
-        await self.host.start(server, reception)
+        await self.host.start(server, reception, self._signing(reception.links))
         return reception.links
 
     def _reception(self, identity: Identity, port: int) -> Reception:
         options = self.options
         return Reception(LINKS[options.link](identity, options.own_host(), port))
+
+    def _signing(self, links: Links) -> Signing | None:
+        return None if self.options.unsigned else Signing(links.identity, links.book.key)
 
     def introduce(self) -> None:
         """The node hears of those whom its transport knows."""
@@ -276,7 +297,7 @@ async def live(
     finally:
         await home.stop()
         if recording is not None:
-            recording.close({})
+            recording.close(home.summary())
     say(words.Bye("left"))
 
 

@@ -17,7 +17,7 @@ from qh3.asyncio._transport import create_optimized_datagram_transport
 from qh3.asyncio.protocol import QuicConnectionProtocol
 from qh3.asyncio.server import QuicServer
 from qh3.quic.configuration import QuicConfiguration
-from qh3.quic.connection import QuicConnection, QuicConnectionError
+from qh3.quic.connection import NetworkAddress, QuicConnection, QuicConnectionError
 from qh3.quic.events import (
     ConnectionTerminated,
     DatagramFrameReceived,
@@ -27,13 +27,16 @@ from qh3.quic.events import (
 )
 from qh3.tls import SignatureAlgorithm
 
+from nearcast.live import links as bounds
 from nearcast.live.identity import Identity, key_of_certificate
 from nearcast.live.links import Limits, Link, Links
+from nearcast.trace.schema import TraceError
 
 DATAGRAM = 1100  # bytes that fit a packet on any path, with all its headers
 IDLE_S = 30.0  # without a word, after which a link is forgotten
 PROTOCOL = "nearcast"
 
+log = logging.getLogger(__name__)
 logging.getLogger("quic").setLevel(logging.ERROR)  # qh3 warns of every ordinary goodbye
 
 
@@ -56,7 +59,7 @@ def _configurations(identity: Identity) -> tuple[QuicConfiguration, QuicConfigur
 
 
 class _Wire(QuicConnectionProtocol):
-    def __init__(self, links: Links, quic: QuicConnection, *, called: bool) -> None:
+    def __init__(self, links: "Quic", quic: QuicConnection, *, called: bool) -> None:
         super().__init__(quic)
         self.link = Link(self, called=called)
         self._links = links
@@ -74,9 +77,20 @@ class _Wire(QuicConnectionProtocol):
             self._links.heard_datagram(self.link, event.data)
         elif isinstance(event, HandshakeCompleted):
             if not self.link.called:
+                self._links.shaken(self)
                 self._links.called_by(self.link)
         elif isinstance(event, ConnectionTerminated):
             self._hang_up()
+
+    def datagram_received(self, data: bytes | str, addr: NetworkAddress) -> None:
+        """An exception that gets out of here would end the socket, and with it all other links."""
+        try:
+            super().datagram_received(data, addr)
+        except TraceError:
+            raise
+        except Exception as why:
+            log.warning("node %d cuts a link: %r", self._links.name, why)
+            self.cut()
 
     def transmit(self) -> None:
         if not self._ended:
@@ -119,6 +133,7 @@ class _Wire(QuicConnectionProtocol):
         if self._transmit_task is not None:
             self._transmit_task.cancel()
         if not self.link.called:
+            self._links.shaken(self)
             self._connection_terminated_handler()  # the server forgets it
         elif self._transport is not None:
             self._transport.close()  # only a caller has a socket of its own
@@ -153,19 +168,35 @@ class Quic(Links):
         self._accepting, self._calling = _configurations(identity)
         self._listening: asyncio.DatagramTransport | None = None
         self._closed = asyncio.Event()
+        # Callers in their handshake, oldest first, and what cuts them when they are too slow.
+        self._handshakes: dict[_Wire, asyncio.TimerHandle] = {}
 
     async def listen(self) -> int:
         def accept(quic: QuicConnection, **_: object) -> _Wire:
-            return _Wire(self, quic, called=False)
+            while len(self._handshakes) >= bounds.MOST_STRANGERS:
+                next(iter(self._handshakes)).cut()
+            wire = _Wire(self, quic, called=False)
+            self._handshakes[wire] = loop.call_later(bounds.HANDSHAKE_S, wire.cut)
+            return wire
 
-        self._listening, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        loop = asyncio.get_running_loop()
+
+        self._listening, _ = await loop.create_datagram_endpoint(
             lambda: _Door(self._closed, self._accepting, accept),
             local_addr=(self.host, self.port),
         )
         port: int = self._listening.get_extra_info("sockname")[1]
         return port
 
+    def shaken(self, wire: _Wire) -> None:
+        """Its handshake is complete, or has ended."""
+        handle = self._handshakes.pop(wire, None)
+        if handle is not None:
+            handle.cancel()
+
     async def unlisten(self) -> None:
+        for wire in list(self._handshakes):
+            wire.cut()
         if self._listening is not None:
             self._listening.close()
             await self._closed.wait()

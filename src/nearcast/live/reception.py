@@ -23,6 +23,7 @@ LONGEST = 4096  # bytes of an answer
 class About(Struct, frozen=True):
     overlay: str
     settings: dict[str, Setting] = {}
+    signed: bool = False  # are publications signed by their authors?
 
 
 class Reception:
@@ -76,5 +77,5 @@ class Reception:
             return  # nobody was asked
         try:
             asked.set_result(msgspec.msgpack.decode(frame[2:], type=About))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             asked.set_exception(ValueError("it answers what nobody understands"))

@@ -4,17 +4,25 @@ All frames share one stream, lossy ones too, until a slow peer makes it worth wh
 """
 
 import asyncio
+import logging
 import os
+import socket
 import ssl
 import tempfile
+from contextlib import suppress
 from typing import cast
 
+from nearcast.live import links as bounds
 from nearcast.live.identity import Identity, key_of_certificate
 from nearcast.live.links import Limits, Link, Links
+
+log = logging.getLogger(__name__)
 
 # Bytes that a connection is handed at once. What it has taken it hides from us, so it gets no more
 # than this before it says whether it can go on.
 MOUTHFUL = 1 << 16
+BACKLOG = 512  # connections that the system holds until they are accepted
+AGAIN_S = 0.5  # after which somebody is accepted again if the system could not, for want of files
 
 
 def _contexts(identity: Identity) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -100,18 +108,71 @@ class Tls(Links):
     ) -> None:
         super().__init__(identity, host, port, limits)
         self._accepting, self._calling = _contexts(identity)
-        self._server: asyncio.Server | None = None
+        self._listening: socket.socket | None = None
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
 
     async def listen(self) -> int:
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: _Wire(self, called=False), self.host, self.port, ssl=self._accepting
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(
+            self.host or None, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        port: int = self._server.sockets[0].getsockname()[1]
+        family, _, _, _, address = found[0]
+        listening = socket.create_server(address, family=family, backlog=BACKLOG)
+        listening.setblocking(False)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # for all it accepts
+        self._listening = listening
+        self._accept_on()
+        port: int = listening.getsockname()[1]
         return port
 
     async def unlisten(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            asyncio.get_running_loop().remove_reader(self._listening)
+            self._listening.close()
+            self._listening = None
+            handshakes = list(self._handshakes)
+            for handshake in handshakes:
+                handshake.cancel()
+            await asyncio.gather(*handshakes, return_exceptions=True)
+
+    def _accept_on(self) -> None:
+        if self._listening is not None:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """An asyncio server would accept any number of connections and let each take its time."""
+        loop = asyncio.get_running_loop()
+        try:
+            connection, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as why:
+            log.warning("node %d cannot accept a connection: %s", self.name, why)
+            loop.remove_reader(listening)
+            loop.call_later(AGAIN_S, self._accept_on)
+            return
+        connection.setblocking(False)
+        while len(self._handshakes) >= bounds.MOST_STRANGERS:
+            # It has had the most time: silent connections keep no honest caller out.
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+        handshake = loop.create_task(self._shake_hands(connection))
+        self._handshakes[handshake] = None
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._handshakes.pop(task, None)
+            if task.cancelled():
+                connection.close()  # also if it was never begun
+
+        handshake.add_done_callback(ended)
+
+    async def _shake_hands(self, connection: socket.socket) -> None:
+        with suppress(OSError):  # it has hung up, is too slow, or does not speak TLS
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Wire(self, called=False), connection, ssl=self._accepting,
+                ssl_handshake_timeout=bounds.HANDSHAKE_S,
+            )  # fmt: skip
 
     async def dial(self, host: str, port: int) -> Link:
         _, wire = await asyncio.get_running_loop().create_connection(

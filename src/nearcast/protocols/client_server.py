@@ -27,7 +27,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
 )
 from nearcast.node import Message, Node
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.copies import Delivered, copy_of
 from nearcast.protocols.overlay import FIRST_SERVER, Kind
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector
@@ -246,7 +246,7 @@ class Client(Node):
         match message:
             case Notify(publication, subscriptions) if sender == self.server:
                 mine = tuple(s for s in subscriptions if self._wanted(s, publication.t))
-                if mine and self.delivered.is_new(publication.id, self.now):
+                if mine and self.delivered.is_new(copy_of(publication), self.now):
                     # Two messages lie between publisher and subscriber: Post and Notify.
                     self.out.deliver(publication, mine, 2)
                     s = publication.shape

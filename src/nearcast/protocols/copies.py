@@ -6,32 +6,45 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nearcast.model.publication import Publication
 from nearcast.model.subscription import PublicationId
 from nearcast.space.motion import SECOND, Time
 
 REMEMBERED = 4096  # deliveries that a client remembers before it looks for some to forget
 COPIES_COME_WITHIN: Time = 60 * SECOND  # later than this, no network brings a second copy
+PUBLICATIONS = 2**53
 
 Ears = NDArray[np.int32]
 Kept = TypeVar("Kept", set[int], Ears)
 NOBODY: Ears = np.empty(0, np.int32)
 
 
+def copy_of(publication: Publication) -> int:
+    """The same for all copies of it, and for nothing that another author publishes: whoever uses
+    somebody else's number does not keep the other's publication from being heard."""
+    return publication.node * PUBLICATIONS + publication.id
+
+
+def is_old(publication: Publication, now: Time) -> bool:
+    """Has its time passed, so that a copy may have been forgotten? Then it is a replay."""
+    return not -COPIES_COME_WITHIN <= now - publication.t <= COPIES_COME_WITHIN
+
+
 class Delivered:
-    """What a client has handed to its application lately."""
+    """What a client has handed to its application lately, by `copy_of`."""
 
     def __init__(self) -> None:
-        self._when: dict[PublicationId, Time] = {}
+        self._when: dict[int, Time] = {}
         self._room = REMEMBERED
 
     def __len__(self) -> int:
         return len(self._when)
 
-    def is_new(self, publication: PublicationId, now: Time) -> bool:
+    def is_new(self, copy: int, now: Time) -> bool:
         """Was it not delivered before? From now on it was."""
-        if publication in self._when:
+        if copy in self._when:
             return False
-        self._when[publication] = now
+        self._when[copy] = now
         if len(self._when) > self._room:
             horizon = now - COPIES_COME_WITHIN
             self._when = {p: t for p, t in self._when.items() if t >= horizon}

@@ -21,9 +21,12 @@ from nearcast.wire import WireError
 
 LOG = logging.getLogger("nearcast.live")
 SHORTEST_KEY = 16
+LONGEST_EARLY = 1 << 18  # bytes of a frame of cards: about a thousand of them
 MOST_EARLY = 64  # links whose cards wait
 OWNER_ALONE = 0o600
+MOST_EARLY_FRAMES = 2  # of cards, on each of them
 STRANGER = "you have not shown the key of this cluster"
+WRONG_KEY = "the key of this node is not the key of that cluster"
 
 
 class KeyFileError(ValueError):
@@ -54,6 +57,7 @@ class ClusterLinks(Tls):
         self.members: dict[NodeId, None] = {}  # who has shown the key
         self.refused = ""  # what somebody said who did not let us in
         self.on_broken: Callable[[NodeId], None] = lambda _: None
+        self.on_refused: Callable[[], None] = lambda: None
         self._secret = key
         self._shown: dict[Link, None] = {}
         self._early: dict[Link, list[bytes]] = {}  # cards of strangers
@@ -78,8 +82,10 @@ class ClusterLinks(Tls):
         """A stranger's word for where others listen waits until it is no stranger any more."""
         if link.peer is None or link.peer in self.members:
             super()._learn_all(link, frame)
-        elif len(self._early) < MOST_EARLY:
-            self._early.setdefault(link, []).append(frame)
+        elif link in self._early or len(self._early) < MOST_EARLY:
+            early = self._early.setdefault(link, [])
+            if len(early) < MOST_EARLY_FRAMES and len(frame) <= LONGEST_EARLY:
+                early.append(frame)
 
     def _deliver(self, sender: NodeId, frames: Sequence[bytes]) -> None:
         if sender != self.name and sender not in self.members:
@@ -99,8 +105,6 @@ class ClusterLinks(Tls):
             message = CODEC.decode(frame)
         except WireError:
             return False
-        if isinstance(message, Refused):
-            self.refused = message.reason
         expected = self._code(self._key_of(sender), self.identity.key)
         return isinstance(message, Credential) and hmac.compare_digest(message.code, expected)
 
@@ -108,10 +112,17 @@ class ClusterLinks(Tls):
         peer = self._peers.get(sender)
         link = peer.link if peer is not None else None
         if link is not None and link in self._links:
+            if link.called:  # we wanted to join: either side has seen that the keys differ
+                self.refused = WRONG_KEY
+                self.on_refused()
             LOG.warning("node %d is refused: it has not shown the key of this cluster", sender)
             link.wire.write(b"".join(framed(MESSAGE, CODEC.encode(Refused(STRANGER)))))
             link.wire.end()
             self.lost(link)
+
+    def _is_stranger(self, link: Link) -> bool:
+        """Who has greeted and not shown the key is one still."""
+        return not link.called and (link.peer is None or link.peer not in self.members)
 
     def lost(self, link: Link) -> None:
         super().lost(link)

@@ -127,7 +127,7 @@ class Member:
             realm, lambda: self.site, self.abroad, self._out.send, gateway.wake, lambda: self.nodes
         )
         self.passages = Passages(self, self._out.send)
-        self._entered: asyncio.Future[Enter] | None = None
+        self._entered: asyncio.Future[Enter | None] | None = None  # None: not let in
         self._probes: dict[asyncio.Task[None], None] = {}
         self._told: tuple[str, ...] = ()
         self._beaten = self._sited = self._idle_since = self._ticked = 0
@@ -145,6 +145,7 @@ class Member:
         """Found a cluster, or join one through the first of these that answers."""
         warm()
         self.links.on_broken = self._broken
+        self.links.on_refused = lambda: self._answered(None)
         await self.links.open(self._receive)
         if join:
             contact, enter = await self._knock(join)
@@ -162,12 +163,19 @@ class Member:
                 async with asyncio.timeout(JOIN_S / len(join)):
                     contact = await self.links.meet(host, port, JOIN_S)
                     self.links.send(contact, CODEC.encode(Knock(self.url)), lossy=False)
-                    return contact, await self._entered
+                    enter = await self._entered
+                if enter is not None:
+                    return contact, enter
+                why = self.links.refused
             except OSError as error:  # TimeoutError is one
                 why = self.links.refused or str(error) or "nobody answers"
-                LOG.info("no way into the cluster at %s:%d: %s", host, port, why)
+            LOG.info("no way into the cluster at %s:%d: %s", host, port, why)
         places = ", ".join(f"{host}:{port}" for host, port in join)
         raise JoinError(f"cannot join the cluster at {places}: {why}")
+
+    def _answered(self, enter: Enter | None) -> None:
+        if self._entered is not None and not self._entered.done():
+            self._entered.set_result(enter)
 
     async def stop(self, patience_s: float = 4.0) -> None:
         """Hand over all my clients, then what is mine; go when nobody counts on me any more."""
@@ -229,8 +237,7 @@ class Member:
             case Knock(url):
                 self._on_knock(url, sender)
             case Enter():
-                if self._entered is not None and not self._entered.done():
-                    self._entered.set_result(message)
+                self._answered(message)
             case Farewell():
                 if sender in self.nodes:
                     self._out.send(sender, Farewell())

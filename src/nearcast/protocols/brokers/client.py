@@ -34,7 +34,7 @@ from nearcast.protocols.brokers.messages import (
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.routes import digest
 from nearcast.protocols.brokers.standing import same_form, values_of
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.copies import Delivered, copy_of
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
 
@@ -304,7 +304,7 @@ class Client(Node):
             elif not self.plan.filters or wants(wanted, heard, heard.t):
                 made = heard
                 mine[wanted.id] = None
-        if made is not None and self.delivered.is_new(made.id, self.now):
+        if made is not None and self.delivered.is_new(copy_of(made), self.now):
             self.out.deliver(made, tuple(mine), hops)
             s = made.shape
             self.heard[made.node] = (self.now, (s.x, s.y, s.z))

@@ -32,7 +32,7 @@ from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.sizes import Census
 from nearcast.protocols.bubblestorm.storm import Flush, Look, Storm, Whisper
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.copies import COPIES_COME_WITHIN, Delivered
+from nearcast.protocols.copies import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Area, Interests, ball_around
 from nearcast.protocols.relays.layer import interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
@@ -428,10 +428,10 @@ class Peer(Node):
         self._deliver(message.publication, message.hops)
 
     def _deliver(self, publication: Publication, hops: int) -> None:
-        if abs(self.now - publication.t) > COPIES_COME_WITHIN:
+        if is_old(publication, self.now):
             return  # a replay
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(publication.id, self.now):
+        if wanting and self.delivered.is_new(copy_of(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
 
 

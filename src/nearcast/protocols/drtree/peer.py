@@ -17,7 +17,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.copies import COPIES_COME_WITHIN, Delivered
+from nearcast.protocols.copies import COPIES_COME_WITHIN, Delivered, copy_of
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, sound
 from nearcast.protocols.drtree.directory import Directory
 from nearcast.protocols.drtree.interests import Interests, grouped
@@ -268,7 +268,7 @@ class Peer(Node):
 
     def deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(publication.id, self.now):
+        if wanting and self.delivered.is_new(copy_of(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
             shape = publication.shape
             self.heard[publication.node] = (self.now, (shape.x, shape.y, shape.z))

@@ -19,7 +19,7 @@ from struct import Struct as Layout
 from typing import NamedTuple
 
 from nearcast.model.subscription import NodeId
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
 FARTHEST = 1e29  # of coordinates; with the radius below, everybody is in sight
@@ -28,6 +28,8 @@ NODES = 2**53
 MOST_RECEIVERS = 1000
 TICK: Time = 10_000  # sequence numbers count these: a later life of a peer goes on from them
 NUMBERS = 2**16
+SKEW: Time = 30 * SECOND  # by which clocks of peers may differ
+LONGEST_KEPT: Time = NUMBERS // 2 * TICK  # older numbers are taken for newer ones
 WIDE, SPATIAL = 0x80, 0x40
 KIND = 0x3F
 
@@ -64,6 +66,15 @@ def sequence_at(now: Time) -> int:
 def is_newer(sequence: int, than: int) -> bool:
     """Of two sequence numbers that wrap around, is this one the later?"""
     return 0 < (sequence - than) % NUMBERS < NUMBERS // 2
+
+
+def is_recent(sequence: int, now: Time, oldest: Time) -> bool:
+    """May it have been given since `oldest` ago, by a clock that differs by at most `SKEW`?
+
+    Numbers wrap around after eleven minutes, so a replay after that time is not told apart.
+    """
+    age = (sequence_at(now) - sequence) % NUMBERS * TICK
+    return age <= min(oldest + SKEW, LONGEST_KEPT) or age >= NUMBERS * TICK - SKEW
 
 
 def within(number: float) -> float:

@@ -20,7 +20,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.copies import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.acquaintances import Acquaintances, sees
@@ -64,6 +64,8 @@ class Peer(Node):
         self.passed_on = Delivered()
         self._spoke_at: Vector | None = None  # where a peer stands that wants nothing
         self._round: Time = round(parameters.round_ms * 1000)
+        # At each hop a sighting is kept until there has been no news for `silent_s`.
+        self._oldest: Time = round((parameters.hops + 1) * parameters.silent_s * SECOND)
         self._begun = False
         self._sought: Time = 0  # when contacts were last asked, or somebody was last known
         self._came: Time = 0  # when somebody last came near
@@ -122,22 +124,38 @@ class Peer(Node):
         dimensions, understood = self.parameters.dimensions, True
         match message:
             case Position(packet):
-                understood = self._hear_position(layouts.unpack_position(packet, dimensions))
+                position = layouts.unpack_position(packet, dimensions)
+                understood = position is not None and self._believes(sender, position[0])
+                if position is not None and understood:
+                    self._hear_position(*position)
             case Tell(packet, publication):
                 opened = layouts.unpack_position(packet, dimensions)
-                understood = opened is not None and opened[0].node == publication.node
+                understood = (
+                    opened is not None
+                    and opened[0].node == publication.node
+                    and self._believes(sender, opened[0])
+                    and not is_old(publication, self.now)
+                )
                 if opened is not None and understood:
                     self._hear_publication(publication, *opened)
             case Request(packet):
                 asked = layouts.unpack_request(packet, dimensions)
-                understood = asked is not None and asked[0].node == sender != self.id
+                understood = (
+                    asked is not None
+                    and asked[0].node == sender != self.id
+                    and self._believes(sender, asked[0])
+                )
                 if asked is not None and understood:
                     self._learn(asked[0])
                     if self._begun:
                         self._requests[sender, asked[1]] = asked[0]
             case Response(packet):
                 response = layouts.unpack_response(packet, dimensions)
-                understood = response is not None and response.sender == sender
+                understood = (
+                    response is not None
+                    and response.sender == sender
+                    and self._believes(sender, response.sensor)
+                )
                 if response is not None and understood:
                     self._learn(response.sensor)
         if not understood:
@@ -189,6 +207,14 @@ class Peer(Node):
     def _me(self, vision: Vision) -> Sighting:
         sequence = layouts.sequence_at(self.now)
         return Sighting(self.id, vision.place, vision.radius, sequence, self.parameters.hops)
+
+    def _believes(self, sender: NodeId, seen: Sighting) -> bool:
+        """Not so for a replay: what was said long ago, or is passed on with hops that only its
+        own word has."""
+        passed_on = seen.hops < self.parameters.hops
+        return (passed_on or seen.node == sender) and layouts.is_recent(
+            seen.sequence, self.now, self._oldest
+        )
 
     def _learn(self, seen: Sighting) -> bool:
         """Is it news? Not to a peer that has no place."""
@@ -317,10 +343,7 @@ class Peer(Node):
             self.joined = False
             self._join(vision)
 
-    def _hear_position(self, opened: tuple[Sighting, tuple[NodeId, ...]] | None) -> bool:
-        if opened is None:
-            return False
-        seen, told = opened
+    def _hear_position(self, seen: Sighting, told: tuple[NodeId, ...]) -> None:
         self._learn(seen)
         hops = min(seen.hops, self.parameters.hops)
         # A Request of the same round may have come before and told the same: this is to be passed
@@ -332,13 +355,12 @@ class Peer(Node):
             self._latest[seen.node] = seen.sequence
             if hops > 0:
                 self._news[seen.node] = News(seen._replace(hops=hops - 1), (*told, self.id))
-        return True
 
     # Publications.
 
     def _publish(self, publication: Publication) -> None:
         self._deliver(publication, 0)  # its own echo needs no way
-        self.passed_on.is_new(publication.id, self.now)
+        self.passed_on.is_new(copy_of(publication), self.now)
         shape = publication.shape
         if vision_of(self.interests, self.now, self.parameters.dimensions) is None:
             x, y, z = map(layouts.within, (shape.x, shape.y, shape.z))
@@ -358,7 +380,11 @@ class Peer(Node):
         hops = min(seen.hops, self.parameters.hops)
         self._deliver(publication, self.parameters.hops - hops + 1)
         vision = self._vision()
-        if hops > 0 and vision is not None and self.passed_on.is_new(publication.id, self.now):
+        if (
+            hops > 0
+            and vision is not None
+            and self.passed_on.is_new(copy_of(publication), self.now)
+        ):
             informed = (*told, self.id, seen.node)
             receivers = self._concerned(publication.shape, vision, informed)
             self._tell(publication, seen._replace(hops=hops - 1), (*told, self.id), receivers)
@@ -403,7 +429,7 @@ class Peer(Node):
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(publication.id, self.now):
+        if wanting and self.delivered.is_new(copy_of(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
 
 

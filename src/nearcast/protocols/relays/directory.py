@@ -26,6 +26,7 @@ from msgspec import Meta
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Real, Timer
+from nearcast.protocols.copies import is_old
 from nearcast.protocols.interests import area_of
 from nearcast.protocols.relays.messages import MESSAGES
 from nearcast.space.motion import SECOND, Moving, Time
@@ -130,7 +131,9 @@ class Directory(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         self._heard[sender] = self.now
         match message:
-            case Post(publication):
+            case Post(publication) if publication.node == sender and not is_old(
+                publication, self.now
+            ):
                 self._tell(publication)
             case Check():
                 self._compare(sender, message)

@@ -59,8 +59,14 @@ def capacity_of(least: float, most: float, rng: Random) -> float:
     return exp(rng.uniform(log(least), log(most))) * KBIT
 
 
-def relays_of(node: Node, layer: Layer, is_acquainted: Callable[[NodeId], bool]) -> Relays | None:
-    """What disseminates for a node; None: it does so itself."""
+def relays_of(
+    node: Node,
+    layer: Layer,
+    is_acquainted: Callable[[NodeId], bool],
+    *,
+    for_others: bool = False,
+) -> Relays | None:
+    """What disseminates for a node; None: it does so itself. `for_others`: see `Speech`."""
     is_limited = layer.uplink_max > 0
     if layer.relays == "off" and not is_limited:
         return None
@@ -70,7 +76,7 @@ def relays_of(node: Node, layer: Layer, is_acquainted: Callable[[NodeId], bool])
     # A chance of its own: all others of a run are the same with relays and without.
     return Relays(
         node.id, node.out, Random(node.id), lambda: node.now, layer.steps, capacity, is_acquainted,
-        optimises=layer.relays == "on",
+        optimises=layer.relays == "on", for_others=for_others,
     )  # fmt: skip
 
 

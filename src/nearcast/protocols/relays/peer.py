@@ -13,7 +13,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.copies import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests, area_of
 from nearcast.protocols.relays.directory import (
     CHECK,
@@ -84,7 +84,8 @@ class Peer(Node):
         self.sources: dict[NodeId, None] = {}  # whom this peer may hear
         self._audience: dict[NodeId, int] = {}  # how many of `wanted` each has
         self._here: Vector | None = None
-        self._seen: dict[NodeId, tuple[Time, Vector]] = {}
+        # When somebody was heard, where it was, and when it said so.
+        self._seen: dict[NodeId, tuple[Time, Vector, Time]] = {}
         self._settled = True
         self._unanswered: dict[SubscriptionId, None] = {}
         self.relays = Relays(
@@ -101,7 +102,7 @@ class Peer(Node):
         return self._settled
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
-        return [(node, place) for node, (t, place) in self._seen.items() if now - t <= MEMORY]
+        return [(node, place) for node, (t, place, _) in self._seen.items() if now - t <= MEMORY]
 
     def _is_acquainted(self, node: NodeId) -> bool:
         """Is it in N_v?"""
@@ -133,7 +134,9 @@ class Peer(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         if self.relays.on(message, sender):
             self._deliver_arrived()
-        elif sender != self.directory:
+        elif sender != self.directory or (
+            isinstance(message, Told) and is_old(message.publication, self.now)
+        ):
             self.out.note("refused", sender)
         elif isinstance(message, Around):
             self._look_around(message)
@@ -241,11 +244,12 @@ class Peer(Node):
 
     def _deliver_arrived(self) -> None:
         for publication, hops in self.relays.drain():
-            shape = publication.shape
-            self._seen[publication.node] = self.now, (shape.x, shape.y, shape.z)
+            shape, said = publication.shape, publication.t
+            if said >= self._seen.get(publication.node, (0, (0.0, 0.0, 0.0), 0))[2]:
+                self._seen[publication.node] = self.now, (shape.x, shape.y, shape.z), said
             self._deliver(publication, hops)
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(publication.id, self.now):
+        if wanting and self.delivered.is_new(copy_of(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)

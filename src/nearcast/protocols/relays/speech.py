@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Outbox, Timer
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.copies import PUBLICATIONS, Delivered, is_old
 from nearcast.protocols.relays import bloom
 from nearcast.protocols.relays.messages import (
     MOST_HOPS,
@@ -31,7 +31,6 @@ from nearcast.protocols.relays.uplink import HEADERS, MOST_TICKS, Uplink, size_o
 from nearcast.space.motion import SECOND, Time
 
 REPEAT = 4  # intervals after which the audience is said again
-PUBLICATIONS = 2**53
 
 
 class Flush(Timer, frozen=True):
@@ -54,11 +53,16 @@ class Speech:
         is_acquainted: Callable[[NodeId], bool],
         *,
         optimises: bool = True,
+        for_others: bool = False,
     ) -> None:
-        """`capacity`: bytes per second of the uplink. `optimises`: else all goes directly."""
+        """`capacity`: bytes per second of the uplink. `optimises`: else all goes directly.
+
+        `for_others`: a source may tell what somebody else has published.
+        """
         self.id, self.parameters, self.optimises = node_id, parameters, optimises
         self._out, self._rng, self._clock = out, rng, clock
         self._is_acquainted = is_acquainted
+        self._for_others = for_others
         self._interval: Time = round(parameters.interval_ms * 1000)
         self._hold: Time = round(parameters.hold_ms * 1000)
         self._weights = parameters.weights
@@ -145,7 +149,7 @@ class Speech:
         source = piece.source
         if source == self.id:
             return False  # it has come back
-        if not self._trusts(source, sender):
+        if not self._trusts(source, sender) or not self._is_sound(sender, piece, now):
             self._out.note("refused", sender)
             return False
         self.neighbours.hear(sender, now, None)
@@ -164,6 +168,15 @@ class Speech:
                 if to not in (sender, source):
                     self._put(to, further, interest, self._hold)
         return True
+
+    def _is_sound(self, sender: NodeId, piece: Piece, now: Time) -> bool:
+        """Not so for a replay: what was said long ago, or by somebody else than it seems."""
+        publication, source = piece.publication, piece.source
+        return (
+            (piece.hops > 0 or sender == source)  # nobody has passed it on yet
+            and (self._for_others or publication.node == source)
+            and not is_old(publication, now)
+        )
 
     # Words.
 

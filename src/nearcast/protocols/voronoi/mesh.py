@@ -270,8 +270,11 @@ class Mesh:
             if hop is not None:
                 self._out.send(hop, Find(self.me, *wish, 1))
 
-    def _on_seek(self, _: NodeId, message: Seek) -> None:
+    def _on_seek(self, sender: NodeId, message: Seek) -> None:
         site, places = message.site, self.diagram.places
+        if (message.hops == 0 and site.id != sender) or self._is_old(site):
+            self._out.note("refused", sender)
+            return
         if not self.joined or site.id == self.id or message.hops >= MOST_HOPS:
             return
         self._acquaint(site.id)
@@ -293,7 +296,10 @@ class Mesh:
         related = self.diagram.related_with(tried, of, self.parameters.room)
         return [found.get(n) or self.known[n].site for n in related if n != self.id]
 
-    def _on_meet(self, _: NodeId, message: Meet) -> None:
+    def _on_meet(self, sender: NodeId, message: Meet) -> None:
+        if message.accepted and (not message.sites or message.sites[0].id != sender):
+            self._out.note("refused", sender)  # whoever accepts names itself first
+            return
         accepted = message.accepted and not self.joined
         self._consider(message.sites, all_of_them=accepted)
         if accepted:
@@ -330,7 +336,8 @@ class Mesh:
     def _hear(self, sender: NodeId, site: Site) -> bool:
         """A sign of life; False if it is none, or old."""
         if site.id != sender:
-            return False  # nobody speaks for another
+            self._out.note("refused", sender)  # nobody speaks for another
+            return False
         neighbour = self.known.get(sender)
         now = self._clock()
         if neighbour is None:
@@ -346,6 +353,12 @@ class Mesh:
             neighbour.before, neighbour.site, neighbour.changed = neighbour.site, site, now
         self.diagram.put(sender, site.place, site.reach)
         return True
+
+    def _is_old(self, site: Site) -> bool:
+        """Has this site said something newer so long ago that this must be a replay?"""
+        known = self.known.get(site.id)
+        newest = self._gone.get(site.id, (0, 0))[0] if known is None else known.site.since
+        return site.since < newest - REMEMBERED
 
     def _on_hello(self, sender: NodeId, message: Hello) -> None:
         if not self._hear(sender, message.site):
@@ -461,7 +474,10 @@ class Mesh:
         if len(self._acquaintances) > ACQUAINTANCES:
             del self._acquaintances[next(iter(self._acquaintances))]
 
-    def _on_find(self, _: NodeId, message: Find) -> None:
+    def _on_find(self, sender: NodeId, message: Find) -> None:
+        if (message.hops <= 1 and message.site.id != sender) or self._is_old(message.site):
+            self._out.note("refused", sender)
+            return
         if not self.joined or message.site.id == self.id or message.hops >= MOST_HOPS:
             return
         hop = self.next_hop((message.x, message.y))
@@ -472,7 +488,9 @@ class Mesh:
             self._out.send(hop, Find(message.site, message.x, message.y, message.hops + 1))
 
     def _on_found(self, sender: NodeId, message: Found) -> None:
-        if message.site.id == sender and sender not in self.known:
+        if message.site.id != sender:
+            self._out.note("refused", sender)
+        elif sender not in self.known:
             self.shortcuts.put(sender, message.site.place, self._clock())
 
 

@@ -25,7 +25,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message, Node, Real, Timer
 from nearcast.protocols.contacts import Contacts, only_peers
-from nearcast.protocols.copies import Delivered
+from nearcast.protocols.copies import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.overlay import Kind
 from nearcast.protocols.relays.layer import Layer, interest_of, relays_of
@@ -142,7 +142,9 @@ class Peer(Node):
         self.parameters = parameters
         self.contacts = contacts
         self.mesh = Mesh(node_id, self.out, rng, lambda: self.now, parameters.mesh)
-        self.relays = relays_of(self, parameters, lambda node: node in self.mesh.known)
+        self.relays = relays_of(
+            self, parameters, lambda node: node in self.mesh.known, for_others=True
+        )
         self.interests = Interests()
         self.delivered = Delivered()
         self.passed_on = Delivered()  # casts
@@ -202,6 +204,10 @@ class Peer(Node):
                 self._deliver(publication, hops)
             return
         match message:
+            case Tell(publication) | Cast(publication) | Route(publication) if is_old(
+                publication, self.now
+            ):
+                self.out.note("refused", sender)
             case Tell(publication, hops):
                 self._deliver(publication, hops)
             case Cast():
@@ -303,7 +309,7 @@ class Peer(Node):
     def _pass_on(self, sender: NodeId | None, cast: Cast) -> None:
         publication, root = cast.publication, (cast.x, cast.y)
         self._deliver(publication, cast.hops)
-        if self.mesh.me is None or not self.passed_on.is_new(publication.id, self.now):
+        if self.mesh.me is None or not self.passed_on.is_new(copy_of(publication), self.now):
             return
         further = self.mesh.forward(root, cast.area, sender, self.mesh.doubt(self.now))
         if further and cast.hops < MOST_HOPS:
@@ -338,7 +344,7 @@ class Peer(Node):
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(publication.id, self.now):
+        if wanting and self.delivered.is_new(copy_of(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
 
 
