@@ -157,6 +157,7 @@ class Lately:
         self._acted: dict[PublicationId, None] = {}
         self._acted_before: dict[PublicationId, None] = {}
         self._turned: Time = 0
+        self.needed: Time = FOREVER  # what passed later is kept, for clients that may come back
 
     def is_new(self, publication: PublicationId) -> bool:
         """Has it come from another node for the first time?"""
@@ -196,7 +197,7 @@ class Lately:
 
     def forget(self, now: Time) -> None:
         self.former.forget(now)
-        while self.passed and self.passed[0].t < now - KEPT:
+        while self.passed and self.passed[0].t < min(now - KEPT, self.needed):
             self.passed.popleft()
         if now - self._turned > 3 * KEPT:
             self._seen_before, self._seen, self._turned = self._seen, {}, now

@@ -40,9 +40,11 @@ from nearcast.live.cluster.messages import (
     Passed,
     Recall,
     Refused,
+    Returned,
     Said,
     Spoke,
     States,
+    Taken,
     Void,
 )
 from nearcast.live.cluster.passages import Passages
@@ -211,7 +213,9 @@ class Member:
             case Beat():
                 if not self._gone:
                     self._on_beat(message, sender)
-            case Arrive() | Expect() | Claim() | Passed() | Void() | Spoke():
+            case (
+                Arrive() | Expect() | Claim() | Passed() | Taken() | Void() | Returned() | Spoke()
+            ):
                 self.passages.on(message, sender)
             case Counted():
                 self.post.on_counted(message, sender)
