@@ -189,10 +189,15 @@ class Connection:
 
 
 class Client:
-    """Listens around itself, retains where it is, and goes where it is sent."""
+    """Listens around itself, says where it is, retained or not, and goes where it is sent.
 
-    def __init__(self, town: "Village", name: str, home: Home, x: float, y: float) -> None:
-        self.town, self.name, self.x, self.y = town, name, x, y
+    Nodes do not promise the order of what is retained and what is not.
+    """
+
+    def __init__(
+        self, town: "Village", name: str, home: Home, x: float, y: float, retains: bool
+    ) -> None:
+        self.town, self.name, self.x, self.y, self.retains = town, name, x, y, retains
         self.entity: int | None = None
         self.subscription: int | None = None  # its number in the trace
         self.talk = Connection(self, home)
@@ -230,8 +235,10 @@ class Client:
         self.ask(words.Move, 1, Area(x, y, r=60.0))
         self.speak()
 
-    def speak(self) -> None:
-        self.ask(words.Publish, self.x, self.y, retain=True)
+    def speak(self, x: float | None = None, y: float | None = None) -> None:
+        """Where it is, or elsewhere."""
+        x, y = self.x if x is None else x, self.y if y is None else y
+        self.ask(words.Publish, x, y, retain=self.retains)
 
     # What nodes say.
 
@@ -339,8 +346,8 @@ class Village(Town):
     def at_url(self, url: str) -> Home:
         return next(node for node in self.nodes.values() if node.member.url == url)
 
-    def client(self, home: Home, x: float, y: float) -> Client:
-        client = Client(self, f"c{len(self.clients)}", home, x, y)
+    def client(self, home: Home, x: float, y: float, retains: bool = True) -> Client:
+        client = Client(self, f"c{len(self.clients)}", home, x, y, retains)
         self.clients.append(client)
         return client
 
@@ -370,7 +377,7 @@ class Village(Town):
             assert client.talk.session.seat is not None, client.name
         seats = sum(len(home.entities()) for home in self.nodes.values())
         assert seats == len(there), "a seat of nobody"
-        names = sorted(client.name for client in there)
+        names = sorted(client.name for client in there if client.retains)
         for home in self.nodes.values():
             assert home.nearby() == names, home.number
             assert not home.member.passages.under_way, "nothing is under way"
@@ -415,12 +422,6 @@ class Village(Town):
             self.random.choice(self.clients).speak()
             self.run(0.02)
         return since
-
-
-def across(town: Village, home: Home) -> tuple[float, float]:
-    """A place in this node's part of the world."""
-    x, y = home.member.site.place
-    return x, y
 
 
 def place(town: Village) -> tuple[float, float]:

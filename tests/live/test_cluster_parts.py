@@ -308,10 +308,10 @@ def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
     voices = Voices()
     strangers = Strangers(voices)
     strangers.voice(strangers.speaks(10, 77, "", words.JSON, first_number(THERE), 10), "")
-    strangers.gone(20, 77)
+    strangers.gone(20, 77, THERE)
     seat = strangers.speaks(30, 77, "", words.JSON, first_number(THERE) + 1, 15)
     assert seat.left
     assert strangers.voice(seat, "") in voices.left.tolist()
     assert len(strangers) == 0
     strangers.forget(21 + SILENT + SECOND)
-    assert not strangers.is_gone(77)
+    assert not strangers.is_gone(77, 20)

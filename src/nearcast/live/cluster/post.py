@@ -123,12 +123,13 @@ class Post:
             try:
                 if said.attributes:
                     check_attributes(said.attributes)
-                self._realm.overhear(
+                heard = self._realm.overhear(
                     said.entity, said.name, said.id, request_of(said), form_of(said.packed), said.t
                 )
             except ValueError:
                 continue
-            self._ways[said.id] = sender, way, hops_of(code)
+            if heard:
+                self._ways[said.id] = sender, way, hops_of(code)
         for code, several in known.items():
             self._look_after(several, (sender, way_of(code), hops_of(code)))
         if self._realm.waiting:

@@ -16,8 +16,10 @@ from nearcast.live.voices import SAID, Said, State, batch, pack
 from nearcast.matching.matcher import Batch, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
+
+OVERDUE: Time = SECOND
 
 
 class ClusterRealm(Realm):
@@ -31,6 +33,8 @@ class ClusterRealm(Realm):
         self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
         self._overheard: list[tuple[Accepted, bytes]] = []
         self._since: Integers = np.zeros(64, np.int64)  # by a standing's place: when it changed
+        # By a seat's place: when its client left the node before this one; -1 if it has joined.
+        self._departed: Integers = np.full(64, -1, np.int64)
 
     @property
     def waiting(self) -> int:
@@ -43,9 +47,16 @@ class ClusterRealm(Realm):
             super().leave(now, seat)
             self.lately.left.append(seat.entity)
 
+    def _take_seat(self, entity: int, name: str, form: words.Form) -> Seat:
+        seat = super()._take_seat(entity, name, form)
+        if seat.place == len(self._departed):
+            self._departed = np.concatenate((self._departed, np.full_like(self._departed, -1)))
+        return seat
+
     def _vacate(self, seat: Seat) -> None:
         self.had.pop(seat.place, None)
-        self._arrived.pop(seat.entity, None)
+        if self._arrived.pop(seat.entity, None) is not None:
+            self._departed[seat.place] = -1
         super()._vacate(seat)
 
     def _outdate(self, t: Time, standing: Standing) -> None:
@@ -81,15 +92,22 @@ class ClusterRealm(Realm):
     def overhear(
         self, entity: int, name: str, number: int, request: words.Publish,
         form: words.Form, t: Time,
-    ) -> None:  # fmt: skip
-        """Another node's publication: it is heard here at the next flush."""
+    ) -> bool:  # fmt: skip
+        """Another node's publication: it is heard here at the next flush.
+
+        Not if it is late and its publisher has been heard here since: False. While no link or node
+        is slower than `OVERDUE`, nothing is overtaken (`trails`).
+        """
         where = outline(request, self.limits)
-        seat = self._arrived.get(entity)
+        seat, overdue = self._arrived.get(entity), t < self.now - OVERDUE
+        if overdue and (seat is not None or self.strangers.overtakes(entity, t)):
+            return False
         if seat is None:
             seat = self.strangers.speaks(self.now, entity, name, form, number, t)
         voice = self.strangers.voice(seat, request.channel)
         row = pack(seat.entity, voice, len(request.payload), request.retain, *where)
         self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
+        return True
 
     def flush(self, now: Time) -> Heard:
         if self._overheard:  # whose clocks may be ahead of ours
@@ -134,7 +152,7 @@ class ClusterRealm(Realm):
         """Without what a client has had on another node; the rest is kept in mind for a while."""
         ids = np.fromiter((one.id for one in heard.publications), np.int64, len(heard.publications))
         heard = replace(heard, ids=ids, own=own)
-        if self.had:
+        if self._arrived:
             heard = heard.only(self._unheard(heard, publications))
         entities = self.entities[heard.seat]
         numbers = heard.numbers()
@@ -147,16 +165,15 @@ class ClusterRealm(Realm):
         return heard
 
     def _unheard(self, heard: Heard, publications: Batch) -> NDArray[np.bool_]:
-        departed = np.full(len(self.seats), -1, np.int64)
-        for place, had in self.had.items():
-            departed[place] = had.departed
+        """What was made before a client came here is told it only while it is known what it had."""
         unheard = np.ones(len(heard), np.bool_)
-        early = publications.t[heard.publication] <= departed[heard.seat]
+        early = publications.t[heard.publication] <= self._departed[heard.seat]
         for pair in np.flatnonzero(early).tolist():
-            had = self.had[int(heard.seat[pair])]
+            had = self.had.get(int(heard.seat[pair]))
             index = int(heard.publication[pair])
             t, number = int(publications.t[index]), heard.publications[index].id
-            unheard[pair] = t >= had.since and number not in had.publications
+            told = had is None or t < had.since or number in had.publications
+            unheard[pair] = not told
         return unheard
 
     # Clients who come and go.
@@ -182,6 +199,7 @@ class ClusterRealm(Realm):
         """It comes from another node, with all that it had there, and nothing begins anew."""
         self._reach(max(now, departed, *(standing.since for standing in standings)))
         seat = self._arrived[entity] = self._take_seat(entity, name, form)
+        self._departed[seat.place] = departed
         seat.voices = self.strangers.release(entity)
         for came, versions in zip(standings, former, strict=True):
             wanted = came.subscription
@@ -218,9 +236,14 @@ class ClusterRealm(Realm):
         form: words.Form, number: int, t: Time,
     ) -> None:  # fmt: skip
         """A state of somebody who is on another node, which says so itself."""
-        if entity not in self._arrived and not self.strangers.is_gone(entity):
+        if entity not in self._arrived and not self.strangers.is_gone(entity, since):
             seat = self.strangers.settles(self.now, entity, name, form, home, since)
             self.restore(seat, request, form, number, t)
+
+    def gone(self, now: Time, entity: int, node: NodeId) -> None:
+        """This node says that it has left; if it is here by now, it has left another node."""
+        if entity not in self._arrived:
+            self.strangers.gone(now, entity, node)
 
     def watch_again(self, seat: Seat, numbers: Sequence[int]) -> list[words.Notice]:
         """These of its subscriptions watch: what they know begins anew, from who is there."""
