@@ -100,6 +100,7 @@ class Town:
         self._order = count()
         self._last: dict[tuple[int, int], Time] = defaultdict(int)
         self.cut_until: dict[tuple[int, int], Time] = defaultdict(int)  # links that carry nothing
+        self.links: dict[tuple[int, int], int] = defaultdict(int)  # how often they were broken
         self.nodes = {number: node_type(self, number) for number in range(1, nodes + 1)}
         for number, node in self.nodes.items():
             place = self.random.uniform(0, SIDE), self.random.uniform(0, SIDE)
@@ -123,8 +124,12 @@ class Town:
         takes = self.random.randrange(1_000, 400_000 if slow else 4_000)
         arrives = max(self._last[sender, to], self.now + takes, self.cut_until[sender, to])
         self._last[sender, to] = arrives
-        node = self.nodes[to]
-        self.at(arrives, node, lambda: node.member._receive(sender, [frame]))
+        link = self.links[sender, to]
+        self.at(arrives, self.nodes[to], partial(self._arrive, sender, to, frame, link))
+
+    def _arrive(self, sender: int, to: int, frame: bytes, link: int) -> None:
+        if link == self.links[sender, to]:
+            self.nodes[to].member._receive(sender, [frame])
 
     def run(self, seconds: float) -> None:
         until = self.now + int(seconds * SECOND)

@@ -15,11 +15,11 @@ old home takes the client back on the connection that is still there, with all i
 any answer it does so after `TAKE_BACK`, which is longer than `ANSWERED`: so the new home, if it is
 only late, refuses by then. If the client hangs up within `SETTLED` after it was taken in, it has
 not understood that it was, and is given back (`Returned`); after that the new home says so
-(`Taken`, settled), and the old connection is ended. What gets lost on a broken link is settled by
-these times alone; in the one case in which both nodes serve a client (all answers of the new home
-were lost for `TAKE_BACK`), a late `Taken` or the client itself ends the old connection, and the new
-home's subscriptions have the higher version. A client whose connections are both gone leaves at
-the node that owns it.
+(`Taken`, settled, several times), and the old connection is ended. What is lost with a link is
+settled by these times alone. In one case both nodes serve a client: when no answer of the new home
+reached the old one within `TAKE_BACK`. Then a late `Taken`, or the client itself, ends the old
+connection, and the new home's subscriptions have the higher version. A client whose connections are
+both gone leaves at the node that owns it.
 
 What the new home finds among its own last publications, the client is told at once.
 """
@@ -67,6 +67,7 @@ VALID: Time = 10 * SECOND
 ANSWERED: Time = 3 * SECOND
 TAKE_BACK: Time = ANSWERED + SECOND // 2
 SETTLED: Time = SECOND
+TOLD = 4  # so often the old home is told, as a link may break
 UNSETTLED: Time = 10 * SECOND  # then a client has left the old connection by itself
 LOOK_EVERY: Time = SECOND // 2
 AT_ONCE = 64  # clients sent away at one look
@@ -109,13 +110,17 @@ class Departing(Struct):
 
 
 class Settling(Struct):
-    """At the new home: a client that was just taken in. `obeyed`: see `Returned`."""
+    """At the new home: a client that was just taken in.
+
+    `obeyed`: see `Returned`. `told`: how often the old home was told that it has settled.
+    """
 
     session: Session
     home: NodeId
     came: Passed
     until: Time
     obeyed: int = 0
+    told: int = 0
 
 
 class Passages:
@@ -160,8 +165,10 @@ class Passages:
                 self._send(guest.home, Void(ticket))
         for ticket, settling in list(self._settling.items()):
             if settling.until < now:
-                del self._settling[ticket]
+                settling.told, settling.until = settling.told + 1, now + SETTLED
                 self._send(settling.home, Taken(ticket, settled=True))
+                if settling.told == TOLD:
+                    del self._settling[ticket]
         for ticket, departing in list(self._departing.items()):
             if departing.until < now:
                 del self._departing[ticket]
@@ -187,7 +194,8 @@ class Passages:
     @property
     def under_way(self) -> bool:
         """Is any client on its way, in either direction?"""
-        return bool(self._guests or self.claimed or self._departing or self._settling)
+        unsettled = any(not settling.told for settling in self._settling.values())
+        return bool(self._guests or self.claimed or self._departing or unsettled)
 
     def owns(self, entity: int) -> bool:
         """Has this client gone from here a moment ago? Others may not know yet where it is."""
@@ -444,7 +452,7 @@ class Passages:
     def give_back(self, session: Session) -> None:
         """It is about to end. If the client hung up right after it was taken in, it may still be
         connected to its old home, and believe that nothing has changed."""
-        found = [one for one in self._settling.values() if one.session is session]
+        found = [s for s in self._settling.values() if s.session is session and not s.told]
         if not found or session.seat is None:
             return
         settling = found[0]
