@@ -252,6 +252,6 @@ def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:
 # Any of these, at any moment.
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(20))
 def test_whatever_stands_still_everybody_has_one_home_and_hears_what_it_should(seed: int) -> None:
     check_storm(seed)

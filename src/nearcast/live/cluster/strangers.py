@@ -38,7 +38,7 @@ class Strangers:
         self._voices = voices
         self._known: dict[int, Stranger] = {}
         self._gone: dict[int, Time] = {}
-        self._looked: Time = 0
+        self._looked = self._checked = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -104,6 +104,9 @@ class Strangers:
     def unchecked(self, now: Time) -> dict[int, list[int]]:
         """Who retains something and was not heard of lately, by the blocks of their nodes."""
         found: dict[int, list[int]] = {}
+        if now - self._checked < SECOND:
+            return found
+        self._checked = now
         for entity, known in self._known.items():
             if now - max(known.heard, known.checked) > UNCHECKED:
                 known.checked = now
