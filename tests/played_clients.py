@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nearcast.live import words
 from nearcast.live.access import EVERYTHING, Access
 from nearcast.live.areas import Area
+from nearcast.live.cluster.holdings import TELL_EVERY, UNCONFIRMED
 from nearcast.live.cluster.member import TICK_S
 from nearcast.live.cluster.messages import (
     CODEC,
@@ -40,6 +41,7 @@ TIMER, SOCKET = 0, 1  # what a node finds to do when it has stood still, in eith
 PATIENCE: Time = 5 * SECOND  # of a client with a handover
 FORMER: Time = 10 * SECOND  # and with the node that it has left
 HELD: Time = SECOND // 4
+AGREED: Time = UNCONFIRMED + TELL_EVERY  # by then homes and sites agree who wants what
 OUTSIDE = SimpleNamespace(halted=0)  # clients never stand still
 
 
@@ -462,7 +464,7 @@ class Village(Town):
     def calm(self) -> None:
         """Run until all links and nodes work, no client is on its way and all nodes know all."""
         until = [home.halted for home in self.nodes.values()] + list(self.cut_until.values())
-        self.wait(lambda: self.now > max(until))
+        self.wait(lambda: self.now > max(until) + AGREED)
         self.wait(self._at_rest, step_s=0.25)
         end = self.now + 20 * SECOND  # by then a client has closed its former connection
         while self.misplaced() and self.now < end:
