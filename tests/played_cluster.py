@@ -37,6 +37,8 @@ PARAMETERS = Parameters(limit=1000.0, insertion_trigger=0, departure_trigger=100
 class Played:
     """A node: its member, and what stands in for its gateway and its links."""
 
+    parameters = PARAMETERS
+
     def __init__(self, town: "Town", number: int) -> None:
         self.town, self.number, self.name = town, number, number
         self.open: list[Any] = []
@@ -46,10 +48,16 @@ class Played:
         self.realm = ClusterRealm(
             MATCHERS["swept"](), Limits(), town.recorder, first_number(number)
         )
-        gateway: Any = self
-        self.member = Member(gateway, self.realm, gateway, f"ws://{number}", PARAMETERS)
+        links: Any = self
+        self.member = Member(self.serve(), self.realm, links, f"ws://{number}", self.parameters)
+        self.member._random = Random(f"{town.seed} {number}")  # instead of the system's
+        self.member.site = self.member._new_site()
         self.seats: list[Seat] = []
         self.heard: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
+
+    def serve(self) -> Any:
+        """What the member takes for its gateway."""
+        return self
 
     def now(self) -> Time:
         return self.town.now
@@ -85,14 +93,18 @@ class Played:
 
 
 class Town:
-    def __init__(self, seed: int, nodes: int) -> None:
-        self.random, self.now = Random(seed), 10**12
+    """So many nodes that know each other. `Node`: what they are played by."""
+
+    def __init__(self, seed: int, nodes: int, node_type: type[Played] = Played) -> None:
+        self.seed, self.random, self.now = seed, Random(seed), 10**12
         self.memory = Memory()
         self.recorder = Recorder(self.memory, "all")
-        self._due: list[tuple[Time, int, Played, Any]] = []
+        self._due: list[tuple[Time, int, int, Any, Any]] = []
         self._order = count()
         self._last: dict[tuple[int, int], Time] = defaultdict(int)
-        self.nodes = {number: Played(self, number) for number in range(1, nodes + 1)}
+        self.cut_until: dict[tuple[int, int], Time] = defaultdict(int)  # links that carry nothing
+        self.links: dict[tuple[int, int], int] = defaultdict(int)  # how often they were broken
+        self.nodes = {number: node_type(self, number) for number in range(1, nodes + 1)}
         for number, node in self.nodes.items():
             place = self.random.uniform(0, SIDE), self.random.uniform(0, SIDE)
             if number == 1:
@@ -105,23 +117,29 @@ class Town:
         self.run(2.0)
         assert all(len(node.member.nodes) == nodes - 1 for node in self.nodes.values())
 
-    def at(self, t: Time, node: Played, act: Any) -> None:
-        heapq.heappush(self._due, (t, next(self._order), node, act))
+    def at(self, t: Time, node: Any, act: Any, rank: int = 0) -> None:
+        """`rank` orders what a node finds to do when it has stood still."""
+        heapq.heappush(self._due, (t, rank, next(self._order), node, act))
 
     def carry(self, sender: int, to: int, frame: bytes) -> None:
         """Some milliseconds, sometimes much longer; nothing overtakes on one link."""
         slow = self.random.random() < 0.03
         takes = self.random.randrange(1_000, 400_000 if slow else 4_000)
-        arrives = self._last[sender, to] = max(self._last[sender, to], self.now + takes)
-        node = self.nodes[to]
-        self.at(arrives, node, lambda: node.member._receive(sender, [frame]))
+        arrives = max(self._last[sender, to], self.now + takes, self.cut_until[sender, to])
+        self._last[sender, to] = arrives
+        link = self.links[sender, to]
+        self.at(arrives, self.nodes[to], partial(self._arrive, sender, to, frame, link))
+
+    def _arrive(self, sender: int, to: int, frame: bytes, link: int) -> None:
+        if link == self.links[sender, to]:
+            self.nodes[to].member._receive(sender, [frame])
 
     def run(self, seconds: float) -> None:
         until = self.now + int(seconds * SECOND)
         while self._due and self._due[0][0] <= until:
-            t, order, node, act = heapq.heappop(self._due)
+            t, rank, order, node, act = heapq.heappop(self._due)
             if node.halted > t:  # later, in the order in which it came
-                heapq.heappush(self._due, (node.halted, order, node, act))
+                heapq.heappush(self._due, (node.halted, rank, order, node, act))
                 continue
             self.now = max(t, self.now)
             act()

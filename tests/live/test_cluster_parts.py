@@ -11,7 +11,7 @@ from nearcast.live import words
 from nearcast.live.admission import Limits
 from nearcast.live.cluster.abroad import Abroad, block_of, first_number, record_of
 from nearcast.live.cluster.holdings import TELL_EVERY, UNANSWERED, UNCONFIRMED, Holdings
-from nearcast.live.cluster.lately import KEPT, Former, Was, recent
+from nearcast.live.cluster.lately import KEPT, Former, Had, Lately, Was, recent
 from nearcast.live.cluster.messages import (
     Ended,
     Held,
@@ -19,7 +19,7 @@ from nearcast.live.cluster.messages import (
     Hold,
 )
 from nearcast.live.cluster.realm import ClusterRealm
-from nearcast.live.cluster.strangers import SILENT, Strangers
+from nearcast.live.cluster.strangers import SILENT, UNCHECKED, Strangers
 from nearcast.live.seats import Standing, Wish
 from nearcast.live.voices import Voices
 from nearcast.matching import MATCHERS
@@ -287,6 +287,62 @@ def test_what_was_wanted_for_a_moment_only_is_kept_to_be_told() -> None:
     assert standing.since == 400
 
 
+def test_what_is_so_late_that_it_was_forgotten_is_not_taken_for_new() -> None:
+    lately = Lately()
+    first, other = first_number(THERE), first_number(ELSEWHERE)
+    assert lately.is_new(first + 5)
+    assert lately.is_new(other)
+    for turn in range(1, 4):  # by then it is not remembered
+        lately.forget(turn * (3 * KEPT + 1))
+    assert not lately.is_new(first + 5)
+    assert not lately.is_new(first + 4), "it may have come, too"
+    assert lately.is_new(first + 6)
+    assert not lately.is_new(other)
+    assert lately.is_new(other + 1)
+
+
+# Clients who come from another node, and what comes late.
+
+
+class Arrived:
+    """A realm with a client that has come from another node, where it had heard something."""
+
+    def __init__(self) -> None:
+        self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+        self.realm.tick(SECOND)
+        standing = Standing(
+            -1, 1, 0, commands.Subscribe(11, wanted(11, 0.0).region), wanted(11, 0.0), Wish()
+        )
+        self.seat = self.realm.arrive(SECOND, 7, "anna", words.JSON, [standing], [()], SECOND)
+
+    def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
+        """What the client is told if this comes now, made at `t`."""
+        self.realm.tick(now)
+        said = words.Publish(1.0, 0.0)
+        self.realm.overhear(entity, "", first_number(THERE) + number, said, words.JSON, t)
+        heard = self.realm.flush(now)
+        return [int(n) - first_number(THERE) for n in heard.numbers()] if len(heard) else []
+
+
+def test_what_a_client_had_on_another_node_is_not_told_again_however_late_it_comes() -> None:
+    story = Arrived()
+    had = Had(0, SECOND, frozenset({first_number(THERE) + 1}), 3 * SECOND)
+    story.realm.had[story.seat.place] = had
+    assert story.hears(SECOND + 10, 1, SECOND - 10) == []
+    assert story.hears(SECOND + 20, 2, SECOND - 10, entity=8) == [2]
+    assert story.hears(4 * SECOND, 1, SECOND - 10) == []
+    assert story.hears(4 * SECOND, 3, 4 * SECOND - 10) == [3]
+
+
+def test_what_comes_too_late_is_told_only_if_its_publisher_has_not_been_heard_since() -> None:
+    story = Arrived()
+    assert story.hears(4 * SECOND, 5, 4 * SECOND - 5) == [5]
+    assert story.hears(5 * SECOND - 10, 4, 4 * SECOND - 6) == [4], "nodes may be so slow"
+    assert story.hears(6 * SECOND, 3, 4 * SECOND - 7) == []
+    assert story.hears(7 * SECOND, 6, 4 * SECOND - 1) == [6], "late, and newer"
+    assert story.hears(8 * SECOND, 2, 4 * SECOND, entity=8) == [2], "late, and the first"
+
+
 # Entities elsewhere.
 
 
@@ -304,14 +360,41 @@ def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
     assert block_of(THERE) != block_of(ELSEWHERE)
 
 
+def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
+    strangers = Strangers(Voices())
+    strangers.settles(10, 77, "anna", words.JSON, THERE, 10)
+    strangers.gone(20, 77, ELSEWHERE)
+    assert len(strangers) == 1
+    strangers.gone(20, 77, THERE)
+    assert len(strangers) == 0
+    assert strangers.is_gone(77, 20)
+    assert not strangers.is_gone(77, 21), "whoever says something later has not left"
+
+
+def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them() -> None:
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    strangers = realm.strangers
+    for entity, home in ((77, THERE), (78, ELSEWHERE)):
+        request = words.Publish(1.0, 2.0, retain=True)
+        realm.recall(10, home, entity, "", request, words.JSON, first_number(home), 10)
+    strangers.settles(10, 79, "", words.JSON, THERE, 10)  # retains nothing
+    assert strangers.unchecked(10) == {}
+    later = 10 + UNCHECKED + 1
+    assert strangers.unchecked(later) == {block_of(THERE): [77], block_of(ELSEWHERE): [78]}
+    assert strangers.unchecked(later + UNCHECKED) == {}, "they have been asked for"
+    assert not strangers.absent(78, THERE), "it is not there, but elsewhere"
+    assert strangers.absent(77, THERE)
+    assert len(strangers) == 2
+
+
 def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
     voices = Voices()
     strangers = Strangers(voices)
     strangers.voice(strangers.speaks(10, 77, "", words.JSON, first_number(THERE), 10), "")
-    strangers.gone(20, 77)
+    strangers.gone(20, 77, THERE)
     seat = strangers.speaks(30, 77, "", words.JSON, first_number(THERE) + 1, 15)
     assert seat.left
     assert strangers.voice(seat, "") in voices.left.tolist()
     assert len(strangers) == 0
     strangers.forget(21 + SILENT + SECOND)
-    assert not strangers.is_gone(77)
+    assert not strangers.is_gone(77, 20)

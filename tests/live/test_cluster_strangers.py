@@ -26,9 +26,11 @@ from nearcast.live.cluster.member import JoinError
 from nearcast.live.cluster.messages import (
     CLIENTS,
     CODEC,
+    Absent,
     Arrive,
     Ask,
     Beat,
+    Check,
     Counted,
     Ended,
     Farewell,
@@ -37,11 +39,15 @@ from nearcast.live.cluster.messages import (
     Hold,
     Knock,
     Left,
+    Passed,
     Recall,
+    Returned,
     Said,
     Spoke,
     States,
+    Taken,
     Uttered,
+    Void,
 )
 from nearcast.live.config import Cluster, Settings
 from nearcast.live.identity import new_identity
@@ -100,7 +106,9 @@ def words_of(stranger: int) -> list[Any]:
         Beat("ws://evil", 1.0, (0.0, 0.0), ()), Knock("ws://evil"), Hold((record,)),
         Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(b"\0", said), Ask(said),
         Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), Copies((record,)),
-        Counted(((99, 3),)), Recall(), States(5, said),
+        Counted(((99, 3),)), Recall(), States(5, said), Check((78,)), Absent((78,)),
+        Taken("x" * 20, settled=True), Void("x" * 20),
+        Returned(Passed("x" * 20, 78, "", (), (), (), 5), 0),
     ]  # fmt: skip
 
 

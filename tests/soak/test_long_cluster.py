@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from played_clients import check_storm
 from played_cluster import check as check_played
 from several_nodes import (
     Cluster,
@@ -61,3 +62,8 @@ def test_nodes_that_stand_still_for_a_moment(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 400))
 def test_whatever_the_delays_everybody_hears_everything_once_and_in_order(seed: int) -> None:
     check_played(seed)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1400))
+def test_whatever_stands_still_everybody_has_one_home_and_hears_what_it_should(seed: int) -> None:
+    check_storm(seed)

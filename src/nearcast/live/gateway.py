@@ -130,6 +130,8 @@ class Gateway:
         self.quotas.leave(session)
         self._withhold(session, [one.said for one in session.waiting if one.said is not None])
         session.waiting.clear()
+        if self.cluster is not None:
+            self.cluster.passages.give_back(session)
         seat = self.release(session)
         if seat is not None:
             self.realm.leave(self.now(), seat)
@@ -378,7 +380,7 @@ class Gateway:
 
     def welcome(self, session: Session, seat: Seat, number: int | None) -> None:
         """From now on this connection is the client's."""
-        self._seat(seat, session)
+        self.serve(seat, session)
         limits = {name: float(value) for name, value in asdict(self.limits).items()}
         nodes = self.cluster.urls() if self.cluster else []
         session.send(
@@ -394,7 +396,8 @@ class Gateway:
                 self.now(), seat.entity, publication, subscriptions, HOPS
             )
 
-    def _seat(self, seat: Seat, session: Session) -> None:
+    def serve(self, seat: Seat, session: Session) -> None:
+        """What this client hears is written to this connection, and what it asks for is obeyed."""
         self._make_room(seat.place + 1)
         place = seat.place
         self.clients += 1

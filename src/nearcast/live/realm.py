@@ -53,7 +53,7 @@ HOPS = 2  # from the publisher to the node, and from there to whoever hears it
 NOBODY = -1  # whose publication would be an echo to nobody who asks
 
 
-class Taken(Struct):
+class Flush(Struct):
     """Publications of one flush: of clients here, with rows of SAID; and of other nodes."""
 
     accepted: Sequence[Accepted]
@@ -65,14 +65,14 @@ class Taken(Struct):
     def __bool__(self) -> bool:
         return bool(self.accepted or self.overheard)
 
-    def singly(self) -> Iterator[tuple[Accepted, "Taken"]]:
+    def singly(self) -> Iterator[tuple[Accepted, "Flush"]]:
         """The same, one publication at a time."""
         for i, one in enumerate(self.accepted):
             channels = self.channels and self.channels[i : i + 1]
             attributes = self.attributes and self.attributes[i : i + 1]
-            yield one, Taken([one], self.said[i : i + 1], channels, attributes)
+            yield one, Flush([one], self.said[i : i + 1], channels, attributes)
         for one, row in self.overheard:
-            yield one, Taken((), self.said[:0], None, None, [(one, row)])
+            yield one, Flush((), self.said[:0], None, None, [(one, row)])
 
 
 class Realm:
@@ -408,14 +408,14 @@ class Realm:
         """
         return self.make(now, self.take())
 
-    def take(self) -> Taken:
+    def take(self) -> Flush:
         """What is to be published in one flush; the rest stays."""
         accepted, said = self._next()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
         if not self._backlog:
             self._on_channels = self._attributed = False
-        return Taken(accepted, said, channels, attributes)
+        return Flush(accepted, said, channels, attributes)
 
     def _next(self) -> tuple[Sequence[Accepted], Said]:
         accepted, said = self._waiting, np.frombuffer(self._said, SAID)
@@ -429,7 +429,7 @@ class Realm:
         said = np.frombuffer(bytearray().join([row for _, row in taken]), SAID)
         return [one for one, _ in taken], said
 
-    def make(self, now: Time, taken: Taken) -> Heard:
+    def make(self, now: Time, taken: Flush) -> Heard:
         """These are published now, all at one moment. Who hears them?"""
         self._reach(now)
         t = self._flushed = self.now
@@ -453,7 +453,7 @@ class Realm:
         next_one = self._waiting[0].id if self._waiting else self._next_publication
         self._voices.settle(self._backlog.oldest(next_one))
 
-    def _heard(self, t: Time, taken: Taken, publications: Batch) -> tuple[Heard, Said]:
+    def _heard(self, t: Time, taken: Flush, publications: Batch) -> tuple[Heard, Said]:
         """Who hears what, and all that was said."""
         accepted, said = taken.accepted, taken.said
         self._voices.hear(t, accepted, said)

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from nearcast.live.cluster import lately
 from nearcast.live.cluster.lately import KEPT, SEARCHED, Former, Passed, Was, recent, some
 from nearcast.live.seats import Places
 from nearcast.matching import MATCHERS
@@ -20,7 +21,7 @@ from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.vso_messages import Record, Version
 from nearcast.space.motion import FOREVER, SECOND, Time
 
-BLOCK_BITS, COUNT_BITS = 20, 33  # of a number: whose it is, and which
+BLOCK_BITS, COUNT_BITS = 20, lately.COUNT_BITS  # of a number: whose it is, and which
 HINTED: Time = 3 * SECOND // 2  # by then an owner's copy is here, if it concerns this site
 HOMES_BITS = 8  # of a version: how often its client had changed nodes since it said so
 

@@ -23,6 +23,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
 
+COUNT_BITS = 33  # the lower bits of a number count; the others say of which node it is
 KEPT: Time = 4 * SECOND
 LATE: Time = 3 * SECOND  # before a client came to another node: earlier is not told it there
 SEARCHED: Time = 2 * SECOND  # so long ago, late interests find what they should have heard
@@ -158,10 +159,19 @@ class Lately:
         self._acted: dict[PublicationId, None] = {}
         self._acted_before: dict[PublicationId, None] = {}
         self._turned: Time = 0
+        # By block: the highest number of a publication that is not remembered any more.
+        self._forgotten: dict[int, PublicationId] = {}
+        self.needed: Time = FOREVER  # what passed later is kept, for clients that may come back
 
     def is_new(self, publication: PublicationId) -> bool:
-        """Has it come from another node for the first time?"""
+        """Has it come from another node for the first time?
+
+        Numbers of a node count up. What is older than something forgotten is so late that nobody
+        can tell whether it has come before.
+        """
         if publication in self._seen or publication in self._seen_before:
+            return False
+        if publication <= self._forgotten.get(publication >> COUNT_BITS, 0):
             return False
         self._seen[publication] = None
         return True
@@ -197,9 +207,14 @@ class Lately:
 
     def forget(self, now: Time) -> None:
         self.former.forget(now)
-        while self.passed and self.passed[0].t < now - KEPT:
+        while self.passed and self.passed[0].t < min(now - KEPT, self.needed):
             self.passed.popleft()
         if now - self._turned > 3 * KEPT:
+            forgotten = np.sort(np.fromiter(self._seen_before, np.int64))
+            blocks, first = np.unique((forgotten >> COUNT_BITS)[::-1], return_index=True)
+            self._forgotten.update(
+                zip(blocks.tolist(), forgotten[::-1][first].tolist(), strict=True)
+            )
             self._seen_before, self._seen, self._turned = self._seen, {}, now
             self._acted_before, self._acted = self._acted, {}
 

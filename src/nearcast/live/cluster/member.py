@@ -17,14 +17,16 @@ import numpy as np
 from msgspec import Struct
 
 from nearcast.live import words
-from nearcast.live.cluster.abroad import Abroad
+from nearcast.live.cluster.abroad import Abroad, block_of
 from nearcast.live.cluster.holdings import Holdings
 from nearcast.live.cluster.links import ClusterLinks
 from nearcast.live.cluster.messages import (
     CODEC,
+    Absent,
     Arrive,
     Ask,
     Beat,
+    Check,
     Claim,
     Counted,
     Credential,
@@ -40,9 +42,11 @@ from nearcast.live.cluster.messages import (
     Passed,
     Recall,
     Refused,
+    Returned,
     Said,
     Spoke,
     States,
+    Taken,
     Void,
     Withdrawn,
 )
@@ -220,20 +224,27 @@ class Member:
             case Beat():
                 if not self._gone:
                     self._on_beat(message, sender)
-            case Arrive() | Expect() | Claim() | Passed() | Void() | Spoke():
+            case Arrive() | Expect() | Claim() | Passed() | Taken() | Void() | Returned() | Spoke():
                 self.passages.on(message, sender)
             case Counted():
                 self.post.on_counted(message, sender)
             case States():
                 self.post.on_states(message, sender)
-            case Recall():
-                self.tell_states([seat for seat in self.realm.seats if seat is not None], [sender])
+            case Recall(entities):
+                seats = [seat for seat in self.realm.seats if seat is not None]
+                if entities:
+                    seats = [seat for seat in seats if seat.entity in entities]
+                self.tell_states(seats, [sender])
             case Left(entities):
                 for entity in entities:
-                    self.realm.strangers.gone(self.gateway.now(), entity)
+                    self.realm.gone(self.gateway.now(), entity, sender)
             case Withdrawn(states):
                 for entity, channel, t in states:
                     self.realm.strangers.withdraw(self.gateway.now(), entity, channel, t)
+            case Check(entities):
+                self._on_check(entities, sender)
+            case Absent(entities):
+                self._on_absent(entities, sender)
             case Knock(url):
                 self._on_knock(url, sender)
             case Enter():
@@ -356,6 +367,26 @@ class Member:
                 if session.seat is not None:
                     session.send(notice)
 
+    def _check(self, now: Time) -> None:
+        """Ask each node for those of its clients who have not been heard of lately."""
+        unchecked = self.realm.strangers.unchecked(now)
+        for node in self.nodes:
+            if block_of(node) in unchecked:
+                self._out.send(node, Check(tuple(unchecked[block_of(node)])))
+
+    def _on_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
+        here = {seat.entity for seat in self.realm.seats if seat is not None}
+        absent = [e for e in entities if e not in here and not self.passages.owns(e)]
+        if absent:
+            self._out.send(sender, Absent(tuple(absent)))
+
+    def _on_absent(self, entities: Sequence[NodeId], sender: NodeId) -> None:
+        """They are not there any more. Perhaps they have gone to a node whose word was lost."""
+        lost = [e for e in entities if self.realm.strangers.absent(e, sender)]
+        if lost:
+            others = [node for node in self.nodes if node != sender]
+            self._out.send_many(others, Recall(tuple(lost)))
+
     def _broken(self, node: NodeId) -> None:
         """A link has ended. Does anybody still listen there?"""
         if node in self.nodes and not self.stopping:
@@ -373,9 +404,10 @@ class Member:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
+            self._out.send(node, Recall())  # what it said last may be lost
         except OSError:
             self._lose(node)
-            self._settle()
+        self._settle()
 
     def _lose(self, node: NodeId) -> None:
         if node in self.nodes:
@@ -445,6 +477,7 @@ class Member:
             self._beaten = now
             self.post.forget(now)
             self._help(now)
+            self._check(now)
             self._out.send_many(list(self.nodes), self._beat())
             for node in [n for n, known in self.nodes.items() if now - known.heard > SILENT]:
                 self._lose(node)

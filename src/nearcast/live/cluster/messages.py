@@ -16,7 +16,9 @@ old home                    new home                         client
   │                            │◀───────────── join, ticket ────│
   │◀───────────────── Claim ───│
   │── Passed ─────────────────▶│── welcome ───────────────────────▶│
+  │◀───────────────── Taken ───│  at once, and when it is certain that the client has come
   │── Spoke ──────────────────▶│  what the client still said to the old one
+  │◀──────── Void, Returned ───│  the client stays at its old home after all
 
 newcomer                    any node
   │── Knock ──────────────────▶│
@@ -24,6 +26,10 @@ newcomer                    any node
   │── Beat ───────────────────▶ all: here I am, so much I carry, there I would need help
   │── Recall ─────────────────▶ all, once
   │◀───────────────── States ──│  what my clients retain
+
+any node                    home
+  │── Check ──────────────────▶│  are these still your clients?
+  │◀──────────────── Absent ───│  not these
 """
 
 from typing import Annotated, TypeAlias
@@ -115,7 +121,9 @@ class Counted(Message, frozen=True, tag=120):
 
 
 class Recall(Message, frozen=True, tag=121):
-    """I have only just met you: what do your clients retain?"""
+    """What do your clients retain? All of them, or those that are named."""
+
+    entities: tuple[NodeId, ...] = ()
 
 
 class States(Message, frozen=True, tag=122):
@@ -233,6 +241,36 @@ class Void(Message, frozen=True, tag=115):
     ticket: Ticket
 
 
+class Taken(Message, frozen=True, tag=123):
+    """I serve this client now; `settled`: and it has not hung up since."""
+
+    ticket: Ticket
+    settled: bool
+
+
+class Returned(Message, frozen=True, tag=124):
+    """The client hung up before it knew that I serve it, so it is still yours.
+
+    `obeyed`: so many of the requests that you have passed on (`Spoke`) were obeyed.
+    """
+
+    client: Passed
+    obeyed: Annotated[int, Meta(ge=0, lt=2**53)]
+
+
+class Check(Message, frozen=True, tag=125):
+    """I have states of these and believe them to be your clients; nobody has spoken of them lately.
+    Are they still there?"""
+
+    entities: tuple[NodeId, ...]
+
+
+class Absent(Message, frozen=True, tag=126):
+    """No, these are not my clients."""
+
+    entities: tuple[NodeId, ...]
+
+
 class Spoke(Message, frozen=True, tag=116):
     """A client that is yours now said this to me."""
 
@@ -255,6 +293,7 @@ class Refused(Message, frozen=True, tag=118):
 
 OWN: tuple[type[Message], ...] = (
     Said, Ask, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
-    Passed, Void, Spoke, Credential, Refused, Counted, Recall, States, Withdrawn,
+    Passed, Void, Spoke, Credential, Refused, Counted, Recall, States, Taken, Returned, Check,
+    Absent, Withdrawn,
 )  # fmt: skip
 CODEC = Codec(*sites.MESSAGES, *MESSAGES, *OWN)

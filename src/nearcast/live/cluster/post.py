@@ -123,12 +123,13 @@ class Post:
             try:
                 if said.attributes:
                     check_attributes(said.attributes)
-                self._realm.overhear(
+                heard = self._realm.overhear(
                     said.entity, said.name, said.id, request_of(said), form_of(said.packed), said.t
                 )
             except ValueError:
                 continue
-            self._ways[said.id] = sender, way, hops_of(code)
+            if heard:
+                self._ways[said.id] = sender, way, hops_of(code)
         for code, several in known.items():
             self._look_after(several, (sender, way_of(code), hops_of(code)))
         if self._realm.waiting:
@@ -323,7 +324,7 @@ class Post:
     def tell_states(self, nodes: Iterable[NodeId], seats: Iterable[Seat]) -> None:
         """These nodes are to know what these clients retain."""
         realm = self._realm
-        states = [uttered(s.accepted, s.t) for seat in seats for s in realm.retained(seat)]
+        states = [uttered(s.accepted, s.t) for seat in seats for s in realm.states(seat)]
         for first, last in _parts(states):
             for node in nodes:
                 self._send(node, States(realm.now, tuple(states[first:last])))

@@ -10,14 +10,16 @@ from nearcast.live import words
 from nearcast.live.admission import Limits, outline
 from nearcast.live.cluster.lately import Had, Lately, Passed, Was
 from nearcast.live.cluster.strangers import Strangers
-from nearcast.live.realm import Realm, Taken
+from nearcast.live.realm import Flush, Realm
 from nearcast.live.seats import NO_SEAT, Accepted, Heard, Seat, Standing
-from nearcast.live.voices import SAID, Said, State, batch, pack
+from nearcast.live.voices import SAID, Said, batch, pack
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.space.motion import Time
+from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
+
+OVERDUE: Time = SECOND
 
 
 class ClusterRealm(Realm):
@@ -31,6 +33,8 @@ class ClusterRealm(Realm):
         self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
         self._overheard: list[tuple[Accepted, bytes]] = []
         self._since: Integers = np.zeros(64, np.int64)  # by a standing's place: when it changed
+        # By a seat's place: when its client left the node before this one; -1 if it has joined.
+        self._departed: Integers = np.full(64, -1, np.int64)
 
     @property
     def waiting(self) -> int:
@@ -52,9 +56,16 @@ class ClusterRealm(Realm):
         super()._withdraw(seat, channel)
         self.lately.withdrawn.append((seat.entity, channel, self.now))
 
+    def _take_seat(self, entity: int, name: str, form: words.Form) -> Seat:
+        seat = super()._take_seat(entity, name, form)
+        if seat.place == len(self._departed):
+            self._departed = np.concatenate((self._departed, np.full_like(self._departed, -1)))
+        return seat
+
     def _vacate(self, seat: Seat) -> None:
         self.had.pop(seat.place, None)
-        self._arrived.pop(seat.entity, None)
+        if self._arrived.pop(seat.entity, None) is not None:
+            self._departed[seat.place] = -1
         super()._vacate(seat)
 
     def _outdate(self, t: Time, standing: Standing) -> None:
@@ -90,12 +101,18 @@ class ClusterRealm(Realm):
     def overhear(
         self, entity: int, name: str, number: int, request: words.Publish,
         form: words.Form, t: Time,
-    ) -> None:  # fmt: skip
-        """Another node's publication: it is heard here at the next flush."""
+    ) -> bool:  # fmt: skip
+        """Another node's publication: it is heard here at the next flush.
+
+        Not if it is late and its publisher has been heard here since: False. While no link or node
+        is slower than `OVERDUE`, nothing is overtaken (`trails`).
+        """
         where = outline(request, self.limits)
         if len(request.payload):
             form.check(request.payload)
-        seat = self._arrived.get(entity)
+        seat, overdue = self._arrived.get(entity), t < self.now - OVERDUE
+        if overdue and (seat is not None or self.strangers.overtakes(entity, t)):
+            return False
         if seat is None:
             seat = self.strangers.speaks(self.now, entity, name, form, number, t)
         voice = self.strangers.voice(seat, request.channel)
@@ -103,13 +120,14 @@ class ClusterRealm(Realm):
             seat.entity, NO_SEAT, NO_SEAT, voice, len(request.payload), request.retain, *where
         )
         self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
+        return True
 
-    def take(self) -> Taken:
+    def take(self) -> Flush:
         taken = super().take()
         taken.overheard, self._overheard = self._overheard, []
         return taken
 
-    def make(self, now: Time, taken: Taken) -> Heard:
+    def make(self, now: Time, taken: Flush) -> Heard:
         if taken.overheard:  # whose clocks may be ahead of ours
             now = max(now, *(one.t for one, _ in taken.overheard))
         return super().make(now, taken)
@@ -118,7 +136,7 @@ class ClusterRealm(Realm):
         if not self._overheard:
             super()._settle()
 
-    def _heard(self, t: Time, taken: Taken, publications: Batch) -> tuple[Heard, Said]:
+    def _heard(self, t: Time, taken: Flush, publications: Batch) -> tuple[Heard, Said]:
         accepted, said = taken.accepted, taken.said
         own = len(accepted)
         if taken.overheard:
@@ -160,7 +178,7 @@ class ClusterRealm(Realm):
         """Without what a client has had on another node; the rest is kept in mind for a while."""
         ids = np.fromiter((one.id for one in heard.publications), np.int64, len(heard.publications))
         heard = replace(heard, ids=ids, own=own)
-        if self.had:
+        if self._arrived:
             heard = heard.only(self._unheard(heard, publications))
         entities = self.entities[heard.seat]
         numbers = heard.numbers()
@@ -173,22 +191,26 @@ class ClusterRealm(Realm):
         return heard
 
     def _unheard(self, heard: Heard, publications: Batch) -> NDArray[np.bool_]:
-        departed = np.full(len(self.seats), -1, np.int64)
-        for place, had in self.had.items():
-            departed[place] = had.departed
+        """What was made before a client came here is told it only while it is known what it had."""
         unheard = np.ones(len(heard), np.bool_)
-        early = publications.t[heard.publication] <= departed[heard.seat]
+        early = publications.t[heard.publication] <= self._departed[heard.seat]
         for pair in np.flatnonzero(early).tolist():
-            had = self.had[int(heard.seat[pair])]
+            had = self.had.get(int(heard.seat[pair]))
             index = int(heard.publication[pair])
             t, number = int(publications.t[index]), heard.publications[index].id
-            unheard[pair] = t >= had.since and number not in had.publications
+            told = had is None or t < had.since or number in had.publications
+            unheard[pair] = not told
         return unheard
 
     # Clients who come and go.
 
     def depart(self, now: Time, seat: Seat, home: NodeId) -> None:
-        """It goes on, on another node: nothing ends, and its voice is a stranger's from now on."""
+        """It goes on, on another node: nothing ends, and its voice is a stranger's from now on.
+
+        Other entities for which it speaks stay with its connection here, and leave.
+        """
+        for entity in list(seat.entities.values()):
+            self.leave(now, entity)
         self._reach(now)
         for standing in seat.subscriptions.values():
             self._drop(standing)
@@ -208,6 +230,7 @@ class ClusterRealm(Realm):
         """It comes from another node, with all that it had there, and nothing begins anew."""
         self._reach(max(now, departed, *(standing.since for standing in standings)))
         seat = self._arrived[entity] = self._take_seat(entity, name, form)
+        self._departed[seat.place] = departed
         seat.voices = self.strangers.release(entity)
         for came, versions in zip(standings, former, strict=True):
             wanted = came.subscription
@@ -224,10 +247,6 @@ class ClusterRealm(Realm):
         if self._recorder:
             self._recorder.note(self.now, seat.entity, "arrived")
         return seat
-
-    def retained(self, seat: Seat) -> list[State]:
-        voices = seat.voices.values()
-        return [self._voices.state(voice) for voice in voices if self._voices.retains(voice)]
 
     def restore(
         self, seat: Seat, request: words.Publish, form: words.Form, number: int, t: Time
@@ -249,9 +268,15 @@ class ClusterRealm(Realm):
     ) -> None:  # fmt: skip
         """A state of somebody who is on another node, which says so itself."""
         over = self.strangers.has_withdrawn(entity, request.channel, t)
-        if entity not in self._arrived and not self.strangers.is_gone(entity) and not over:
+        gone = self.strangers.is_gone(entity, since)
+        if entity not in self._arrived and not gone and not over:
             seat = self.strangers.settles(self.now, entity, name, form, home, since)
             self.restore(seat, request, form, number, t)
+
+    def gone(self, now: Time, entity: int, node: NodeId) -> None:
+        """This node says that it has left; if it is here by now, it has left another node."""
+        if entity not in self._arrived:
+            self.strangers.gone(now, entity, node)
 
     def watch_again(self, seat: Seat, numbers: Sequence[int]) -> list[words.Notice]:
         """These of its subscriptions watch: what they know begins anew, from who is there."""

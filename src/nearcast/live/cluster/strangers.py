@@ -5,6 +5,9 @@ is answered at once, and as if there were one node only. A state stays known unt
 the node that it is on, is said to be gone; the voice of one who retains nothing is forgotten when
 it has been silent for a while. Words overtake each other between nodes: of somebody who is gone
 nothing is kept that comes late, and whoever has spoken for an entity last is its node.
+
+Words can also be lost, with a link or a node. So the node of an entity that has been silent for
+`UNCHECKED` is asked whether it is still there.
 """
 
 from msgspec import Struct
@@ -17,6 +20,7 @@ from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.space.motion import SECOND, Time
 
 SILENT: Time = 60 * SECOND
+UNCHECKED: Time = 5 * SECOND
 ELSEWHERE = -1  # in place of a seat's place
 
 
@@ -25,6 +29,8 @@ class Stranger(Struct):
     heard: Time  # when we last heard of it
     block: int  # of its node, and since when that is known
     since: Time
+    spoke: Time = 0  # when the last that was heard of it was made
+    checked: Time = 0  # when its node was last asked whether it is there
 
 
 class Strangers:
@@ -33,21 +39,30 @@ class Strangers:
         self._known: dict[int, Stranger] = {}
         self._gone: dict[int, Time] = {}
         self._withdrawn: dict[tuple[int, str], tuple[Time, Time]] = {}  # when, and when we heard it
-        self._looked: Time = 0
+        self._looked = self._checked = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def is_gone(self, entity: int) -> bool:
-        return entity in self._gone
+    def is_gone(self, entity: int, t: Time) -> bool:
+        """Has it left, as far as was known at `t`? What is said later is said by the living."""
+        return entity in self._gone and t <= self._gone[entity]
 
     def speaks(
         self, now: Time, entity: int, name: str, form: words.Form, number: PublicationId, t: Time
     ) -> Seat:
         """Who has said this; the publication's number tells on which node."""
-        if entity in self._gone:
+        if self.is_gone(entity, t):
             return Seat(ELSEWHERE, entity, name, form, left=True)
-        return self._at(now, entity, name, form, number >> COUNT_BITS, t)
+        seat = self._at(now, entity, name, form, number >> COUNT_BITS, t)
+        known = self._known[entity]
+        known.spoke = max(known.spoke, t)
+        return seat
+
+    def overtakes(self, entity: int, t: Time) -> bool:
+        """Has something of it been heard that was made later?"""
+        known = self._known.get(entity)
+        return known is not None and t < known.spoke
 
     def settles(
         self, now: Time, entity: int, name: str, form: words.Form, home: NodeId, t: Time
@@ -80,10 +95,32 @@ class Strangers:
         known = self._known.pop(entity, None)
         return {} if known is None else known.seat.voices
 
-    def gone(self, now: Time, entity: int) -> None:
-        """It has left, for good."""
-        self._gone[entity] = now
-        self._drop(entity)
+    def gone(self, now: Time, entity: int, node: NodeId) -> None:
+        """This node says that it has left, for good. Of somebody who is elsewhere it cannot."""
+        known = self._known.get(entity)
+        if known is None or known.block == block_of(node):
+            self._gone[entity] = now
+            self._drop(entity)
+
+    def unchecked(self, now: Time) -> dict[int, list[int]]:
+        """Who retains something and was not heard of lately, by the blocks of their nodes."""
+        found: dict[int, list[int]] = {}
+        if now - self._checked < SECOND:
+            return found
+        self._checked = now
+        for entity, known in self._known.items():
+            if now - max(known.heard, known.checked) > UNCHECKED:
+                known.checked = now
+                if any(map(self._voices.retains, known.seat.voices.values())):
+                    found.setdefault(known.block, []).append(entity)
+        return found
+
+    def absent(self, entity: int, node: NodeId) -> bool:
+        """This node says that it is not there. Gives whether nobody knows where it is now."""
+        known = self._known.get(entity)
+        if known is not None and known.block == block_of(node):
+            self._drop(entity)
+        return entity not in self._known
 
     def withdraw(self, now: Time, entity: int, channel: str, t: Time) -> None:
         """Its state on this channel has ended at `t`; a later one may be known already."""
