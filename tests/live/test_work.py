@@ -77,7 +77,9 @@ def test_a_bystander_never_waits_behind_the_backlog_of_another() -> None:
         heard = flush(together)
         assert len(heard.publications) <= 21
         flushes += 1
-        assert said[-1] in [one.id for one in heard.publications] or flushes > 5
+        numbers = [one.id for one in heard.publications]
+        assert said[-1] in numbers or flushes > 5
+        assert heard.numbers().tolist() == numbers, "one subscription hears all"
     numbers = together.table("publications")["publication"].to_pylist()
     assert flushes > 9 and sorted(numbers) == list(range(1, 2 + 200 + len(said) + 1))
 
@@ -128,6 +130,21 @@ def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
             together.ask(BYSTANDER, SAID)
     assert abs(turns[:10].count(CROWD) - turns[:10].count(OTHER)) <= 1
     assert BYSTANDER in turns[4:8]
+
+
+def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
+    together = company(bound=4 * PUBLICATION, listeners=64)
+    away = words.Publish(50.0, 0.0)
+    for client, said in ((CROWD, away), (OTHER, SAID)):
+        together.ask(client, said)
+        flush(together)
+    for _ in range(300):
+        together.ask(CROWD, away)
+    served = 0
+    for _ in range(12):
+        together.ask(OTHER, SAID)
+        served += spoke(together, flush(together)).count(OTHER)
+    assert 3 <= served <= 6, "half of the work is a third of its publications"
 
 
 def test_a_stranger_says_only_so_much_in_its_first_flush() -> None:
@@ -200,10 +217,11 @@ def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
     for _ in range(5):
         together.ask(CROWD, SAID)
     flush(together)
-    entity = together.seat(CROWD).entity
+    entity, voice = together.seat(CROWD).entity, together.seat(CROWD).voices[""]
     together.ask(CROWD, words.Leave())
     together.realm.tick(together.now)
-    together.ask(OTHER, words.Publish(1.0, 1.0, retain=True))  # takes no voice that still speaks
+    together.ask(OTHER, words.Publish(1.0, 1.0, retain=True))
+    assert together.seat(OTHER).voices[""] != voice, "it still speaks"
     entities: list[int] = []
     while together.realm.waiting:
         heard = flush(together)
