@@ -12,9 +12,11 @@ from realm_histories import FLUSH, HISTORIES, TICK, Company, Step
 from nearcast.live import words, work
 from nearcast.live.areas import Area
 from nearcast.live.cluster.passages import Offer, Passages
+from nearcast.live.embedded import World
 from nearcast.live.realm import Heard, Limits, Refused
 from nearcast.live.work import AT_ONCE, DELIVERY, PAIR, PUBLICATION
 from nearcast.space.motion import SECOND
+from nearcast.space.shapes import disc
 from strangers import http
 from truth import delivered, expected
 from visitors import WAIT_S, run, service, visit
@@ -317,6 +319,27 @@ def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
         flush(together)
     passages.let_go(together.now)
     assert gone == ["ticket"] and not passages.claimed
+
+
+def test_a_world_inside_a_program_delivers_what_one_flush_leaves() -> None:
+    async def story() -> tuple[int, int]:
+        async with World() as world:
+            ann, bob = await world.join("ann"), await world.join("bob")
+            area = await ann.subscribe(disc(0.0, 0.0, 5.0))
+            world._realm.accounts.bound = 1
+            await bob.publish((0.0, 0.0))
+            for _ in range(20):
+                await bob.publish((1.0, 1.0), confirm=False)
+            await bob.publish((1.0, 1.0))  # it comes after all the others
+            heard = 0
+            while heard < 22:
+                await asyncio.wait_for(anext(aiter(area)), WAIT_S)
+                heard += 1
+            for _ in range(20):
+                await bob.publish((1.0, 1.0), confirm=False)
+        return heard, world._realm.waiting
+
+    assert run(story()) == (22, 0)
 
 
 # Over sockets.

@@ -1,7 +1,7 @@
 """What engines over packed rows share: publications become columns, kernels find pairs.
 
-A filter or a formula has the last word on pairs that a kernel could not settle. An engine says
-which rows may want the publications at all (`_look`).
+An engine says which rows may want the publications at all (`_look`); kernels run formulas and
+filters, and Python has the last word on pairs that they could not settle.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
