@@ -7,14 +7,17 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 from realm_histories import FLUSH, HISTORIES, TICK, Company, Step
 
 from nearcast.live import words, work
 from nearcast.live.areas import Area
 from nearcast.live.cluster.passages import Offer, Passages
+from nearcast.live.cluster.realm import ClusterRealm
 from nearcast.live.embedded import World
 from nearcast.live.realm import Heard, Limits, Refused
 from nearcast.live.work import AT_ONCE, DELIVERY, PAIR, PUBLICATION
+from nearcast.matching import MATCHERS
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from strangers import http
@@ -301,6 +304,15 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
     with pytest.raises(Refused, match="steps"):
         for number in range(limits.subscriptions):
             together.ask(2, words.Subscribe(number, HERE, COSTLY))
+
+
+def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
+    there = Company()
+    there.ask(CROWD, words.Subscribe(1, HERE, COSTLY))
+    came = there.seat(CROWD).subscriptions[1]
+    here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
+    seat = here.arrive(there.now, 7, "ann", words.JSON, [replace(came, steps=0)], [[]], there.now)
+    assert seat.subscriptions[1].steps == came.steps == 181
 
 
 def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
