@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from flushes import ELSEWHERE, ME, THERE, homes, passed, put, said, wanted
 
+from nearcast.live import words
 from nearcast.live.admission import Limits
 from nearcast.live.cluster.abroad import Abroad, first_number, record_of
 from nearcast.live.cluster.lately import Passed, Was
@@ -13,7 +14,10 @@ from nearcast.live.cluster.messages import (
     BEFORE,
     CLIENTS,
     TOWARDS,
+    Ask,
+    Counted,
     Said,
+    Uttered,
     code_of,
     way_of,
 )
@@ -160,3 +164,18 @@ def test_who_has_come_here_is_not_told_of_on_its_former_node() -> None:
     put(abroad, 20, 21, 50.0, 20, ELSEWHERE)
     abroad.drop(30, 21, arrived=True)
     assert homes(abroad, (40, 50.0, 0.0)) == []
+
+
+def test_who_asks_how_many_heard_it_is_answered_while_publications_of_clients_wait() -> None:
+    office = Office()
+    realm, asked = office.realm, Uttered(first_number(THERE), 77, 5, False, 1.0, 2.0)
+    seat = realm.join(1, "ann")
+    realm.accounts.bound = 1
+    for t in (2, 3):  # first its price becomes known
+        for _ in range(3):
+            realm.publish(seat, words.Publish(0.0, 0.0), words.JSON)
+        office.post.on(Ask((asked,)), THERE)
+        realm.flush(t)
+    assert realm.waiting > 0
+    office.post.count()
+    assert (THERE, Counted(((asked.id, 0),))) in office.taken()

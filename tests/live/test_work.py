@@ -7,14 +7,19 @@ import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 from realm_histories import FLUSH, HISTORIES, TICK, Company, Step
 
 from nearcast.live import words, work
 from nearcast.live.areas import Area
 from nearcast.live.cluster.passages import Offer, Passages
+from nearcast.live.cluster.realm import ClusterRealm
+from nearcast.live.embedded import World
 from nearcast.live.realm import Heard, Limits, Refused
 from nearcast.live.work import AT_ONCE, DELIVERY, PAIR, PUBLICATION
+from nearcast.matching import MATCHERS
 from nearcast.space.motion import SECOND
+from nearcast.space.shapes import disc
 from strangers import http
 from truth import delivered, expected
 from visitors import WAIT_S, run, service, visit
@@ -77,7 +82,9 @@ def test_a_bystander_never_waits_behind_the_backlog_of_another() -> None:
         heard = flush(together)
         assert len(heard.publications) <= 21
         flushes += 1
-        assert said[-1] in [one.id for one in heard.publications] or flushes > 5
+        numbers = [one.id for one in heard.publications]
+        assert said[-1] in numbers or flushes > 5
+        assert heard.numbers().tolist() == numbers, "one subscription hears all"
     numbers = together.table("publications")["publication"].to_pylist()
     assert flushes > 9 and sorted(numbers) == list(range(1, 2 + 200 + len(said) + 1))
 
@@ -128,6 +135,21 @@ def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
             together.ask(BYSTANDER, SAID)
     assert abs(turns[:10].count(CROWD) - turns[:10].count(OTHER)) <= 1
     assert BYSTANDER in turns[4:8]
+
+
+def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
+    together = company(bound=4 * PUBLICATION, listeners=64)
+    away = words.Publish(50.0, 0.0)
+    for client, said in ((CROWD, away), (OTHER, SAID)):
+        together.ask(client, said)
+        flush(together)
+    for _ in range(300):
+        together.ask(CROWD, away)
+    served = 0
+    for _ in range(12):
+        together.ask(OTHER, SAID)
+        served += spoke(together, flush(together)).count(OTHER)
+    assert 3 <= served <= 6, "half of the work is a third of its publications"
 
 
 def test_a_stranger_says_only_so_much_in_its_first_flush() -> None:
@@ -200,10 +222,11 @@ def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
     for _ in range(5):
         together.ask(CROWD, SAID)
     flush(together)
-    entity = together.seat(CROWD).entity
+    entity, voice = together.seat(CROWD).entity, together.seat(CROWD).voices[""]
     together.ask(CROWD, words.Leave())
     together.realm.tick(together.now)
-    together.ask(OTHER, words.Publish(1.0, 1.0, retain=True))  # takes no voice that still speaks
+    together.ask(OTHER, words.Publish(1.0, 1.0, retain=True))
+    assert together.seat(OTHER).voices[""] != voice, "it still speaks"
     entities: list[int] = []
     while together.realm.waiting:
         heard = flush(together)
@@ -283,6 +306,15 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
             together.ask(2, words.Subscribe(number, HERE, COSTLY))
 
 
+def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
+    there = Company()
+    there.ask(CROWD, words.Subscribe(1, HERE, COSTLY))
+    came = there.seat(CROWD).subscriptions[1]
+    here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
+    seat = here.arrive(there.now, 7, "ann", words.JSON, [replace(came, steps=0)], [[]], there.now)
+    assert seat.subscriptions[1].steps == came.steps == 181
+
+
 def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
     together = company(bound=PUBLICATION)
     known(together, CROWD)
@@ -299,6 +331,27 @@ def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
         flush(together)
     passages.let_go(together.now)
     assert gone == ["ticket"] and not passages.claimed
+
+
+def test_a_world_inside_a_program_delivers_what_one_flush_leaves() -> None:
+    async def story() -> tuple[int, int]:
+        async with World() as world:
+            ann, bob = await world.join("ann"), await world.join("bob")
+            area = await ann.subscribe(disc(0.0, 0.0, 5.0))
+            world._realm.accounts.bound = 1
+            await bob.publish((0.0, 0.0))
+            for _ in range(20):
+                await bob.publish((1.0, 1.0), confirm=False)
+            await bob.publish((1.0, 1.0))  # it comes after all the others
+            heard = 0
+            while heard < 22:
+                await asyncio.wait_for(anext(aiter(area)), WAIT_S)
+                heard += 1
+            for _ in range(20):
+                await bob.publish((1.0, 1.0), confirm=False)
+        return heard, world._realm.waiting
+
+    assert run(story()) == (22, 0)
 
 
 # Over sockets.

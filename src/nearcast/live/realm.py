@@ -110,7 +110,7 @@ class Realm:
         self._thrifty: dict[int, tuple[Seat, Standing]] = {}
         self.accounts = Accounts()
         self._backlog = Backlog()
-        self._looking = MATCHERS["grid"]()  # for who is asked about once
+        self._looking = MATCHERS["keyed"]()  # for who is asked about once
 
     @property
     def waiting(self) -> int:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nearcast.live.cluster.member import Member
 
 LOG = logging.getLogger("nearcast.live")
-ENGINE = "grid"
+ENGINE = "keyed"
 OTHER_FILES = 256  # open files beside connections of clients: the trace, the cluster, libraries
 HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
 
@@ -197,6 +197,7 @@ def warm() -> None:
     for number, area in enumerate(areas):
         condition = "level > 1" if number == 0 else None
         realm.subscribe(1, seats[0], words.Subscribe(number, area, condition, watch=True))
+    realm.subscribe(1, seats[0], words.Subscribe(len(areas), Area(), "level == 2"))
     for t in range(2, 5):
         for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
             word = words.Publish(0.0, 0.0, Raw(payload), True, {"level": 2})

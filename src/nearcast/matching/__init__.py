@@ -42,6 +42,12 @@ def _swept() -> Matcher:
     return Swept()
 
 
+def _keyed() -> Matcher:
+    from nearcast.matching.keyed import Keyed
+
+    return Keyed()
+
+
 MATCHERS: dict[str, Callable[..., Matcher]] = {
     "scan": Scan,
     "grid": _grid,
@@ -50,6 +56,7 @@ MATCHERS: dict[str, Callable[..., Matcher]] = {
     "lazy": _lazy,
     "cached": _cached,
     "swept": _swept,
+    "keyed": _keyed,
 }
 STALE = ("periodic", "cached")  # may answer as of a little earlier; all others are exact
 EXACT = tuple(name for name in MATCHERS if name not in STALE)

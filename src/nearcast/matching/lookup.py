@@ -194,6 +194,26 @@ def query(
 
 
 @njit(cache=True)
+def verify(publications: Any, rows: Any, which: Any, places: Any) -> int:
+    """Of these pairs of a publication and a row with a filter, keep those that are to be asked.
+
+    Returns how many they are; they are moved to the front of both columns.
+    """
+    t, node, channel, kind, centre, extent = publications
+    m = 0
+    for k in range(len(which)):
+        i, place = which[k], places[k]
+        p = (
+            t[i], node[i], channel[i], kind[i], centre[i, 0], centre[i, 1], centre[i, 2],
+            extent[i, 0], extent[i, 1], extent[i, 2],
+        )  # fmt: skip
+        if row_verdict(rows[place], p) == ASK:
+            which[m], places[m] = i, place
+            m += 1
+    return m
+
+
+@njit(cache=True)
 def tally(t: Any, rows: Any, which: Any, places: Any) -> Any:
     """What it costs to ask these pairs: publications, ids and steps, as columns.
 

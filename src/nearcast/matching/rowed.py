@@ -1,7 +1,7 @@
 """What engines over packed rows share: publications become columns, kernels find pairs.
 
-A filter or a formula has the last word on pairs that a kernel could not settle. An engine says
-which rows may want the publications at all (`_look`).
+An engine says which rows may want the publications at all (`_look`); kernels run formulas and
+filters, and Python has the last word on pairs that they could not settle.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,15 +60,7 @@ class Rowed:
     def match_many(self, publications: Batch) -> Matches:
         if not len(publications):
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
-        codes = self._rows.channels
-        if publications.channel is None:
-            channel = np.full(len(publications), codes.get("", -1), np.int64)
-        else:
-            channel = np.array([codes.get(name, -1) for name in publications.channel], np.int64)
-        columns = (
-            publications.t, publications.node, channel, publications.kind,
-            publications.centre, publications.extent,
-        )  # fmt: skip
+        columns = self.columns(publications)
         lo, hi = int(publications.t.min()), int(publications.t.max())
         reach = 0.0
         if publications.extent.any():  # else these are points, as they mostly are
@@ -77,6 +69,18 @@ class Rowed:
         return self._match(
             columns, publications.publications, publications.attributes, lo, hi, reach
         )
+
+    def columns(self, publications: Batch) -> Any:
+        """As kernels want them: with the numbers that channels have here."""
+        codes = self._rows.channels
+        if publications.channel is None:
+            channel = np.full(len(publications), codes.get("", -1), np.int64)
+        else:
+            channel = np.array([codes.get(name, -1) for name in publications.channel], np.int64)
+        return (
+            publications.t, publications.node, channel, publications.kind,
+            publications.centre, publications.extent,
+        )  # fmt: skip
 
     def due(self) -> Time | None:
         return None
@@ -108,8 +112,8 @@ class Rowed:
                 asked.append(lookup.tally(columns[0], look.rows, which, places))
                 found += self._settle(columns, look.rows, publications, attributes, which, places)
         self._answers = sum(len(f[0]) for f in found)
-        effort = Effort(*_joined(asked)) if asked else None
-        publication, subscription = _joined(found)
+        effort = Effort(*joined(asked)) if asked else None
+        publication, subscription = joined(found)
         return Matches(publication, subscription, effort)
 
     def _settle(
@@ -147,7 +151,7 @@ class Rowed:
         return columns[:, 0], columns[:, 1]
 
 
-def _joined(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
+def joined(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
     """The same columns one after the other."""
     if len(several) == 1:
         return several[0]

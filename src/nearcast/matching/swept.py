@@ -65,7 +65,7 @@ class Swept:
         self.drop(subscription.id)
         if subscription.filter is None and isinstance(subscription.region, Formula):
             self._regions.put(subscription)  # the grid says if it is bounded nowhere
-        elif _has_box(subscription.region):
+        elif has_box(subscription.region):
             self._regions.put(subscription)
         else:
             self._conditional[subscription.id] = subscription
@@ -151,7 +151,7 @@ class Swept:
             self._conditions.put(wanted.id, wanted.channel, tests)
 
 
-def _has_box(region: Region) -> bool:
+def has_box(region: Region) -> bool:
     """Can a box around it say anything?"""
     if isinstance(region, Formula):
         return boxed(region.parsed)

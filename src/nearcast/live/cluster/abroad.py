@@ -60,7 +60,7 @@ def subscription_of(record: Record) -> Subscription:
 
 class Abroad:
     def __init__(self) -> None:
-        self._matcher = MATCHERS["grid"]()
+        self._matcher = MATCHERS["keyed"]()
         self._places = Places()
         self._known: dict[SubscriptionId, tuple[int, Subscription, Version, NodeId]] = {}
         self._homes: Integers = np.zeros(64, np.int64)  # by place: where in `_nodes` its home is
@@ -170,7 +170,7 @@ class Abroad:
         said = recent(passed, first)
         if said is None:
             return
-        matcher = MATCHERS["grid"]()
+        matcher = MATCHERS["keyed"]()
         for place, (subscription, _, _) in enumerate(fresh):
             matcher.put(replace(subscription, id=place))
         found = matcher.match_many(said.publications)

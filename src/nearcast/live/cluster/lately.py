@@ -42,7 +42,7 @@ class Former:
     """Versions of subscriptions, under the owner's keys."""
 
     def __init__(self) -> None:
-        self._matcher = MATCHERS["grid"]()
+        self._matcher = MATCHERS["keyed"]()
         self._places = Places()
         self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
         self._was: dict[int, Subscription] = {}  # by place

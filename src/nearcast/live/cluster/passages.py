@@ -492,7 +492,7 @@ class Passages:
         said = recent(passed, min(since for _, _, since, _ in late)) if late else None
         if said is None:
             return
-        matcher = MATCHERS["grid"]()
+        matcher = MATCHERS["keyed"]()
         for number, was in enumerate(was for one in late for _, was in one[3]):
             matcher.put(replace(was.subscription, id=number))
         found = matcher.match_many(said.publications)

@@ -13,6 +13,7 @@ from nearcast.live.cluster.strangers import Strangers
 from nearcast.live.realm import Flush, Realm
 from nearcast.live.seats import NO_SEAT, Accepted, Heard, Seat, Standing
 from nearcast.live.voices import SAID, Said, batch, pack
+from nearcast.matching.filters import steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
@@ -235,7 +236,10 @@ class ClusterRealm(Realm):
         for came, versions in zip(standings, former, strict=True):
             wanted = came.subscription
             place = self._take_standing(seat, came.number, wanted.id)
-            standing = replace(came, place=place, watch=None, sparer=None, homes=came.homes + 1)
+            standing = replace(
+                came, place=place, watch=None, sparer=None, homes=came.homes + 1,
+                steps=sum(steps(wanted)),
+            )  # fmt: skip
             seat.subscriptions[came.number] = standing
             self._note_change(came.since, standing)
             for was in versions:

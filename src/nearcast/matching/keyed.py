@@ -1,0 +1,182 @@
+"""The engine of live nodes: whatever clients ask for, a publication costs a bounded time.
+
+Regions go to `grid`. A subscription without a region is found by one equality of its filter, the
+rarest when it is put, in a table; without an equality it goes to the grid as well, which looks at
+all of these. Either way compiled loops judge what was found, so the most that a subscription can
+cost is known (`filters.steps`). `swept` finds fewer candidates by all predicates of a filter, but
+keeping its index costs more than that saves when clients change their filters all the time.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from nearcast.matching import lookup
+from nearcast.matching.attributes import Kind, kind_of
+from nearcast.matching.grid import Grid
+from nearcast.matching.matcher import Batch, Effort, Integers, Matches
+from nearcast.matching.rowed import Rowed, joined
+from nearcast.matching.swept import has_box
+from nearcast.matching.verdicts import heard
+from nearcast.model.expressions import evaluator
+from nearcast.model.predicates import NO_VALUES
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Formula, Subscription, SubscriptionId, Value
+from nearcast.space.motion import Path, Time
+
+Key: TypeAlias = tuple[str, str, Kind, Value]  # channel, attribute, and what it is equal to
+AT_ONCE = 2**18  # pairs that are judged at a time
+
+
+class Keyed:
+    def __init__(self) -> None:
+        self._regions = Grid()
+        self._table = Table()
+
+    @property
+    def evaluations(self) -> int:
+        return self._regions.evaluations + self._table.evaluations
+
+    @property
+    def faults(self) -> int:
+        return self._regions.faults + self._table.faults
+
+    def put(self, subscription: Subscription) -> None:
+        self.drop(subscription.id)
+        keys = list(_keys(subscription))
+        if keys:
+            self._table.put(subscription, keys)
+        else:
+            self._regions.put(subscription)
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        self._regions.drop(subscription)
+        self._table.drop(subscription)
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        found = self._regions.match(publication, at)
+        return sorted([*found, *self._table.wanting(publication, at)])
+
+    def match_many(self, publications: Batch) -> Matches:
+        found = self._regions.match_many(publications)
+        if not len(self._table) or not len(publications):
+            return found
+        others = self._table.judge(publications)
+        effort = [one.effort for one in (found, others) if one.effort is not None]
+        columns = [(one.publication, one.subscription, one.steps) for one in effort]
+        return Matches(
+            np.concatenate((found.publication, others.publication)),
+            np.concatenate((found.subscription, others.subscription)),
+            Effort(*joined(columns)) if columns else None,
+        )
+
+    def due(self) -> Time | None:
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Nothing is done ahead of being asked."""
+
+
+class Table(Rowed):
+    """Subscriptions by one attribute that must have one value, as places of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._members: dict[Key, dict[int, None]] = {}
+        self._arrays: dict[Key, Integers] = {}  # the same, as far as it was asked for
+        self._keys: dict[SubscriptionId, Key] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def put(self, subscription: Subscription, keys: list[Key]) -> None:
+        key = min(keys, key=lambda one: len(self._members.get(one, ())))
+        (place,) = self._rows.add(subscription)
+        self._subscriptions[subscription.id], self._places[subscription.id] = subscription, [place]
+        self._keys[subscription.id] = key
+        self._members.setdefault(key, {})[place] = None
+        self._arrays.pop(key, None)
+
+    def drop(self, subscription: SubscriptionId) -> None:
+        key = self._keys.pop(subscription, None)
+        if key is None:
+            return
+        del self._subscriptions[subscription]
+        places = self._places.pop(subscription)
+        del self._members[key][places[0]]
+        if not self._members[key]:
+            del self._members[key]
+        self._arrays.pop(key, None)
+        self._rows.remove(places)
+
+    def wanting(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        wanting: list[SubscriptionId] = []
+        for name, value in publication.attributes.items():
+            key = publication.channel, name, kind_of(value), value
+            for place in self._members.get(key, ()):
+                wanted = self._subscriptions[int(self._rows.array[place]["id"])]
+                verdict = heard(wanted, publication, at)
+                if verdict:
+                    wanting.append(wanted.id)
+                elif verdict is None:
+                    self.faults += 1
+        return wanting
+
+    def judge(self, publications: Batch) -> Matches:
+        """Those of the table that want any of these publications."""
+        columns = self.columns(publications)
+        rows = self._rows.array[: self._rows.used]
+        found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        asked: list[tuple[Integers, Integers, Integers]] = []
+        for which, places in self._candidates(publications):
+            m = lookup.verify(columns, rows, which, places)
+            if m:
+                which, places = which[:m], places[:m]
+                asked.append(lookup.tally(columns[0], rows, which, places))
+                found += self._settle(
+                    columns, rows, publications.publications, publications.attributes, which, places
+                )
+        publication, subscription = joined(found)
+        effort = Effort(*joined(asked)) if asked else None
+        return Matches(publication, subscription, effort)
+
+    def _candidates(self, publications: Batch) -> Iterator[tuple[Any, Any]]:
+        """Pairs of a publication and a place, those of one publication side by side."""
+        said, channels = publications.attributes, publications.channel
+        which: list[int] = []
+        several: list[Integers] = []
+        size = 0
+        for i in range(len(publications)):
+            attributes = said[i] if said is not None else publications.publications[i].attributes
+            channel = channels[i] if channels is not None else ""
+            for name, value in attributes.items():
+                places = self._listed((channel, name, kind_of(value), value))
+                if places is not None:
+                    which.append(i)
+                    several.append(places)
+                    size += len(places)
+            if size > AT_ONCE or (size and i == len(publications) - 1):
+                counts = [len(places) for places in several]
+                yield np.repeat(np.array(which, np.int64), counts), np.concatenate(several)
+                which, several, size = [], [], 0
+
+    def _listed(self, key: Key) -> Integers | None:
+        members = self._members.get(key)
+        if members is None:
+            return None
+        if key not in self._arrays:
+            self._arrays[key] = np.fromiter(members, np.int64, len(members))
+        return self._arrays[key]
+
+
+def _keys(subscription: Subscription) -> Iterator[Key]:
+    """The equalities of the filter of a subscription without a region, if it stands still."""
+    region, condition = subscription.region, subscription.filter
+    if condition is None or isinstance(region, Formula | Path) or has_box(region):
+        return
+    for predicate in condition.parsed.items:
+        if predicate.operator == "==" and not predicate.evolves:
+            value = evaluator(predicate.expression)(0.0, NO_VALUES)
+            assert value is not None, "the parser refuses a constant without a value"
+            yield subscription.channel, predicate.attribute, kind_of(value), value
