@@ -19,6 +19,8 @@ from nearcast.live.cluster.messages import (
     Taken,
     Void,
 )
+from nearcast.live.cluster.strangers import UNCHECKED
+from nearcast.space.motion import SECOND
 from played_clients import Home, Village, check_storm
 
 Fault = Callable[["Handover"], None]
@@ -163,7 +165,7 @@ def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_stat
     story.until(lambda: old.seat is not None)
     story.until(lambda: old.closing)
     story.until(lambda: Left in story.sent)  # the old node believes so
-    story.town.calm()
+    story.town.run(2 * UNCHECKED / SECOND)
     story.town.check_presence()
     heard = len(story.walker.messages)
     story.until(lambda: len(story.walker.messages) > heard + 10)
@@ -258,7 +260,7 @@ def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:
     story.town.loses = lambda _: False
     name, moved = story.walker.name, story.walker
     assert moved.home is story.new
-    story.town.calm()
+    story.town.run(2 * UNCHECKED / SECOND)
     assert name in story.third.nearby()
     moved.leave()
     story.town.run(1.0)
