@@ -42,6 +42,7 @@ from nearcast.live.cluster.messages import (
     Claim,
     Expect,
     Passed,
+    Recall,
     Returned,
     Sat,
     Spoke,
@@ -183,7 +184,11 @@ class Passages:
                     departing.session.end(ELSEWHERE, CloseCode.GOING_AWAY)
                 else:
                     self._take_back_unanswered(now, ticket, departing)
-        self._unanswered = {t: one for t, one in self._unanswered.items() if one[1] > now}
+        for ticket, (offer, until) in list(self._unanswered.items()):
+            if offer.seat.left:  # here, and perhaps because it is there
+                self._send(offer.to, Recall((offer.seat.entity,)))
+            if offer.seat.left or until < now:
+                del self._unanswered[ticket]
         since = [one.passed.departed - SEARCHED for one in self._departing.values()]
         since += [since for _, _, since, _ in self._late]
         self._member.lately.needed = min(since, default=FOREVER)
