@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nearcast.live import words
-from nearcast.live.access import EVERYTHING, Access
+from nearcast.live.access import Access
 from nearcast.live.areas import Area
 from nearcast.live.cluster.holdings import TELL_EVERY, UNCONFIRMED
 from nearcast.live.cluster.member import TICK_S
