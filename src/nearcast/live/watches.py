@@ -155,14 +155,16 @@ class _Group:
             self.drop(watch)
         return taken
 
-    def heaviest(self, clients: Integers) -> tuple[int, int]:
-        """The client whose watches know most, and how much; `clients` says whose each watch is."""
+    def heavy_client(self, clients: Integers) -> int | None:
+        """The client whose watches know most, if that is much; `clients`: whose each watch is."""
+        if len(self._known) <= HEAVY:
+            return None
         pairs = np.bincount(self._known >> BITS)
         watches = np.flatnonzero(pairs)
         whose, place = np.unique(clients[watches], return_inverse=True)
         known = np.bincount(place, pairs[watches])
         most = int(np.argmax(known))
-        return int(whose[most]), int(known[most])
+        return int(whose[most]) if known[most] > HEAVY else None
 
     def step(
         self, now: Time, voices: Voices, columns: "Columns", work: int
@@ -402,8 +404,9 @@ class Watches:
         if self._told[client] > HEAVY and len(group.clients) > 1:
             self._part(group, client)
 
-    def look(self, now: Time, work: int = WORK) -> Changes:
-        """What has changed since the last look, as far as this work allows."""
+    def look(self, now: Time) -> Changes:
+        """What has changed since the last look, as far as the work allows."""
+        work = WORK
         floor = max((group.cost for group in self._groups), default=0.0) - 10 * WORK
         found: list[Changes] = [Changes(NONE, NONE, NONE)]
         for group in sorted(self._groups, key=lambda group: group.cost):
@@ -420,8 +423,7 @@ class Watches:
                 group.ended.clear()
             if over and group.load > LOAD and len(group.clients) > 1:
                 work -= KNOWN * HEAVY
-                client, known = group.heaviest(self._columns.client)
-                if known > HEAVY:
+                if client := group.heavy_client(self._columns.client):
                     self._part(group, client)
         self._groups = [group for group in self._groups if group.watches or group.ended]
         return Changes(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
