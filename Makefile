@@ -31,6 +31,7 @@ bench: .venv/ready
 	$(BIN)/python benchmarks/transport.py
 	$(BIN)/python benchmarks/live.py
 	$(BIN)/python benchmarks/cluster.py
+	$(BIN)/python benchmarks/hostile.py
 
 setup: .venv/ready
 

@@ -37,7 +37,7 @@ class Limits(admission.Limits, frozen=True, kw_only=True, forbid_unknown_fields=
     frame: Count = 65_536
     requests: Count = 500
     bytes: Count = 2_097_152
-    refusals: Count = 2_000
+    refusals: Count = 1_000
     queue: Count = 10_000
     queue_bytes: Count = 4_194_304
     queues_bytes: Count = 67_108_864

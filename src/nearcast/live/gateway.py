@@ -41,11 +41,12 @@ WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does aft
 TICK_S = 0.1
 NODE = 0  # the node's own number in the trace; clients' begin at 1
 TICKS = 10  # in a second
-# Reading is bounded for all clients together: beyond so many bytes of large frames and of costly
-# requests' cost within a tick, whoever sends another one is read on at a later tick.
+# Reading is bounded for all clients together: beyond so many bytes of large frames, and as much for
+# costly and refused requests, within a tick, whoever sends another one is read on at a later tick.
 LARGE = 4_096  # bytes of a frame that counts
 READ_WORK = 8 * 1_048_576
 COST = 65_536  # of a request's every token beyond the first, in the same unit
+REFUSAL = 16_384  # of a request that is refused
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
@@ -240,6 +241,9 @@ class Gateway:
         self.metrics.refused += 1
         session.refused += 1
         session.send(error)
+        self._read_work += REFUSAL
+        if self._read_work > READ_WORK:
+            self._hold(session, self._ticks + 1)
         if session.refused - session.refused_before > self.limits.refusals and not session.closing:
             self.metrics.cut_refused += 1
             session.end(

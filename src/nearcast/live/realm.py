@@ -46,8 +46,8 @@ FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
 NOBODY = -1  # whose publication would be an echo to nobody who asks
 ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
-# What `nearby` and a subscription that watches cost besides one request: one more for every so many
-# states that there are, and for every so many that are listed.
+# What `nearby` and a subscription that watches cost besides one request: another one, and one more
+# for every so many states that there are, and for every so many that are listed.
 LOOKED_AT, LISTED = 500, 50
 FILTERED = 500  # states at most for which a filter is asked at once
 
@@ -379,7 +379,7 @@ class Realm:
 
     def cost(self, listed: int) -> int:
         """Of looking at all states and listing so many of them: in requests, besides the one."""
-        return len(self._voices) // LOOKED_AT + listed // LISTED
+        return 1 + len(self._voices) // LOOKED_AT + listed // LISTED
 
     def _present(self, subscription: Subscription, most: int) -> Integers:
         """The voices whose states it would hear, were they said again now. Looks at so many."""
