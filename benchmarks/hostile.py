@@ -166,12 +166,18 @@ class Watch:
         self.longest = self.peak = 0.0
         self._pid, self._port = pid, port
 
-    async def look(self) -> None:
+    async def ask(self) -> None:
         while True:
             began = monotonic()
-            with suppress(OSError):
-                await get(self._port, "/healthz")
-            self.longest = max(self.longest, monotonic() - began)
+            try:
+                with suppress(OSError):
+                    await get(self._port, "/healthz")
+            finally:  # also if it has not been answered until the end
+                self.longest = max(self.longest, monotonic() - began)
+            await asyncio.sleep(0.1)
+
+    async def look(self) -> None:
+        while True:
             self.peak = max(self.peak, memory(self._pid))
             await asyncio.sleep(0.1)
 
@@ -182,7 +188,7 @@ async def attacked(
     """Run one attack and print its row; gives whether all aims hold."""
     before, counted = memory(pid), await counters(port)
     watch = Watch(pid, port)
-    watching = asyncio.create_task(watch.look())
+    watching = [asyncio.create_task(task) for task in (watch.ask(), watch.look())]
     begin = monotonic()
     asked = {"attack": name, "count": count, "seconds": seconds, "port": port, "token": TOKEN}
     process = await asyncio.create_subprocess_exec(
@@ -199,7 +205,9 @@ async def attacked(
     deadline = end + AFTER_S
     while monotonic() < deadline and (memory(pid) > MEMORY * before or monotonic() < end + 2):
         await asyncio.sleep(0.25)
-    watching.cancel()
+    for task in watching:
+        task.cancel()
+    await asyncio.gather(*watching, return_exceptions=True)
     after = memory(pid)
     p50, p99 = pair.percentiles(begin, end)
     since = await counters(port)

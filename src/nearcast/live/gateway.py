@@ -45,7 +45,7 @@ TICKS = 10  # in a second
 # costly and refused requests, within a tick, whoever sends another one is read on at a later tick.
 LARGE = 4_096  # bytes of a frame that counts
 READ_WORK = 8 * 1_048_576
-COST = 65_536  # of a request's every token beyond the first, in the same unit
+COST = 131_072  # of a request's every token beyond the first, in the same unit
 REFUSAL = 16_384  # of a request that is refused
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
@@ -115,6 +115,7 @@ class Gateway:
         self._rotate_at = monotonic() + ROTATE_S
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self._trimming = memory.Trimming()
+        self._moved = 0  # bytes in and out, until the last second
         self.cluster: Member | None = None
         self.number = NODE  # of this node in the trace
 
@@ -597,7 +598,6 @@ class Gateway:
     def _second(self) -> None:
         now = monotonic()
         fresh = self._ticks % (TICKS * REFUSALS_S) == 0
-        self._trimming.look(self.queued)
         for session in list(self.open):
             if fresh:
                 session.refused_before = session.refused
@@ -607,6 +607,9 @@ class Gateway:
                 session.tell_dropped()
                 if now - session.stuck_since > self.limits.slow_s:
                     session.cut(f"you read nothing for {self.limits.slow_s:g} seconds")
+        moved = self.metrics.bytes_in + self.metrics.bytes_out
+        self._trimming.look(self.queued + moved - self._moved)
+        self._moved = moved
         if self.recording:
             self._record(self.recording, now)
 

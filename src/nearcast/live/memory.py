@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 
-WAVE = 16 * 1_048_576  # bytes in queues that make it worth the while
+WAVE = 16 * 1_048_576  # bytes that make it worth the while
 
 
 def _malloc_trim() -> Callable[[], object]:
@@ -16,15 +16,15 @@ def _malloc_trim() -> Callable[[], object]:
 
 
 class Trimming:
-    """Decides when to give memory back: once what waited in queues has gone."""
+    """Decides when to give memory back: once a wave of traffic has gone."""
 
     def __init__(self, trim: Callable[[], object] | None = None) -> None:
         self._trim = trim or _malloc_trim()
         self._highest = 0
 
-    def look(self, queued: int) -> None:
-        """Once a second: so many bytes wait now."""
-        self._highest = max(self._highest, queued)
-        if self._highest >= WAVE and queued < self._highest // 4:
-            self._highest = queued
+    def look(self, held: int) -> None:
+        """Once a second: so many bytes wait in queues or were read and written meanwhile."""
+        self._highest = max(self._highest, held)
+        if self._highest >= WAVE and held < self._highest // 4:
+            self._highest = held
             self._trim()
