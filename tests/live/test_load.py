@@ -245,3 +245,20 @@ def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
                 assert before - bucket._left == 1
 
     run(story())
+
+
+def test_the_largest_queue_pays_first_and_notices_alone_end_a_client() -> None:
+    node: Any = SimpleNamespace(limits=Limits(queues_bytes=3_000), queued=0)
+    node._withhold = lambda *_: None
+    many, few, notices = (Session(node, None) for _ in range(3))
+    node.open, cut = [many, few, notices], []
+    for session in node.open:
+        session.paused = True
+    put(many, [message(n) for n in range(20)])
+    put(few, [message(n) for n in range(2)])
+    notices.send_frames([b"n" * 3_000])
+    with patch.object(Session, "cut", lambda session, _: cut.append(session)):
+        gateway.Gateway._relieve(node)
+    assert few.messages == 2 and few.dropped == 0
+    assert 0 < many.messages < 20 and many.bytes <= 3_000 // 2
+    assert cut == [notices]

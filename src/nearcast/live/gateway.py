@@ -574,6 +574,8 @@ class Gateway:
         self._ticks += 1
         try:
             self._tell(self.realm.tick(self.now()))
+            if self.queued > self.limits.queues_bytes:
+                self._relieve()
             if self._ticks % TICKS == 0:
                 self._second()
             self._read_on()

@@ -412,7 +412,9 @@ class Watches:
         for group in sorted(self._groups, key=lambda group: group.cost):
             if work <= 0:
                 break
-            over = group.idle(self._voices.seq)
+            if group.idle(self._voices.seq):
+                continue
+            over = False
             while not over and work > 0:
                 changes, cost, over = group.step(now, self._voices, self._columns, work)
                 found.append(changes)
@@ -422,7 +424,7 @@ class Watches:
                     self._numbers.give(watch)
                 group.ended.clear()
             if over and group.load > LOAD and len(group.clients) > 1:
-                work -= KNOWN * HEAVY
+                work -= TURN
                 if client := group.heavy_client(self._columns.client):
                     self._part(group, client)
         self._groups = [group for group in self._groups if group.watches or group.ended]
