@@ -19,7 +19,8 @@ def test_bad_frames_hurt_only_those_who_send_them(
     caplog.set_level(logging.WARNING)
 
     async def story() -> int:
-        async with service(tmp_path / "t", Limits(requests=10**6, frame=4_096)) as node:
+        limits = Limits(requests=10**6, refusals=10**6, frame=4_096)
+        async with service(tmp_path / "t", limits) as node:
             async with Honest(node):
                 await asyncio.gather(*(misbehave(node, Random(n), 5_000) for n in range(4)))
             await nothing_left(node)

@@ -207,7 +207,7 @@ def test_what_leaves_is_forgotten() -> None:
     ):  # fmt: skip
         assert len(numbers) == 0
     assert not realm._voices._states and not len(realm._sparing._pairs)
-    assert not realm._watching and not realm._thrifty and not len(realm._watches._known)
+    assert not realm._watching and not realm._thrifty and not realm._watches._groups
 
 
 def test_leaving_twice_is_leaving_once() -> None:

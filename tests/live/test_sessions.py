@@ -165,7 +165,7 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
 
 def test_notices_that_nobody_reads_do_not_pile_up_for_ever() -> None:
     async def story() -> int:
-        limits = Limits(requests=10**6, queue_bytes=50_000)
+        limits = Limits(requests=10**6, refusals=10**6, queue_bytes=50_000)
         async with service(limits=limits) as node:
             client = await dial(node, buffer=4_096)
             client.say(words.Join())

@@ -93,6 +93,10 @@ class Bucket:
         self._left -= 1.0
         return True
 
+    def charge(self, cost: int) -> None:
+        """Take that much more, into debt if need be: of at most two seconds. Below 0: give back."""
+        self._left = max(self._left - cost, -2.0 * self.rate)
+
     def fill(self, now: float) -> bool:
         """After `take` failed: is there one after all?"""
         gained = (now - self._filled) * self.rate

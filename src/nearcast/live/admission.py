@@ -33,6 +33,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     payload: int = 16_384  # bytes
     name: int = 64  # characters of a name or a channel
     nearby: int = 1_000  # entities in one answer
+    watched: int = 20_000  # entities that all watches of one client know at one time
 
 
 Outline = tuple[int, float, float, float, float, float, float]  # kind, centre, half-extents

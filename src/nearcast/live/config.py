@@ -40,8 +40,11 @@ class Limits(admission.Limits, frozen=True, kw_only=True, forbid_unknown_fields=
     address: Count = 1_000
     frame: Count = 65_536
     requests: Count = 500
+    bytes: Count = 2_097_152
+    refusals: Count = 1_000
     queue: Count = 10_000
     queue_bytes: Count = 4_194_304
+    queues_bytes: Count = 67_108_864
     slow_s: Seconds = 30.0
     join_s: Seconds = 5.0
 
@@ -144,6 +147,7 @@ MEANING = {
     "limits.steps": "Steps that a client's formulas and filters together take for one publication:"
     " one for each predicate, number and operation, four for sin and cos.",
     "limits.nearby": "Entities that one answer lists.",
+    "limits.watched": "Entities that all watching subscriptions of one client know at one time.",
     "limits.payload": "Bytes of a publication's payload.",
     "limits.name": "Characters of a name or a channel.",
     "limits.clients": "Clients that have joined at one time.",
@@ -153,8 +157,13 @@ MEANING = {
     " are not counted, because reverse proxies connect from there.",
     "limits.frame": "Bytes of a frame or of an HTTP body from a client.",
     "limits.requests": "Requests of one client per second.",
+    "limits.bytes": "Bytes of one client's frames per second. Beyond that it is read more slowly.",
+    "limits.refusals": "Refused requests of one client within ten seconds. One more ends its"
+    " connection.",
     "limits.queue": "Messages that wait for a client who reads slowly. The oldest go first.",
     "limits.queue_bytes": "Bytes that wait for such a client.",
+    "limits.queues_bytes": "Bytes that wait for all such clients together. The largest queue gives"
+    " up messages first.",
     "limits.slow_s": "Seconds after which a client who reads nothing at all is let go.",
     "limits.join_s": "Seconds that a new connection has to join.",
     "cluster": "Several nodes as one service. A node without a key is by itself.",

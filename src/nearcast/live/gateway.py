@@ -8,22 +8,22 @@ is; when busy, a flush is followed by a pause of several times its own length, u
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
-from nearcast.live import words
+from nearcast.live import memory, words
 from nearcast.live.access import Access, Denied, Verdict
 from nearcast.live.admission import Refused, asked_region, refusing
 from nearcast.live.areas import Area, shape
 from nearcast.live.close_codes import CloseCode
 from nearcast.live.config import Limits
 from nearcast.live.connections import Connections
-from nearcast.live.frames import Letters, buildable, letters
+from nearcast.live.frames import Letters, buildable, framed, letters
 from nearcast.live.grants import Grant
 from nearcast.live.guesses import Guesses
 from nearcast.live.http import HttpError, Request
@@ -32,7 +32,7 @@ from nearcast.live.quotas import Quotas, check_subscriptions
 from nearcast.live.realm import HOPS, Realm, flushes
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.seats import Accepted, Heard, Seat
-from nearcast.live.sessions import Said, Session
+from nearcast.live.sessions import SHARE, SLACK, Said, Session
 from nearcast.matching.matcher import Integers
 from nearcast.space.motion import SECOND, Time
 
@@ -47,6 +47,13 @@ NODE = 0  # the node's own number in the trace; clients' begin at 1
 TICKS = 10  # in a second
 TOKEN_NEEDED = "a token that this node knows is needed"
 MISTAKE = "the node made a mistake; its log has more"
+# Reading is bounded for all clients together: beyond so many bytes of large frames, and as much for
+# costly and refused requests, within a tick, whoever sends another one is read on at a later tick.
+LARGE = 4_096  # bytes of a frame that counts
+READ_WORK = 8 * 1_048_576
+COST = 131_072  # of a request's every token beyond the first, in the same unit
+REFUSAL = 16_384  # of a request that is refused
+REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
 def clock() -> Callable[[], Time]:
@@ -60,6 +67,21 @@ def clock() -> Callable[[], Time]:
 
 def _keep(frames: bytes) -> None:
     """Instead of writing: for entities of this process, and for clients whose transport is full."""
+
+
+def _costly(kind: type, word: Any) -> bool:
+    """Must all states be looked at for it?"""
+    return kind is words.Nearby or (kind is words.Subscribe and word.watch)
+
+
+def fair_level(sizes: Sequence[int], most: int) -> int:
+    """The level to which the largest of these must be cut, so that all together are `most`."""
+    left = most
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * count >= left:
+            return left // count
+        left -= size
+    return max(sizes, default=most)
 
 
 def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
@@ -91,8 +113,12 @@ class Gateway:
         self._sent: Integers = np.zeros(0, np.int64)
         self._sent_bytes: Integers = np.zeros(0, np.int64)
         self._slow: dict[int, Session] = {}  # those of them who read too slowly
+        self.queued = 0  # bytes that wait in the queues of all clients
+        self._held: dict[Session, int] = {}  # whose reading is paused, until which tick
+        self._read_work = 0  # since the last tick
         self._unread: list[tuple[Session, bytes]] = []  # publications
         self._longest_frame, self._longest_pause = limits.frame, flush_s
+        self._most_bytes = limits.bytes
         self._flush_timer: asyncio.Handle | None = None
         self._flush_not_before = self._first_waits_since = 0.0
         self._answers: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
@@ -103,6 +129,8 @@ class Gateway:
         self.guesses = Guesses()
         self.quotas = Quotas(limits.requests)
         self._late: set[asyncio.Task[None]] = set()  # joins whose tokens are not known
+        self._trimming = memory.Trimming()
+        self._moved = 0  # bytes in and out, until the last second
         self.cluster: Member | None = None
         self.number = NODE  # of this node in the trace
 
@@ -129,7 +157,12 @@ class Gateway:
         self._read_all()
         self.quotas.leave(session)
         self._withhold(session, [one.said for one in session.waiting if one.said is not None])
-        session.waiting.clear()
+        session.forget()
+        if session.held is not None:
+            session.held = None
+            del self._held[session]
+            if not session.closing:
+                session.raw.resume_reading()
         if self.cluster is not None:
             self.cluster.passages.give_back(session)
         seat = self.release(session)
@@ -156,6 +189,14 @@ class Gateway:
 
     def read(self, session: Session, frame: bytes, binary: bool) -> None:
         """A frame of a client. Publications are looked at together, before anything else is."""
+        if session.held is not None:
+            session.held.append((frame, binary))
+            return
+        if len(frame) > LARGE:
+            self._read_work += len(frame)
+            if self._read_work > READ_WORK:
+                self._hold(session, self._ticks + 1, frame, binary)
+                return
         if binary and session.seat is not None and words.publishes(frame):
             self._unread.append((session, frame))
             if self._flush_timer is None:
@@ -208,16 +249,78 @@ class Gateway:
                     self.wake()
                 session.published += 1
                 session.published_bytes += len(frame)
+                if session.published_bytes > self._most_bytes:
+                    self._hold(session, self._next_second())
                 return
-            self._obey(session, form.kind(word), word)
+            kind = form.kind(word)
+            if self._read_work > READ_WORK and _costly(kind, word):
+                session.bucket.charge(-1)
+                self._hold(session, self._ticks + 1, frame, form.binary)
+                return
+            self._obey(session, kind, word)
         except (Refused, words.WordError) as why:
-            self.metrics.refused += 1
-            session.send(words.Error(str(why), number))
+            self._refuse(session, words.Error(str(why), number))
         except Exception:
             self._fault(f"a request of {session.seat and session.seat.name!a} failed")
             session.send(words.Error(MISTAKE, number))
         session.asked += 1
         session.asked_bytes += len(frame)
+        if session.asked_bytes + session.published_bytes > self._most_bytes:
+            self._hold(session, self._next_second())
+
+    def _refuse(self, session: Session, error: words.Error) -> None:
+        """Tell the client; one that is refused again and again is let go."""
+        self.metrics.refused += 1
+        session.refused += 1
+        session.send(error)
+        self._read_work += REFUSAL
+        if self._read_work > READ_WORK:
+            self._hold(session, self._ticks + 1)
+        if session.refused - session.refused_before > self.limits.refusals and not session.closing:
+            self.metrics.cut_refused += 1
+            session.end(
+                f"more than {self.limits.refusals} of your requests were refused"
+                f" within {REFUSALS_S} seconds"
+            )
+
+    def _hold(
+        self, session: Session, until: int, frame: bytes | None = None, binary: bool = False
+    ) -> None:
+        """Read nothing more of this client before that tick. Such a frame is read again then."""
+        if session.closing:
+            return
+        if session.held is None:
+            session.held = []
+            session.paused_reading += 1
+            self.metrics.slowed += 1
+            self._held[session] = until
+            session.raw.pause_reading()
+        if frame is not None:
+            session.held.append((frame, binary))
+
+    def _next_second(self) -> int:
+        """The tick at which the clients' bytes are counted from 0 again."""
+        return (self._ticks // TICKS + 1) * TICKS
+
+    def _read_on(self) -> None:
+        """Read on where reading was paused: who has waited longest first, as far as work allows."""
+        self._read_work = 0
+        for session in [one for one, until in self._held.items() if until <= self._ticks]:
+            if self._read_work > READ_WORK:
+                break
+            if session.held is None:
+                continue  # it was let go meanwhile
+            held, session.held = session.held, None
+            del self._held[session]
+            for frame, binary in held:  # should it be held again, the rest waits again
+                self.read(session, frame, binary)
+            if session.held is None and not session.closing:
+                session.raw.resume_reading()
+
+    def _charge(self, session: Session, cost: int) -> None:
+        """What a request costs besides the one token that every request takes."""
+        session.bucket.charge(cost)
+        self._read_work += COST * cost
 
     def check_grant(self, session: Session, word: Any) -> None:
         grant, said = session.grant, None
@@ -248,7 +351,9 @@ class Gateway:
         assert session.grant is not None
         if kind is words.Nearby:
             self.check_listening(session.grant, word.area, word.channel)
-            session.send(words.Near(realm.nearby(now, word, seat.form), word.id))
+            found = realm.nearby(now, word, seat.form)
+            self._charge(session, realm.cost(len(found)))
+            session.send(words.Near(found, word.id))
             return
         notices: list[words.Notice] = []
         if kind is words.Move:
@@ -274,6 +379,8 @@ class Gateway:
                 traced = seat.subscriptions[word.subscription].subscription.id
             session.send(words.Done(word.id, realm.now, subscription=traced))
         for notice in notices:
+            if isinstance(notice, words.Inside):
+                self._charge(session, realm.cost(len(notice.entities)))
             session.send(notice)
         if kind is words.Leave:
             session.end("you left", CloseCode.NORMAL)
@@ -525,19 +632,23 @@ class Gateway:
         starts = post.starts.tolist()
         # Who becomes slow by what is written now has had it; it is not kept for later as well.
         slow = np.fromiter(self._slow, np.int64)
+        large = np.flatnonzero(post.sizes > SHARE)
+        if len(large):
+            slow = np.concatenate((slow, self._spread(post.seats[large])))
         for place, first, last in zip(post.seats.tolist(), starts, starts[1:], strict=False):
             writes[place](join(frames[first:last]))
         sent = np.diff(post.starts)
         which: Any = slice(None)
         if len(slow):
-            for turn in np.flatnonzero(np.isin(post.seats, slow)).tolist():
-                session = self._slow[int(post.seats[turn])]
-                self._queue(session, heard, post, starts[turn], starts[turn + 1])
-                sent[turn] = post.sizes[turn] = 0
+            later = np.flatnonzero(np.isin(post.seats, slow))
+            self._queue(heard, post, later)
+            sent[later] = post.sizes[later] = 0
             which = ~np.isin(heard.seat, slow)
         self._sent[post.seats] += sent
         self._sent_bytes[post.seats] += post.sizes
         self.realm.delivered(max(self.now(), heard.t), heard, which)
+        if self.queued > self.limits.queues_bytes:
+            self._relieve()
         return len(post.seats)
 
     def paused(self, session: Session) -> None:
@@ -551,24 +662,60 @@ class Gateway:
             self._slow.pop(session.seat.place, None)
             self._writes[session.seat.place] = session.raw.write
 
-    def _queue(self, session: Session, heard: Heard, post: Letters, first: int, last: int) -> None:
-        """The slow way, for a client whose transport is full."""
-        assert session.seat is not None
-        mine = np.flatnonzero(heard.seat == session.seat.place)
-        told: dict[int, list[int]] = {}
-        for place in mine.tolist():
-            subscription = int(self.realm.subscriptions[heard.standing[place]])
-            told.setdefault(int(heard.publication[place]), []).append(subscription)
-        said = []
-        for place in post.publications[first:last].tolist():
-            one = heard.publications[place]
-            said.append(
-                Said(
-                    one.seat.entity, one.request.channel, one.request.retain, one.id,
-                    tuple(told[place]),
-                )
-            )  # fmt: skip
-        self._withhold(session, session.queue(post.frames[first:last], said))
+    def _spread(self, places: Integers) -> Integers:
+        """Of these clients, those to be handed their share in pieces: it goes by their queue."""
+        found = [place for place in places.tolist() if self._sessions[place] is not None]
+        for place in found:
+            self._writes[place] = _keep
+        return np.array(found, np.int64)
+
+    def _queue(self, heard: Heard, post: Letters, turns: Integers) -> None:
+        """What is for these clients goes by their queues. Queues share frames and `Said`."""
+        shared: dict[int, Said] = {}
+        for turn in turns.tolist():
+            session = self._sessions[int(post.seats[turn])]
+            if session is None or session.seat is None:
+                continue
+            first, last = int(post.starts[turn]), int(post.starts[turn + 1])
+            publications = post.publications[first:last].tolist()
+            for place in publications:
+                if place not in shared:
+                    one = heard.publications[place]
+                    said = one.request
+                    shared[place] = Said(one.seat.entity, said.channel, said.retain, one.id, ())
+            told = [shared[place] for place in publications]
+            if self.recording:
+                told = self._traced(session.seat, heard, publications, told)
+            self._withhold(session, session.queue(post.frames[first:last], told))
+            if not session.paused:
+                self.resumed(session)
+
+    def _traced(
+        self, seat: Seat, heard: Heard, publications: list[int], told: list[Said]
+    ) -> list[Said]:
+        """The same, with the subscriptions for which the trace knows them."""
+        first, last = np.searchsorted(heard.seat, (seat.place, seat.place + 1))
+        numbers = self.realm.subscriptions[heard.standing[first:last]].tolist()
+        wanted: dict[int, list[int]] = {}
+        for place, number in zip(heard.publication[first:last].tolist(), numbers, strict=True):
+            wanted.setdefault(place, []).append(number)
+        return [
+            replace(said, subscriptions=tuple(wanted[place]))
+            for place, said in zip(publications, told, strict=True)
+        ]
+
+    def _relieve(self) -> None:
+        """All queues together are too large: the largest lose messages until they are equal."""
+        slow = [session for session in self.open if session.bytes]
+        level = fair_level(
+            [session.bytes for session in slow],
+            self.limits.queues_bytes - self.limits.queues_bytes // SLACK,
+        )
+        for session in slow:
+            if session.bytes > level:
+                self._withhold(session, session.shed(0, session.bytes - level))
+                if session.bytes > 2 * level:  # only notices are left
+                    session.cut("you do not read what you are told")
 
     def delivered_late(self, session: Session, told: list[Said]) -> None:
         session.sent += len(told)
@@ -607,22 +754,41 @@ class Gateway:
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self._ticks += 1
         try:
-            for seat, notice in self.realm.tick(self.now()):
-                session = self._sessions[seat.place] if seat.place < len(self._sessions) else None
-                if session is not None and session.seat is seat:
-                    try:
-                        session.send(notice)
-                    except Exception:
-                        self._fault("a notice could not be told")
+            self._notify(self.realm.tick(self.now()))
+            if self.queued > self.limits.queues_bytes:
+                self._relieve()
             if self._ticks % TICKS == 0:
                 self._second()
+            self._read_on()
         except Exception:
             LOG.exception("a tick failed")
 
+    def _notify(self, notices: Iterable[tuple[Seat, words.Notice]]) -> None:
+        """Many clients are told the same at one tick: it is made a frame once for each form."""
+        frames: dict[tuple[int, words.Form], bytes] = {}
+        shares: dict[Session, list[bytes]] = {}
+        told = list(notices)  # what is in a list has an identity as long as the list
+        for seat, notice in told:
+            session = self._sessions[seat.place] if seat.place < len(self._sessions) else None
+            if session is not None and session.seat is seat:
+                key = id(notice), seat.form
+                if key not in frames:
+                    try:
+                        frames[key] = framed(seat.form, seat.form.write(notice))
+                    except Exception:
+                        self._fault("a notice could not be told")
+                        continue
+                shares.setdefault(session, []).append(frames[key])
+        for session, share in shares.items():
+            session.send_frames(share)
+
     def _second(self) -> None:
         now, unix = monotonic(), self.now() / SECOND
+        fresh = self._ticks % (TICKS * REFUSALS_S) == 0
         self.quotas.forget(now)
         for session in list(self.open):
+            if fresh:
+                session.refused_before = session.refused
             if session.expired(unix):
                 session.end("your token has expired")
             if session.seat is not None:
@@ -631,6 +797,9 @@ class Gateway:
                 session.tell_dropped()
                 if now - session.stuck_since > self.limits.slow_s:
                     session.cut(f"you read nothing for {self.limits.slow_s:g} seconds")
+        moved = self.metrics.bytes_in + self.metrics.bytes_out
+        self._trimming.look(self.queued + moved - self._moved)
+        self._moved = moved
         if self.recording:
             self._record(self.recording, now)
 
@@ -675,6 +844,8 @@ class Gateway:
                 "Clients for whom messages wait.", sum(session.paused for session in self.open)
             ),
             "waiting": ("Publications that wait for a flush.", self.realm.waiting),
+            "queued_bytes": ("Bytes that wait in the queues of all clients.", self.queued),
+            "held_clients": ("Clients of whom nothing is read for now.", len(self._held)),
         }  # fmt: skip
 
     def costs(self) -> list[dict[str, str | int]]:

@@ -37,6 +37,8 @@ COUNTERS = {
     "deliveries": "Publications handed to a subscription.",
     "dropped": "Messages given up because their reader was too slow.",
     "cut": "Clients let go because they read too slowly.",
+    "cut_refused": "Clients let go because too many of their requests were refused.",
+    "slowed": "Times that reading a client was paused because it sent too much.",
     "bytes_in": "Bytes of clients' frames.",
     "bytes_out": "Bytes written for clients.",
     "flushes": "Times that waiting publications were delivered.",
@@ -58,7 +60,7 @@ class Metrics:
     def __init__(self) -> None:
         self.connections = self.requests = self.refused = self.publications = 0
         self.interests = self.deliveries = self.dropped = self.cut = 0
-        self.tokens_refused = 0
+        self.tokens_refused = self.cut_refused = self.slowed = 0
         self.bytes_in = self.bytes_out = self.flushes = self.faults = self.unrecorded = 0
         self.refused_address = self.refused_full = self.displaced = self.late = 0
         self.cut_short = self.busy = self.work = 0

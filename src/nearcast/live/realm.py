@@ -9,7 +9,6 @@ What `flush` returns speaks of places, which are used again: read it before aski
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from math import dist
 from typing import Any
 
 import numpy as np
@@ -32,16 +31,26 @@ from nearcast.live.admission import (
 from nearcast.live.payloads import DEEPEST
 from nearcast.live.seats import Accepted, Heard, Places, Seat, Standing, Wish
 from nearcast.live.sparing import KEPT, Sparing, check_wish, has_centre
-from nearcast.live.voices import SAID, Said, State, Voices, batch, clear_retain, pack
+from nearcast.live.voices import (
+    BITS,
+    SAID,
+    VOICE,
+    Said,
+    State,
+    Voices,
+    batch,
+    clear_retain,
+    pack,
+)  # fmt: skip
 from nearcast.live.walks import Walks
-from nearcast.live.watches import Watches
+from nearcast.live.watches import Watches, watching
 from nearcast.live.work import Accounts, Backlog
 from nearcast.matching import MATCHERS
 from nearcast.matching.filters import steps
 from nearcast.matching.matcher import Batch, Effort, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
-from nearcast.model.subscription import Formula, Region, Subscription, Value
+from nearcast.model.subscription import Formula, Subscription, Value
 from nearcast.model.variables import bind
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
@@ -51,6 +60,11 @@ __all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing"
 FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
 NOBODY = -1  # whose publication would be an echo to nobody who asks
+ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
+# What `nearby` and a subscription that watches cost besides one request: another one, and one more
+# for every so many states that there are, and for every so many that are listed.
+LOOKED_AT, LISTED = 500, 50
+FILTERED = 500  # states at most for which a filter is asked at once
 
 
 class Flush(Struct):
@@ -104,7 +118,7 @@ class Realm:
         self._attributed = False  # have some of them attributes?
         self._walks = Walks()
         self._voices = Voices()
-        self._watches = Watches()
+        self._watches = Watches(self._voices, limits.watched)
         self._watching: dict[int, tuple[Seat, Standing]] = {}
         self._sparing = Sparing()
         self._thrifty: dict[int, tuple[Seat, Standing]] = {}
@@ -520,17 +534,20 @@ class Realm:
             )
             subscription = wanted.stamped(NOBODY, max(now, self.now))
         self._reach(now)
-        found = [self._voices.state(voice) for voice in self._present(subscription)]
-        found.sort(key=_distance_from(subscription.region, self.now))
-        return [state.entity(form) for state in found[: request.limit]]
+        found = self._closest_first(self._present(subscription, len(self._voices)), subscription)
+        return self._listed(found[: request.limit], form)[1]
 
-    def _present(self, subscription: Subscription) -> list[int]:
-        """The voices whose states it would hear, were they said again now."""
-        voices, states = self._voices.states(self.now)
-        self._looking.put(replace(subscription, id=0, echo=False))
+    def cost(self, listed: int) -> int:
+        """Of looking at all states and listing so many of them: in requests, besides the one."""
+        return 1 + len(self._voices) // LOOKED_AT + listed // LISTED
+
+    def _present(self, subscription: Subscription, most: int) -> Integers:
+        """The voices whose states it would hear, were they said again now. Looks at so many."""
+        voices, states, _ = self._voices.some(self.now, 0, most)
+        self._looking.put(watching(subscription, 0))
         matches = self._looking.match_many(states)
         self._looking.drop(0)
-        present: list[int] = voices[np.sort(matches.publication)].tolist()
+        present: Integers = voices[np.sort(matches.publication)]
         return present
 
     def states(self, seat: Seat) -> list[State]:
@@ -538,12 +555,37 @@ class Realm:
         voices = seat.voices.values()
         return [self._voices.state(voice) for voice in voices if self._voices.retains(voice)]
 
+    def _closest_first(self, voices: Integers, subscription: Subscription) -> Integers:
+        """Of those as far away, who came first comes first."""
+        centre, entity = self._voices.places_of_states(voices)
+        region = subscription.region
+        if isinstance(region, Formula) or not has_centre(region):
+            return voices[np.argsort(entity, kind="stable")]
+        away = centre - region.centre(self.now)
+        return voices[np.lexsort((entity, np.sqrt((away * away).sum(axis=1))))]
+
+    def _listed(self, voices: Integers, form: words.Form) -> tuple[list[int], list[words.Entity]]:
+        """Voices and their states, as many as an answer may list and hold."""
+        found: list[int] = []
+        entities: list[words.Entity] = []
+        left = ANSWER_BYTES
+        for voice in voices[: self.limits.nearby].tolist():
+            entity = self._voices.state(voice).entity(form)
+            left -= len(entity.payload)
+            if left < 0:
+                break
+            found.append(voice)
+            entities.append(entity)
+        return found, entities
+
     def _watch(self, seat: Seat, standing: Standing) -> words.Notice:
-        standing.watch = self._watches.begin(standing.subscription, standing.linger)
+        """It is told who is there, as many as an answer lists; of the others it is told soon."""
+        wanted = standing.subscription
+        standing.watch = self._watches.begin(seat.entity, wanted, standing.linger)
         self._watching[standing.watch] = seat, standing
-        present = self._present(standing.subscription)
-        self._watches.know(standing.watch, present)
-        entities = [self._voices.state(voice).entity(seat.form) for voice in present]
+        most = len(self._voices) if wanted.filter is None else FILTERED
+        found, entities = self._listed(self._present(wanted, most), seat.form)
+        self._watches.know(standing.watch, found)
         return words.Inside(standing.number, entities)
 
     def tick(self, now: Time) -> list[tuple[Seat, words.Notice]]:
@@ -554,22 +596,29 @@ class Realm:
         if len(self._sparing):
             notices += self._withheld()
             self._sparing.forget(self.now, self._voices.settled)
-        self._voices.forget()
+        self._voices.forget(self._watches.departed)
         return notices
 
     def _changes(self) -> list[tuple[Seat, words.Notice]]:
-        voices, states = self._voices.states(self.now)
-        changes = self._watches.look(self.now, voices, states, self._voices.left)
+        """Who is told the same shares the notice, so that it becomes a frame once."""
+        changes = self._watches.look(self.now)
         notices: list[tuple[Seat, words.Notice]] = []
         for pairs, gone in ((changes.gone, True), (changes.left, False)):
-            for watch, voice in pairs:
+            lefts: dict[tuple[int, int], words.Left] = {}
+            for watch, voice in _watches_and_voices(pairs):
                 seat, standing = self._watching[watch]
-                left = words.Left(standing.number, self._voices.entity(voice), gone)
-                notices.append((seat, left))
-        for watch, voice in changes.entered:
+                key = voice, standing.number
+                if key not in lefts:
+                    lefts[key] = words.Left(standing.number, self._voices.entity(voice), gone)
+                notices.append((seat, lefts[key]))
+        enters: dict[tuple[int, int, words.Form], words.Enter] = {}
+        for watch, voice in _watches_and_voices(changes.entered):
             seat, standing = self._watching[watch]
-            entity = self._voices.state(voice).entity(seat.form)
-            notices.append((seat, words.Enter(standing.number, entity)))
+            entry = voice, standing.number, seat.form
+            if entry not in enters:
+                entity = self._voices.state(voice).entity(seat.form)
+                enters[entry] = words.Enter(standing.number, entity)
+            notices.append((seat, enters[entry]))
         return notices
 
     def _withheld(self) -> Iterator[tuple[Seat, words.Notice]]:
@@ -635,16 +684,5 @@ def _doubled(column: Integers) -> Integers:
     return np.concatenate((column, np.zeros_like(column)))
 
 
-def _distance_from(region: Region, t: Time) -> Callable[[State], tuple[float, int]]:
-    """For sorting: the closest first; of those as far away, who came first."""
-    centre = None if isinstance(region, Formula) or not has_centre(region) else region.at(t)
-
-    def key(state: State) -> tuple[float, int]:
-        said = state.accepted
-        if centre is None:
-            return 0.0, said.seat.entity
-        where = said.request
-        place, here = (where.x, where.y, where.z), (centre.x, centre.y, centre.z)
-        return dist(place, here), said.seat.entity
-
-    return key
+def _watches_and_voices(pairs: Integers) -> Iterator[tuple[int, int]]:
+    return zip((pairs >> BITS).tolist(), (pairs & VOICE).tolist(), strict=True)

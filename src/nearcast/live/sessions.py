@@ -4,6 +4,9 @@ While the transport takes all that is written, nothing waits here. Once its buff
 and messages queue. Notices are always kept; of messages a bounded number is: states that a newer
 one of the same publisher and channel has replaced go first, then the oldest. The client is told how
 many. A client that makes no progress for long, or for whom even notices pile up, is let go.
+
+A frame that waits for many clients exists once: queues refer to it, and only what is handed to a
+transport is copied. So a transport is handed little at a time.
 """
 
 import asyncio
@@ -29,20 +32,24 @@ if TYPE_CHECKING:
     from nearcast.live.gateway import Gateway
     from nearcast.live.quotas import Use
 
-HIGH = 131_072  # bytes that a transport buffers before messages queue
-PIECE = 65_536  # bytes written at once when a queue drains
+HIGH = 32_768  # bytes that a transport buffers before messages queue
+PIECE = 32_768  # bytes written at once when a queue drains
+SHARE = 65_536  # bytes that a client is handed at once; more goes by its queue
+KERNEL = 131_072  # bytes that the kernel buffers for a connection
+ENTRY = 64  # bytes of memory that a frame in a queue takes besides itself
+SLACK = 8  # a queue may exceed its limit by this fraction (1/8), so trimming it is rare
 LONGEST = 4  # times the limit `frame`: a longer message ends the connection
 
 
-class Waiting(Struct, eq=False):
+class Waiting(Struct, eq=False, gc=False):
     """A frame that could not be written yet; with `said` it is a message, else a notice."""
 
     frame: bytes
     said: "Said | None" = None
 
 
-class Said(Struct, frozen=True):
-    """Of a message: who published what, and for which subscriptions in the trace."""
+class Said(Struct, frozen=True, gc=False):
+    """Of a message: who published what, and, if there is a trace, for which subscriptions in it."""
 
     publisher: int
     channel: str
@@ -51,10 +58,13 @@ class Said(Struct, frozen=True):
     subscriptions: tuple[int, ...]
 
 
-def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[Said], int]:
-    """Drop `excess` messages: the oldest superseded states first, then the oldest of all.
+def trim(
+    waiting: Iterable[Waiting], excess: int, excess_bytes: int = 0
+) -> tuple[list[Waiting], list[Said], int]:
+    """Drop at least `excess` messages and `excess_bytes` bytes of them, as far as there are any.
 
-    Gives what stays, what was dropped, and how much of that was superseded.
+    The oldest superseded states go first, then the oldest of all. Gives what stays, what was
+    dropped, and how much of that was superseded.
     """
     kept = list(waiting)
     newest: dict[tuple[int, str], int] = {}
@@ -68,10 +78,15 @@ def trim(waiting: Iterable[Waiting], excess: int) -> tuple[list[Waiting], list[S
         if said is not None:
             old = said.retain and newest[said.publisher, said.channel] > place
             (superseded if old else others).append(place)
-    gone = set((superseded + others)[:excess])
+    gone: set[int] = set()
+    for place in superseded + others:
+        if len(gone) >= excess and excess_bytes <= 0:
+            break
+        gone.add(place)
+        excess_bytes -= len(kept[place].frame) + ENTRY
     dropped = [said for place in sorted(gone) if (said := kept[place].said) is not None]
     stays = [one for place, one in enumerate(kept) if place not in gone]
-    return stays, dropped, min(excess, len(superseded))
+    return stays, dropped, min(len(gone), len(superseded))
 
 
 class Session(Endpoint):
@@ -95,6 +110,11 @@ class Session(Endpoint):
         self.paused = False
         self.waiting: deque[Waiting] = deque()
         self.messages = self.bytes = 0  # of what waits: messages, and bytes of everything
+        # While its reading is paused: frames that had arrived, whether each is binary.
+        self.held: list[tuple[bytes, bool]] | None = None
+        self.paused_reading = 0  # how often that was so
+        self.refused = 0  # requests, since it connected
+        self.refused_before = 0  # of them, those before the present window of time
         self.dropped = self.superseded = 0  # not told yet
         self.stuck_since = 0.0
 
@@ -116,12 +136,12 @@ class Session(Endpoint):
         self.remote = remote(self.raw)
         self.raw.set_write_buffer_limits(high=HIGH, low=HIGH // 4)
         # What the kernel has taken cannot be taken back for something newer, so it takes little.
-        self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, HIGH)
+        self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL)
         self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._join_at_last)
         self.gateway.connected(self)
 
     def pong(self, payload: bytes) -> None:
-        self._put(bytes((0x8A, len(payload))) + payload)
+        self.send_frames([bytes((0x8A, len(payload))) + payload])
 
     def fail(self, code: int, reason: str) -> None:
         self.end(reason, CloseCode(code))
@@ -138,7 +158,7 @@ class Session(Endpoint):
 
     def resume_writing(self) -> None:
         self.paused = False
-        self._drain()
+        self.drain()
         if not self.paused:
             self.gateway.resumed(self)
 
@@ -146,46 +166,63 @@ class Session(Endpoint):
 
     def send(self, word: words.Notice) -> None:
         form = self.form or words.JSON
-        frame = framed(form, form.write(word))
-        if not self.closing:
-            self.sent += 1
-            self._put(frame)
+        self.send_frames([framed(form, form.write(word))])
 
-    def _put(self, frame: bytes) -> None:
-        """Write a frame that must not be dropped, or keep it until the transport has room."""
-        if self.paused:
-            self.waiting.append(Waiting(frame))
-            self.bytes += len(frame)
-            if self.bytes > 2 * self.gateway.limits.queue_bytes:
-                self.cut("you do not read what you are told")
-        else:
-            self.write(frame)
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Frames that are never dropped: notices, and pongs."""
+        if self.closing:
+            return
+        self.sent += len(frames)
+        size = sum(map(len, frames))
+        if not self.paused and size <= SHARE:
+            self.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            return
+        self._keep(map(Waiting, frames), size + ENTRY * len(frames))
+        if not self.paused:
+            self.drain()
+        if self.bytes > 2 * self.gateway.limits.queue_bytes:
+            self.cut("you do not read what you are told")
 
     def write(self, frames: bytes) -> None:
         self.sent_bytes += len(frames)
         self.raw.write(frames)
 
     def queue(self, frames: list[bytes], said: list[Said]) -> list[Said]:
-        """Messages for later; gives those that were dropped for them."""
-        self.waiting.extend(map(Waiting, frames, said))
+        """Messages, as soon as the transport takes them; gives those that were dropped for them."""
         self.messages += len(frames)
-        self.bytes += sum(map(len, frames))
-        limits = self.gateway.limits
-        excess = self.messages - limits.queue
-        if self.bytes > limits.queue_bytes:
-            share = (self.bytes - limits.queue_bytes) / self.bytes
-            excess = max(excess, min(self.messages, int(self.messages * share) + 1))
-        if excess <= 0:
-            return []
-        stays, dropped, superseded = trim(self.waiting, excess)
-        self.waiting = deque(stays)
-        self.messages -= len(dropped)
-        self.bytes = sum(len(one.frame) for one in stays)
+        self._keep(map(Waiting, frames, said), sum(map(len, frames)) + ENTRY * len(frames))
+        if not self.paused:
+            self.drain()
+        most, most_bytes = self.gateway.limits.queue, self.gateway.limits.queue_bytes
+        if (
+            self.messages > most + most // SLACK
+            or self.bytes > most_bytes + most_bytes // SLACK
+        ):  # fmt: skip
+            return self.shed(self.messages - most, self.bytes - most_bytes)
+        return []
+
+    def shed(self, messages: int, size: int) -> list[Said]:
+        """Give up so many messages and bytes of what waits; gives those messages."""
+        stays, dropped, superseded = trim(self.waiting, messages, size)
+        self.forget()
+        self.messages = sum(one.said is not None for one in stays)
+        self._keep(stays, sum(len(one.frame) + ENTRY for one in stays))
         self.dropped += len(dropped)
         self.superseded += superseded
         return dropped
 
-    def _drain(self) -> None:
+    def _keep(self, waiting: Iterable[Waiting], size: int) -> None:
+        self.waiting.extend(waiting)
+        self.bytes += size
+        self.gateway.queued += size
+
+    def forget(self) -> None:
+        """Nothing waits any more."""
+        self.waiting.clear()
+        self.gateway.queued -= self.bytes
+        self.messages = self.bytes = 0
+
+    def drain(self) -> None:
         """Write what waits, until the transport is full again."""
         while self.waiting and not self.paused and not self.closing:
             piece: list[Waiting] = []
@@ -193,9 +230,10 @@ class Session(Endpoint):
             while self.waiting and size < PIECE:
                 piece.append(self.waiting.popleft())
                 size += len(piece[-1].frame)
-            self.bytes -= size
             told = [one.said for one in piece if one.said is not None]
             self.messages -= len(told)
+            self.bytes -= size + ENTRY * len(piece)
+            self.gateway.queued -= size + ENTRY * len(piece)
             self.write(b"".join([one.frame for one in piece]))
             self.gateway.delivered_late(self, told)
         if not self.paused:
@@ -211,10 +249,9 @@ class Session(Endpoint):
 
     def cut(self, reason: str) -> None:
         """Past the limit: nobody waits for a reader who does not read."""
-        if self.closing:
-            return
-        self.gateway.metrics.cut += 1
-        self.end(reason)
+        if not self.closing:
+            self.gateway.metrics.cut += 1
+            self.end(reason)
 
     def end(self, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
         """Say goodbye; the connection ends when the client says so too, or soon after."""

@@ -60,6 +60,10 @@ class Voices:
         self.places: Floats = np.zeros((64, 3))  # of what was said last, retained or not
         self._states: dict[int, State] = {}
         self._said: Said = np.zeros(64, SAID)  # of the states
+        # Changes of states are numbered: the last one of all, and of each voice.
+        self.seq = 0
+        self.changed: Integers = np.zeros(64, np.int64)
+        self._all: tuple[Time, int, Integers, Batch] | None = None  # at a moment, after a change
         self._numbers = Places()
         self._left: list[tuple[int, int]] = []  # with the number before which all was said
         self._settled: list[int] = []
@@ -69,7 +73,13 @@ class Voices:
         if voice == len(self.places):
             self.places = np.concatenate((self.places, np.zeros_like(self.places)))
             self._said = np.concatenate((self._said, np.zeros_like(self._said)))
+            self.changed = np.concatenate((self.changed, np.zeros_like(self.changed)))
         return voice
+
+    @property
+    def used(self) -> int:
+        """All voices have numbers below this."""
+        return self._numbers.used
 
     def hear(self, t: Time, accepted: Sequence[Accepted], said: Said) -> None:
         """Who says several things at one moment has said the last of them last.
@@ -88,11 +98,15 @@ class Voices:
                     states[voice] = State(made, one)
                     newer.append(i)
             self._said[said["voice"][newer]] = said[newer]
+            self.changed[said["voice"][newer]] = self.seq + 1 + np.arange(len(newer))
+            self.seq += len(newer)
 
     def leave(self, voice: int, before: int = 0) -> None:
         """Its state ends. What it has said has numbers below `before`, and may wait."""
         self._states.pop(voice, None)
         self._left.append((voice, before))
+        self.seq += 1
+        self.changed[voice] = self.seq
 
     def settle(self, oldest: int) -> None:
         """Nothing waits that has a lower number than this."""
@@ -107,11 +121,16 @@ class Voices:
     def settled(self) -> Integers:
         return np.array(self._settled, np.int64)
 
-    def forget(self) -> None:
-        """Everybody knows who left; their numbers may be used again, if nothing is said by them."""
-        for voice in self._settled:
+    def forget(self, until: int) -> None:
+        """Everybody knows who left until that change; their numbers may be used again, if nothing
+        is said by them."""
+        known = [voice for voice in self._settled if self.changed[voice] <= until]
+        for voice in known:
             self._numbers.give(voice)
-        self._settled.clear()
+        if len(known) < len(self._settled):
+            self._settled = [voice for voice in self._settled if self.changed[voice] > until]
+        else:
+            self._settled.clear()
 
     def entity(self, voice: int) -> int:
         """Whose voice it is, or was, if it had a state."""
@@ -123,12 +142,41 @@ class Voices:
     def state(self, voice: int) -> State:
         return self._states[voice]
 
+    def __len__(self) -> int:
+        """How many states there are."""
+        return len(self._states)
+
     def states(self, t: Time) -> tuple[Integers, Batch]:
-        """All states as if they were said at `t`, and whose voices they are."""
-        voices = np.fromiter(self._states, np.int64, len(self._states))
-        accepted = [state.accepted for state in self._states.values()]
+        """All states as if they were said at `t`, and whose voices they are, in order."""
+        if self._all is None or self._all[:2] != (t, self.seq):
+            voices = np.fromiter(self._states, np.int64, len(self._states))
+            self._all = t, self.seq, *self.batch(t, np.sort(voices))
+        return self._all[2:]
+
+    def some(self, t: Time, begin: int, most: int) -> tuple[Integers, Batch, int]:
+        """As `states`, of voices from `begin` on; and before which voice they end."""
+        voices, states = self.states(t)
+        first = int(np.searchsorted(voices, begin))
+        last = first + most
+        if last >= len(voices):
+            return voices[first:], part(states, first, len(voices)), self.used
+        return voices[first:last], part(states, first, last), int(voices[last])
+
+    def changed_since(self, seq: int) -> Integers:
+        """Voices whose states changed after that change."""
+        return np.flatnonzero(self.changed > seq)
+
+    def batch(self, t: Time, voices: Integers) -> tuple[Integers, Batch]:
+        """Those of the voices that have states, and these as if they were said at `t`."""
+        found = [voice for voice in voices.tolist() if voice in self._states]
+        voices = np.array(found, np.int64)
+        accepted = [self._states[voice].accepted for voice in found]
         channels = [one.request.channel for one in accepted]
         return voices, batch(t, self._said[voices], accepted, channels if any(channels) else None)
+
+    def places_of_states(self, voices: Integers) -> tuple[Floats, Integers]:
+        """Of these voices: where their states are, and whose they are."""
+        return self._said["centre"][voices], self._said["entity"][voices]
 
 
 def batch(
@@ -146,6 +194,18 @@ def batch(
         Published(t, accepted),
         attributes,
     )
+
+
+def part(states: Batch, first: int, last: int) -> Batch:
+    """A slice of them."""
+    if last - first == len(states):
+        return states
+    channel = states.channel[first:last] if states.channel is not None else None
+    return Batch(
+        states.t[first:last], states.node[first:last], states.kind[first:last],
+        states.centre[first:last], states.extent[first:last], channel,
+        states.publications[first:last],
+    )  # fmt: skip
 
 
 def among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
