@@ -220,7 +220,7 @@ HERE = Area(x=0.0, y=0.0, r=50.0)
 def say(company: Company, *where: tuple[int, float]) -> list[float]:
     """These clients publish at these places, at once; which of them does client 0 hear?"""
     for client, x in where:
-        company.ask(client, words.Publish(x, 0.0, Raw(b"x" * 36)))
+        company.ask(client, words.Publish(x, 0.0, Raw(b"1" * 36)))
     heard = company.realm.flush(company.now)
     company.now += 100_000
     return [heard.publications[i].request.x for i in heard.publication.tolist()]
