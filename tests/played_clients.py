@@ -65,6 +65,9 @@ class Clock:
     def __init__(self, node: "Home") -> None:
         self._node = node
 
+    def call_soon(self, act: Callable[..., Any], *given: Any) -> Timer:
+        return self.call_later(FLUSH_S, act, *given)
+
     def call_later(self, seconds: float, act: Callable[..., Any], *given: Any) -> Timer:
         timer, town = Timer(partial(act, *given)), self._node.town
         town.at(town.now + int(seconds * SECOND), self._node, timer, self._node.ranks[TIMER])

@@ -51,7 +51,7 @@ def requests(form: words.Form, data: bytes) -> None:
         _check_heard(one, wire)
     _check_heard(form, heard)
     for session in (stranger, *(session for _, session, _ in listeners)):
-        session.on_ws_disconnected(session._transport)
+        session.on_ws_disconnected(session.transport)
     here.run()
     assert gateway.metrics.faults == faults, "the node made a mistake"
     assert not any(gateway.realm.seats), "a client is left"

@@ -6,12 +6,12 @@ from typing import Any
 from nearcast.live import words
 from nearcast.live.access import Access
 from nearcast.live.config import Limits
-from nearcast.live.gateway import Gateway
+from nearcast.live.gateway import TICKS, Gateway
 from nearcast.live.realm import Realm
 from nearcast.live.sessions import Session
 from nearcast.matching import MATCHERS
 
-LIMITS = Limits(requests=10**9, join_s=1e6)
+LIMITS = Limits(requests=10**9, refusals=10**9, join_s=1e6)
 
 
 class Wire:
@@ -35,6 +35,9 @@ class Wire:
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
 
     def pause_reading(self) -> None:
         """As a transport."""
@@ -104,8 +107,7 @@ class Node:
     def stranger(self) -> tuple[Session, Wire]:
         """Somebody who is connected and has not joined."""
         wire: Any = Wire()
-        grant = self.gateway.access.grant("")
-        session = Session(self.gateway, grant)
+        session = Session(self.gateway)
         session.on_ws_connected(wire)
         return session, wire
 
@@ -115,15 +117,17 @@ class Node:
     def run(self) -> None:
         """Publications are made, and time goes on by a second."""
         self.gateway.flush()
+        while self.gateway.realm.waiting:
+            self.gateway.flush()
         self.t += 1_000_000
-        for seat, notice in self.gateway.realm.tick(self.t):
-            session = self.gateway._sessions[seat.place]
-            if session is not None:
-                session.send(notice)
+        self.gateway._notify(self.gateway.realm.tick(self.t))
+        self.gateway._ticks += TICKS
+        self.gateway._second()
+        self.gateway._read_on()
 
     def close(self) -> None:
         for session in list(self.gateway.open):
-            session.on_ws_disconnected(session._transport)
+            session.on_ws_disconnected(session.transport)
         self.gateway.close("the end")
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()

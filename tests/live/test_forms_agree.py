@@ -175,7 +175,7 @@ class Pair:
             node.gateway.read(session, frame, form.binary)
             node.run()
             answers.append([plain(form, notice) for notice in wire.notices(form)])
-            session.on_ws_disconnected(session._transport)
+            session.on_ws_disconnected(session.transport)
             node.run()
         return answers
 
@@ -210,7 +210,7 @@ DIFFERENCES: dict[str, tuple[bytes | None, bool, bytes | None, bool]] = {
     # is from a later version.
     "a field that there is not": (
         b'{"do":"publish","x":1,"y":1,"new":1,"id":3}', False,
-        packed(1, 1, 1, None, *FILL, 3, "new"), True,
+        packed(1, 1, 1, None, *FILL, 3, "", "new"), True,
     ),
     # JSON has no infinity; boxes may be unbounded.
     "an unbounded box": (

@@ -8,15 +8,17 @@ from random import Random
 import pytest
 
 from mischief import Honest, come_and_go, misbehave, nothing_left
+from nearcast.live import gateway
 from nearcast.live.config import Limits
 from nearcast.trace.validate import validate
 from visitors import run, service
 
 
 def test_bad_frames_hurt_only_those_who_send_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(gateway, "READ_WORK", 2**40)  # they are read at once, and not later
 
     async def story() -> int:
         limits = Limits(requests=10**6, refusals=10**6, frame=4_096)

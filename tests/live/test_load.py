@@ -28,8 +28,8 @@ def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, Said]
 
 def deaf_session(**limits: int) -> Session:
     """Its transport is full, and nobody reads."""
-    node: Any = SimpleNamespace(limits=Limits(**limits), queued=0)
-    session = Session(node, None)
+    node: Any = SimpleNamespace(limits=Limits(**limits), queued=0, read=None)
+    session = Session(node)
     session.paused = True
     return session
 
@@ -248,9 +248,9 @@ def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
 
 
 def test_the_largest_queue_pays_first_and_notices_alone_end_a_client() -> None:
-    node: Any = SimpleNamespace(limits=Limits(queues_bytes=3_000), queued=0)
+    node: Any = SimpleNamespace(limits=Limits(queues_bytes=3_000), queued=0, read=None)
     node._withhold = lambda *_: None
-    many, few, notices = (Session(node, None) for _ in range(3))
+    many, few, notices = (Session(node) for _ in range(3))
     node.open, cut = [many, few, notices], []
     for session in node.open:
         session.paused = True
