@@ -212,6 +212,16 @@ def test_whatever_is_not_refused_is_what_a_simple_reader_finds() -> None:
 PAGE = "https://page.example"
 
 
+def test_who_greets_with_tls_is_told_at_once_that_this_is_http() -> None:
+    async def story() -> bytes:
+        async with service() as node:
+            return await sent(node, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+
+    answer = run(story())
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"a node with TLS has a wss:// and https:// address" in answer
+
+
 def test_good_requests_behind_each_other_are_answered_in_their_order() -> None:
     async def later(_: Request) -> Response:
         await asyncio.sleep(0)

@@ -83,6 +83,8 @@ class _Found:
 
 def unfinished(head: bytearray) -> None:
     """Of a head whose end has not come: HttpError if no end could make it right."""
+    if head and not head[:1].isalpha():  # a TLS client waits for an answer to its greeting
+        raise HttpError(400, "this is no HTTP; a node with TLS has a wss:// and https:// address")
     if _BARE.search(head):
         raise HttpError(400, "lines of a request end with CR and LF, and contain neither alone")
 
