@@ -14,7 +14,8 @@ import atheris
 COMPILED = [
     f"nearcast.{name}"
     for name in (
-        "matching.kernels", "matching.lookup", "matching.machine", "model.predicates",
+        "live.work", "matching.filters", "matching.kernels", "matching.lookup",
+        "matching.machine", "model.predicates",
         "space.motion", "space.shapes", "protocols.bubblestorm.cache", "protocols.relays.kernels",
         "protocols.voronoi.audience", "protocols.voronoi.cells", "protocols.voronoi.hearsay",
         "protocols.voronoi.records",
