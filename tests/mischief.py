@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from nearcast.live import words
 from nearcast.live.areas import Area
-from nearcast.live.seats import Standing
+from nearcast.live.overview import gauges
 from nearcast.live.service import Service
 from nearcast.live.sessions import Session
 from strangers import BINARY, TEXT, Stranger, dial, masked
@@ -160,19 +160,23 @@ async def nothing_left(node: Service) -> None:
             await asyncio.sleep(0.05)
     await asyncio.sleep(0.1)
     assert [seat for seat in node.realm.seats if seat is not None] == []
-    assert node.gateway.gauges()["subscriptions"][1] == 0
+    assert gauges(node.gateway)["subscriptions"][1] == 0
     assert [one for one in node.gateway._sessions if one is not None] == []
     assert node.gateway._states == {}
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert others == []
-    async with asyncio.timeout(20):  # picows keeps one that broke the protocol for a moment
-        while any(type(thing) in (Session, Standing) for thing in _alive()):
+    realm = node.realm
+    assert (len(realm._standing_places), realm._watching, realm._thrifty) == (0, {}, {})
+    async with asyncio.timeout(60):  # picows keeps one that broke the protocol for a moment
+        while _sessions(node):
             await asyncio.sleep(0.2)
 
 
-def _alive() -> list[object]:
+def _sessions(node: Service) -> list[Session]:
+    """Of this node; tests before this one may have left others."""
     gc.collect()
-    return gc.get_objects()
+    sessions = [thing for thing in gc.get_objects() if type(thing) is Session]
+    return [session for session in sessions if session.gateway is node.gateway]
 
 
 def open_files() -> int:

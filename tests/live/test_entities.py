@@ -12,6 +12,7 @@ from nearcast.live import words
 from nearcast.live.areas import Area
 from nearcast.live.client import Refused
 from nearcast.live.listening import Entered, Left, Message, Subscription
+from nearcast.live.overview import gauges
 from nearcast.live.realm import Limits
 from nearcast.live.seats import Seat
 from nearcast.live.service import Service
@@ -134,7 +135,7 @@ def test_five_hundred_entities_need_one_connection() -> None:
             near = await player.nearby(disc(0, 0, 1_000), limit=1_000)
             assert sorted(e.payload for e in near) == list(range(500))
             assert len(service.gateway.open) == 2
-            assert service.gateway.gauges()["entities"][1] == 502
+            assert gauges(service.gateway)["entities"][1] == 502
 
     run(story())
 

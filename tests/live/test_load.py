@@ -14,7 +14,7 @@ from nearcast.live.access import Bucket
 from nearcast.live.areas import Area
 from nearcast.live.config import Limits
 from nearcast.live.service import Service
-from nearcast.live.sessions import ENTRY, Said, Session, Waiting, trim
+from nearcast.live.sessions import ENTRY, Said, Session, Waiting, fair_level, trim
 from strangers import Stranger, dial, masked
 from visitors import WAIT_S, run, service, visit
 
@@ -40,7 +40,7 @@ def put(session: Session, messages: list[tuple[bytes, Said]]) -> list[Said]:
 
 @given(SIZES, st.integers(0, 20_000))
 def test_the_level_of_queues_is_the_highest_that_fits(sizes: list[int], most: int) -> None:
-    level = gateway.fair_level(sizes, most)
+    level = fair_level(sizes, most)
     assert sum(min(size, level) for size in sizes) <= max(most, 0)
     if sum(sizes) > most:
         assert sum(min(size, level + 1) for size in sizes) > most

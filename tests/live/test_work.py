@@ -323,7 +323,7 @@ def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
     flush(together)
     seat, gone = together.seat(CROWD), []
     passages = Passages(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
-    passages._let_go = lambda _now, ticket, _offer: gone.append(ticket)
+    passages._depart = lambda _now, ticket, _offer: gone.append(ticket)
     passages.claimed = {"ticket": Offer(SimpleNamespace(seat=seat), seat, 2, 0)}
     while together.realm.publishes(seat):
         passages.let_go(together.now)

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
-from nearcast.live import cors, words
+from nearcast.live import cors, overview, words
 from nearcast.live.access import Denied
 from nearcast.live.admission import Busy, asked_region
 from nearcast.live.areas import Area, shape
@@ -184,10 +184,10 @@ class Answers:
     def _clients(self, request: Request) -> Response:
         """?limit=: what each client has cost, the most expensive first."""
         limit = int(_number(request.query, "limit", 100.0))
-        return as_json({"clients": self._gateway.costs()[: max(0, limit)]})
+        return as_json({"clients": overview.costs(self._gateway)[: max(0, limit)]})
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002
-        text = exposition(self._gateway.metrics, self._gateway.gauges())
+        text = exposition(self._gateway.metrics, overview.gauges(self._gateway))
         return Response(text.encode(), 200, "text/plain; version=0.0.4; charset=utf-8")
 
 

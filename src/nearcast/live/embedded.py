@@ -22,7 +22,8 @@ from msgspec.structs import asdict
 from nearcast.live import words
 from nearcast.live.admission import Limits, Refused
 from nearcast.live.client import Client
-from nearcast.live.gateway import LOG, MISTAKE, TICK_S, clock
+from nearcast.live.clock import clock
+from nearcast.live.gateway import LOG, MISTAKE, TICK_S
 from nearcast.live.realm import Accepted, Heard, Realm, Seat, flushes
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.service import ENGINE, warm

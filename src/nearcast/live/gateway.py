@@ -8,31 +8,31 @@ is; when busy, a flush is followed by a pause of several times its own length, u
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from time import monotonic, monotonic_ns, time_ns
+from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from nearcast.live import memory, words
 from nearcast.live.access import Access, Denied, Verdict
-from nearcast.live.admission import Refused, asked_region, refusing
-from nearcast.live.areas import Area, shape
+from nearcast.live.admission import Refused
+from nearcast.live.clock import clock
 from nearcast.live.close_codes import CloseCode
 from nearcast.live.config import Limits
 from nearcast.live.connections import Connections
 from nearcast.live.frames import Letters, buildable, framed, letters
-from nearcast.live.grants import Grant
 from nearcast.live.guesses import Guesses
 from nearcast.live.http import HttpError, Request
 from nearcast.live.metrics import Metrics
+from nearcast.live.permission import check_listening, check_publishing
 from nearcast.live.quotas import Quotas, check_subscriptions
 from nearcast.live.realm import HOPS, Realm, flushes
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.seats import Accepted, Heard, Seat
-from nearcast.live.sessions import SHARE, SLACK, Said, Session
+from nearcast.live.sessions import SHARE, SLACK, Said, Session, fair_level, traced
 from nearcast.matching.matcher import Integers
 from nearcast.space.motion import SECOND, Time
 
@@ -56,15 +56,6 @@ REFUSAL = 16_384  # of a request that is refused
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
-def clock() -> Callable[[], Time]:
-    """Microseconds of Unix time that never go back, whatever is done to the machine's clock."""
-    # Of several looks the quickest: who is interrupted between the two clocks is wrong by that.
-    looks = [(monotonic_ns(), time_ns(), monotonic_ns()) for _ in range(10)]
-    before, there, after = min(looks, key=lambda look: look[2] - look[0])
-    ahead = there - (before + after) // 2
-    return lambda: (monotonic_ns() + ahead) // 1000
-
-
 def _keep(frames: bytes) -> None:
     """Instead of writing: for entities of this process, and for clients whose transport is full."""
 
@@ -74,22 +65,8 @@ def _costly(kind: type, word: Any) -> bool:
     return kind is words.Nearby or (kind is words.Subscribe and word.watch)
 
 
-def fair_level(sizes: Sequence[int], most: int) -> int:
-    """The level to which the largest of these must be cut, so that all together are `most`."""
-    left = most
-    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
-        if size * count >= left:
-            return left // count
-        left -= size
-    return max(sizes, default=most)
-
-
 def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
     return np.concatenate((column, np.zeros(size - len(column), column.dtype)))
-
-
-def _work(cost: dict[str, str | int]) -> int:
-    return int(cost["work_as_publisher"]) + int(cost["work_as_subscriber"])
 
 
 class Gateway:
@@ -242,8 +219,8 @@ class Gateway:
             if type(word) is form.publish:
                 if session.seat is None:
                     raise Refused("join first")
-                if session.limited:
-                    self.check_grant(session, word)
+                if session.limited and session.grant is not None:
+                    check_publishing(session.grant, word)
                 self.realm.publish(session.seat, word, form)
                 if self._flush_timer is None:
                     self.wake()
@@ -322,25 +299,6 @@ class Gateway:
         session.bucket.charge(cost)
         self._read_work += COST * cost
 
-    def check_grant(self, session: Session, word: Any) -> None:
-        grant, said = session.grant, None
-        assert grant is not None
-        if grant.within is not None:
-            try:
-                said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-            except ValueError as why:
-                raise Refused(str(why)) from None
-        if reason := grant.refusal(said, word.channel):
-            raise Refused(reason)
-
-    def check_listening(self, grant: Grant, area: Area, channel: str) -> None:
-        """Whoever listens, watches or looks somewhere must be allowed to."""
-        if grant.limits_listening:
-            with refusing():
-                region = asked_region(area, self.limits)
-            if reason := grant.listening_refusal(region, channel):
-                raise Refused(reason)
-
     def _obey(self, session: Session, kind: type, word: Any) -> None:
         if kind is words.Join:
             self._join(session, word)
@@ -350,7 +308,7 @@ class Gateway:
             raise Refused("join first")
         assert session.grant is not None
         if kind is words.Nearby:
-            self.check_listening(session.grant, word.area, word.channel)
+            check_listening(session.grant, word.area, word.channel, self.limits)
             found = realm.nearby(now, word, seat.form)
             self._charge(session, realm.cost(len(found)))
             session.send(words.Near(found, word.id))
@@ -359,10 +317,10 @@ class Gateway:
         if kind is words.Move:
             known = seat.subscriptions.get(word.subscription)
             if known is not None:
-                self.check_listening(session.grant, word.area, known.subscription.channel)
+                check_listening(session.grant, word.area, known.subscription.channel, self.limits)
             realm.move(now, seat, word)
         elif kind is words.Subscribe:
-            self.check_listening(session.grant, word.area, word.channel)
+            check_listening(session.grant, word.area, word.channel, self.limits)
             check_subscriptions(session, word.subscription)
             notices = realm.subscribe(now, seat, word)
         elif kind is words.Tune:
@@ -613,10 +571,18 @@ class Gateway:
 
     def _publisher(self, said: Accepted) -> Session | None:
         """The session of who published it, while it is a client of this node."""
-        client = said.seat.owner or said.seat
-        place = client.place
+        return self.session_of(said.seat.owner or said.seat)
+
+    def session_of(self, seat: Seat) -> Session | None:
+        """The connection of this client, if it has one here."""
+        place = seat.place
         session = self._sessions[place] if 0 <= place < len(self._sessions) else None
-        return session if session is not None and session.seat is client else None
+        return session if session is not None and session.seat is seat else None
+
+    @property
+    def held(self) -> int:
+        """So many clients of whom nothing is read for now."""
+        return len(self._held)
 
     def _deliver(self, heard: Heard) -> int:
         """Hand everyone their share; gives to how many."""
@@ -685,24 +651,11 @@ class Gateway:
                     shared[place] = Said(one.seat.entity, said.channel, said.retain, one.id, ())
             told = [shared[place] for place in publications]
             if self.recording:
-                told = self._traced(session.seat, heard, publications, told)
+                numbers = self.realm.subscriptions
+                told = traced(told, publications, heard, session.seat.place, numbers)
             self._withhold(session, session.queue(post.frames[first:last], told))
             if not session.paused:
                 self.resumed(session)
-
-    def _traced(
-        self, seat: Seat, heard: Heard, publications: list[int], told: list[Said]
-    ) -> list[Said]:
-        """The same, with the subscriptions for which the trace knows them."""
-        first, last = np.searchsorted(heard.seat, (seat.place, seat.place + 1))
-        numbers = self.realm.subscriptions[heard.standing[first:last]].tolist()
-        wanted: dict[int, list[int]] = {}
-        for place, number in zip(heard.publication[first:last].tolist(), numbers, strict=True):
-            wanted.setdefault(place, []).append(number)
-        return [
-            replace(said, subscriptions=tuple(wanted[place]))
-            for place, said in zip(publications, told, strict=True)
-        ]
 
     def _relieve(self) -> None:
         """All queues together are too large: the largest lose messages until they are equal."""
@@ -769,8 +722,8 @@ class Gateway:
         shares: dict[Session, list[bytes]] = {}
         told = list(notices)  # what is in a list has an identity as long as the list
         for seat, notice in told:
-            session = self._sessions[seat.place] if seat.place < len(self._sessions) else None
-            if session is not None and session.seat is seat:
+            session = self.session_of(seat)
+            if session is not None:
                 key = id(notice), seat.form
                 if key not in frames:
                     try:
@@ -831,46 +784,6 @@ class Gateway:
             sums.add(now, seat.entity, node, "publish", published_bytes, published)
             sums.add(now, seat.entity, node, "request", asked_bytes, asked)
             sums.add(now, node, seat.entity, "notice", sent_bytes, sent)
-
-    def gauges(self) -> dict[str, tuple[str, float]]:
-        """What holds right now, for `/metrics`."""
-        seats = [seat for seat in self.realm.seats if seat is not None]
-        standing = sum(len(seat.subscriptions) for seat in seats)
-        return {
-            "clients": ("WebSocket connections that are open.", len(self.open)),
-            "entities": ("Entities that have joined.", len(seats)),
-            "subscriptions": ("Subscriptions in force.", standing),
-            "slow_clients": (
-                "Clients for whom messages wait.", sum(session.paused for session in self.open)
-            ),
-            "waiting": ("Publications that wait for a flush.", self.realm.waiting),
-            "queued_bytes": ("Bytes that wait in the queues of all clients.", self.queued),
-            "held_clients": ("Clients of whom nothing is read for now.", len(self._held)),
-        }  # fmt: skip
-
-    def costs(self) -> list[dict[str, str | int]]:
-        """What each client has cost since it joined, the most expensive first."""
-        self._make_room(len(self.realm.seats))
-        costs: list[dict[str, str | int]] = []
-        for seat in self.realm.seats:
-            if seat is not None and seat.owner is None:
-                session = self._sessions[seat.place]
-                account = self.realm.accounts.clients[seat.place]
-                costs.append(
-                    {
-                        "entity": seat.entity,
-                        "name": seat.name,
-                        "publications": int(account["published"]),
-                        "work_as_publisher": int(account["as_publisher"]),
-                        "work_as_subscriber": int(account["as_subscriber"]),
-                        "steps": sum(one.steps for one in seat.subscriptions.values()),
-                        "waiting": self.realm.publishes(seat),
-                        "bytes_in": session.bytes_in if session else 0,
-                        "bytes_out": session.bytes_out if session else 0,
-                    }
-                )
-        costs.sort(key=lambda one: (_work(one), one["entity"]), reverse=True)
-        return costs
 
     def close(self, reason: str) -> None:
         """Deliver what waits, say goodbye to everyone, and stop."""

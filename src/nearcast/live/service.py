@@ -25,10 +25,11 @@ from nearcast.live.access import Access, AccessError, access
 from nearcast.live.admission import Limits
 from nearcast.live.answers import Answers
 from nearcast.live.areas import Area
+from nearcast.live.clock import clock
 from nearcast.live.config import Settings
 from nearcast.live.connections import HTTP
 from nearcast.live.framing import GRACE_S
-from nearcast.live.gateway import Gateway, clock
+from nearcast.live.gateway import Gateway
 from nearcast.live.http import Front, HttpError, Request
 from nearcast.live.realm import Realm
 from nearcast.live.recording import Recording

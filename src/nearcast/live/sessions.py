@@ -11,12 +11,14 @@ transport is copied. So a transport is handed little at a time.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from socket import SO_SNDBUF, SOL_SOCKET
 from time import monotonic
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from picows import WSCloseCode, WSTransport
 
 from nearcast.live import words
@@ -26,7 +28,8 @@ from nearcast.live.close_codes import CloseCode, short
 from nearcast.live.frames import framed
 from nearcast.live.framing import GRACE_S, Endpoint
 from nearcast.live.grants import Grant
-from nearcast.live.seats import Seat
+from nearcast.live.seats import Heard, Seat
+from nearcast.matching.matcher import Integers
 
 if TYPE_CHECKING:
     from nearcast.live.gateway import Gateway
@@ -87,6 +90,34 @@ def trim(
     dropped = [said for place in sorted(gone) if (said := kept[place].said) is not None]
     stays = [one for place, one in enumerate(kept) if place not in gone]
     return stays, dropped, min(len(gone), len(superseded))
+
+
+def fair_level(sizes: Sequence[int], most: int) -> int:
+    """The level to which the largest of these must be cut, so that all together are `most`."""
+    left = most
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * count >= left:
+            return left // count
+        left -= size
+    return max(sizes, default=most)
+
+
+def traced(
+    told: list[Said], publications: list[int], heard: Heard, place: int, numbers: Integers
+) -> list[Said]:
+    """The same, with the subscriptions for which the trace knows them.
+
+    `publications` are places in what was heard, `numbers` the trace's numbers of subscriptions.
+    """
+    first, last = np.searchsorted(heard.seat, (place, place + 1))
+    wanted: dict[int, list[int]] = {}
+    traced_by = numbers[heard.standing[first:last]].tolist()
+    for where, number in zip(heard.publication[first:last].tolist(), traced_by, strict=True):
+        wanted.setdefault(where, []).append(number)
+    return [
+        replace(said, subscriptions=tuple(wanted[where]))
+        for where, said in zip(publications, told, strict=True)
+    ]
 
 
 class Session(Endpoint):
