@@ -208,6 +208,25 @@ def test_large_frames_beyond_the_work_of_a_tick_are_read_later_and_none_is_lost(
     assert heard == list(range(20))
 
 
+def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force() -> None:
+    condition = "level > 1, " * 9 + "level > 2"
+
+    async def story() -> tuple[int, int]:
+        with patch.object(gateway, "READ_WORK", 200_000):
+            async with service() as node:
+                client = await visit(node, "client")
+                for n in range(20):
+                    client.say(words.Subscribe(n, EVERYWHERE, condition))
+                await client.ask(words.Publish, 0.0, 0.0)
+                (session,) = node.gateway.open
+                assert session.seat is not None
+                return session.paused_reading, len(session.seat.subscriptions)
+
+    slowed, subscriptions = run(story())
+    assert slowed >= 1
+    assert subscriptions == 20
+
+
 def test_a_client_that_is_read_later_can_be_let_go() -> None:
     async def story() -> None:
         with patch.multiple(gateway, READ_WORK=1, TICK_S=3600.0):  # it is never read on

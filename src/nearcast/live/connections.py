@@ -39,6 +39,9 @@ class Connections:
         self._http: dict[Transport, float] = {}  # the same of those that had an answer
         self._joined: set[Transport] = set()
 
+    def __len__(self) -> int:
+        return len(self._pending) + len(self._http) + len(self._joined)
+
     def opened(self, transport: Transport) -> bool:
         """May it stay? If not, its address has too many already, and it is not counted."""
         name = counted_address(transport)

@@ -29,6 +29,7 @@ from nearcast.live.http import HttpError, Request
 from nearcast.live.metrics import Metrics
 from nearcast.live.permission import check_listening, check_publishing
 from nearcast.live.quotas import Quotas, check_subscriptions
+from nearcast.live.reading import COST, LARGE, PARSED, READ_WORK, REFUSAL, costly, parsed
 from nearcast.live.realm import HOPS, Realm, flushes
 from nearcast.live.recording import ROTATE_S, Recording
 from nearcast.live.seats import Accepted, Heard, Seat
@@ -47,22 +48,11 @@ NODE = 0  # the node's own number in the trace; clients' begin at 1
 TICKS = 10  # in a second
 TOKEN_NEEDED = "a token that this node knows is needed"
 MISTAKE = "the node made a mistake; its log has more"
-# Reading is bounded for all clients together: beyond so many bytes of large frames, and as much for
-# costly and refused requests, within a tick, whoever sends another one is read on at a later tick.
-LARGE = 4_096  # bytes of a frame that counts
-READ_WORK = 8 * 1_048_576
-COST = 131_072  # of a request's every token beyond the first, in the same unit
-REFUSAL = 16_384  # of a request that is refused
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
 def _keep(frames: bytes) -> None:
     """Instead of writing: for entities of this process, and for clients whose transport is full."""
-
-
-def _costly(kind: type, word: Any) -> bool:
-    """Must all states be looked at for it?"""
-    return kind is words.Nearby or (kind is words.Subscribe and word.watch)
 
 
 def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
@@ -230,10 +220,11 @@ class Gateway:
                     self._hold(session, self._next_second())
                 return
             kind = form.kind(word)
-            if self._read_work > READ_WORK and _costly(kind, word):
+            if self._read_work > READ_WORK and costly(kind, word):
                 session.bucket.charge(-1)
                 self._hold(session, self._ticks + 1, frame, form.binary)
                 return
+            self._read_work += PARSED * parsed(kind, word)
             self._obey(session, kind, word)
         except (Refused, words.WordError) as why:
             self._refuse(session, words.Error(str(why), number))
@@ -751,7 +742,8 @@ class Gateway:
                 if now - session.stuck_since > self.limits.slow_s:
                     session.cut(f"you read nothing for {self.limits.slow_s:g} seconds")
         moved = self.metrics.bytes_in + self.metrics.bytes_out
-        self._trimming.look(self.queued + moved - self._moved)
+        connected = memory.CONNECTION * len(self.connections)
+        self._trimming.look(self.queued + moved - self._moved + connected)
         self._moved = moved
         if self.recording:
             self._record(self.recording, now)

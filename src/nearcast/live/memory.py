@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 
+CONNECTION = 8_192  # bytes that a connection takes, about
 WAVE = 16 * 1_048_576  # bytes that make it worth the while
 
 
