@@ -23,6 +23,8 @@ class Busy(Refused):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
+    """Bounds on what one client may ask for; `config.Limits` adds those of the node."""
+
     subscriptions: int = 64  # of one client
     channels: int = 64  # on which one client publishes
     entities: int = 1_000  # other than itself, for which one client publishes

@@ -87,6 +87,8 @@ class Jwt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of a node; `MEANING` explains each."""
+
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
     name: Annotated[str, Meta(max_length=64)] = ""

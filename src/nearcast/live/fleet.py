@@ -108,6 +108,8 @@ class Bot(Struct, eq=False):
 
 
 class Fleet:
+    """Bots and guests of one process, each a peer of the overlay."""
+
     def __init__(self, options: Options, crew: Crew) -> None:
         self.crew = crew
         self.workload, rest = crew.split(options.settings)

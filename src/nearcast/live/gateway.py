@@ -60,6 +60,8 @@ def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
 
 
 class Gateway:
+    """Serves the WebSocket clients of a node: reads requests, flushes, delivers."""
+
     def __init__(
         self, realm: Realm, limits: Limits, access: Access, *,
         name: str = "", flush_s: float = 0.05, recording: Recording | None = None,

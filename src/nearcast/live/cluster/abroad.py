@@ -59,6 +59,8 @@ def subscription_of(record: Record) -> Subscription:
 
 
 class Abroad:
+    """Subscriptions of clients on other nodes, as the site of this node knows them."""
+
     def __init__(self) -> None:
         self._matcher = MATCHERS["keyed"]()
         self._places = Places()

@@ -52,6 +52,8 @@ def cluster_key(file: Path, *, make: bool) -> bytes:
 
 
 class ClusterLinks(Tls):
+    """Links between nodes; whoever has not shown the key of the cluster is not heard."""
+
     def __init__(self, identity: Identity, host: str, port: int, key: bytes) -> None:
         super().__init__(identity, host, port)
         self.members: dict[NodeId, None] = {}  # who has shown the key

@@ -107,6 +107,8 @@ def warm() -> None:
 
 
 class Member:
+    """A node among others: receives their messages and sends what is decided here."""
+
     def __init__(
         self,
         gateway: "Gateway",

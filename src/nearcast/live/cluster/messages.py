@@ -147,6 +147,8 @@ class Hint(Message, frozen=True, tag=119):
 
 
 class Ended(Message, frozen=True, tag=104):
+    """Subscriptions that are over."""
+
     ended: tuple[tuple[SubscriptionId, Version], ...]
     hops: Hops = 1
 
@@ -164,6 +166,8 @@ class Knock(Message, frozen=True, tag=106):
 
 
 class Enter(Message, frozen=True, tag=107):
+    """The answer to `Knock`: you are a member."""
+
     place: Place
     gateway: NodeId
 
@@ -202,10 +206,14 @@ class Arrive(Message, frozen=True, tag=111):
 
 
 class Expect(Message, frozen=True, tag=112):
+    """The answer to `Arrive`: the client may come."""
+
     ticket: Ticket
 
 
 class Claim(Message, frozen=True, tag=113):
+    """The client with this ticket is here: pass it on to me."""
+
     ticket: Ticket
 
 

@@ -91,6 +91,8 @@ Further: TypeAlias = dict[NodeId, dict[int, int]]
 
 
 class Post:
+    """Routes publications between nodes, each to every node once."""
+
     def __init__(
         self, realm: ClusterRealm, site: Callable[[], Site], abroad: Abroad,
         send: Callable[[NodeId, Message], None], wake: Callable[[float], None],

@@ -24,6 +24,8 @@ OVERDUE: Time = SECOND
 
 
 class ClusterRealm(Realm):
+    """A realm that also hears publications of other nodes, and whose clients may move."""
+
     def __init__(
         self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
     ) -> None:

@@ -25,6 +25,8 @@ ELSEWHERE = -1  # in place of a seat's place
 
 
 class Stranger(Struct):
+    """An entity on another node."""
+
     seat: Seat
     heard: Time  # when we last heard of it
     block: int  # of its node, and since when that is known
@@ -34,6 +36,8 @@ class Stranger(Struct):
 
 
 class Strangers:
+    """All entities on other nodes that this one has heard of."""
+
     def __init__(self, voices: Voices) -> None:
         self._voices = voices
         self._known: dict[int, Stranger] = {}
