@@ -33,8 +33,8 @@ WANTED = 1.3  # times as much CPU for a delivery with 2 nodes as with 1
 MOVED = re.compile(rb"\x93\x0c.ws://127\.0\.0\.1:(\d+).{1,2}([A-Za-z0-9_-]{32})", re.DOTALL)
 NODE = """
 import sys
-from nearcast.live.config import Cluster, Limits, Settings
-from nearcast.live.service import serve
+from nearcast.server.config import Cluster, Limits, Settings
+from nearcast.server.server import serve
 key, join = sys.argv[1:]
 limits = Limits(clients=20_000)
 def ready(node):

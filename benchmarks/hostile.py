@@ -49,8 +49,8 @@ from hostile_attacks import (
 
 TOKEN = "hostile-benchmark"
 NODE = f"""
-from nearcast.live.config import Limits, Settings
-from nearcast.live.service import serve
+from nearcast.server.config import Limits, Settings
+from nearcast.server.server import serve
 serve(
     Settings(port=0, record=False, token={TOKEN!r}, limits=Limits(clients=20_000)),
     lambda node: print(node.port, flush=True),

@@ -23,7 +23,7 @@ import pyarrow as pa
 from join_worlds import TICKS
 from numba import njit
 
-from nearcast.pipeline import join
+from nearcast.pipeline.truth import join
 from nearcast.space.motion import FOREVER, SECOND
 
 Answer = tuple[int, int]  # pairs, checksum
@@ -53,12 +53,12 @@ def summed(_run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch
 
 
 def ours(trace: Path, way: str) -> Callable[[], Answer]:
-    from nearcast.pipeline import lake
-    from nearcast.pipeline.expected import expected, joined
-    from nearcast.pipeline.session import start
+    from nearcast.pipeline.spark import storage
+    from nearcast.pipeline.spark.session import start
+    from nearcast.pipeline.truth.expected import expected, joined
 
     spark = start("local[2]", spark_driver_memory="1g")
-    traces = lake.open_traces([trace])
+    traces = storage.open_traces([trace])
 
     def emitted() -> Answer:
         # Every pair goes to the JVM, which adds them up.
@@ -78,15 +78,16 @@ def ours(trace: Path, way: str) -> Callable[[], Answer]:
 
 def single(trace: Path) -> Callable[[], Answer]:
     """The same kernel over the same files, on one core and without Spark."""
-    from nearcast.pipeline import lake, parts
+    from nearcast.pipeline.spark import storage
+    from nearcast.pipeline.truth import partitioning
 
     pa.set_cpu_count(1)
-    traces = lake.open_traces([trace])
+    traces = storage.open_traces([trace])
 
     def run() -> Answer:
-        said, wanted = (lake.pieces(traces, name)[0] for name in ("publications", "interests"))
-        part = parts.Part("", -FOREVER, FOREVER, said, wanted)
-        sums = [b for held, asked in parts.chunks(part) for b in summed("", held, asked)]
+        said, wanted = (storage.pieces(traces, name)[0] for name in ("publications", "interests"))
+        part = partitioning.Part("", -FOREVER, FOREVER, said, wanted)
+        sums = [b for held, asked in partitioning.chunks(part) for b in summed("", held, asked)]
         pairs, total = (sum(b.column(i)[0].as_py() for b in sums) for i in range(2))
         return pairs, total
 

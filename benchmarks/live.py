@@ -32,8 +32,8 @@ WANTED = {"redis": 2.5, "nats": 8.0, "mosquitto": 40.0}  # times as many useful 
 LOAD = Path(__file__).with_name("live_load.py")
 NODE = """
 import sys
-from nearcast.live.config import Limits, Settings
-from nearcast.live.service import serve
+from nearcast.server.config import Limits, Settings
+from nearcast.server.server import serve
 record, trace = sys.argv[1] == "yes", sys.argv[2]
 limits = Limits(clients=20_000)
 serve(

@@ -24,12 +24,12 @@ import numpy as np
 
 from nearcast.model.publication import Publication
 from nearcast.node import Outbox
-from nearcast.protocols.relays import bloom, kernels, rounds, rules
+from nearcast.protocols.relays import bloom, cost_model, kernels, rounds
+from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import Flows
 from nearcast.protocols.relays.messages import Word
 from nearcast.protocols.relays.parameters import Parameters
 from nearcast.protocols.relays.relays import Interval, Relays
-from nearcast.protocols.relays.rules import Weights
 from nearcast.sim.network import MILLISECOND, Embedding
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import point
@@ -45,7 +45,7 @@ def scene(nodes: int, side: float, room: float, seed: int = 1) -> Flows:
     rng = Random(seed)
     places = np.array([(rng.uniform(0, side), rng.uniform(0, side)) for _ in range(nodes)])
     away = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
-    interest = np.exp(log(rules.AT_THE_EDGE) * (away / RADIUS) ** 2)
+    interest = np.exp(log(cost_model.AT_THE_EDGE) * (away / RADIUS) ** 2)
     network = Embedding(seed)
     delay = np.array(
         [[network.route(0, a, b, 0)[0] for b in range(nodes)] for a in range(nodes)]
@@ -73,9 +73,9 @@ def naive_step(f: Flows, node: int) -> tuple[float, int]:
     def cost(s: int, u: int, flow: tuple[int, int], path: list[int]) -> float:
         interest = f.interest[f.first[flow[0]] + f.place[flow[1], flow[0]]]
         latency = sum(f.delay[b, a] for a, b in pairwise(path))
-        late = rules.latency_cost(latency, rules.bounds_at(interest, WEIGHTS), WEIGHTS)
+        late = cost_model.latency_cost(latency, cost_model.bounds_at(interest, WEIGHTS), WEIGHTS)
         ends = utilisation(s, flow, path), utilisation(u, flow, path)
-        return rules.bandwidth_cost(WEIGHTS, *ends) + late
+        return cost_model.bandwidth_cost(WEIGHTS, *ends) + late
 
     best, weighed = -np.inf, 0
     for flow, path in touching.get(node, {}).items():

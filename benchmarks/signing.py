@@ -15,20 +15,20 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from time import process_time
 
-from nearcast.live.fleet import Crew, Fleet
-from nearcast.live.host import Host, run
-from nearcast.live.identity import new_identity
-from nearcast.live.peer import Options
-from nearcast.live.signing import SIGNATURE_BYTES, Signing
+from nearcast.demo.peer_bots import Crew, Fleet
 from nearcast.model.commands import Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
+from nearcast.peer.host import Host, run
+from nearcast.peer.peer import Options
+from nearcast.peer.signing import SIGNATURE_BYTES, Signing
 from nearcast.protocols.bubblestorm.messages import CODEC, Told
 from nearcast.scenario import Scenario
 from nearcast.sim.world import World
 from nearcast.space.shapes import point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
+from nearcast.transport.identity import new_identity
 from nearcast.workloads.planetpi4_reckoning import UPDATE
 
 NOW = 1_700_000_000_000_000

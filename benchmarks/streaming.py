@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from join import cpu
 from join_worlds import HALF, TICKS, Places, table
 
-from nearcast.pipeline import join
+from nearcast.pipeline.truth import join
 from nearcast.space.motion import SECOND
 from nearcast.trace.sinks import Folder
 
@@ -134,8 +134,8 @@ def write_world(folder: Path, publications: int) -> int:
 
 
 def ours(trace: Path, scratch: Path) -> Callable[[], dict[str, int]]:
-    from nearcast.pipeline.session import start
-    from nearcast.pipeline.streaming import follow, windows
+    from nearcast.pipeline.spark.session import start
+    from nearcast.pipeline.stream.streaming import follow, windows
 
     spark = start("local[2]", lean=True)
 
@@ -149,7 +149,7 @@ def ours(trace: Path, scratch: Path) -> Callable[[], dict[str, int]]:
 
 
 def plain_spark(trace: Path, scratch: Path) -> Callable[[], dict[str, int]]:
-    from nearcast.pipeline.session import start
+    from nearcast.pipeline.spark.session import start
 
     spark = start("local[2]", spark_local_dir=str(scratch))
     places = {name: f"parquet.`{path}`" for name, path in tables_of(trace).items()}

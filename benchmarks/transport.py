@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from statistics import median
 from time import process_time
 
-from nearcast.live.host import run
-from nearcast.live.identity import new_identity
-from nearcast.live.links import Links
-from nearcast.live.quic import Quic
-from nearcast.live.tls import Tls
+from nearcast.peer.host import run
+from nearcast.transport.identity import new_identity
+from nearcast.transport.links import Links
+from nearcast.transport.quic import Quic
+from nearcast.transport.tls import Tls
 
 HANDSHAKES = 40
 FLUSH = 20  # frames

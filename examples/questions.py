@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from nearcast.pipeline.lake import open_traces
-from nearcast.pipeline.session import start
 from nearcast.pipeline.source import NearcastSource
+from nearcast.pipeline.spark.session import start
+from nearcast.pipeline.spark.storage import open_traces
 from nearcast.trace.schema import TraceError
 
 RINGS = 8  # distances are told in so many steps of equal width

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from xdist.scheduler import LoadFileScheduling
 
-from nearcast.pipeline.session import start
+from nearcast.pipeline.spark.session import start
 
 ROOT = Path(__file__).parent.parent
 

@@ -25,7 +25,7 @@ from threading import Thread
 import pytest
 from pyspark.sql import SparkSession
 
-from nearcast.cli import main
+from nearcast.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -192,7 +192,7 @@ def test_every_example_does_what_the_page_says(
         pytest.skip("there is no Node.js on this machine")
     if "nearcast analyse" in everything:
         spark: SparkSession = request.getfixturevalue("spark")
-        monkeypatch.setattr("nearcast.pipeline.session.start", lambda *_, **__: spark)
+        monkeypatch.setattr("nearcast.pipeline.spark.session.start", lambda *_, **__: spark)
         monkeypatch.setattr(spark, "stop", lambda: None)
     shutil.copy(ROOT / "clients" / "js" / "nearcast.js", tmp_path)
     with played(tmp_path) as play:

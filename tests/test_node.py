@@ -38,7 +38,7 @@ from nearcast.protocols.client_server import (
 )
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
-from strategies import publications, regions, shapes, subscriptions
+from support.strategies import publications, regions, shapes, subscriptions
 
 
 class Word(Message, frozen=True, tag=1):

@@ -5,18 +5,18 @@
 
 TYPE_CHECKING = False  # `typing` takes longer to load than all of this
 if TYPE_CHECKING:
-    from nearcast.live.admission import Refused as Refused
-    from nearcast.live.client import connect as connect
-    from nearcast.live.embedded import World as World
-    from nearcast.live.payloads import Unreadable as Unreadable
+    from nearcast.client.client import connect as connect
+    from nearcast.client_protocol.limits import Refused as Refused
+    from nearcast.client_protocol.payloads import Unreadable as Unreadable
+    from nearcast.server.in_process import World as World
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "connect": "nearcast.live.client",
-    "Refused": "nearcast.live.admission",
-    "Unreadable": "nearcast.live.payloads",
-    "World": "nearcast.live.embedded",
+    "connect": "nearcast.client.client",
+    "Refused": "nearcast.client_protocol.limits",
+    "Unreadable": "nearcast.client_protocol.payloads",
+    "World": "nearcast.server.in_process",
 }
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from nearcast.live.book import write_card
-from nearcast.live.config import Limits, Settings
-from nearcast.live.http import HEAD
-from nearcast.live.identity import Identity, new_identity
-from nearcast.live.links import CARDS, GREETING, MESSAGE, Greeting, Link, Links, framed
-from nearcast.live.quic import Quic
-from nearcast.live.service import Service
+from nearcast.server.config import Limits, Settings
+from nearcast.server.http.protocol import HEAD
+from nearcast.server.server import Service
+from nearcast.transport.address_book import write_card
+from nearcast.transport.identity import Identity, new_identity
+from nearcast.transport.links import CARDS, GREETING, MESSAGE, Greeting, Link, Links, framed
+from nearcast.transport.quic import Quic
 
 from .socketless import Wire
 
@@ -189,7 +189,9 @@ def link_loop() -> asyncio.AbstractEventLoop:
 
 def links(data: bytes) -> None:
     """Any bytes on a link of nodes: of a stranger, of one who has greeted, and of one we called."""
-    logging.getLogger("nearcast.live.links").setLevel(logging.ERROR)  # it tells of each link cut
+    logging.getLogger("nearcast.transport.links").setLevel(
+        logging.ERROR
+    )  # it tells of each link cut
     link_loop().run_until_complete(_links(data))
 
 

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
-from nearcast.live import words
-from nearcast.live.access import Access
-from nearcast.live.config import Limits
-from nearcast.live.gateway import TICKS, Gateway
-from nearcast.live.realm import Realm
-from nearcast.live.sessions import Session
+from nearcast.client_protocol import messages
 from nearcast.matching import MATCHERS
+from nearcast.server.access.tokens import Access
+from nearcast.server.config import Limits
+from nearcast.server.gateway import TICKS, Gateway
+from nearcast.server.session import Session
+from nearcast.service.realm import Realm
 
 LIMITS = Limits(requests=10**9, refusals=10**9, join_s=1e6)
 
@@ -61,7 +61,7 @@ class Wire:
     def disconnect(self, *_: Any) -> None:
         self.closed = True
 
-    def notices(self, form: words.Form) -> list[Any]:
+    def notices(self, form: messages.Form) -> list[Any]:
         """What was written since the last time."""
         told = [form.notice(body) for body in bodies(bytes(self.written))]
         self.written.clear()
@@ -98,9 +98,9 @@ class Node:
         self.t += 1
         return self.t
 
-    def join(self, form: words.Form, name: str = "") -> tuple[Session, Wire]:
+    def join(self, form: messages.Form, name: str = "") -> tuple[Session, Wire]:
         session, wire = self.stranger()
-        self.say(session, words.Join(name, id=1), form)
+        self.say(session, messages.Join(name, id=1), form)
         wire.written.clear()
         return session, wire
 
@@ -111,7 +111,7 @@ class Node:
         session.on_ws_connected(wire)
         return session, wire
 
-    def say(self, session: Session, word: words.Request, form: words.Form) -> None:
+    def say(self, session: Session, word: messages.Request, form: messages.Form) -> None:
         self.gateway.read(session, form.write(word), form.binary)
 
     def run(self) -> None:

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from nearcast.live import words
+from nearcast.client_protocol import messages
 
 from . import clients, connections, texts
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "requests-json": partial(clients.requests, words.JSON),
-    "requests-packed": partial(clients.requests, words.PACKED),
-    "notices-json": partial(clients.notices, words.JSON),
-    "notices-packed": partial(clients.notices, words.PACKED),
+    "requests-json": partial(clients.requests, messages.JSON),
+    "requests-packed": partial(clients.requests, messages.PACKED),
+    "notices-json": partial(clients.notices, messages.JSON),
+    "notices-packed": partial(clients.notices, messages.PACKED),
     "http": connections.http,
     "websocket": connections.websocket,
     "links": connections.links,

@@ -7,9 +7,8 @@ from types import ModuleType
 
 import msgspec
 
-from nearcast.live.admission import Limits, asked_region
-from nearcast.live.areas import Area, region
-from nearcast.live.cluster import messages as cluster
+from nearcast.client_protocol.geometry_json import Area, region
+from nearcast.client_protocol.limits import Limits, asked_region
 from nearcast.model import predicates
 from nearcast.model.expressions import FormulaError
 from nearcast.model.intervals import swept
@@ -23,6 +22,7 @@ from nearcast.protocols.psense import messages as psense
 from nearcast.protocols.relays import directory
 from nearcast.protocols.relays import messages as relay_messages
 from nearcast.protocols.voronoi import von, vso
+from nearcast.service.cluster import messages as cluster
 from nearcast.space.shapes import disc
 from nearcast.trace.reader import digest, read, scenario
 from nearcast.trace.schema import TABLES, TraceError

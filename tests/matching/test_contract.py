@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolving import evolving
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.matching.matcher import Matcher, batch
 from nearcast.matching.scan import Scan
@@ -19,45 +18,9 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, line
 from nearcast.space.shapes import LARGEST, Kind, Shape, ball, box, cuboid, disc, point
-from strategies import TIMES, publications, subscriptions
+from support.matcher_histories import answers, histories, play
 
 ENGINES = [pytest.param(MATCHERS[name], id=name) for name in EXACT if name != "scan"]
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> list[tuple[str, object]]:
-    """Any sequence of puts (new or replacing), drops, single matches and batches."""
-    dims = draw(st.sampled_from([2, 3]))
-    act = st.one_of(
-        st.tuples(st.just("put"), subscriptions(dims)),
-        st.tuples(st.just("put"), evolving(dims)),
-        st.tuples(st.just("drop"), st.integers(0, 12)),
-        st.tuples(st.just("match"), st.tuples(publications(dims), TIMES)),
-        st.tuples(st.just("many"), st.lists(publications(dims), max_size=6)),
-    )
-    return draw(st.lists(act, min_size=1, max_size=40))
-
-
-def answers(matcher: Matcher, several: list[Publication]) -> list[tuple[int, int]]:
-    matches = matcher.match_many(batch(several))
-    return sorted(zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True))
-
-
-def play(engine: Matcher, history: list[tuple[str, object]]) -> None:
-    """Let the engine and the scan live through the same history; every answer must be equal."""
-    oracle = Scan()
-    for act, argument in history:
-        match act, argument:
-            case "put", Subscription() as subscription:
-                engine.put(subscription)
-                oracle.put(subscription)
-            case "drop", int(subscription_id):
-                engine.drop(subscription_id)
-                oracle.drop(subscription_id)
-            case "match", (Publication() as publication, int(at)):
-                assert engine.match(publication, at) == oracle.match(publication, at)
-            case "many", list(several):
-                assert answers(engine, several) == answers(oracle, several)
 
 
 @pytest.mark.parametrize("make", ENGINES)

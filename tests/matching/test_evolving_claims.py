@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.matching.cached import Cached
+from nearcast.matching.freeze import halves
 from nearcast.matching.lazy import Lazy
 from nearcast.matching.matcher import Matcher
 from nearcast.matching.periodic import Periodic
 from nearcast.matching.scan import Scan
 from nearcast.matching.swept import Swept
-from nearcast.matching.versions import halves
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving

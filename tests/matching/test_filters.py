@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.matching import keyed, rowed
+from nearcast.matching import indexed_engine, keyed
 from nearcast.matching.filters import EXACT, steps
 from nearcast.matching.grid import Grid
 from nearcast.matching.keyed import Keyed
 from nearcast.matching.matcher import batch
-from nearcast.matching.verdicts import heard
+from nearcast.matching.residual_check import heard
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving
@@ -97,7 +97,7 @@ def answers(engine: Grid | Keyed, said: list[Publication]) -> list[tuple[int, in
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels judge every pair, however few there are."""
-    monkeypatch.setattr(rowed, "FEW", 1)
+    monkeypatch.setattr(indexed_engine, "FEW", 1)
 
 
 @pytest.mark.parametrize("make", [Grid, Keyed])

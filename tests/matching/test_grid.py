@@ -11,7 +11,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import disc, point
-from strategies import movings, publications
+from support.strategies import movings, publications
 
 PLACES = st.tuples(*[st.integers(-20, 20).map(float)] * 3)
 

@@ -14,7 +14,7 @@ from nearcast.model.subscription import Region, Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path, path
 from nearcast.space.rtree import SPLITS, Bounds, contains, overlaps, union
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, box, disc, point
-from strategies import TIMES, movings, regions, shapes
+from support.strategies import TIMES, movings, regions, shapes
 
 PATHS = regions(3).filter(lambda region: isinstance(region, Path))
 all_splits = pytest.mark.parametrize("split", SPLITS)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evolving import evolving
 from nearcast.matching.cached import Cached
+from nearcast.matching.freeze import arrives, halves
 from nearcast.matching.matcher import Matcher, batch
 from nearcast.matching.periodic import Periodic
 from nearcast.matching.rows import evolves
-from nearcast.matching.versions import arrives, halves
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription
 from nearcast.space.motion import SECOND
-from strategies import TIMES, publications, subscriptions
+from support.evolving_cases import evolving
+from support.strategies import TIMES, publications, subscriptions
 
 
 class PeriodicRule:

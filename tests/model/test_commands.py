@@ -10,7 +10,7 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import Shape, box, disc, point
-from strategies import ATTRIBUTES, CHANNELS, FILTERS, TIMES, regions, shapes
+from support.strategies import ATTRIBUTES, CHANNELS, FILTERS, TIMES, regions, shapes
 
 
 @settings(deadline=None, max_examples=40)

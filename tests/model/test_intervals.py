@@ -17,7 +17,7 @@ from nearcast.model.expressions import (
 )
 from nearcast.model.intervals import UNBOUNDED, Bounds, admitted, enclosure, swept
 from nearcast.model.predicates import parse, zone
-from trees import SECONDS, TREES
+from support.expression_strategies import SECONDS, TREES
 
 
 @settings(deadline=None, max_examples=400)

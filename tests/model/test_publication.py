@@ -14,7 +14,7 @@ from nearcast.model.publication import RESERVED, Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import EVERYWHERE, Shape, disc, point
-from strategies import ATTRIBUTES, TIMES, publications, subscriptions
+from support.strategies import ATTRIBUTES, TIMES, publications, subscriptions
 
 HERE = point(0.0, 0.0)
 

@@ -12,7 +12,7 @@ from nearcast.model.expressions import MAX_LENGTH
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.shapes import Shape, box, disc, point
-from strategies import ATTRIBUTES, FILTERS, FORMULAS, TIMES, regions, shapes, subscriptions
+from support.strategies import ATTRIBUTES, FILTERS, FORMULAS, TIMES, regions, shapes, subscriptions
 
 MOMENTS = TIMES | st.integers(-5 * SECOND, 30 * SECOND)
 SMALL = st.integers(-8, 8).map(float) | st.floats(-8, 8)

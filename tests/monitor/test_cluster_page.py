@@ -13,7 +13,8 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from worlds import Started, started
+
+from support.monitor_processes import Started, started
 
 NAMES = ("north", "south", "west")
 PATIENCE_S = 60.0

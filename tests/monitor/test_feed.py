@@ -3,14 +3,13 @@
 from math import inf
 from pathlib import Path
 
-from pictures_read import read, same
-
-from nearcast.live.areas import Area
-from nearcast.live.realm import Limits, Realm
-from nearcast.live.words import Subscribe
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.messages import Subscribe
 from nearcast.matching import MATCHERS
 from nearcast.monitor import feed
+from nearcast.service.realm import Limits, Realm
 from nearcast.space.motion import SECOND
+from support.snapshot_reader import read, same
 
 NOW = 1_700_000_000 * SECOND
 

@@ -9,7 +9,8 @@ from time import monotonic, sleep, time
 from typing import Any
 
 import pytest
-from worlds import Started, started
+
+from support.monitor_processes import Started, started
 
 BOTS = 40
 PATIENCE_S = 60.0

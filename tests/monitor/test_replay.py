@@ -4,7 +4,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pictures_read import read, same
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
@@ -15,6 +14,7 @@ from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TraceError
 from nearcast.trace.sinks import Folder
+from support.snapshot_reader import read, same
 
 NODES = 12
 SECONDS = 20

@@ -4,8 +4,9 @@ import runpy
 from pathlib import Path
 
 import pytest
-from little_traces import delivery, message, position, publication, write_trace
 from pyspark.sql import SparkSession
+
+from support.small_traces import delivery, message, position, publication, write_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -38,7 +39,7 @@ def test_three_questions_are_answered(
             ],
         },
     )
-    monkeypatch.setattr("nearcast.pipeline.session.start", lambda: spark)
+    monkeypatch.setattr("nearcast.pipeline.spark.session.start", lambda: spark)
     main = runpy.run_path(str(EXAMPLES / "questions.py"))["main"]
     main(["--trace", str(trace)])
     told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|walk")]

@@ -21,7 +21,7 @@ from nearcast.sim.run import simulate
 from nearcast.trace.reader import read
 from nearcast.trace.schema import TraceError
 from nearcast.trace.validate import validate
-from truth import expected
+from support.brute_force import expected
 
 S = 1_000_000
 WALK = {

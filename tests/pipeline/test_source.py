@@ -11,7 +11,23 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from little_traces import (
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, InputPartition, LessThan
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
+from pyspark.sql.types import StructType
+
+from nearcast.pipeline.source import END, NearcastSource, lengthened, shortened
+from nearcast.pipeline.spark.storage import RUN
+from nearcast.pipeline.stream.streaming import begun
+from nearcast.pipeline.writer import Appender
+from nearcast.scenario import Scenario, to_json
+from nearcast.trace import reader
+from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.validate import validate
+from support.small_traces import (
     Row,
     a_bit_of_everything,
     add_part,
@@ -21,22 +37,6 @@ from little_traces import (
     message,
     write_trace,
 )
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, InputPartition, LessThan
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
-from pyspark.sql.types import StructType
-
-from nearcast.pipeline.appender import Appender
-from nearcast.pipeline.lake import RUN
-from nearcast.pipeline.source import END, NearcastSource, lengthened, shortened
-from nearcast.pipeline.streaming import begun
-from nearcast.scenario import Scenario, to_json
-from nearcast.trace import reader
-from nearcast.trace.schema import TABLES, TraceError
-from nearcast.trace.validate import validate
 
 OURS = Scenario(protocol="client-server", workload="waypoint", nodes=3, seconds=1)
 

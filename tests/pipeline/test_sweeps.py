@@ -205,7 +205,7 @@ def test_a_simulation_that_kills_its_process_is_a_failure_like_others(
 KILLED = """
 import sys
 from pathlib import Path
-from nearcast.pipeline.session import start
+from nearcast.pipeline.spark.session import start
 from nearcast.pipeline.sweeps import sweep
 spark = start("local[2]", lean=True, spark_driver_memory="512m")
 sweep(spark, Path(sys.argv[1]), Path(sys.argv[2]))

@@ -5,19 +5,6 @@ from math import inf, nan
 from random import Random
 
 import pytest
-from cast import (
-    ANN,
-    BEN,
-    EVE,
-    HERE,
-    MATCHER_NAMES,
-    SERVER,
-    THERE,
-    client,
-    listener,
-    said,
-    server,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -45,7 +32,20 @@ from nearcast.protocols.client_server import (
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, path
 from nearcast.space.shapes import box, disc, point
-from strategies import ATTRIBUTES, TIMES, regions, shapes, subscriptions
+from support.client_server_nodes import (
+    ANN,
+    BEN,
+    EVE,
+    HERE,
+    MATCHER_NAMES,
+    SERVER,
+    THERE,
+    client,
+    listener,
+    said,
+    server,
+)
+from support.strategies import ATTRIBUTES, TIMES, regions, shapes, subscriptions
 
 # The client obeys its application.
 

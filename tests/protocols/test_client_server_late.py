@@ -8,15 +8,27 @@ from itertools import permutations
 from random import Random
 
 import pytest
-from cast import ANN, BEN, EVE, HERE, MATCHER_NAMES, SERVER, THERE, client, listener, said, server
 
 from nearcast.matching import EXACT
 from nearcast.model.commands import Command, Leave, Move, Subscribe, Unsubscribe
 from nearcast.model.subscription import Filter, Subscription
 from nearcast.node import Deliver, Effect, Message, Note, Send
-from nearcast.protocols import client_server, copies
+from nearcast.protocols import client_server, dedup
 from nearcast.protocols.client_server import Bye, Cancel, Client, Interest, Moved, Notify, Post
 from nearcast.space.motion import SECOND
+from support.client_server_nodes import (
+    ANN,
+    BEN,
+    EVE,
+    HERE,
+    MATCHER_NAMES,
+    SERVER,
+    THERE,
+    client,
+    listener,
+    said,
+    server,
+)
 
 # The server and what comes late.
 
@@ -207,10 +219,10 @@ def test_looking_at_whom_a_client_knows_changes_nothing() -> None:
 def test_a_client_forgets_old_deliveries_once_there_are_many_and_no_recent_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(copies, "REMEMBERED", 10)
+    monkeypatch.setattr(dedup, "REMEMBERED", 10)
     ann = Client(ANN, Random(1), SERVER, SECOND)
     ann.obey(0, Subscribe(7, HERE))
-    recent = copies.COPIES_COME_WITHIN
+    recent = dedup.COPIES_COME_WITHIN
     for number in range(1_000):
         now = number * recent // 5
         assert len(ann.receive(now, SERVER, Notify(said(number), (7,)))) == 1

@@ -8,7 +8,7 @@ from nearcast.model.subscription import Subscription
 from nearcast.protocols.interests import Interests
 from nearcast.space.motion import SECOND, STILL, Moving
 from nearcast.space.shapes import ball, point
-from strategies import COORDINATES, TIMES, publications, subscriptions
+from support.strategies import COORDINATES, TIMES, publications, subscriptions
 
 ME = 1
 # Few subscriptions and one plain disc among them: the shortest way is taken too.

@@ -15,7 +15,7 @@ from nearcast.model.publication import Publication
 from nearcast.node import Deliver, Message, Node, Note
 from nearcast.protocols import client_server
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.copies import COPIES_COME_WITHIN
+from nearcast.protocols.dedup import COPIES_COME_WITHIN
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense import messages as psense
@@ -25,11 +25,11 @@ from nearcast.protocols.relays.directory import Around, Directory, Interest, Pos
 from nearcast.protocols.relays.messages import Piece, Update
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
 from nearcast.protocols.relays.peer import Peer as RelaysPeer
-from nearcast.protocols.voronoi import sites, von
-from nearcast.protocols.voronoi.sites import Site
+from nearcast.protocols.voronoi import mesh_messages, von
+from nearcast.protocols.voronoi.mesh_messages import Site
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
-from states import state
+from support.node_state import state
 
 ME, ANN, BEN, EVE = 0, 1, 2, 9  # a peer, two that it knows, and the stranger
 NOW = 10_000 * SECOND
@@ -114,7 +114,7 @@ def von_peer(*, joined: bool = True) -> von.Peer:
     peer = von.Peer(ME, Random(1), von.Parameters(), contacts)
     peer.obey(NOW - SECOND, Subscribe(1, AREA))
     if joined:
-        peer.receive(NOW, ANN, sites.Hello(site(ANN, NOW), asks=True))
+        peer.receive(NOW, ANN, mesh_messages.Hello(site(ANN, NOW), asks=True))
         assert ANN in peer.mesh.known
     assert peer.mesh.joined == joined
     return peer
@@ -126,10 +126,13 @@ def site(node: int, since: int) -> Site:
 
 ANNS = site(ANN, NOW + 1)  # newer than what is known of her
 REPLAYED = [
-    sites.Hello(ANNS, asks=True), sites.Moved(ANNS), sites.Ring(ANNS, (site(BEN, NOW),)),
-    sites.Found(ANNS), sites.Seek(ANNS), sites.Find(ANNS, 0.0, 0.0, 1),
-    sites.Seek(site(ANN, LONG_AGO), 3), sites.Find(site(ANN, LONG_AGO), 0.0, 0.0, 3),
-    sites.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True), sites.Meet((), accepted=True),
+    mesh_messages.Hello(ANNS, asks=True), mesh_messages.Moved(ANNS), mesh_messages.Ring(ANNS,
+    (site(BEN, NOW),)),
+    mesh_messages.Found(ANNS), mesh_messages.Seek(ANNS), mesh_messages.Find(ANNS, 0.0, 0.0, 1),
+    mesh_messages.Seek(site(ANN, LONG_AGO), 3), mesh_messages.Find(site(ANN, LONG_AGO), 0.0, 0.0,
+    3),
+    mesh_messages.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True), mesh_messages.Meet((),
+    accepted=True),
     von.Tell(said(5, ANN, LONG_AGO), 1), von.Route(said(5, ANN, LONG_AGO), 1),
     von.Cast(said(5, ANN, LONG_AGO), 0.0, 0.0, disc(0, 0, 9), 1),
 ]  # fmt: skip
@@ -142,10 +145,10 @@ def test_von_refuses_what_only_another_may_say_and_what_is_old(message: Any) -> 
 
 def test_von_is_accepted_by_nobody_who_does_not_name_itself() -> None:
     peer = von_peer(joined=False)
-    refuses(peer, EVE, sites.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True))
-    peer.receive(NOW, ANN, sites.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True))
-    peer.receive(NOW, ANN, sites.Hello(site(ANN, NOW), asks=False))
-    peer.receive(NOW, BEN, sites.Hello(site(BEN, NOW), asks=False))
+    refuses(peer, EVE, mesh_messages.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True))
+    peer.receive(NOW, ANN, mesh_messages.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True))
+    peer.receive(NOW, ANN, mesh_messages.Hello(site(ANN, NOW), asks=False))
+    peer.receive(NOW, BEN, mesh_messages.Hello(site(BEN, NOW), asks=False))
     assert peer.mesh.joined
 
 

@@ -2,8 +2,6 @@
 
 from random import Random
 
-from cast import ANN, BEN, SERVER, client, said, server
-
 from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Note, Send
@@ -14,7 +12,8 @@ from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
-from truth import delivered, expected
+from support.brute_force import delivered, expected
+from support.client_server_nodes import ANN, BEN, SERVER, client, said, server
 
 WIDE = Subscribe(7, "x <= view + t", variables={"view": 3.0})
 

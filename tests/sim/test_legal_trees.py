@@ -2,10 +2,10 @@
 
 import pytest
 
-from grove import grown
 from nearcast.sim.checkers import BrokenError
 from nearcast.sim.legal_trees import LegalTree
 from nearcast.space.motion import SECOND
+from support.drtree_worlds import grown
 
 
 def test_a_tree_that_heals_in_time_is_fine() -> None:

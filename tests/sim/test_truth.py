@@ -15,7 +15,7 @@ from nearcast.trace import reader
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from nearcast.trace.validate import validate
-from truth import delivered, expected
+from support.brute_force import delivered, expected
 
 WORLDS: list[tuple[str, dict[str, object]]] = [
     *(("hotspots", {"hotspots": heat, "rate": 2.0}) for heat in ("cold", "warm", "hot", "burning")),

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from echoing import echo, echo_server
-from visitors import run
+from support.echo_connections import echo, echo_server
+from support.live_clients import run
 
 pytestmark = pytest.mark.soak
 

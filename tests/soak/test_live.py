@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from mischief import Honest, come_and_go, misbehave, nothing_left, open_files
-from nearcast.live.config import Limits
+from nearcast.server.config import Limits
 from nearcast.trace.validate import validate
-from visitors import crowd, judge, run, service
+from support.bad_frames import Honest, come_and_go, misbehave, nothing_left, open_files
+from support.live_clients import crowd, judge, run, service
 
 pytestmark = pytest.mark.soak
 

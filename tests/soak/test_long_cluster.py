@@ -7,9 +7,7 @@ from random import Random
 
 import pytest
 
-from played_clients import check_storm
-from played_cluster import check as check_played
-from several_nodes import (
+from support.cluster_processes import (
     Cluster,
     Walker,
     check,
@@ -18,6 +16,8 @@ from several_nodes import (
     stand_still_now_and_then,
     walkers,
 )
+from support.simulated_cluster import check as check_played
+from support.simulated_cluster_clients import check_storm
 
 pytestmark = pytest.mark.soak
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fleets import counted, simulated
 from nearcast.trace.validate import validate
+from support.peer_bots import counted, simulated
 
 pytestmark = pytest.mark.soak
 

@@ -11,8 +11,8 @@ from nearcast.sim.checkers import NotBeforeItWasSaid, Once
 from nearcast.sim.world import World
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
-from test_contract import histories, play
-from truth import delivered, expected
+from support.brute_force import delivered, expected
+from support.matcher_histories import histories, play
 
 pytestmark = pytest.mark.soak
 

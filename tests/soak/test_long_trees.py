@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from grove import assert_heard_exactly, faults, grown, run
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.rtree import SPLITS
+from support.drtree_worlds import assert_heard_exactly, faults, grown, run
 
 pytestmark = pytest.mark.soak
 

@@ -10,7 +10,7 @@ from nearcast.model.commands import Publish
 from nearcast.sim.network import Constant
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import box, disc, point
-from town import BAD, EAGER, LATENCY, Town, consistency, crowd, lasting, run, sensible
+from support.vso_worlds import BAD, EAGER, LATENCY, Town, consistency, crowd, lasting, run, sensible
 
 pytestmark = pytest.mark.soak
 

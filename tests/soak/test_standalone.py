@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from clusters import analysing, contents, finished
 
-from nearcast.pipeline.session import java_home
+from nearcast.pipeline.spark.session import java_home
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
+from support.spark_clusters import analysing, contents, finished
 
 pytestmark = pytest.mark.soak
 

@@ -30,7 +30,7 @@ from nearcast.space.shapes import (
     disc,
     point,
 )
-from strategies import SPEEDS, TIMES, movings, shapes
+from support.strategies import SPEEDS, TIMES, movings, shapes
 
 # Moments before, during and after any motion that the strategies draw.
 MOMENTS = TIMES | st.integers(-5 * SECOND, 50 * SECOND)

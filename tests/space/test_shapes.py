@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
 
-from nearcast.matching import kernels
+from nearcast.matching import grid_build
 from nearcast.space.shapes import (
     EVERYWHERE,
     LARGEST,
@@ -29,7 +29,7 @@ from nearcast.space.shapes import (
     overlap,
     point,
 )
-from strategies import COORDINATES, EXTENTS, shapes
+from support.strategies import COORDINATES, EXTENTS, shapes
 
 PAIRS = list(product(Kind, Kind))
 # Quarters are exact in binary, so the oracle and the floats speak of the very same numbers.
@@ -271,7 +271,7 @@ def _call_the_kernel(
     a: int, ax: float, ay: float, az: float, arx: float, ary: float, arz: float,
     b: int, bx: float, by: float, bz: float, brx: float, bry: float, brz: float,
 ) -> Any:  # fmt: skip
-    return kernels.overlap(a, ax, ay, az, arx, ary, arz, b, bx, by, bz, brx, bry, brz)
+    return grid_build.overlap(a, ax, ay, az, arx, ary, arz, b, bx, by, bz, brx, bry, brz)
 
 
 compiled_overlap = njit(_call_the_kernel)

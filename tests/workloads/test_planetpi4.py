@@ -23,7 +23,7 @@ from nearcast.workloads.planetpi4 import Parameters, PlanetPi4, channel, make
 from nearcast.workloads.planetpi4_reckoning import Heard, Update, differences, pack, predict, unpack
 from nearcast.workloads.planetpi4_rules import TICK, Kind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
-from truth import delivered, expected
+from support.brute_force import delivered, expected
 
 EXAMPLES = settings(deadline=None, max_examples=10)
 SMALL = {"size": 300.0, "radius": 100.0, "asteroids": 30, "zones": 1}

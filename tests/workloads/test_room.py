@@ -4,7 +4,7 @@ from math import dist
 
 import pytest
 
-from nearcast.commands import with_room
+from nearcast.cli.commands import with_room
 from nearcast.workloads import WORKLOADS
 
 

@@ -8,13 +8,13 @@ moments out of order: a version also serves moments up to TT before it was made,
 
 import numpy as np
 
-from nearcast.matching import kernels
+from nearcast.matching import grid_build
+from nearcast.matching.freeze import Snapshot, halves, shown, snapshot
+from nearcast.matching.indexed_engine import Look
 from nearcast.matching.lazy import Loop, Table, meeting
 from nearcast.matching.matcher import Batch, Matches
-from nearcast.matching.rowed import Look
 from nearcast.matching.rows import ROW
 from nearcast.matching.swept import Swept
-from nearcast.matching.versions import Snapshot, halves, shown, snapshot
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -44,7 +44,7 @@ class Remembering(Loop):
             self._made[place], self._limit[place] = NEVER, threshold
 
     def renew(self, channel: str, at: Time) -> None:
-        self.evaluations += kernels.renew(
+        self.evaluations += grid_build.renew(
             self._rows.array, self._rows.used, self._versions, self._made, self._limit,
             self._rows.channels.get(channel, -1), at,
         )  # fmt: skip

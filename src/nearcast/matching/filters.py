@@ -17,9 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numba import njit
 
-from nearcast.matching.machine import value
-from nearcast.matching.matcher import Integers
-from nearcast.matching.programs import (
+from nearcast.matching.formula_compiler import (
     NO_PROGRAM,
     STACK,
     Pool,
@@ -28,6 +26,8 @@ from nearcast.matching.programs import (
     program,
     weight,
 )
+from nearcast.matching.formula_vm import value
+from nearcast.matching.matcher import Integers
 from nearcast.model.expressions import Text, Truth, evaluator
 from nearcast.model.predicates import (
     NO_VALUES,

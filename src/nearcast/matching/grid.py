@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from nearcast.matching import kernels, machine
+from nearcast.matching import formula_vm, grid_build
+from nearcast.matching.indexed_engine import Look, Rowed
 from nearcast.matching.matcher import Floats, Integers
-from nearcast.matching.rowed import Look, Rowed
 from nearcast.matching.rows import FORMULA, region_evolves
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -111,7 +111,7 @@ class Grid(Rowed):
         places = self._by_id[first[single]]
         if len(places) < len(subscriptions) or np.any(self._rows.array["flags"][places] & FORMULA):
             raise ValueError("only known subscriptions whose region is one shape can be moved so")
-        kernels.move(self._rows.array, places, centre, now)
+        grid_build.move(self._rows.array, places, centre, now)
         for subscription in subscriptions.tolist() if self._timed else ():
             self._timed.pop(subscription, None)
         fresh = places[self._state[places] != FRESH]
@@ -152,7 +152,7 @@ class Grid(Rowed):
         elif not self._timed:
             lo, hi = -FOREVER, FOREVER - 1
         self._bound(self._formulas, lo, hi)
-        self._index = kernels.build(self._rows.array, used, lo, hi, self._reach)
+        self._index = grid_build.build(self._rows.array, used, lo, hi, self._reach)
         self.evaluations += len(self._timed)
         self._slice, self._built_for = (lo, hi), self._reach
         self._state[:] = VALID
@@ -163,7 +163,7 @@ class Grid(Rowed):
     def _bound(self, formulas: Iterable[SubscriptionId], lo: Time, hi: Time) -> None:
         """Let the rows of these formulas have the boxes that they sweep between two moments."""
         places = np.array([self._places[s][0] for s in formulas], np.int64)
-        machine.bound(self._rows.array, places, self._rows.programs.array, lo, hi)
+        formula_vm.bound(self._rows.array, places, self._rows.programs.array, lo, hi)
 
     def _formula_pace(self, subscription: SubscriptionId, since: Time) -> tuple[float, float]:
         """About how large the region is, and how much its box grows in its first second."""
@@ -181,7 +181,7 @@ class Grid(Rowed):
 
         Indexing slices of about this length keeps swept boxes tight and rebuilding rare.
         """
-        size, speed = kernels.pace(self._rows.array, self._rows.used)
+        size, speed = grid_build.pace(self._rows.array, self._rows.used)
         size += sum(size for size, _ in self._paces.values())
         speed += sum(speed for _, speed in self._paces.values())
         return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from nearcast.matching import lookup
+from nearcast.matching import grid_query
 from nearcast.matching.attributes import Kind, kind_of
 from nearcast.matching.grid import Grid
+from nearcast.matching.indexed_engine import Rowed, joined
 from nearcast.matching.matcher import Batch, Effort, Integers, Matches
-from nearcast.matching.rowed import Rowed, joined
+from nearcast.matching.residual_check import heard
 from nearcast.matching.swept import has_box
-from nearcast.matching.verdicts import heard
 from nearcast.model.expressions import evaluator
 from nearcast.model.predicates import NO_VALUES
 from nearcast.model.publication import Publication
@@ -130,10 +130,10 @@ class Table(Rowed):
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         asked: list[tuple[Integers, Integers, Integers]] = []
         for which, places in self._candidates(publications):
-            m = lookup.verify(columns, rows, which, places)
+            m = grid_query.verify(columns, rows, which, places)
             if m:
                 which, places = which[:m], places[:m]
-                asked.append(lookup.tally(columns[0], rows, which, places))
+                asked.append(grid_query.tally(columns[0], rows, which, places))
                 found += self._settle(
                     columns, rows, publications.publications, publications.attributes, which, places
                 )

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nearcast.matching import kernels
+from nearcast.matching import grid_build
+from nearcast.matching.freeze import halves
+from nearcast.matching.indexed_engine import Look, Rowed
 from nearcast.matching.matcher import Batch, Integers, Matches
-from nearcast.matching.rowed import Look, Rowed
+from nearcast.matching.residual_check import heard
 from nearcast.matching.swept import Swept
-from nearcast.matching.verdicts import heard
-from nearcast.matching.versions import halves
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import Time
@@ -28,7 +28,7 @@ class Loop(Rowed):
 
     def __init__(self) -> None:
         super().__init__()
-        self._nothing = kernels.build(self._rows.array, 0, 0, 0, 0.0)
+        self._nothing = grid_build.build(self._rows.array, 0, 0, 0, 0.0)
         self._all: Integers | None = None
 
     def put(self, subscription: Subscription) -> None:

@@ -7,10 +7,10 @@ it always was; an answer is as stale as the version that gave it, one interval a
 
 from heapq import heappop, heappush
 
+from nearcast.matching.freeze import arrives, faulty, version
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.matching.rows import evolves
 from nearcast.matching.swept import Swept
-from nearcast.matching.versions import arrives, faulty, version
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import SECOND, Time

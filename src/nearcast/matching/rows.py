@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nearcast.matching.filters import Filters, Steps, steps
-from nearcast.matching.programs import NO_PROGRAM, Programs
+from nearcast.matching.formula_compiler import NO_PROGRAM, Programs
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
 from nearcast.space.shapes import EVERYWHERE

@@ -16,8 +16,8 @@ import numpy as np
 from nearcast.matching.attributes import Attributes, Comparison
 from nearcast.matching.grid import Grid
 from nearcast.matching.matcher import Batch, Matches
+from nearcast.matching.residual_check import heard
 from nearcast.matching.rows import evolves
-from nearcast.matching.verdicts import heard
 from nearcast.model.expressions import Text, Truth, evaluator
 from nearcast.model.intervals import admitted
 from nearcast.model.predicates import NO_VALUES, Predicate, boxed

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from nearcast.live.cluster.member import Member
-from nearcast.live.realm import Realm
-from nearcast.live.service import Service
 from nearcast.model.subscription import Formula
-from nearcast.monitor.pictures import AREA, ENTITY, area_row, picture, rows
+from nearcast.monitor.snapshots import AREA, ENTITY, area_row, picture, rows
+from nearcast.server.server import Service
+from nearcast.service.cluster.cluster_node import Member
+from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND, Path, Time
 
 Row: TypeAlias = tuple[float, ...]

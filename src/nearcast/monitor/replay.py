@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from nearcast.monitor.pictures import AREA, ENTITY, HEARD, Rows, picture, rows
+from nearcast.monitor.snapshots import AREA, ENTITY, HEARD, Rows, picture, rows
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.reader import files, folder, scenario
 from nearcast.trace.schema import SHAPES, TraceError

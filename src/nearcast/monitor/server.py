@@ -17,15 +17,23 @@ from typing import Any
 import uvloop
 from msgspec.structs import replace
 
-from nearcast.live.config import Limits, Settings
-from nearcast.live.connections import Connections
-from nearcast.live.framing import Endpoint
-from nearcast.live.http import Front, HttpError, Request, Response, Route, Routes, as_json
-from nearcast.live.metrics import BOUNDS, Metrics
-from nearcast.live.service import Service
+from nearcast.client_protocol.websocket_framing import Endpoint
+from nearcast.demo.mammoth_game import Rules
 from nearcast.monitor import feed
-from nearcast.monitor.game import Rules
 from nearcast.monitor.replay import Replay
+from nearcast.server.config import Limits, Settings
+from nearcast.server.http.connections import Connections
+from nearcast.server.http.protocol import (
+    Front,
+    HttpError,
+    Request,
+    Response,
+    Route,
+    Routes,
+    as_json,
+)
+from nearcast.server.metrics import BOUNDS, Metrics
+from nearcast.server.server import Service
 
 LOG = logging.getLogger("nearcast.monitor")
 STATIC = Path(__file__).parent / "static"
@@ -133,7 +141,7 @@ async def _miss(players: Process) -> None:
 
 
 async def _bots(url: str, count: int) -> Process:
-    command = (sys.executable, "-m", "nearcast.monitor.bots", url, str(count))
+    command = (sys.executable, "-m", "nearcast.demo.mammoth_bots", url, str(count))
     # Not in our group: an interrupt at the terminal is ours to pass on.
     return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, start_new_session=True)
 

@@ -14,9 +14,10 @@ from msgspec import Struct
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from nearcast.pipeline import awareness, delivery, hotspots, lake, overlay, traffic
-from nearcast.pipeline.expected import expected
-from nearcast.pipeline.lake import Trace
+from nearcast.pipeline.jobs import awareness, delivery, hotspots, overlay, traffic
+from nearcast.pipeline.spark import storage
+from nearcast.pipeline.spark.storage import Trace
+from nearcast.pipeline.truth.expected import expected
 from nearcast.trace.schema import TABLES
 
 JOBS: tuple[Callable[..., DataFrame], ...] = (
@@ -90,7 +91,7 @@ class Tables:
 
     def _make(self, name: str) -> DataFrame:
         if name in TABLES:
-            return lake.table(self._spark, self._traces, name)
+            return storage.table(self._spark, self._traces, name)
         if name == "expected":
             return expected(self._spark, self._traces)
         return call(INNER[name], self)
@@ -117,11 +118,11 @@ def analyse(
     tables = Tables(spark, traces)
     # Jobs are described one after the other and run side by side: most of a small one is waiting.
     work = {job.__name__: call(job, tables) for job in jobs}
-    work["rejected"] = lake.rejects(spark, traces)
+    work["rejected"] = storage.rejects(spark, traces)
     try:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             writing = {
-                pool.submit(lake.write, frame, out, name, runs): name
+                pool.submit(storage.write, frame, out, name, runs): name
                 for name, frame in work.items()
             }
             for number, written in enumerate(as_completed(writing), 1):
@@ -134,8 +135,8 @@ def analyse(
 
 
 def headline(trace: Trace, out: Path) -> Headline:
-    judged = lake.result(out, "delivery_totals", trace.run)
-    sent = lake.result(out, "traffic_totals", trace.run)
+    judged = storage.result(out, "delivery_totals", trace.run)
+    sent = storage.result(out, "traffic_totals", trace.run)
     first: dict[str, Any] = judged[0] if judged else {}
     traffic_: dict[str, Any] = sent[0] if sent else {}
     latency = {
@@ -155,5 +156,5 @@ def headline(trace: Trace, out: Path) -> Headline:
         latency_ms=latency,
         messages=traffic_.get("messages", 0),
         bytes=traffic_.get("bytes", 0),
-        rejected=sum(row["rows"] for row in lake.result(out, "rejected", trace.run)),
+        rejected=sum(row["rows"] for row in storage.result(out, "rejected", trace.run)),
     )

@@ -27,7 +27,7 @@ from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder
 from nearcast.workloads import fixes as fixes_
 from nearcast.workloads.fixes import FARTHEST, LONGEST, Fixes, Numbers, Whole
-from nearcast.workloads.limits import between, one_of
+from nearcast.workloads.parameter_checks import between, one_of
 
 NAMES = "names.json"  # in the trace: a list of the entities' names, in the order of their numbers
 BLOCK = 500_000  # rows that are columns of a table at once

@@ -55,8 +55,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from nearcast.pipeline.appender import Appender, part_name, part_number
-from nearcast.pipeline.lake import (
+from nearcast.pipeline.spark.storage import (
     EVERYTHING,
     RUN,
     SET_ASIDE,
@@ -67,6 +66,7 @@ from nearcast.pipeline.lake import (
     set_aside,
     sound,
 )
+from nearcast.pipeline.writer import Appender, part_name, part_number
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES, TraceError
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY

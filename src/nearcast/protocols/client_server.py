@@ -27,7 +27,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
 )
 from nearcast.node import Message, Node
-from nearcast.protocols.copies import Delivered, copy_of
+from nearcast.protocols.dedup import Delivered, copy_of
 from nearcast.protocols.overlay import FIRST_SERVER, Kind
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector

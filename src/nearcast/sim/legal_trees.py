@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
-from nearcast.protocols.drtree.legal import wrong
+from nearcast.protocols.drtree.invariants import wrong
 from nearcast.protocols.drtree.peer import Peer
 from nearcast.sim.checkers import BrokenError, Checker
 from nearcast.space.motion import Time

@@ -30,7 +30,7 @@ from nearcast.node import (
 from nearcast.sim.checkers import Checker
 from nearcast.sim.network import Constant, Network
 from nearcast.space.motion import Time
-from nearcast.trace.ledger import Ledger
+from nearcast.trace.interest_log import Ledger
 from nearcast.trace.recorder import Recorder
 from nearcast.wire import Codec
 

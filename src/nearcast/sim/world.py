@@ -25,8 +25,8 @@ from nearcast.scenario import Scenario, Setting, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
 from nearcast.sim.checkers import BrokenError, Checker
-from nearcast.sim.script import Script, first_interests
 from nearcast.sim.simulation import Simulation
+from nearcast.sim.workload_player import Script, first_interests
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.workloads import WORKLOADS, churn

@@ -29,7 +29,7 @@ from nearcast.model.subscription import (
 )
 from nearcast.space.motion import STILL, Path, Time
 from nearcast.space.shapes import EVERYWHERE
-from nearcast.trace.condensed import NOTHING, last_of_each_instant, sums_of
+from nearcast.trace.aggregate import NOTHING, last_of_each_instant, sums_of
 from nearcast.trace.schema import SHAPES, TABLES
 from nearcast.trace.sinks import Sink
 

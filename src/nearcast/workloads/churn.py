@@ -16,7 +16,7 @@ from msgspec import Struct
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Time
-from nearcast.workloads.limits import between, one_of
+from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import first_id
 
 

@@ -10,7 +10,7 @@ from random import Random
 from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, fits_identifiers
+from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import Gait, Onward, Walking
 from nearcast.workloads.workload import Workload
 

@@ -19,7 +19,7 @@ from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Shape, Vector, cuboid, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, fits_identifiers, one_of
+from nearcast.workloads.parameter_checks import between, fits_identifiers, one_of
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 

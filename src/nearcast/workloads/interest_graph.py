@@ -23,8 +23,8 @@ from nearcast.model.subscription import NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, disc, point
-from nearcast.workloads.limits import between, fits_identifiers
-from nearcast.workloads.standing import Standing
+from nearcast.workloads.parameter_checks import between, fits_identifiers
+from nearcast.workloads.stationary import Standing
 from nearcast.workloads.workload import Workload, first_id
 
 Graph: TypeAlias = list[list[int]]  # of each vertex its neighbours, in order

@@ -23,7 +23,7 @@ from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time, line
 from nearcast.space.shapes import Vector, box, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, fits_identifiers
+from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import Trail
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 

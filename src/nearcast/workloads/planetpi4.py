@@ -26,7 +26,7 @@ from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector, ball, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, fits_identifiers
+from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.planetpi4_reckoning import Update, pack, predict
 from nearcast.workloads.planetpi4_rules import TICK, Act, Kind, Rules
 from nearcast.workloads.workload import Scheduled, Workload, first_id

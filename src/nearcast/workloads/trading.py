@@ -20,7 +20,7 @@ from nearcast.model.subscription import Filter, NodeId
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, Vector, point
-from nearcast.workloads.limits import between, fits_identifiers, one_of
+from nearcast.workloads.parameter_checks import between, fits_identifiers, one_of
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 TICK: Time = SECOND // 10  # how often a price changes

@@ -15,8 +15,8 @@ from nearcast.scenario import stream
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, ball
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, fits_identifiers
-from nearcast.workloads.standing import Standing
+from nearcast.workloads.parameter_checks import between, fits_identifiers
+from nearcast.workloads.stationary import Standing
 from nearcast.workloads.walker import Gait, Walking
 from nearcast.workloads.workload import Life, Workload, first_id
 

@@ -26,7 +26,7 @@ from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Path, Time, line
 from nearcast.space.shapes import Shape, Vector, ball, point
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, one_of
+from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import Scheduled, first_id
 
 Onward: TypeAlias = Callable[[Random, Vector], Vector]  # from here, where next?

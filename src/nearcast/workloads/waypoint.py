@@ -8,7 +8,7 @@ from random import Random
 
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.limits import between, fits_identifiers
+from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import Gait, Walking
 from nearcast.workloads.workload import Workload
 

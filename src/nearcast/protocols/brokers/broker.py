@@ -17,6 +17,7 @@ from nearcast.matching.matcher import Matcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
+from nearcast.protocols.brokers.frozen import with_values
 from nearcast.protocols.brokers.messages import (
     Adjust,
     Advertise,
@@ -36,7 +37,6 @@ from nearcast.protocols.brokers.messages import (
 )
 from nearcast.protocols.brokers.parameters import MILLISECOND, Parameters
 from nearcast.protocols.brokers.routes import Entry, Routes
-from nearcast.protocols.brokers.standing import with_values
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 

@@ -13,7 +13,8 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
-from nearcast.protocols.brokers.extents import bounds, conforms
+from nearcast.protocols.brokers.covering import bounds, conforms
+from nearcast.protocols.brokers.frozen import same_form, values_of
 from nearcast.protocols.brokers.interests import plan
 from nearcast.protocols.brokers.messages import (
     Adjust,
@@ -33,8 +34,7 @@ from nearcast.protocols.brokers.messages import (
 )
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.routes import digest
-from nearcast.protocols.brokers.standing import same_form, values_of
-from nearcast.protocols.copies import Delivered, copy_of
+from nearcast.protocols.dedup import Delivered, copy_of
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
 

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, NodeId, Subscription, SubscriptionId
-from nearcast.protocols.brokers.extents import Bounds, within
+from nearcast.protocols.brokers.covering import Bounds, within
+from nearcast.protocols.brokers.frozen import box_at, enlarged, evolves, standing, tiles
 from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
-from nearcast.protocols.brokers.standing import box_at, enlarged, evolves, standing, tiles
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE, cuboid
 

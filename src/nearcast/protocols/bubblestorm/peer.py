@@ -28,11 +28,11 @@ from nearcast.protocols.bubblestorm.layouts import (
 )
 from nearcast.protocols.bubblestorm.managed import Holders
 from nearcast.protocols.bubblestorm.messages import Number
+from nearcast.protocols.bubblestorm.overlay import Flush, Look, Storm, Whisper
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.sizes import Census
-from nearcast.protocols.bubblestorm.storm import Flush, Look, Storm, Whisper
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.copies import Delivered, copy_of, is_old
+from nearcast.protocols.dedup import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Area, Interests, ball_around
 from nearcast.protocols.relays.layer import interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS

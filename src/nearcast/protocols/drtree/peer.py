@@ -17,7 +17,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.copies import COPIES_COME_WITHIN, Delivered, copy_of
+from nearcast.protocols.dedup import COPIES_COME_WITHIN, Delivered, copy_of
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, sound
 from nearcast.protocols.drtree.directory import Directory
 from nearcast.protocols.drtree.interests import Interests, grouped
@@ -44,6 +44,7 @@ from nearcast.protocols.drtree.messages import (
 )
 from nearcast.protocols.drtree.parameters import Parameters
 from nearcast.protocols.drtree.placement import on_ping, on_pong
+from nearcast.protocols.drtree.stabilisation import check, on_gone, on_mine, on_not_yours, on_yours
 from nearcast.protocols.drtree.strategies import STRATEGIES, News, Way, publish
 from nearcast.protocols.drtree.tree import (
     leave,
@@ -54,7 +55,6 @@ from nearcast.protocols.drtree.tree import (
     resize,
     seek,
 )
-from nearcast.protocols.drtree.upkeep import check, on_gone, on_mine, on_not_yours, on_yours
 from nearcast.protocols.overlay import Kind
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector

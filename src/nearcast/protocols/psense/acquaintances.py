@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from math import dist
 
 from nearcast.model.subscription import NodeId
+from nearcast.protocols.psense.area_of_interest import Vision
 from nearcast.protocols.psense.layouts import Sighting, is_newer
 from nearcast.protocols.psense.sectors import Spot, best_sensors
-from nearcast.protocols.psense.vision import Vision
 from nearcast.space.motion import Time
 
 

@@ -20,16 +20,16 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.copies import Delivered, copy_of, is_old
+from nearcast.protocols.dedup import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.acquaintances import Acquaintances, sees
-from nearcast.protocols.psense.allowance import Allowance, Wish, size
+from nearcast.protocols.psense.area_of_interest import Vision, vision_of
+from nearcast.protocols.psense.bandwidth_budget import Allowance, Wish, size
 from nearcast.protocols.psense.layouts import Sighting
 from nearcast.protocols.psense.messages import Position, Request, Response, Tell
 from nearcast.protocols.psense.parameters import Parameters
 from nearcast.protocols.psense.sectors import SECTORS, Spot, best_sensor
-from nearcast.protocols.psense.vision import Vision, vision_of
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import DISC, Shape, Vector, overlap
 

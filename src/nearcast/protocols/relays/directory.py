@@ -26,7 +26,7 @@ from msgspec import Meta
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Real, Timer
-from nearcast.protocols.copies import is_old
+from nearcast.protocols.dedup import is_old
 from nearcast.protocols.interests import area_of
 from nearcast.protocols.relays.messages import MESSAGES
 from nearcast.space.motion import SECOND, Moving, Time

@@ -13,29 +13,33 @@ from numba import njit
 from numba.extending import register_jitable
 from numpy.typing import NDArray
 
-from nearcast.protocols.relays import rules
-from nearcast.protocols.relays.rules import Weights
+from nearcast.protocols.relays import cost_model
+from nearcast.protocols.relays.cost_model import Weights
 
 Numbers: TypeAlias = NDArray[np.float64]
 Places: TypeAlias = NDArray[np.int32]
 
 for rule in (
-    rules.bound_at,
-    rules.bounds_at,
-    rules.utilisation_cost,
-    rules.latency_cost,
-    rules.waiting,
-    rules.bandwidth_cost,
-    rules.effort,
-    rules.stream_cost,
+    cost_model.bound_at,
+    cost_model.bounds_at,
+    cost_model.utilisation_cost,
+    cost_model.latency_cost,
+    cost_model.waiting,
+    cost_model.bandwidth_cost,
+    cost_model.effort,
+    cost_model.stream_cost,
 ):
     register_jitable(rule)
 
-bandwidth_cost, latency_cost, effort = rules.bandwidth_cost, rules.latency_cost, rules.effort
+bandwidth_cost, latency_cost, effort = (
+    cost_model.bandwidth_cost,
+    cost_model.latency_cost,
+    cost_model.effort,
+)
 utilisation_cost, bounds_at, stream_cost = (
-    rules.utilisation_cost,
-    rules.bounds_at,
-    rules.stream_cost,
+    cost_model.utilisation_cost,
+    cost_model.bounds_at,
+    cost_model.stream_cost,
 )
 NOTHING, REDIR, SHORT = 0, 1, 2
 

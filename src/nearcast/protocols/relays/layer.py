@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
+from nearcast.protocols.relays.cost_model import interest_at
 from nearcast.protocols.relays.parameters import Parameters
 from nearcast.protocols.relays.relays import Relays
-from nearcast.protocols.relays.rules import interest_at
 
 SWITCH = ("on", "off")
 KBIT = 1000 / 8  # bytes

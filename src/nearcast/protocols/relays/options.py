@@ -14,11 +14,11 @@ import numpy as np
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.relays import bloom, kernels
+from nearcast.protocols.relays.cost_model import Weights, bandwidth_cost, stream_cost
+from nearcast.protocols.relays.flow_table import Entry, Table
 from nearcast.protocols.relays.kernels import REDIR, SHORT, Known
 from nearcast.protocols.relays.messages import Flow
 from nearcast.protocols.relays.neighbours import Neighbour, Neighbours
-from nearcast.protocols.relays.rules import Weights, bandwidth_cost, stream_cost
-from nearcast.protocols.relays.table import Entry, Table
 from nearcast.space.motion import SECOND, Time
 
 NOBODY = Neighbour(0)

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from nearcast.protocols.relays.rules import Weights
+from nearcast.protocols.relays.cost_model import Weights
 
 
 class Parameters(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.copies import Delivered, copy_of, is_old
+from nearcast.protocols.dedup import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests, area_of
 from nearcast.protocols.relays.directory import (
     CHECK,

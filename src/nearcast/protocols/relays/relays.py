@@ -29,6 +29,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Timer
 from nearcast.protocols.relays import options
+from nearcast.protocols.relays.cost_model import bandwidth_cost
 from nearcast.protocols.relays.kernels import REDIR, SHORT
 from nearcast.protocols.relays.messages import (
     MOST_HOPS,
@@ -44,7 +45,6 @@ from nearcast.protocols.relays.messages import (
     Yes,
 )
 from nearcast.protocols.relays.options import Option, Streams, View
-from nearcast.protocols.relays.rules import bandwidth_cost
 from nearcast.protocols.relays.speech import Flush, Interval, Speech
 from nearcast.protocols.relays.uplink import HEADERS, MOST_TICKS
 from nearcast.space.motion import SECOND, Time

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearcast.protocols.relays import kernels
+from nearcast.protocols.relays.cost_model import AT_THE_EDGE, Weights
 from nearcast.protocols.relays.kernels import Flows, Numbers, Places
-from nearcast.protocols.relays.rules import AT_THE_EDGE, Weights
 
 STREAM = 512.0  # bytes per second of a source (V), and of headers on a link
 

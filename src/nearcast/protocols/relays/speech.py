@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Outbox, Timer
-from nearcast.protocols.copies import PUBLICATIONS, Delivered, is_old
+from nearcast.protocols.dedup import PUBLICATIONS, Delivered, is_old
 from nearcast.protocols.relays import bloom
+from nearcast.protocols.relays.flow_table import Table
 from nearcast.protocols.relays.messages import (
     MOST_HOPS,
     TICK,
@@ -26,7 +27,6 @@ from nearcast.protocols.relays.messages import (
 )
 from nearcast.protocols.relays.neighbours import Neighbours, ticks_of
 from nearcast.protocols.relays.parameters import Parameters
-from nearcast.protocols.relays.table import Table
 from nearcast.protocols.relays.uplink import HEADERS, MOST_TICKS, Uplink, size_of_piece
 from nearcast.space.motion import SECOND, Time
 

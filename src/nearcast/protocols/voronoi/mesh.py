@@ -26,10 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi import vorocast
-from nearcast.protocols.voronoi.diagram import Diagram
-from nearcast.protocols.voronoi.neighbours import Neighbour, Notice, Parameters
-from nearcast.protocols.voronoi.shortcuts import Shortcuts
-from nearcast.protocols.voronoi.sites import (
+from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.mesh_messages import (
     MESSAGES,
     MOST_HOPS,
     Bye,
@@ -45,6 +43,8 @@ from nearcast.protocols.voronoi.sites import (
     Site,
     sound,
 )
+from nearcast.protocols.voronoi.neighbours import Neighbour, Notice, Parameters
+from nearcast.protocols.voronoi.shortcuts import Shortcuts
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Shape

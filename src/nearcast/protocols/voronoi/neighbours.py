@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
-from nearcast.protocols.voronoi.sites import LARGEST, Site
+from nearcast.protocols.voronoi.mesh_messages import LARGEST, Site
 from nearcast.space.motion import Time
 from nearcast.space.voronoi import Point
 

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from nearcast.model.subscription import NodeId, Region, SubscriptionId
 from nearcast.node import Message, Outbox
-from nearcast.protocols.voronoi.holders import Holders
 from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots
+from nearcast.protocols.voronoi.replicas import Holders
 from nearcast.protocols.voronoi.vso_messages import (
     Copies,
     Digest,

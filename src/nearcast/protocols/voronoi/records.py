@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nearcast.matching.kernels import elapsed as compiled_elapsed
+from nearcast.matching.grid_build import elapsed as compiled_elapsed
 from nearcast.model.predicates import Interval, zone
 from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Place, Record

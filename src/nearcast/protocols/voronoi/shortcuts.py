@@ -4,7 +4,7 @@ from math import cos, exp, hypot, inf, log, pi, sin
 from random import Random
 
 from nearcast.model.subscription import NodeId
-from nearcast.protocols.voronoi.sites import LARGEST
+from nearcast.protocols.voronoi.mesh_messages import LARGEST
 from nearcast.space.motion import Time
 from nearcast.space.voronoi import Point, Sites
 

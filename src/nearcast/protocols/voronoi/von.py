@@ -25,14 +25,14 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message, Node, Real, Timer
 from nearcast.protocols.contacts import Contacts, only_peers
-from nearcast.protocols.copies import Delivered, copy_of, is_old
+from nearcast.protocols.dedup import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.overlay import Kind
 from nearcast.protocols.relays.layer import Layer, interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.protocols.voronoi import mesh
 from nearcast.protocols.voronoi.mesh import Mesh, Neighbour
-from nearcast.protocols.voronoi.sites import LARGEST, MESSAGES, MOST_HOPS, Hops, Site
+from nearcast.protocols.voronoi.mesh_messages import LARGEST, MESSAGES, MOST_HOPS, Hops, Site
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, POINT, Shape, Vector, disc
 from nearcast.space.voronoi import Point

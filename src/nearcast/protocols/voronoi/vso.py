@@ -14,10 +14,10 @@ from nearcast.model.commands import Command, Leave
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.overlay import FIRST_SERVER, Kind
-from nearcast.protocols.voronoi import sites
-from nearcast.protocols.voronoi.audience import Audience
+from nearcast.protocols.voronoi import mesh_messages
+from nearcast.protocols.voronoi.client_columns import Audience
+from nearcast.protocols.voronoi.initial_grid import grid
 from nearcast.protocols.voronoi.matcher import MOST_HOPS, Matcher
-from nearcast.protocols.voronoi.partitions import grid
 from nearcast.protocols.voronoi.vso_client import Again, Client
 from nearcast.protocols.voronoi.vso_messages import (
     MESSAGES,
@@ -40,7 +40,7 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
-CODEC = Codec(*sites.MESSAGES, *MESSAGES)
+CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES)
 CARRYING = (Matched, Post, Cast)
 PASSED_ON = (Post, Interest, Shift, Cancel, Matched, Cast)
 

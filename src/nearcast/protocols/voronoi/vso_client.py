@@ -17,7 +17,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox, Timer
-from nearcast.protocols.voronoi.audience import Audience, History, as_of
+from nearcast.protocols.voronoi.client_columns import Audience, History, as_of
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
     Cancel,

@@ -37,7 +37,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
 )
 from nearcast.node import Message, Real
-from nearcast.protocols.voronoi.sites import LARGEST
+from nearcast.protocols.voronoi.mesh_messages import LARGEST
 from nearcast.space.motion import Time
 
 Version: TypeAlias = Annotated[int, Meta(ge=0, lt=2**62)]

@@ -1,0 +1,1 @@
+"""The client library: connections to a node, subscriptions, messages."""

@@ -1,0 +1,56 @@
+"""What a client checks before it sends: a clear error here instead of a refusal from far away."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.limits import Refused, refusing
+from nearcast.model.publication import check_attributes
+from nearcast.model.subscription import Value
+
+
+def sealed(form: messages.Form, payload: Any) -> Raw:
+    """A payload as it is sent. Refused if MessagePack cannot express it, or it nests too deep."""
+    try:
+        packed = form.seal(payload)
+    except RecursionError:
+        raise Refused("this payload cannot be sent: it is nested too deep") from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
+        raise Refused(f"this payload cannot be sent: {why}") from None
+    if len(packed):
+        with refusing():
+            form.check(packed)
+    return packed
+
+
+def checked_attributes(attributes: dict[str, Value] | None) -> dict[str, Value]:
+    """Refused unless each is a boolean, an integer of 64 bits, a finite number or a text."""
+    for name, value in (attributes or {}).items():
+        if type(name) is not str or type(value) not in (bool, int, float, str):
+            kind = type(value).__name__
+            raise Refused(f"attribute {name!r} is a boolean, a number or a text, not a {kind}")
+    with refusing():
+        check_attributes(attributes or {})
+    return attributes or {}
+
+
+def check(request: messages.Request) -> None:
+    """Refused unless all fields, of a request without payload, have the types of the protocol."""
+    try:
+        plain = msgspec.to_builtins(request)
+        msgspec.convert(plain, type(request))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as why:
+        raise Refused(f"this request cannot be sent: {why}") from None
+    if name := _not_a_number(plain):
+        raise Refused(f"this request cannot be sent: {name} is not a number (NaN)")
+
+
+def _not_a_number(value: Any, name: str = "") -> str:
+    """The name of a field that is NaN; "" if none is."""
+    if isinstance(value, dict):
+        return next(filter(None, (_not_a_number(inner, key) for key, inner in value.items())), "")
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_not_a_number(inner, name) for inner in value)), "")
+    return name if value != value else ""

@@ -1,0 +1,1 @@
+"""The games that bots play and people fly."""

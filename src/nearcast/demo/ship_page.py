@@ -1,0 +1,217 @@
+"""The page on which a person flies a ship, among bots that are peers (`live.fleet`).
+
+Whoever opens the page gets a peer of its own in this process: a node with a key and a port, one
+more member of the overlay. The page talks with it as any client talks with a node, over a WebSocket
+and in the same words, and shows what that peer hears. So what is seen is what the overlay brings.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from picows import WSMsgType, WSTransport
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.websocket_framing import Endpoint
+from nearcast.demo.peer_bots import Fleet
+from nearcast.demo.ship_control import Pilot
+from nearcast.monitor.server import RATE, REQUEST, STATIC
+from nearcast.peer.peer import Member, written
+from nearcast.scenario import Setting
+from nearcast.server.access.tokens import foreign
+from nearcast.server.config import Limits
+from nearcast.server.http.api import JAVASCRIPT
+from nearcast.server.http.connections import Connections
+from nearcast.server.http.protocol import Front, HttpError, Request, Response, Routes, as_json
+from nearcast.server.metrics import Metrics
+from nearcast.workloads import planetpi4_game as rules
+from nearcast.workloads.planetpi4 import PlanetPi4
+from nearcast.workloads.planetpi4_game import Rocks
+from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
+
+# A small network is measured in seconds, so nobody waits long for the game to begin; two
+# subscriptions meet in their first round nearly always; and a small world is full of ships.
+SETTINGS: dict[str, Setting] = {"gossip_s": 1.0, "lambda": 2.0, "size": 700.0, "asteroids": 60}
+MOST_PILOTS = 16
+MOST_WAITING = 100  # requests of a page whose peer is still joining
+
+
+def landscape(fleet: Fleet) -> dict[str, Any]:
+    """What stays as it is: the world, and the rules by which the page flies its own ship."""
+    assert fleet.course is not None
+    assert isinstance(fleet.workload, PlanetPi4)
+    game, chosen = fleet.course.game, fleet.workload.parameters
+    return {
+        "mode": "ship",
+        "size": chosen.size,
+        "sight": chosen.radius,
+        "rate": chosen.rate,
+        "speed": chosen.speed,
+        "boost": chosen.boost,
+        "respawn": chosen.respawn,
+        "overlay": fleet.bots[0].member.about.overlay,
+        "asteroids": _balls(game.asteroids),
+        "zones": _balls(game.zones),
+        "shield": SHIELD,
+        "energy": ENERGY,
+        "recharge": rules.RECHARGE,
+        "booster": rules.BOOSTER,
+        "repair": rules.REPAIR,
+        "thrust": rules.THRUST,
+        "hull": rules.HULL,
+        "aim": rules.AIM,
+        "beam": {
+            "cost": rules.BEAM_COST,
+            "damage": rules.BEAM_DAMAGE,
+            "pause": rules.BEAM_TICKS * TICK / 1e6,
+        },
+        "crash": {"damage": rules.CRASH_DAMAGE, "grace": rules.GRACE * TICK / 1e6},
+    }
+
+
+def _balls(rocks: Rocks) -> list[list[float]]:
+    pairs = zip(rocks.places.tolist(), rocks.radii.tolist(), strict=True)
+    return [[*place, radius] for place, radius in pairs]
+
+
+class Cockpit(Endpoint):
+    """One page, from its first word to its last, and the peer that it flies by."""
+
+    def __init__(self, fleet: Fleet, team: int) -> None:
+        super().__init__(4 * REQUEST, Cockpit.received)
+        self._fleet, self._team = fleet, team
+        self._pilot = Pilot(self._say)
+        self._member: Member | None = None
+        self._joining: asyncio.Task[None] | None = None
+        self._waiting: list[bytes] = []
+        self._gone = False
+
+    def received(self, payload: bytes, binary: bool) -> None:
+        if binary:
+            return
+        if self._member is not None:
+            self._obey(self._member, payload)
+        elif self._joining is None:
+            self._begin(payload)
+        elif len(self._waiting) < MOST_WAITING:
+            self._waiting.append(payload)
+
+    def _begin(self, line: bytes) -> None:
+        try:
+            request = messages.JSON.request(line)
+        except messages.WordError as why:
+            self._say(messages.Error(str(why), messages.JSON.request_id(line)))
+            return
+        if isinstance(request, messages.Join):
+            self._joining = asyncio.create_task(self._join(request.id))
+        else:
+            self._say(messages.Error("join first", getattr(request, "id", None)))
+
+    async def _join(self, number: int | None) -> None:
+        try:
+            member = await self._fleet.admit(self._pilot, self._team)
+        except (OSError, ValueError) as why:
+            self._say(messages.Bye(f"no peer for this page: {why}"))
+            return
+        if self._gone:  # meanwhile
+            self._fleet.dismiss(member)
+            return
+        self._member, host = member, self._fleet.host
+        where = written(*member.address)
+        self._say(messages.Welcome(member.node.id, host.now, where, id=number))
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
+            self._obey(member, line)
+
+    def _obey(self, member: Member, line: bytes) -> None:
+        host = self._fleet.host
+        if member.node.id in host.nodes:
+            self._pilot.obey(host, member.node.id, line)
+        else:
+            self._say(messages.Bye("the peer of this page has stopped"))
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        del transport
+        self._gone = True
+        if self._member is not None:
+            self._fleet.dismiss(self._member)
+            self._member = None
+
+    def _say(self, notice: messages.Notice) -> None:
+        if not self._gone:
+            self.transport.send(WSMsgType.TEXT, messages.JSON.write(notice))
+
+
+def add_ships(routes: Routes, fleet: Fleet) -> None:
+    routes.add_file("/", STATIC / "ship.html")
+    routes.add_folder("/monitor/", STATIC)
+    routes.add_file("/nearcast.js", JAVASCRIPT)
+    about = as_json(landscape(fleet))
+    routes.add("GET", "/monitor/about", lambda _: about)
+    routes.add("GET", "/monitor/ships", lambda _: _ships(fleet))
+
+
+def _ships(fleet: Fleet) -> Response:
+    """Who flies for whom, and how the fleet does."""
+    teams = {str(name): team for name, team in fleet.teams.items()}
+    return as_json({"teams": teams, "persons": len(fleet.pilots), **fleet.tally()._asdict()})
+
+
+async def fly(
+    fleet: Fleet,
+    port: int,
+    tell: Callable[[str], None],
+    ready: Callable[[str, str], None],
+    stop: asyncio.Event,
+) -> None:
+    """The bots, their game and the page, on this machine alone, until told to stop.
+
+    `ready` is told where the page is, and where further peers may join.
+    """
+    gathering = asyncio.create_task(_begin(fleet, port, tell, ready))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([gathering, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    gathering.cancel()
+    try:
+        await gathering
+    except asyncio.CancelledError:
+        return
+    finally:
+        await fleet.stop()
+
+
+async def _begin(
+    fleet: Fleet, port: int, tell: Callable[[str], None], ready: Callable[[str, str], None]
+) -> None:
+    loop, fronts, visits = asyncio.get_running_loop(), set[Front](), 0
+    connections = Connections(Limits(), Metrics())
+
+    def upgrade(request: Request) -> Endpoint:
+        nonlocal visits
+        why = foreign(request.headers, True)
+        if why is not None:
+            raise HttpError(403, why)
+        if not fleet.begins:
+            raise HttpError(503, "the bots are still joining")
+        if len(fleet.pilots) >= MOST_PILOTS:
+            raise HttpError(503, f"{MOST_PILOTS} persons fly here already")
+        visits += 1
+        teams = max(fleet.teams.values(), default=0) + 1
+        return Cockpit(fleet, visits % teams)
+
+    # A port that is taken is told before anybody waits for bots.
+    routes = Routes()
+    server = await loop.create_server(
+        lambda: Front(routes, upgrade, REQUEST, RATE, fronts, connections), "127.0.0.1", port
+    )
+    try:
+        where = await fleet.gather(tell)
+        add_ships(routes, fleet)
+        page = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        ready(page, written(*where))
+        await fleet.play()
+    finally:
+        server.close()
+        for front in list(fronts):
+            front.close()

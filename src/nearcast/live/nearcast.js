@@ -1,1 +1,0 @@
-../../../clients/js/nearcast.js

@@ -1,0 +1,158 @@
+"""What engines over packed rows share: publications become columns, kernels find pairs.
+
+An engine says which rows may want the publications at all (`_look`); kernels run formulas and
+filters, and Python has the last word on pairs that they could not settle.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nearcast.matching import grid_query
+from nearcast.matching.filters import Said
+from nearcast.matching.matcher import Batch, Effort, Integers, Matches
+from nearcast.matching.residual_check import judged
+from nearcast.matching.rows import Rows
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.space.motion import Time
+from nearcast.space.shapes import POINT
+
+_ALONE = np.zeros(1, np.int64)
+FEW = 3  # pairs with a filter that Python judges sooner than a kernel, which needs columns first
+
+
+class Look(NamedTuple):
+    """Where a kernel looks: in the index, passing over places that `skip` marks, and apart."""
+
+    rows: Any
+    index: Any
+    apart: Integers
+    skip: Any
+
+
+class Rowed:
+    def __init__(self) -> None:
+        self.evaluations = 0  # how often something that evolves was looked at, for a moment
+        self.faults = 0  # how often that found no value, or an attribute of another type
+        self._rows = Rows()
+        self._subscriptions: dict[SubscriptionId, Subscription] = {}
+        self._places: dict[SubscriptionId, list[int]] = {}
+        self._answers = 0  # pairs found last time: as many will be found this time
+        self._one = (*(np.zeros(1, np.int64) for _ in range(4)), np.zeros((2, 1, 3)))
+
+    def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
+        t, node, channel, kind, (centre, extent) = self._one
+        s = publication.shape
+        t[0], node[0], kind[0] = at, publication.node, s.kind
+        channel[0] = self._rows.channels.get(publication.channel, -1)
+        centre[0], extent[0] = (s.x, s.y, s.z), (s.rx, s.ry, s.rz)
+        reach = 0.0
+        if s.kind != POINT:
+            reach = max((r for r in (s.rx, s.ry, s.rz) if r < inf), default=0.0)
+        columns = (t, node, channel, kind, centre, extent)
+        matches = self._match(columns, [publication], None, at, at, reach)
+        found: list[SubscriptionId] = np.sort(matches.subscription).tolist()
+        return found
+
+    def match_many(self, publications: Batch) -> Matches:
+        if not len(publications):
+            return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
+        columns = self.columns(publications)
+        lo, hi = int(publications.t.min()), int(publications.t.max())
+        reach = 0.0
+        if publications.extent.any():  # else these are points, as they mostly are
+            bounded = np.where(np.isfinite(publications.extent), publications.extent, 0.0)
+            reach = float(bounded.max(axis=1).mean())
+        return self._match(
+            columns, publications.publications, publications.attributes, lo, hi, reach
+        )
+
+    def columns(self, publications: Batch) -> Any:
+        """As kernels want them: with the numbers that channels have here."""
+        codes = self._rows.channels
+        if publications.channel is None:
+            channel = np.full(len(publications), codes.get("", -1), np.int64)
+        else:
+            channel = np.array([codes.get(name, -1) for name in publications.channel], np.int64)
+        return (
+            publications.t, publications.node, channel, publications.kind,
+            publications.centre, publications.extent,
+        )  # fmt: skip
+
+    def due(self) -> Time | None:
+        return None
+
+    def refresh(self, now: Time) -> None:
+        """Nothing is done ahead of being asked."""
+
+    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
+        """For so many publications between these moments that reach about so far."""
+        raise NotImplementedError
+
+    def _match(
+        self, columns: Any, publications: Sequence[Publication], attributes: Said | None,
+        lo: Time, hi: Time, reach: float,
+    ) -> Matches:  # fmt: skip
+        look = self._look(len(publications), lo, hi, reach)
+        order = grid_query.arrange(columns[4], look.index[0]) if len(publications) > 1 else _ALONE
+        capacity = 2 * len(look.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
+        found: list[tuple[Integers, Integers]] = []
+        asked: list[tuple[Integers, Integers, Integers]] = []
+        done, total = 0, len(columns[0])
+        while done < total:
+            out = [np.empty(capacity, np.int64) for _ in range(4)]
+            done, n, m, looked = grid_query.query(columns, order, done, *look, *out)
+            self.evaluations += looked
+            found.append((out[0][:n], out[1][:n]))
+            if m:
+                which, places = out[2][:m], out[3][:m]
+                asked.append(grid_query.tally(columns[0], look.rows, which, places))
+                found += self._settle(columns, look.rows, publications, attributes, which, places)
+        self._answers = sum(len(f[0]) for f in found)
+        effort = Effort(*joined(asked)) if asked else None
+        publication, subscription = joined(found)
+        return Matches(publication, subscription, effort)
+
+    def _settle(
+        self, columns: Any, rows: Any, publications: Sequence[Publication],
+        attributes: Said | None, which: Integers, places: Integers,
+    ) -> Iterator[tuple[Integers, Integers]]:  # fmt: skip
+        """Which of these pairs do formulas and filters let through? Both arrays are overwritten."""
+        found = np.empty((2, len(which)), np.int64)
+        n, m = grid_query.settle(columns, rows, self._rows.programs.array, which, places, *found)
+        yield found[0, :n], found[1, :n]
+        if m >= FEW:
+            which, places, found = which[:m], places[:m], found[:, n:]
+            n, m, faults = self._rows.filters.judge(
+                columns[0], publications, attributes, rows, which, places, found
+            )
+            self.faults += faults
+            yield found[0, :n], found[1, :n]
+        if m:
+            places = np.where(places[:m] < 0, ~places[:m], places[:m])
+            yield self._ask(columns[0], publications, which[:m], places)
+
+    def _ask(
+        self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
+    ) -> tuple[Integers, Integers]:
+        """Ask Python about pairs that no kernel could settle."""
+        pairs: list[tuple[int, int]] = []
+        ids = self._rows.array["id"][places].tolist()
+        for i, subscription_id in zip(which.tolist(), ids, strict=True):
+            verdict = judged(self._subscriptions[subscription_id], publications[i], int(at[i]))
+            if verdict:
+                pairs.append((i, subscription_id))
+            elif verdict is None:
+                self.faults += 1
+        columns = np.array(pairs, np.int64).reshape(-1, 2)
+        return columns[:, 0], columns[:, 1]
+
+
+def joined(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
+    """The same columns one after the other."""
+    if len(several) == 1:
+        return several[0]
+    return map(np.concatenate, zip(*several, strict=True))

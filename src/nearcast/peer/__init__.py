@@ -1,0 +1,1 @@
+"""Any overlay live: one node per process, peer to peer."""

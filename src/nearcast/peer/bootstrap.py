@@ -1,0 +1,158 @@
+"""How each overlay begins, and how somebody comes into it by knowing one of its nodes.
+
+The simulator hands its nodes what they must know; here it comes from whom they have met. Addresses
+are no matter of protocols: whoever mentions a name has handed over its card before (`book.py`), so
+a peer can write to all of whom it has only heard.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.matching import MATCHERS
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Node
+from nearcast.protocols import PROTOCOLS, client_server, drtree
+from nearcast.protocols.brokers.broker import Broker, Link
+from nearcast.protocols.brokers.client import Client as BrokerClient
+from nearcast.protocols.brokers.messages import Hello
+from nearcast.protocols.brokers.parameters import Parameters as BrokerParameters
+from nearcast.protocols.drtree.messages import SLOTS
+from nearcast.protocols.drtree.peer import Peer as TreePeer
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.relays.directory import Directory
+from nearcast.protocols.relays.peer import Parameters as RelaysParameters
+from nearcast.protocols.relays.peer import Peer as RelayingPeer
+from nearcast.space.motion import SECOND, Time
+from nearcast.transport.address_book import Book
+
+REMIND: Time = 60 * SECOND  # after which all are named again: who was silent may have come back
+
+
+def _nobody(_node: Node, _name: NodeId) -> None:
+    """Whoever this is need not know others."""
+
+
+class Bootstrap(Struct, frozen=True):
+    """`met`: whom it has met; its own name if it is the first."""
+
+    entity: Callable[[Any, NodeId, Random, NodeId], Node]
+    # Who begins runs one of these beside it. None: this overlay is of peers alone.
+    server: Callable[[Any, NodeId, Random, NodeId], Node] | None = None
+    servers_join: bool = False  # may somebody else run a further one?
+    introduce: Callable[[Node, NodeId], None] = _nobody
+    # A newcomer is named to others when it has been there for so long.
+    newcomer: Time = 0
+
+
+def _client(
+    parameters: client_server.Parameters, node_id: NodeId, rng: Random, server: NodeId
+) -> Node:
+    memory = round(parameters.memory_s * SECOND)
+    return client_server.Client(node_id, rng, server, memory)
+
+
+def _server(parameters: client_server.Parameters, node_id: NodeId, rng: Random, _: NodeId) -> Node:
+    return client_server.Server(node_id, rng, MATCHERS[parameters.matcher]())
+
+
+def _tree_peer(parameters: Any, node_id: NodeId, rng: Random, _: NodeId) -> Node:
+    return drtree.KIND.make(parameters, Random).entity(node_id, rng)
+
+
+def _introduce_to_tree(node: Node, name: NodeId) -> None:
+    """Trees that have begun apart find each other by any member of either."""
+    assert isinstance(node, TreePeer)
+    node.directory.add(name * SLOTS)
+
+
+def _with_contacts(protocol: str) -> Callable[[Any, NodeId, Random, NodeId], Node]:
+    """A peer that asks its contacts: at first the one whom it has met."""
+
+    def entity(parameters: Any, node_id: NodeId, rng: Random, met: NodeId) -> Node:
+        overlay: Any = PROTOCOLS[protocol].make(parameters, Random)
+        if met != node_id:
+            overlay.contacts.add(met)
+        node: Node = overlay.entity(node_id, rng)
+        return node
+
+    return entity
+
+
+def _introduce_to_contacts(node: Any, name: NodeId) -> None:
+    node.contacts.add(name)
+
+
+class OpenBroker(Broker):
+    """A broker beside which others may come up: whichever greets it is its neighbour.
+
+    A newcomer greets one broker alone, so the network stays the tree that it must be.
+    """
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        is_new = sender >= FIRST_SERVER and sender not in self.links
+        if is_new and isinstance(message, Hello):
+            self.links[sender] = Link(self._new_session())
+            self.out.send(sender, Hello(self.links[sender].mine))
+        super().on_message(sender, message)
+
+
+def _broker(parameters: BrokerParameters, node_id: NodeId, rng: Random, beside: NodeId) -> Node:
+    return OpenBroker(node_id, rng, parameters, [] if beside == node_id else [beside])
+
+
+def _broker_client(
+    parameters: BrokerParameters, node_id: NodeId, rng: Random, broker: NodeId
+) -> Node:
+    return BrokerClient(node_id, rng, parameters, [broker])
+
+
+def _relaying_peer(
+    parameters: RelaysParameters, node_id: NodeId, rng: Random, directory: NodeId
+) -> Node:
+    return RelayingPeer(node_id, rng, parameters, directory)
+
+
+def _directory(parameters: RelaysParameters, node_id: NodeId, rng: Random, _: NodeId) -> Node:
+    return Directory(node_id, rng, parameters.room)
+
+
+BOOTSTRAPS: dict[str, Bootstrap] = {
+    # Of two that are a ring by themselves one gives up its own, so nobody may hear of a newcomer
+    # that has no ring yet.
+    "bubblestorm": Bootstrap(
+        _with_contacts("bubblestorm"), introduce=_introduce_to_contacts, newcomer=5 * SECOND
+    ),
+    "psense": Bootstrap(_with_contacts("psense"), introduce=_introduce_to_contacts),
+    "von": Bootstrap(_with_contacts("von"), introduce=_introduce_to_contacts),
+    "drtree": Bootstrap(_tree_peer, introduce=_introduce_to_tree),
+    "brokers": Bootstrap(_broker_client, _broker, servers_join=True),
+    "relays": Bootstrap(_relaying_peer, _directory),
+    "client-server": Bootstrap(_client, _server),
+}
+
+
+class Acquaintances:
+    """Names from the transport's book, told to a node: each when it is due, and now and then all.
+
+    A node forgets those who do not answer; it must not be told of them again every second.
+    """
+
+    def __init__(self, bootstrap: Bootstrap, node: Node, book: Book) -> None:
+        self._bootstrap, self._node, self._book = bootstrap, node, book
+        self._told: dict[NodeId, Time] = {}  # by name: of which life
+        self._reminded: Time = 0
+
+    def tell(self, now: Time) -> None:
+        if now - self._reminded >= REMIND:
+            self._reminded = now
+            self._told.clear()
+        for name in self._book.names():
+            card = self._book.card(name)
+            if name == self._node.id or name >= FIRST_SERVER or card is None:
+                continue
+            if self._told.get(name) != card.t and now - card.t >= self._bootstrap.newcomer:
+                self._told[name] = card.t
+                self._bootstrap.introduce(self._node, name)

@@ -1,0 +1,81 @@
+"""What a transport answers before any protocol is spoken: to which overlay its node belongs.
+
+A newcomer knows an address and nothing else. It asks whoever listens there, and learns overlay and
+settings; so it need not be told them, and a mistake is told in a sentence instead of by silence. No
+message of any protocol begins with the byte that questions and answers begin with.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+from nearcast.model.subscription import NodeId
+from nearcast.scenario import Setting
+from nearcast.transport.links import Links
+from nearcast.transport.transport import Receive
+
+QUESTION, ANSWER = b"\xc1?", b"\xc1!"  # 0xC1 is never used in MessagePack
+LONGEST = 4096  # bytes of an answer
+
+
+class About(Struct, frozen=True):
+    overlay: str
+    settings: dict[str, Setting] = {}
+    signed: bool = False  # are publications signed by their authors?
+
+
+class Reception:
+    """A transport of one node, which answers such questions by itself."""
+
+    def __init__(self, links: Links) -> None:
+        self.links = links
+        self.name = links.name
+        self.about: About | None = None  # until it is known, nobody is answered
+        self._receive: Receive | None = None
+        self._asked: dict[NodeId, asyncio.Future[About]] = {}
+
+    async def open(self, on_receive: Receive | None) -> None:
+        """Without anybody who hears: only to ask."""
+        self._receive = on_receive
+        await self.links.open(self._hear)
+
+    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
+        self.links.send(to, frame, lossy)
+
+    async def close(self) -> None:
+        await self.links.close()
+
+    async def ask(self, node: NodeId, patience_s: float) -> About:
+        """TimeoutError: it does not say."""
+        answered: asyncio.Future[About] = asyncio.get_running_loop().create_future()
+        self._asked[node] = answered
+        try:
+            self.send(node, QUESTION, False)
+            async with asyncio.timeout(patience_s):
+                return await answered
+        finally:
+            del self._asked[node]
+
+    def _hear(self, sender: NodeId, frames: Sequence[bytes]) -> None:
+        said = [frame for frame in frames if frame[:1] == QUESTION[:1]]
+        for frame in said:
+            self._hear_about(sender, frame)
+        if said:
+            frames = [frame for frame in frames if frame[:1] != QUESTION[:1]]
+        if frames and self._receive is not None:
+            self._receive(sender, frames)
+
+    def _hear_about(self, sender: NodeId, frame: bytes) -> None:
+        if frame == QUESTION:
+            if self.about is not None:
+                self.send(sender, ANSWER + msgspec.msgpack.encode(self.about), False)
+            return
+        asked = self._asked.get(sender)
+        if asked is None or asked.done() or len(frame) > LONGEST or frame[:2] != ANSWER:
+            return  # nobody was asked
+        try:
+            asked.set_result(msgspec.msgpack.decode(frame[2:], type=About))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            asked.set_exception(ValueError("it answers what nobody understands"))

@@ -1,0 +1,127 @@
+"""What an application says to its own peer, and what it is told: the words of clients (`words.py`).
+
+A desk stands between these words and the commands of a node. Numbers of subscriptions are the
+application's own; outside they have numbers that nobody else uses.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from random import Random, SystemRandom
+from typing import Any
+
+from msgspec import Raw
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import region, shape
+from nearcast.model import commands
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.peer.host import Host
+from nearcast.space.shapes import Kind
+
+
+def numbers(rng: Random) -> Iterator[int]:
+    """Identifiers that nobody else uses, though nobody is asked: from blocks drawn by chance."""
+    while True:
+        first = rng.getrandbits(37) << 16
+        yield from range(first, first + 2**16)
+
+
+class Desk:
+    """Between an application's words and its node's commands."""
+
+    def __init__(self, say: Callable[[messages.Notice], None]) -> None:
+        self._say = say
+        self._numbers = numbers(SystemRandom())
+        self._ids: dict[messages.Number, SubscriptionId] = {}
+        self._wanted: dict[SubscriptionId, messages.Number] = {}
+
+    def command(self, request: messages.Request) -> commands.Command:
+        """ValueError says why not."""
+        match request:
+            case messages.Publish():
+                if request.retain:
+                    raise ValueError("a peer keeps no states: publish without retain")
+                if request.name:
+                    raise ValueError("a peer speaks for itself: publish without a name")
+                where = shape(
+                    request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
+                )
+                return commands.Publish(
+                    next(self._numbers), where, request.channel, request.attributes,
+                    self.packed(request.payload),
+                )  # fmt: skip
+            case messages.Subscribe():
+                return self._subscribe(request)
+            case messages.Move(subscription, area):
+                return commands.Move(self._known(subscription), region(area))
+            case messages.Tune(subscription, variables):
+                return commands.Tune(self._known(subscription), variables)
+            case messages.Unsubscribe(subscription):
+                known = self._known(subscription)
+                del self._ids[subscription], self._wanted[known]
+                return commands.Unsubscribe(known)
+            case messages.Leave():
+                return commands.Leave()
+        raise ValueError("a peer publishes, subscribes and leaves; the rest is a node's")
+
+    def packed(self, payload: Raw) -> bytes:
+        """As it travels; ValueError if it cannot."""
+        if len(payload):
+            messages.JSON.check(payload)
+        return bytes(payload)
+
+    def opened(self, payload: bytes) -> Raw:
+        """As the application reads it, on one line; nothing, of a peer that speaks otherwise."""
+        with suppress(*messages.UNREADABLE):
+            messages.JSON.check(Raw(payload))
+            return messages.JSON.seal(messages.JSON.open(Raw(payload)))
+        return messages.NOTHING
+
+    def _subscribe(self, request: messages.Subscribe) -> commands.Subscribe:
+        if request.watch or request.rates or request.closest or request.budget:
+            raise ValueError("a peer hears everything: no watch, rates, closest or budget")
+        bound = request.variables and request.area.formula
+        known = self._ids.get(request.subscription)
+        command = commands.Subscribe(
+            next(self._numbers) if known is None else known, bound or region(request.area),
+            request.filter, request.channel, request.echo, request.variables,
+        )  # fmt: skip
+        self._ids[request.subscription] = command.subscription
+        self._wanted[command.subscription] = request.subscription
+        return command
+
+    def _known(self, subscription: messages.Number) -> SubscriptionId:
+        if subscription not in self._ids:
+            raise ValueError(f"no subscription {subscription}")
+        return self._ids[subscription]
+
+    def obey(self, host: Host, node: NodeId, line: bytes) -> None:
+        request: Any = None
+        try:
+            request = messages.JSON.request(line)
+            command = self.command(request)
+            t = host.obey(node, command)
+        except ValueError as why:
+            number = messages.JSON.request_id(line) if request is None else request.id
+            self._say(messages.Error(str(why), number))
+            return
+        if request.id is not None:
+            publication = command.publication if isinstance(command, commands.Publish) else None
+            self._say(messages.Done(request.id, t, publication))
+
+    def deliver(
+        self, _node: NodeId, publication: Publication, subscriptions: Sequence[SubscriptionId]
+    ) -> None:
+        to = [self._wanted[s] for s in subscriptions if s in self._wanted]
+        if not to:
+            return  # all of them have ended meanwhile
+        payload, s = self.opened(publication.payload), publication.shape
+        disc, box = s.kind == Kind.DISC, s.kind == Kind.BOX
+        self._say(
+            messages.Message(
+                to, publication.node, publication.id, publication.t, s.x, s.y, payload, False,
+                publication.attributes, publication.channel, s.z, s.rx if disc else None,
+                s.rx if box else None, s.ry if box else None, s.rz if box else None,
+            )
+        )  # fmt: skip

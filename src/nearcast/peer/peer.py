@@ -1,0 +1,350 @@
+"""`nearcast peer`: one member of an overlay as a program of its own.
+
+It speaks as a client's node does (`words.py`), in lines of JSON: requests on standard input,
+notices on standard output. Who begins an overlay is asked by those who join it: `--join` takes the
+address in its `welcome`. Whoever answers there is believed to be the one; from then on everybody is
+known by key.
+"""
+
+import asyncio
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
+from pathlib import Path
+from random import SystemRandom
+
+import msgspec
+from msgspec import Struct
+
+from nearcast.client_protocol import messages
+from nearcast.model.subscription import NodeId
+from nearcast.peer.bootstrap import BOOTSTRAPS, Acquaintances
+from nearcast.peer.discovery import About, Reception
+from nearcast.peer.host import Host, OnDeliver, run, unix_time
+from nearcast.peer.line_protocol import Desk, numbers
+from nearcast.peer.signing import Signing
+from nearcast.protocols import PROTOCOLS
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.scenario import Setting
+from nearcast.trace.live_recording import Recording
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+from nearcast.transport.identity import Identity, kept_identity, new_identity
+from nearcast.transport.links import Links
+from nearcast.transport.quic import Quic
+from nearcast.transport.tls import Tls
+
+LINKS: dict[str, type[Links]] = {"tls": Tls, "quic": Quic}
+FLUSH_EVERY_S = 5.0
+INTRODUCE_EVERY_S = 1.0
+JOIN_WITHIN_S = 10.0
+PROBE_S = 1.0  # to find out whether anybody listens at all
+
+__all__ = ["BOOTSTRAPS", "Desk", "Member", "Options", "address", "live", "numbers", "peer"]
+
+
+def address(text: str) -> tuple[str, int]:
+    """Of HOST:PORT; ValueError if it is not that."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"an address is HOST:PORT, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def written(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parameters_of(overlay: str, settings: dict[str, Setting]) -> Struct:
+    """ValueError if a setting is not one of the overlay's, or wrong."""
+    kind = PROTOCOLS[overlay].parameters
+    for name in settings:
+        if name not in kind.__struct_fields__:
+            raise ValueError(f"no setting {name!r} for {overlay}")
+    try:
+        parameters: Struct = msgspec.convert(settings, kind, strict=False)
+    except msgspec.ValidationError as why:
+        raise ValueError(str(why)) from None
+    return parameters
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    overlay: str = ""  # with `join` it need not be said: whoever is asked there knows
+    join: tuple[str, int] | None = None  # where somebody listens who is in the overlay already
+    host: str = ""  # where we listen, and where others find us; empty: where `join` reaches us
+    port: int = 0  # 0: any that is free
+    link: str = "tls"
+    serve: bool = False  # also run a server of the overlay, beside the one that is joined
+    trace: Path | None = None
+    key: Path | None = None  # the file of our key; none: a new one for this life alone
+    unsigned: bool = False  # publications are not signed; all peers of an overlay agree on that
+    settings: dict[str, Setting] = {}
+
+    def __post_init__(self) -> None:
+        if not self.overlay and self.join is None:
+            raise ValueError(f"which overlay shall begin? There are {', '.join(BOOTSTRAPS)}")
+        for what, name, choices in (
+            ("overlay", self.overlay, ["", *BOOTSTRAPS]),
+            ("link", self.link, LINKS),
+        ):
+            if name not in choices:
+                raise ValueError(
+                    f"no {what} {name!r}; there are {', '.join(filter(None, choices))}"
+                )
+        if self.host in ("0.0.0.0", "::"):
+            raise ValueError(f"others find a peer where it listens: {self.host} is nowhere")
+
+    @property
+    def parameters(self) -> Struct:
+        return parameters_of(self.overlay, self.settings)
+
+    def own_host(self) -> str:
+        """The address of this machine from which the one to be joined is reached."""
+        if self.host or self.join is None:
+            return self.host or "127.0.0.1"
+        try:
+            family, *_, where = socket.getaddrinfo(*self.join, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect(where)  # says nothing to anybody
+                own = str(probe.getsockname()[0])
+        except OSError as why:
+            raise OSError(f"there is no way to {self.join[0]}: {why.strerror}") from None
+        return str(ip_address(own))
+
+
+class Home:
+    """The host of all nodes of a process; made when it is known of which overlay they are."""
+
+    def __init__(self, recorder: Recorder, on_deliver: OnDeliver) -> None:
+        self.recorder, self._on_deliver = recorder, on_deliver
+        self.host: Host | None = None
+
+    def host_of(self, overlay: str) -> Host:
+        if self.host is None:
+            self.host = Host(PROTOCOLS[overlay].codec, self.recorder, self._on_deliver)
+        return self.host
+
+    async def stop(self) -> None:
+        if self.host is not None:
+            await self.host.stop()
+
+    def summary(self) -> dict[str, dict[str, int]]:
+        """For the trace: how many publications were refused, by reason."""
+        return {} if self.host is None else {"refused": dict(self.host.refused)}
+
+
+class Member:
+    """A node in its overlay, with all that it needs in this process."""
+
+    def __init__(self, options: Options, home: Home) -> None:
+        self.options, self._home = options, home
+
+    async def start(self) -> messages.Welcome:
+        """ValueError, OSError and TimeoutError tell in one line why it cannot be."""
+        options = self.options
+        identity = kept_identity(options.key) if options.key else new_identity()
+        if options.join is None:
+            _ = options.parameters  # what is wrong with them is told before anything begins
+        met = about = None
+        served: Links | None = None
+        begins = options.join is None and BOOTSTRAPS[options.overlay].server is not None
+        reception = self._reception(identity, 0 if begins or options.serve else options.port)
+        await reception.open(None)
+        try:
+            if options.join is not None:
+                met, about = await self._meet(reception, *options.join)
+            about = self._agreed(about)
+            self.bootstrap = BOOTSTRAPS[about.overlay]
+            parameters = parameters_of(about.overlay, about.settings)
+            self.host = self._home.host_of(about.overlay)
+            if begins or options.serve:
+                served = await self._serve(identity.as_server(), parameters, about, met)
+                reception.links.learn(served.card)
+                met = served.name
+        except BaseException:
+            await reception.close()
+            raise
+        self.links = reception.links
+        contact = identity.name if met is None else self._served_by(met)
+        self.node = self.bootstrap.entity(parameters, identity.name, SystemRandom(), contact)
+        reception.about = self.about = about
+        self._acquaintances = Acquaintances(self.bootstrap, self.node, self.links.book)
+        self.introduce()
+        await self.host.start(self.node, reception, self._signing(self.links))
+        asked = served or self.links
+        self.address = asked.host, asked.port
+        return messages.Welcome(identity.name, self.host.now, written(*self.address))
+
+    def _agreed(self, said: About | None) -> About:
+        """Overlay and settings: the other's, unless ours say otherwise."""
+        options = self.options
+        if said is not None and options.overlay not in ("", said.overlay):
+            assert options.join is not None
+            where = written(*options.join)
+            raise ValueError(f"{where} is in an overlay of {said.overlay}, not {options.overlay}")
+        overlay = said.overlay if said else options.overlay
+        if overlay not in BOOTSTRAPS:
+            raise ValueError(f"no overlay {overlay!r} is known here")
+        if options.serve and options.join and not BOOTSTRAPS[overlay].servers_join:
+            raise ValueError(f"an overlay of {overlay} has no room for a further server")
+        if said is not None and said.signed == options.unsigned:
+            assert options.join is not None
+            where = written(*options.join)
+            raise ValueError(
+                f"publications are signed in the overlay at {where}: leave out --unsigned"
+                if said.signed
+                else f"publications are not signed in the overlay at {where}: join with --unsigned"
+            )
+        settings = {**(said.settings if said else {}), **options.settings}
+        if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
+            # They publish under a channel of their own making, which no signature covers.
+            raise ValueError("brokers with interest=object cannot sign: use --unsigned")
+        return About(overlay, settings, not options.unsigned)
+
+    async def _meet(self, reception: Reception, host: str, port: int) -> tuple[NodeId, About]:
+        where, links = written(host, port), reception.links
+        try:
+            name = await links.meet(host, port, JOIN_WITHIN_S)
+        except TimeoutError:
+            why = await _who_listens(host, port, self.options.link)
+            raise TimeoutError(why.format(where)) from None
+        except ConnectionError:
+            raise ConnectionError(
+                f"{where} hangs up: it is no peer, or has the key that this one has"
+            ) from None
+        try:
+            return name, await reception.ask(name, JOIN_WITHIN_S)
+        except TimeoutError:
+            raise TimeoutError(f"{where} is a node, but does not say of which overlay") from None
+
+    def _served_by(self, met: NodeId) -> NodeId:
+        """Whoever has met a client knows by it where the server is."""
+        if self.bootstrap.server is None or met >= FIRST_SERVER:
+            return met
+        servers = [name for name in self.links.book.names() if name >= FIRST_SERVER]
+        if not servers:
+            raise ValueError("this peer serves nobody, and knows nobody who does")
+        return servers[0]
+
+    async def _serve(
+        self, identity: Identity, parameters: Struct, about: About, met: NodeId | None
+    ) -> Links:
+        assert self.bootstrap.server is not None
+        reception = self._reception(identity, self.options.port)
+        reception.about = about
+        beside = identity.name
+        if met is not None and self.options.join is not None:
+            await reception.open(None)
+            await reception.links.meet(*self.options.join, JOIN_WITHIN_S)
+            self.links = reception.links
+            beside = self._served_by(met)
+        server = self.bootstrap.server(parameters, identity.name, SystemRandom(), beside)
+        await self.host.start(server, reception, self._signing(reception.links))
+        return reception.links
+
+    def _reception(self, identity: Identity, port: int) -> Reception:
+        options = self.options
+        return Reception(LINKS[options.link](identity, options.own_host(), port))
+
+    def _signing(self, links: Links) -> Signing | None:
+        return None if self.options.unsigned else Signing(links.identity, links.book.key)
+
+    def introduce(self) -> None:
+        """The node hears of those whom its transport knows."""
+        self._acquaintances.tell(unix_time())
+
+
+async def _who_listens(host: str, port: int, link: str) -> str:
+    """Why nobody has answered, as far as can be told from here."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+        other = "; try --link tls" if link == "quic" else ""
+        return f"whoever listens at {{}} is no peer with {link} links{other}"
+    return "nobody answers at {}"
+
+
+def recording_of(options: Options, more: dict[str, Setting]) -> Recording | None:
+    if options.trace is None:
+        return None
+    settings = {**options.settings, "overlay": options.overlay, "link": options.link, **more}
+    return Recording(options.trace, unix_time(), settings)
+
+
+async def live(
+    options: Options, lines: asyncio.Queue[bytes | None], say: Callable[[messages.Notice], None]
+) -> None:
+    """From the welcome until the application leaves; None among the lines makes it leave too."""
+    desk, recording = Desk(say), recording_of(options, {})
+    home = Home(recording.recorder if recording else Recorder(Memory(), "none"), desk.deliver)
+    member = Member(options, home)
+    try:
+        say(await member.start())
+        host, node_id = member.host, member.node.id
+        gone = asyncio.create_task(host.stopped(node_id))
+        gone.add_done_callback(lambda _: lines.put_nowait(None))
+        chores = asyncio.create_task(_chores(member))
+        while (line := await lines.get()) is not None:
+            if node_id in host.nodes:
+                desk.obey(host, node_id, line)
+        gone.cancel()
+        chores.cancel()
+    finally:
+        await home.stop()
+        if recording is not None:
+            recording.close(home.summary())
+    say(messages.Bye("left"))
+
+
+async def _chores(member: Member) -> None:
+    turns = round(FLUSH_EVERY_S / INTRODUCE_EVERY_S)
+    for turn in range(sys.maxsize):
+        await asyncio.sleep(INTRODUCE_EVERY_S)
+        member.introduce()
+        if turn % turns == 0:
+            member.host.recorder.flush()
+
+
+def peer(options: Options) -> None:
+    """Until its application says leave, or the process is asked to end.
+
+    ValueError, OSError and TimeoutError tell in one line why it cannot begin.
+    """
+    lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+    welcomed = threading.Event()
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def stop() -> None:
+            if welcomed.is_set():
+                lines.put_nowait(None)
+            else:
+                task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop)
+
+        def read_lines() -> None:
+            for line in sys.stdin:
+                with suppress(RuntimeError):  # the loop has ended before the input
+                    loop.call_soon_threadsafe(lines.put_nowait, line.encode())
+
+        # A thread of its own, which nobody waits for: reading a terminal cannot be given up.
+        threading.Thread(target=read_lines, daemon=True).start()
+        with suppress(asyncio.CancelledError):
+            await live(options, lines, say)
+
+    def say(notice: messages.Notice) -> None:
+        if isinstance(notice, messages.Welcome):
+            welcomed.set()
+        sys.stdout.write(messages.JSON.write(notice).decode() + "\n")
+        sys.stdout.flush()
+
+    run(main())

@@ -1,0 +1,1 @@
+"""Jobs: functions from tables of a trace to tables of results."""

@@ -1,0 +1,321 @@
+"""What a world is like: where its entities crowd, how they move, how many hear each other.
+
+This is what one wants to know of a recorded world before choosing an overlay for it. Places are
+cells of a 64 x 64 grid over the box that bounds all positions of the run.
+"""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from nearcast.pipeline.jobs.graphs import measure
+from nearcast.pipeline.spark.sql import ask
+
+CELLS = 64
+CROWDED = 10  # one in so many of the occupied cells: the fullest
+FOLLOWED = 2_000  # nodes that a map of who talks to whom can show
+
+# Each run's bounds, and the cell of a place in them: the far border belongs to the last cell, and
+# without any extent along an axis, all is in its first one.
+BOUNDS = """
+    bounds AS (
+        SELECT run, min(x) AS x_low, max(x) AS x_high, min(y) AS y_low, max(y) AS y_high
+        FROM   {positions}
+        GROUP  BY run
+    )"""
+CELL_X = "least(floor({cells} * coalesce(try_divide(x - x_low, x_high - x_low), 0)), {cells} - 1)"
+CELL_Y = CELL_X.replace("x", "y")
+
+
+def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
+    """How many entities each occupied cell held; each counts once a second, where it was last."""
+    return ask(
+        f"""
+        WITH {BOUNDS},
+        latest AS (
+            SELECT /*+ BROADCAST(origins) */
+                   run, floor((t - origin) / 1e6) AS second, node,
+                   max(struct(t, x, y)) AS latest
+            FROM   {{positions}} JOIN {{origins}} AS origins USING (run)
+            GROUP  BY ALL
+        ),
+        places AS (SELECT run, second, latest.x, latest.y FROM latest)
+        SELECT /*+ BROADCAST(bounds) */
+               run, second, {CELL_X} AS cell_x, {CELL_Y} AS cell_y,
+               count(*) AS entities,
+               x_low, y_low,
+               (x_high - x_low) / {{cells}} AS cell_width,
+               (y_high - y_low) / {{cells}} AS cell_height
+        FROM   places JOIN bounds USING (run)
+        GROUP  BY ALL
+        """,
+        positions=positions,
+        origins=origins,
+        cells=CELLS,
+    )
+
+
+def world_positions(positions: DataFrame, origins: DataFrame) -> DataFrame:
+    """Where each second first saw a node, for the 2,000 nodes with the smallest numbers."""
+    return ask(
+        """
+        WITH numbered AS (
+            SELECT *, dense_rank() OVER (PARTITION BY run ORDER BY node) AS number
+            FROM   {positions}
+        ),
+        firsts AS (
+            SELECT /*+ BROADCAST(origins) */
+                   run, floor((t - origin) / 1e6) AS second, node,
+                   min(struct(t, x, y, z)) AS first
+            FROM   numbered JOIN {origins} AS origins USING (run)
+            WHERE  number <= {followed}
+            GROUP  BY ALL
+        )
+        SELECT run, second, node, first.x, first.y, first.z
+        FROM   firsts
+        """,
+        positions=positions,
+        origins=origins,
+        followed=FOLLOWED,
+    )
+
+
+# From each position of an entity to the next: the speed; at the end of a stay in one cell, how long
+# that was; and the cell in which it was last in a second. An entity is where it was seen until it
+# is seen elsewhere. Who leaves or crashes was there until then, and goes nowhere from there. The
+# seconds are those of the clock: where the run's own begin makes no difference here.
+STEPS = f"""
+    lives AS (
+        SELECT run, node, t, x, y, z, FALSE AS gone
+        FROM   {{positions}}
+        UNION ALL
+        SELECT run, node, t, NULL, NULL, NULL, TRUE
+        FROM   {{notes}}
+        WHERE  fact IN ('left', 'crashed')
+    ),
+    places AS (
+        SELECT /*+ BROADCAST(bounds) */
+               run, node, t, x, y, z, gone,
+               floor(t / 1e6) AS second,
+               {CELL_X} * {{cells}} + {CELL_Y} AS cell
+        FROM   lives JOIN bounds USING (run)
+    ),
+    moves AS (
+        SELECT *,
+               lead(t) OVER life AS next_t,
+               lead(x) OVER life AS next_x,
+               lead(y) OVER life AS next_y,
+               lead(z) OVER life AS next_z,
+               lead(if(gone, NULL, second)) IGNORE NULLS OVER life                       AS seen,
+               coalesce((lag(gone)  OVER life) OR (lag(cell)  OVER life) <> cell, TRUE)  AS arrives,
+               coalesce((lead(gone) OVER life) OR (lead(cell) OVER life) <> cell, TRUE)  AS departs
+        FROM   places
+        WINDOW life AS (PARTITION BY run, node ORDER BY t, gone, x, y, z)
+    ),
+    stays AS (
+        SELECT *, last(if(arrives, t, NULL)) IGNORE NULLS OVER so_far AS arrival
+        FROM   moves
+        WINDOW so_far AS (
+            PARTITION BY run, node ORDER BY t, gone, x, y, z
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+        )
+    ),
+    steps AS (
+        SELECT run, node, second,
+               if(second IS DISTINCT FROM seen, cell, NULL)             AS cell,
+               if(departs, (coalesce(next_t, t) - arrival) / 1e6, NULL) AS dwell_s,
+               try_divide(
+                   sqrt(pow(next_x - x, 2) + pow(next_y - y, 2) + pow(next_z - z, 2)),
+                   (next_t - t) / 1e6
+               )                                                        AS speed
+        FROM   stays
+        WHERE  NOT gone
+    )"""
+
+# All that is counted of a world, in one table, so that it is sorted and summed up but once. Boxes
+# bound the regions when they begin; unbounded regions have none.
+MEASURED = """
+    boxes AS (
+        SELECT run, rx,
+               if(shape = 'disc', rx, ry)     AS ry,
+               if(shape = 'disc', rx, rz)     AS rz,
+               greatest(abs(z), interests.rz) AS height
+        FROM   {interests} AS interests
+        WHERE  NOT ended AND formula IS NULL AND greatest(rx, ry, rz) < double('inf')
+    ),
+    measured AS (
+        SELECT run, measure, told.second, which, value
+        FROM   steps LATERAL VIEW stack(4,
+                   'node',  NULL,   node, NULL,
+                   'cell',  second, cell, NULL,
+                   'speed', NULL,   NULL, speed,
+                   'dwell', NULL,   NULL, dwell_s
+               ) told AS measure, second, which, value
+        WHERE  which IS NOT NULL OR value IS NOT NULL
+        UNION ALL
+        SELECT run, measure, NULL, NULL, value
+        FROM   boxes LATERAL VIEW stack(3,
+                   'area',   4 * rx * ry,
+                   'volume', 8 * rx * ry * rz,
+                   'height', height
+               ) told AS measure, value
+        UNION ALL
+        SELECT run, 'node', NULL, node, NULL FROM {interests}
+        UNION ALL
+        SELECT run, 'node', NULL, node, NULL FROM {publications}
+        UNION ALL
+        SELECT run, measure, NULL, NULL, value FROM {hearing}
+    )"""
+
+# How the values of a measure spread: exactly, with percents between two values in proportion, as
+# numpy has it. Equal values are counted, then sorted, on disk if need be, and added up in that
+# order, so that the sum is the same every time. Of a cell, the value is how many it holds.
+SPREADS = """
+    counted AS (
+        SELECT run, measure, second, which,
+               if(measure = 'cell', count(*), value) AS value,
+               if(measure = 'cell', 1, count(*))     AS times
+        FROM   measured
+        GROUP  BY run, measure, second, which, value
+    ),
+    sorted AS (
+        SELECT run, measure, second, value, times,
+               lead(value)        OVER in_order     AS following,
+               sum(times)         OVER so_far       AS so_far,
+               sum(times)         OVER all_in_order AS total,
+               sum(value * times) OVER all_in_order AS whole
+        FROM   counted
+        WINDOW in_order     AS (PARTITION BY run, measure, second ORDER BY value),
+               so_far       AS (
+                   PARTITION BY run, measure, second ORDER BY value
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+               ),
+               all_in_order AS (
+                   PARTITION BY run, measure, second ORDER BY value
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
+               )
+    )"""
+
+
+def _percent(percent: int) -> str:
+    """Of `sorted`: the value at this percent of the places 0 … total − 1."""
+    place = f"(total - 1) * {percent} / 100"
+    return f"""
+        max(value + greatest({place} - (so_far - 1), 0) * coalesce(following - value, 0))
+        FILTER (WHERE floor({place}) BETWEEN so_far - times AND so_far - 1)"""
+
+
+def world_movement(
+    positions: DataFrame,
+    interests: DataFrame,
+    publications: DataFrame,
+    notes: DataFrame,
+    expected: DataFrame,
+) -> DataFrame:
+    """One row about each world. Crowding is the share of entities, over all seconds, in the fullest
+    tenth of each second's cells."""
+    links = hearing(expected, publications, interests).groupBy("run")
+    return ask(
+        f"""
+        WITH {BOUNDS}, {STEPS}, {MEASURED}, {SPREADS},
+        spreads AS (
+            SELECT run, measure, second,
+                   count(*)               AS number,
+                   max(whole)             AS whole,
+                   max(whole / total)     AS mean,
+                   {_percent(50)}         AS p50,
+                   {_percent(90)}         AS p90,
+                   max(value)             AS max,
+                   sum(times / total) FILTER (WHERE value = 0) AS zero,
+                   sum(value) FILTER (WHERE so_far > total - ceil(total / {{crowded}})) AS crowded
+            FROM   sorted
+            GROUP  BY run, measure, second
+        )
+        SELECT run,
+               coalesce(max(number) FILTER (WHERE measure = 'node'), 0)      AS entities,
+               max(mean) FILTER (WHERE measure = 'speed')                    AS speed_mean,
+               max(p50)  FILTER (WHERE measure = 'speed')                    AS speed_p50,
+               max(p90)  FILTER (WHERE measure = 'speed')                    AS speed_p90,
+               max(max)  FILTER (WHERE measure = 'speed')                    AS speed_max,
+               max(coalesce(zero, 0)) FILTER (WHERE measure = 'speed')       AS still_share,
+               max(mean) FILTER (WHERE measure = 'dwell')                    AS dwell_mean_s,
+               max(p90)  FILTER (WHERE measure = 'dwell')                    AS dwell_p90_s,
+               -- A world in which no region has a height is flat: its regions have areas.
+               if(max(max) FILTER (WHERE measure = 'height') = 0,
+                  max(mean) FILTER (WHERE measure = 'area'),
+                  max(mean) FILTER (WHERE measure = 'volume'))               AS area_mean,
+               max(mean) FILTER (WHERE measure = 'neighbours mean')          AS neighbours_mean,
+               CAST(max(mean) FILTER (WHERE measure = 'neighbours max') AS BIGINT)
+                                                                             AS neighbours_max,
+               max(mean) FILTER (WHERE measure = 'clustering')               AS clustering,
+               try_divide(sum(crowded) FILTER (WHERE measure = 'cell'),
+                          sum(whole)   FILTER (WHERE measure = 'cell'))      AS crowding
+        FROM   spreads
+        GROUP  BY run
+        """,
+        positions=positions,
+        interests=interests,
+        publications=publications,
+        notes=notes,
+        hearing=links.applyInArrow(heard, "run string, measure string, value double"),
+        cells=CELLS,
+        crowded=CROWDED,
+    )
+
+
+def hearing(expected: DataFrame, publications: DataFrame, interests: DataFrame) -> DataFrame:
+    """Each two entities of which either should ever hear the other, and how often that is so.
+
+    A publication that nobody else should hear counts as one of its speaker to itself, heard never.
+    """
+    return ask(
+        """
+        WITH hearers AS (
+            SELECT run, subscription, min(node) AS hearer
+            FROM   {interests}
+            GROUP  BY run, subscription
+        ),
+        ends AS (
+            SELECT run, publication, node AS speaker, NULL AS hearer
+            FROM   {publications}
+            UNION ALL
+            SELECT run, publication, NULL, hearer
+            FROM   {expected} JOIN hearers USING (run, subscription)
+        ),
+        speeches AS (
+            SELECT run, publication, max(speaker) AS speaker, collect_set(hearer) AS hearers
+            FROM   ends
+            GROUP  BY run, publication
+        ),
+        heard AS (
+            SELECT run, speaker, array_remove(hearers, speaker) AS others
+            FROM   speeches
+            WHERE  speaker IS NOT NULL
+        )
+        SELECT run,
+               least(speaker, other)            AS low,
+               greatest(speaker, other)         AS high,
+               count(other)                     AS heard,
+               count_if(coalesce(place, 0) = 0) AS publications,
+               max(size(others))                AS most
+        FROM   heard LATERAL VIEW OUTER posexplode(others) told AS place, other
+        GROUP  BY ALL
+        """,
+        expected=expected,
+        publications=publications,
+        interests=interests,
+    )
+
+
+def heard(group: pa.Table) -> pa.Table:
+    """How many others hear a publication, and the transitivity of the graph of who hears whom."""
+    links = group.filter(pc.not_equal(group["low"], group["high"]))
+    graph = measure(links["low"].to_numpy(), links["high"].to_numpy())
+    told = {
+        "neighbours mean": pc.sum(group["heard"]).as_py() / pc.sum(group["publications"]).as_py(),
+        "neighbours max": float(pc.max(group["most"]).as_py()),
+        "clustering": 3 * graph["triangles"] / graph["triples"] if graph["triples"] else None,
+    }
+    run = pa.repeat(group["run"][0], len(told))
+    values = pa.array(list(told.values()), pa.float64())
+    return pa.table({"run": run, "measure": list(told), "value": values})

@@ -1,0 +1,144 @@
+"""The notes of a run, replayed in order: what holds at the end of each second. No Spark in here.
+
+A note holds until the next one on the same matter, so what a second is like depends on all that
+was noted before it. The notes of one run on one matter fit one worker: a few columns, and compiled
+loops over them. Only seconds with notes are told; in all others everything is as it was before.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numba import njit
+from numpy.typing import NDArray
+
+from nearcast.pipeline.jobs.graphs import MEASURES, Whole, measure
+
+Numbers: TypeAlias = NDArray[np.float64]
+Truths: TypeAlias = NDArray[np.bool_]
+
+# In the order in which notes of one microsecond take effect: who unlinks and links is linked, and
+# who goes is gone, whatever else it did.
+FACTS = ("unlinked", "linked", "level", "left", "crashed")
+UNLINKED, LINKED, LEVEL = range(3)
+GRAPH = pa.schema(
+    [("second", pa.int64()), *((name, pa.int64()) for name in MEASURES), ("height", pa.float64())]
+)
+OWNED = pa.schema([(name, pa.int64()) for name in ("second", "owner", "subscriptions", "changes")])
+NOBODY = -1
+
+
+def replay_links(notes: pa.Table) -> pa.Table:
+    """The overlay's graph and height at the end of each second with notes of these facts.
+
+    `notes`: second, t, node, fact, other and value, of one run. A pair is linked if at least one of
+    the two says so: neighbourhoods need not be mutual. Who has left or crashed says nothing any
+    more, and nothing said of it before counts. Without any link noted, there is no graph to tell.
+    """
+    fact = np.asarray(pc.index_in(notes["fact"], pa.array(FACTS)), np.int64)
+    value = np.asarray(notes["value"].fill_null(0.0))
+    order = np.lexsort((value, fact, notes["t"]))
+    fact, value = fact[order], value[order]
+    node = np.asarray(notes["node"])[order]
+    other = np.asarray(notes["other"].fill_null(NOBODY))[order]
+    says_link = fact <= LINKED
+    nodes, codes = np.unique(np.concatenate((node, other[says_link])), return_inverse=True)
+    subject, others = codes[: len(node)].copy(), codes[len(node) :]
+    # A pair is one number; so is the link that it and its reverse have in common.
+    pairs, subject[says_link] = np.unique(
+        subject[says_link] * len(nodes) + others, return_inverse=True
+    )
+    ends = np.stack(np.divmod(pairs, len(nodes)))
+    links, link_of = np.unique(
+        ends.min(axis=0) * len(nodes) + ends.max(axis=0), return_inverse=True
+    )
+    low, high = np.divmod(links, len(nodes))
+    # The pairs in which a node has a part, those of one node together.
+    either = np.argsort(ends.ravel(), kind="stable")
+    starts = np.searchsorted(ends.ravel()[either], np.arange(len(nodes) + 1))
+    pairs_of = either % max(len(pairs), 1)
+
+    linked, level = np.zeros(len(pairs), np.bool_), np.full(len(nodes), np.nan)
+    tells_links = LINKED in fact
+    rows = []
+    for second, first, last in _seconds(np.asarray(notes["second"])[order]):
+        obey_notes(fact[first:last], subject[first:last], value[first:last],
+                   starts, pairs_of, linked, level)  # fmt: skip
+        there = np.zeros(len(links), np.bool_)
+        there[link_of[linked]] = True
+        graph = measure(low[there], high[there]) if tells_links else dict.fromkeys(MEASURES)
+        height = None if np.isnan(level).all() else float(np.nanmax(level))
+        rows.append({"second": second, **graph, "height": height})
+    return pa.Table.from_pylist(rows, GRAPH)
+
+
+def _seconds(second: Whole) -> Iterator[tuple[int, int, int]]:
+    """Each second of an ordered column, and where its rows begin and end."""
+    told, firsts = np.unique(second, return_index=True)
+    ends = np.searchsorted(second, told, side="right")
+    yield from zip(told.tolist(), firsts.tolist(), ends.tolist(), strict=True)
+
+
+def _obey_notes(
+    fact: Whole, subject: Whole, value: Numbers,
+    starts: Whole, pairs_of: Whole, linked: Truths, level: Numbers,
+) -> None:  # fmt: skip
+    """Let notes change who is linked and how high nodes are; `subject` is a pair or a node."""
+    for k in range(len(fact)):
+        s = subject[k]
+        if fact[k] == LINKED:
+            linked[s] = True
+        elif fact[k] == UNLINKED:
+            linked[s] = False
+        elif fact[k] == LEVEL:
+            level[s] = value[k]
+        else:
+            level[s] = np.nan
+            for pair in pairs_of[starts[s] : starts[s + 1]]:
+                linked[pair] = False
+
+
+def replay_owners(words: pa.Table) -> pa.Table:
+    """Who owns how many subscriptions at the end of each second with words on it.
+
+    `words`: second, t, subscription, owner, of one run; a null owner: the subscription has ended,
+    which is the last word of its microsecond. Of two claims at once the greater number wins.
+    """
+    ended = np.asarray(words["owner"].is_null())
+    claimed = np.asarray(words["owner"].fill_null(NOBODY))
+    order = np.lexsort((claimed, ended, words["t"]))
+    owners, owner = np.unique(claimed[order], return_inverse=True)
+    owner[claimed[order] == NOBODY] = NOBODY
+    names, subject = np.unique(np.asarray(words["subscription"])[order], return_inverse=True)
+    owner_of = np.full(len(names), NOBODY)
+    owned = np.zeros(len(owners), np.int64)
+    columns: list[list[Whole]] = [[OWNED.empty_table()[0].to_numpy()] for _ in OWNED]
+    for second, first, last in _seconds(np.asarray(words["second"])[order]):
+        taken = np.zeros(len(owners), np.int64)
+        obey_words(owner[first:last], subject[first:last], owner_of, owned, taken)
+        told = np.flatnonzero((owned > 0) | (taken > 0))
+        values = np.full(len(told), second), owners[told], owned[told], taken[told]
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    return pa.Table.from_arrays([pa.array(np.concatenate(c)) for c in columns], schema=OWNED)
+
+
+def _obey_words(owner: Whole, subject: Whole, owner_of: Whole, owned: Whole, taken: Whole) -> None:
+    """Let words change who owns what; taken from another counts as taken."""
+    for k in range(len(owner)):
+        before, after = owner_of[subject[k]], owner[k]
+        if before == after:
+            continue
+        if before != NOBODY:
+            owned[before] -= 1
+        if after != NOBODY:
+            owned[after] += 1
+            if before != NOBODY:
+                taken[after] += 1
+        owner_of[subject[k]] = after
+
+
+obey_notes: Callable[..., None] = njit(cache=True)(_obey_notes)
+obey_words: Callable[..., None] = njit(cache=True)(_obey_words)

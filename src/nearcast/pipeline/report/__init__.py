@@ -1,0 +1,1 @@
+"""Reports: self-contained pages with figures, from result tables."""

@@ -1,0 +1,406 @@
+"""What a report draws: a list of drawings, each from result tables to plots, in reading order.
+
+A drawing names the table without which there is nothing to draw. Whatever a later overlay wants
+shown (its tree with owners, its cells, its relays) is one more function and one more line at the
+end of this file.
+"""
+
+from collections.abc import Callable, Sequence
+from math import ceil, floor
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from nearcast.pipeline.report.charts import Axis, Key, Series, chart, rounded_up
+from nearcast.pipeline.report.formatting import clean, count, milliseconds, rate, share, size
+from nearcast.pipeline.report.maps import chosen_seconds, link_map, world_map
+from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.results import Numbers, Results, complete, numbers
+from nearcast.pipeline.report.timelines import (
+    Measure,
+    lasting,
+    mean,
+    per_second,
+    ratio,
+    stretches,
+    total,
+    worst,
+)
+
+KINDS = 7  # of messages that have a colour of their own
+
+
+class Drawing(Struct, frozen=True):
+    section: str
+    table: str  # that must have rows
+    draw: Callable[[Results], list[Plot]]
+
+
+# Series of several runs and several measures.
+
+
+def look(run: int, measure: int, runs: int) -> tuple[str, int]:
+    """Runs are told apart by colour and then measures by dashes; of one run, measures by colour."""
+    return (style(run), measure) if runs > 1 else (style(measure), 0)
+
+
+def legend(results: Results, measures: Sequence[str]) -> list[Key]:
+    if len(results.runs) == 1:
+        keys = [Key(name, style(i)) for i, name in enumerate(measures)]
+        return keys if len(keys) > 1 else []
+    runs = [Key(results.labels[run], style(i)) for i, run in enumerate(results.runs)]
+    named = [Key(name, "soft", i) for i, name in enumerate(measures)]
+    return runs + (named if len(named) > 1 else [])
+
+
+def headed(results: Results, title: str, run: str) -> str:
+    """The title of a plot that each run has for itself."""
+    return f"{title}: {clean(results.labels[run], 50)}" if len(results.runs) > 1 else title
+
+
+def name_of(results: Results, run: str, measure: str, measures: int) -> str:
+    if len(results.runs) == 1:
+        return measure
+    return f"{results.labels[run]}: {measure}" if measures > 1 else results.labels[run]
+
+
+def series(
+    results: Results,
+    table: str,
+    measures: Sequence[str],
+    values: Callable[[pa.Table, int], tuple[Sequence[float], Numbers]],
+    shape: str = "line",
+) -> list[Series]:
+    """For each run with rows and each measure, the x and y that `values` finds in its table."""
+    found = []
+    for run, rows in results.with_rows(table).items():
+        for number_of, measure in enumerate(measures):
+            x, y = values(rows, number_of)
+            if np.isfinite(y).any():
+                colour, dash = look(results.runs.index(run), number_of, len(results.runs))
+                found.append(
+                    Series(
+                        name=name_of(results, run, measure, len(measures)),
+                        x=x,
+                        y=y.tolist(),
+                        style=colour,
+                        dash=dash,
+                        shape=shape,
+                    )
+                )
+    return found
+
+
+def over_time(
+    name: str,
+    title: str,
+    table: str,
+    y: Axis,
+    measures: dict[str, Measure],
+    shape: str = "line",
+) -> Callable[[Results], list[Plot]]:
+    def draw(results: Results) -> list[Plot]:
+        time = stretches(list(results.with_rows(table).values()))
+        each = list(measures.values())
+        found = series(
+            results, table, list(measures), lambda rows, i: (time.x, each[i](rows, time)), shape
+        )
+        axis = closer(y, found) if y.words is share else y
+        if not found:
+            return []
+        return [chart(name, title, time.axis, axis, found, legend(results, list(measures)))]
+
+    return draw
+
+
+def closer(axis: Axis, found: Sequence[Series]) -> Axis:
+    """Shares that are all high are looked at closely: 97 % or 99 % is what people ask."""
+    lowest = min((y for one in found for y in one.y if np.isfinite(y)), default=0.0)
+    if not 0.5 < lowest < 1:
+        return Axis(axis.label, share, 0.0, 1.0)
+    step = 10.0 ** floor(np.log10(1 - lowest))
+    return Axis(axis.label, share, 1 - ceil((1 - lowest) / step) * step, 1.0)
+
+
+# The drawings.
+
+
+PLACES = (
+    "second", "cell_x", "cell_y", "entities", "x_low", "y_low", "cell_width", "cell_height",
+)  # fmt: skip
+LINKS = ("node", "to", "bytes", "first_s", "last_s")
+
+
+def drawable(results: Results, table: str, *names: str) -> dict[str, pa.Table]:
+    """The complete rows of the runs that have any."""
+    found = {run: complete(rows, *names) for run, rows in results.with_rows(table).items()}
+    return {run: rows for run, rows in found.items() if len(rows)}
+
+
+def maps(results: Results) -> list[Plot]:
+    worlds = drawable(results, "world_density", *PLACES)
+    if not worlds:
+        return []
+    every = [int(s) for rows in worlds.values() for s in rows.column("second").unique().to_pylist()]
+    shown = chosen_seconds(every, len(worlds))
+    most = max(float(numbers(rows, "entities").max()) for rows in worlds.values())
+    return [
+        world_map(
+            f"map {run}",
+            headed(results, "Where entities are", run),
+            rows,
+            results.table("missed_places", run) if results.was_counted("missed_places") else None,
+            shown,
+            most,
+        )
+        for run, rows in worlds.items()
+    ]
+
+
+def latency_curve(results: Results) -> list[Plot]:
+    found = series(
+        results,
+        "latency_quantiles",
+        ["latency"],
+        lambda rows, _: (numbers(rows, "latency_ms").tolist(), numbers(rows, "quantile")),
+    )
+    return [
+        chart(
+            "latency", "How late deliveries are",
+            Axis("latency", milliseconds, low=0.0),
+            Axis("share of correct deliveries that took at most so long", share, 0.0, 1.0),
+            found, legend(results, ["latency"]), read_along="y",
+        )
+    ]  # fmt: skip
+
+
+def popularity(results: Results) -> list[Plot]:
+    columns = ["total_time_mean_ms", "total_time_p90_ms"]
+    found = series(
+        results,
+        "popularity",
+        ["mean", "p90"],
+        lambda rows, i: (numbers(rows, "interested").tolist(), numbers(rows, columns[i])),
+    )
+    if not found:
+        return []
+    return [
+        chart(
+            "popularity", "Until everyone interested has it",
+            Axis("number of subscribers that should hear a publication", count),
+            Axis("time until the last of them has it", milliseconds, low=0.0),
+            found, legend(results, ["mean", "p90"]),
+        )
+    ]  # fmt: skip
+
+
+def hops(results: Results) -> list[Plot]:
+    def portions(rows: pa.Table, _: int) -> tuple[Sequence[float], Numbers]:
+        deliveries = numbers(rows, "deliveries")
+        return numbers(rows, "hops").tolist(), deliveries / (np.nansum(deliveries) or 1.0)
+
+    def stretch(rows: pa.Table, _: int) -> tuple[Sequence[float], Numbers]:
+        return numbers(rows, "hops").tolist(), numbers(rows, "stretch_mean")
+
+    x = beside(results, "overlay_paths", "hops", "hops from publisher to subscriber")
+    far = series(results, "overlay_paths", ["deliveries"], portions, "bar")
+    long = series(results, "overlay_paths", ["stretch"], stretch, "bar")
+    keys = legend(results, ["deliveries"])
+    plots = [
+        chart("hops", "How far deliveries travel", x,
+              Axis("share of deliveries", share, 0.0, 1.0), far, keys)
+    ]  # fmt: skip
+    if long:
+        y = Axis("latency over that of the direct way, mean", low=0.0)
+        plots.append(chart("stretch", "How much longer than the direct way", x, y, long, keys))
+    return plots
+
+
+def beside(results: Results, table: str, name: str, label: str) -> Axis:
+    """An axis of whole numbers with room for bars at its ends."""
+    values = np.concatenate([numbers(rows, name) for rows in results.with_rows(table).values()])
+    known = values[np.isfinite(values)]
+    low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
+    return Axis(label, count, float(low) - 0.8, float(high) + 0.8)
+
+
+def unwanted(results: Results) -> list[Plot]:
+    found = series(
+        results,
+        "false_positives_by_level",
+        ["unwanted"],
+        lambda rows, _: levelled(rows, "rate_mean"),
+        "bar",
+    )
+    if not found:
+        return []
+    x = beside(results, "false_positives_by_level", "level", "level of the receiving node")
+    y = Axis("share of what reached a node that it did not want, mean", share, low=0.0)
+    return [chart("unwanted", "What nodes carry for others", x, y, found,
+                  legend(results, ["unwanted"]))]  # fmt: skip
+
+
+def levelled(rows: pa.Table, name: str) -> tuple[Sequence[float], Numbers]:
+    known = rows.filter(pc.is_valid(rows.column("level")))
+    return numbers(known, "level").tolist(), numbers(known, name)
+
+
+def traffic_by_kind(results: Results) -> list[Plot]:
+    """One plot for each run, with the same colours and the same height."""
+    tables = results.with_rows("traffic_by_second")
+    time = stretches(list(tables.values()))
+    every = pa.concat_tables([rows.select(["kind", "bytes"]) for rows in tables.values()])
+    by_kind = every.group_by("kind").aggregate([("bytes", "sum")])
+    heaviest = [("bytes_sum", "descending"), ("kind", "ascending")]
+    kinds = by_kind.sort_by(heaviest).column("kind").to_pylist()
+    groups = {clean(kind): [kind] for kind in kinds[:KINDS]}
+    if len(kinds) > KINDS:
+        groups[f"{len(kinds) - KINDS} other kinds"] = kinds[KINDS:]
+    sent = per_second("bytes")
+    if not time.number:
+        return []
+    highest = max(float(np.nanmax(sent(rows, time))) for rows in tables.values()) or 1.0
+    y = Axis("bytes sent per second", rate, 0.0, rounded_up(highest))
+    keys = [Key(name, style(i)) for i, name in enumerate(groups)]
+    plots = []
+    for run, rows in tables.items():
+        title = headed(results, "Traffic by kind", run)
+        found = [
+            Series(name=name, x=time.x, y=np.nan_to_num(each).tolist(), style=style(i))
+            for i, (name, kinds) in enumerate(groups.items())
+            for each in [sent(of_kinds(rows, kinds), time)]
+        ]
+        plots.append(chart(f"kinds {run}", title, time.axis, y, found, keys, stacked=True))
+    return plots
+
+
+def of_kinds(rows: pa.Table, kinds: Sequence[str]) -> pa.Table:
+    return rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds, pa.string())))
+
+
+def load(measure: str, name: str, title: str) -> Callable[[Results], list[Plot]]:
+    """The distribution of load over nodes. Few carry a thousand times more: hence logarithms."""
+    directions = ["sent", "received"]
+
+    def values(rows: pa.Table, number_of: int) -> tuple[Sequence[float], Numbers]:
+        same = pc.equal(rows.column("measure"), measure)
+        here = pc.equal(rows.column("direction"), directions[number_of])
+        ours = rows.filter(pc.and_(same, here)).sort_by("quantile")
+        return numbers(ours, "bytes_per_s").tolist(), numbers(ours, "quantile")
+
+    def draw(results: Results) -> list[Plot]:
+        found = series(results, "traffic_quantiles", directions, values)
+        x = Axis("bytes per second, in powers of ten; 0 is at the left", rate, log=True)
+        y = Axis("share of nodes that carry at most so much", share, 0.0, 1.0)
+        keys = legend(results, directions)
+        return [chart(name, title, x, y, found, keys, read_along="y")] if found else []
+
+    return draw
+
+
+def ranked_load(results: Results) -> list[Plot]:
+    columns = ["sent_bytes", "received_bytes"]
+
+    def values(rows: pa.Table, number_of: int) -> tuple[Sequence[float], Numbers]:
+        heaviest = np.sort(numbers(rows, columns[number_of]))[::-1]
+        ranks = np.unique(np.geomspace(1, len(heaviest), 200).round().astype(np.intp))
+        return ranks.astype(float).tolist(), heaviest[ranks - 1]
+
+    measures = ["sent", "received"]
+    nodes = float(max(len(rows) for rows in results.with_rows("traffic_by_node").values()))
+    return [
+        chart(
+            "ranks", "From the busiest node to the idlest",
+            Axis("rank of the node, in powers of ten", count, low=1.0, high=nodes, log=True),
+            Axis("bytes in the whole run, in powers of ten", size, log=True),
+            series(results, "traffic_by_node", measures, values), legend(results, measures),
+        )
+    ]  # fmt: skip
+
+
+def links(results: Results) -> list[Plot]:
+    tables = drawable(results, "overlay_links", *LINKS)
+    places = {run: complete(results.table("world_positions", run), "second", "node", "x", "y")
+              for run in tables}  # fmt: skip
+    every: list[int] = []
+    for run, rows in tables.items():
+        if len(places[run]):
+            every += places[run].column("second").unique().to_pylist()
+        else:
+            first, last = numbers(rows, "first_s").min(), numbers(rows, "last_s").max()
+            every += np.linspace(floor(first), floor(last), 49).astype(int).tolist()
+    shown = chosen_seconds(every, len(tables))
+    return [
+        link_map(
+            f"links {run}", headed(results, "Who talks to whom", run), rows, places[run], shown
+        )
+        for run, rows in tables.items()
+    ]
+
+
+def owners(results: Results) -> list[Plot]:
+    time = stretches(list(results.with_rows("ownership").values()))
+    changes = total("changes")
+    found = series(results, "ownership", ["changes"], lambda rows, _: (time.x, changes(rows, time)))
+    if not found:
+        return []
+    y = Axis("subscriptions that changed their owner", count, low=0.0)
+    keys = legend(results, ["changes"])
+    return [chart("owners", "Who owns what, in motion", time.axis, y, found, keys)]
+
+
+SHARED = Axis("share", share)
+
+DRAWINGS: tuple[Drawing, ...] = (
+    Drawing("World", "world_density", maps),
+    Drawing("Delivery", "latency_quantiles", latency_curve),
+    Drawing("Delivery", "delivery_by_second", over_time(
+        "quality", "Recall and precision", "delivery_by_second", SHARED,
+        {"recall": ratio("correct", "expected"),
+         "precision": ratio("correct", "correct", "spurious")})),
+    Drawing("Delivery", "delivery_by_second", over_time(
+        "expected", "What should have been heard", "delivery_by_second",
+        Axis("deliveries per second", count, low=0.0),
+        {"expected": per_second("expected"), "missed": per_second("missed")})),
+    Drawing("Delivery", "delivery_by_second", over_time(
+        "lateness", "Latency over time", "delivery_by_second",
+        Axis("latency, of the worst second where a point is several", milliseconds, low=0.0),
+        {"p50": worst("latency_p50_ms"), "p99": worst("latency_p99_ms")})),
+    Drawing("Delivery", "popularity", popularity),
+    Drawing("Delivery", "overlay_paths", hops),
+    Drawing("Delivery", "false_positives_by_level", unwanted),
+    Drawing("Traffic", "traffic_by_second", traffic_by_kind),
+    Drawing("Traffic", "traffic_quantiles", load("mean", "load", "Load of nodes, on average")),
+    Drawing("Traffic", "traffic_quantiles", load("peak", "peaks", "Load of nodes, busiest second")),
+    Drawing("Traffic", "traffic_by_node", ranked_load),
+    Drawing("Awareness", "awareness_by_second", over_time(
+        "awareness", "Do nodes know whom they should?", "awareness_by_second", SHARED,
+        {"recall (consistency)": ratio("true_positives", "true_positives", "false_negatives"),
+         "precision": ratio("true_positives", "true_positives", "false_positives")})),
+    Drawing("Awareness", "awareness_by_second", over_time(
+        "known", "Known and to be known", "awareness_by_second",
+        Axis("others to a node, mean", low=0.0),
+        {"known": mean("known", "nodes"), "should be known": mean("should", "nodes")})),
+    Drawing("Awareness", "awareness_by_second", over_time(
+        "difference", "Where others are believed to be", "awareness_by_second",
+        Axis("distance from the truth, of the worst second where a point is several", low=0.0),
+        {"mean": worst("position_difference_mean"),
+         "p90": worst("position_difference_p90")})),
+    Drawing("Overlay", "overlay_by_second", over_time(
+        "linked", "Links", "overlay_by_second", Axis("at the end of each second", count, low=0.0),
+        {"links": lasting("links"), "nodes": lasting("nodes")}, "step")),
+    Drawing("Overlay", "overlay_by_second", over_time(
+        "degree", "Neighbours of a node", "overlay_by_second", Axis("links to a node", low=0.0),
+        {"mean": lasting("degree_mean"), "most": lasting("degree_max")}, "step")),
+    Drawing("Overlay", "overlay_by_second", over_time(
+        "height", "Height of the tree", "overlay_by_second", Axis("levels", count, low=0.0),
+        {"height": lasting("height")}, "step")),
+    Drawing("Overlay", "overlay_by_second", over_time(
+        "clustering", "Clustering", "overlay_by_second",
+        Axis("share of neighbours that are neighbours", share),
+        {"clustering": lasting("clustering")}, "step")),
+    Drawing("Overlay", "ownership", owners),
+    Drawing("Overlay", "overlay_links", links),
+)  # fmt: skip

@@ -1,0 +1,310 @@
+"""Places on paper: a world seen from above with its crowds and misses, and who talks to whom.
+
+Both change with time, so each is a plot with moments, of which a page shows the one chosen.
+"""
+
+from collections.abc import Sequence
+from math import ceil, cos, pi, sin
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from nearcast.pipeline.report.charts import Axis, scale
+from nearcast.pipeline.report.formatting import clean, count
+from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Moment, Plot, Point, Text
+from nearcast.pipeline.report.results import complete, numbers, top
+
+CELLS = 64  # of a map, along either side
+SIDE = 512  # of a map on paper: 8 to a cell
+LEFT, TOP, RIGHT, BOTTOM = 62, 52, 86, 44
+MISSES = 6000  # drawn at most, at all moments together
+LINKS = 500  # drawn at most
+THICKNESSES = (0.6, 1.0, 1.6, 2.6)
+
+
+def chosen_seconds(seconds: Sequence[int], plots: int) -> list[int]:
+    """At most 48 moments, evenly spread, and fewer the more plots must share a page."""
+    known = sorted(set(seconds))
+    most = max(6, 96 // max(2, plots))
+    if len(known) <= most:
+        return known
+    return [known[round(i * (len(known) - 1) / (most - 1))] for i in range(most)]
+
+
+# The world.
+
+
+class Ground(Struct, frozen=True):
+    """How the world's grid lies on the paper: whole units to a cell, so that edges are sharp."""
+
+    x_low: float
+    y_low: float
+    cell_width: float
+    cell_height: float
+    across: int
+    up: int
+
+    @property
+    def bottom(self) -> float:
+        return TOP + CELLS * self.up
+
+    def at(self, x: float, y: float) -> Point:
+        return (
+            LEFT + (x - self.x_low) / self.cell_width * self.across,
+            self.bottom - (y - self.y_low) / self.cell_height * self.up,
+        )
+
+
+def ground(density: pa.Table) -> Ground:
+    """A world without extent along an axis has cells of one unit there."""
+    x_low, y_low, width, height = (
+        float(numbers(density, name)[0]) for name in ("x_low", "y_low", "cell_width", "cell_height")
+    )
+    width, height = (side if side > 0 else 1.0 for side in (width, height))
+    longer = max(width, height)
+    across, up = (max(2, round(SIDE // CELLS * side / longer)) for side in (width, height))
+    return Ground(x_low, y_low, width, height, across, up)
+
+
+def heat_steps(most: float) -> list[int]:
+    """From how many entities on a cell is one step darker: even steps of the logarithm."""
+    return [int(n) for n in np.unique(np.geomspace(1, max(most, 1), HEATS + 1).round())[:HEATS]]
+
+
+def heat(step: int, steps: Sequence[int]) -> str:
+    """The style of a step; few steps are spread over all that there are."""
+    return f"h{round((step + 1) * HEATS / len(steps)) - 1}"
+
+
+def crowds(cells: pa.Table, place: Ground, steps: Sequence[int]) -> list[Lines]:
+    """The occupied cells of one second; neighbours in a row that look alike are one stroke."""
+    strokes: list[list[list[Point]]] = [[] for _ in steps]
+    if not len(cells):
+        return [Lines([], heat(step, steps), place.up, blunt=True) for step in range(len(steps))]
+    ordered = cells.sort_by([("cell_y", "ascending"), ("cell_x", "ascending")])
+    columns, rows = numbers(ordered, "cell_x"), numbers(ordered, "cell_y")
+    level = np.searchsorted(steps, numbers(ordered, "entities"), side="right") - 1
+    joined = (rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1] + 1) & (level[1:] == level[:-1])
+    begins = np.flatnonzero(np.concatenate([[True], ~joined]))
+    for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+        y = place.bottom - (rows[begin] + 0.5) * place.up
+        left, right = (LEFT + c * place.across for c in (columns[begin], columns[end - 1] + 1))
+        strokes[level[begin]].append([(left, y), (right, y)])
+    return [
+        Lines(of_step, heat(step, steps), place.up, blunt=True)
+        for step, of_step in enumerate(strokes)
+    ]
+
+
+def world_map(
+    name: str,
+    title: str,
+    density: pa.Table,
+    missed: pa.Table | None,
+    seconds: Sequence[int],
+    most: float,
+) -> Plot:
+    """Density at each of these seconds (or at the last one known before), and on top what was
+    missed from then until the next of them.
+
+    `most` is the highest density of all maps that share their colours. No `missed` at all means
+    that nobody counted.
+    """
+    place, steps = ground(density), heat_steps(most)
+    known = np.unique(numbers(density, "second"))
+    dots, told = misses(missed, place, seconds)
+    moments = []
+    for second, above in zip(seconds, dots, strict=True):
+        before = known[known <= second]
+        now = before[-1] if len(before) else None
+        cells = density.filter(pc.equal(density.column("second"), now))
+        moments.append(Moment(f"{second:,} s", crowds(cells, place, steps), above))
+    return Plot(
+        name=name,
+        title=title,
+        width=LEFT + CELLS * place.across + RIGHT,
+        height=place.bottom + BOTTOM,
+        marks=[
+            Text(10, 20, clean(title, 75), bold=True, size=14),
+            Text(10, 38, f"Entities to a cell, at a moment; {told}", "soft"),
+            *map_frame(place),
+            *heat_legend(place, steps),
+        ],
+        moments=moments,
+        shown=len(moments) // 2,
+    )
+
+
+def misses(
+    missed: pa.Table | None, place: Ground, seconds: Sequence[int]
+) -> tuple[list[list[Lines]], str]:
+    """Dots where publications were made that someone missed, for each of these seconds.
+
+    One shows what was missed from then until the next; the first, what came before it too. The
+    table has them by chance.
+    """
+    if missed is None:
+        return [[] for _ in seconds], "misses are not known"
+    if not len(missed):
+        return [[] for _ in seconds], "nothing was missed"
+    missed = complete(missed, "x", "y", "second")
+    rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MISSES)).astype(int))
+    moment = np.searchsorted(seconds, numbers(rows, "second"), "right") - 1
+    spots: list[dict[Point, None]] = [{} for _ in seconds]
+    for which, x, y in zip(moment, numbers(rows, "x"), numbers(rows, "y"), strict=True):
+        px, py = place.at(x, y)
+        if LEFT <= px <= LEFT + CELLS * place.across and TOP <= py <= place.bottom:
+            spots[max(which, 0)][round(px, 1), round(py, 1)] = None
+    dots = [[Lines([[spot] for spot in here], "alarm", 3.2, opacity=0.75)] for here in spots]
+    sample = "a sample of the " if len(rows) < len(missed) else ""
+    return dots, f"dots: {sample}misses from then to the next ({count(len(missed))} in all)"
+
+
+def map_frame(place: Ground) -> list[Mark]:
+    right, top_ = LEFT + CELLS * place.across, TOP
+    x_high, y_high = (
+        place.x_low + CELLS * place.cell_width,
+        place.y_low + CELLS * place.cell_height,
+    )
+    across = scale(Axis("", low=place.x_low, high=x_high), (), LEFT, right)
+    up = scale(Axis("", low=place.y_low, high=y_high), (), place.bottom, top_)
+    corners = [(LEFT, place.bottom), (LEFT, top_), (right, top_), (right, place.bottom)]
+    ticks = [[(across.place(v), place.bottom), (across.place(v), place.bottom + 4)]
+             for v in across.ticks]  # fmt: skip
+    ticks += [[(LEFT - 4, up.place(v)), (LEFT, up.place(v))] for v in up.ticks]
+    words = Axis("").words
+    return [
+        Lines([[*corners, corners[0]], *ticks], "soft", 1, blunt=True),
+        *(Text(across.place(v), place.bottom + 18, words(v), "soft", 11, "middle")
+          for v in across.ticks),
+        *(Text(LEFT - 8, up.place(v) + 4, words(v), "soft", 11, "end") for v in up.ticks),
+        Text((LEFT + right) / 2, place.bottom + 36, "x, and y upwards", "soft", 12, "middle"),
+    ]  # fmt: skip
+
+
+def heat_legend(place: Ground, steps: Sequence[int]) -> list[Mark]:
+    x = LEFT + CELLS * place.across + 14
+    marks: list[Mark] = []
+    for step, least in enumerate(steps):
+        y = TOP + 8 + 17 * step
+        last = steps[step + 1] - 1 if step + 1 < len(steps) else None
+        told = f"{least:,} +" if last is None else f"{least:,}" if last == least else (
+            f"{least:,}-{last:,}"
+        )  # fmt: skip
+        marks.append(Lines([[(x, y), (x + 14, y)]], heat(step, steps), 14, blunt=True))
+        marks.append(Text(x + 19, y + 4, told, "soft", 10.5))
+    return marks
+
+
+# Who talks to whom.
+
+
+def strongest(links: pa.Table) -> tuple[pa.Table, int]:
+    """The pairs that exchanged the most bytes, whoever sent them, and how many pairs there are."""
+    ends = links.column("node"), links.column("to")
+    pairs = (
+        links.append_column("low", pc.min_element_wise(*ends))
+        .append_column("high", pc.max_element_wise(*ends))
+        .group_by(["low", "high"])
+        .aggregate([("bytes", "sum"), ("first_s", "min"), ("last_s", "max")])
+    )
+    apart = pairs.filter(pc.not_equal(pairs.column("low"), pairs.column("high")))
+    return top(apart, LINKS, "bytes_sum"), len(apart)
+
+
+def layouts(
+    pairs: Sequence[tuple[int, int]], positions: pa.Table, seconds: Sequence[int]
+) -> list[dict[int, Point]]:
+    """Where each node is at each second: in the world, or else in circles.
+
+    A node that never had a position (a server, a broker) is amid those it talks to.
+    """
+    peers: dict[int, list[int]] = {}
+    for a, b in pairs:
+        peers.setdefault(a, []).append(b)
+        peers.setdefault(b, []).append(a)
+    nodes = sorted(peers)
+    if not len(positions):
+        return [circles(peers) for _ in seconds]
+    ours = positions.filter(pc.is_in(positions.column("node"), pa.array(nodes, pa.int64())))
+    rows = ours.select(["second", "node", "x", "y"]).sort_by("second").to_pylist()
+    moving = {row["node"] for row in rows}
+    placeless = [node for node in nodes if node not in moving]
+    found: list[dict[int, Point]] = []
+    here: dict[int, Point] = {}
+    read = 0
+    for second in seconds:
+        while read < len(rows) and rows[read]["second"] <= second:
+            here[rows[read]["node"]] = (rows[read]["x"], rows[read]["y"])
+            read += 1
+        amid = {node: [here[peer] for peer in peers[node] if peer in here] for node in placeless}
+        found.append(here | {node: middle(spots) for node, spots in amid.items() if spots})
+    return found
+
+
+def circles(peers: dict[int, list[int]]) -> dict[int, Point]:
+    """All on a circle, but for those with very many peers, which are inside."""
+    many = max(8, len(peers) / 4)
+    hubs = sorted(node for node in peers if len(peers[node]) >= many)
+    others = sorted(node for node in peers if len(peers[node]) < many)
+    found: dict[int, Point] = {}
+    for nodes, radius in ((hubs, 0.3 if len(hubs) > 1 else 0.0), (others, 1.0)):
+        for i, node in enumerate(nodes):
+            angle = 2 * pi * i / len(nodes)
+            found[node] = (radius * cos(angle), radius * sin(angle))
+    return found
+
+
+def middle(spots: Sequence[Point]) -> Point:
+    return sum(x for x, _ in spots) / len(spots), sum(y for _, y in spots) / len(spots)
+
+
+def link_map(
+    name: str, title: str, links: pa.Table, positions: pa.Table, seconds: Sequence[int]
+) -> Plot:
+    """The strongest links in use at each second: first used by then and used again later."""
+    pairs, number_of = strongest(links)
+    rows = pairs.to_pylist()
+    ends = [(row["low"], row["high"]) for row in rows]
+    placed = layouts(ends, positions, seconds)
+    spots = [spot for here in placed for spot in here.values()] or [(0.0, 0.0)]
+    (x_low, x_high), (y_low, y_high) = (
+        (min(values), max(values)) for values in zip(*spots, strict=True)
+    )
+    longer = max(x_high - x_low, y_high - y_low) or 1.0
+
+    def at(spot: Point) -> Point:
+        return (20 + (spot[0] - x_low) / longer * SIDE, 60 + (y_high - spot[1]) / longer * SIDE)
+
+    # The strongest first: the rank decides how thick, so that a few stand out in any run.
+    rank = [min(3, ceil(4 * (1 - i / len(rows))) - 1) for i in range(len(rows))]
+    moments = []
+    for second, here in zip(seconds, placed, strict=True):
+        paper = {node: at(spot) for node, spot in here.items()}
+        strokes: list[list[list[Point]]] = [[] for _ in THICKNESSES]
+        for row, (a, b), thick in zip(rows, ends, rank, strict=True):
+            in_use = row["first_s_min"] < second + 1 and row["last_s_max"] >= second
+            if in_use and a in paper and b in paper:
+                strokes[thick].append([paper[a], paper[b]])
+        lines = [Lines(each, "s0", width, opacity=0.45)
+                 for each, width in zip(strokes, THICKNESSES, strict=True)]  # fmt: skip
+        ends_in_use = dict.fromkeys(spot for each in strokes for pair in each for spot in pair)
+        dots = Lines([[spot] for spot in ends_in_use], "s1", 4)
+        moments.append(Moment(f"{second:,} s", [*lines, dots]))
+    told = f"{count(number_of)} links"
+    if len(rows) < number_of:
+        told = f"the {count(len(rows))} strongest of {told}"
+    return Plot(
+        name=name,
+        title=title,
+        width=SIDE + 40,
+        height=80 + (y_high - y_low) / longer * SIDE,
+        marks=[
+            Text(10, 20, clean(title, 70), bold=True, size=14),
+            Text(10, 38, f"Of {told}, those in use at a moment; thicker: more bytes", "soft"),
+        ],
+        moments=moments,
+        shown=len(moments) // 2,
+    )

@@ -1,0 +1,265 @@
+"""A plot is a list of marks, written as SVG for pages and as PNG for everything else.
+
+Marks name a style, never a colour, and a style has two: for light and for dark surroundings. In
+SVG the reader's preference decides, and the background stays clear. In PNG it is light, on white.
+"""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from html import escape
+from io import BytesIO
+from itertools import pairwise
+from math import hypot
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from PIL import Image, ImageDraw, ImageFont
+
+from nearcast.pipeline.report.formatting import clean
+
+Point = tuple[float, float]
+# Style: its colour in light and in dark. s… tell series apart, h… rise with density.
+COLOURS = {
+    "ink": ("#1c2430", "#e8ebf0"),
+    "soft": ("#5c6675", "#9aa4b2"),
+    "grid": ("#e3e7ed", "#2c333d"),
+    "alarm": ("#d6204e", "#ff6f8b"),
+    "s0": ("#2a78d6", "#4d9bf0"),
+    "s1": ("#e2662f", "#f0824e"),
+    "s2": ("#159a6b", "#2fbf8d"),
+    "s3": ("#c98a00", "#e0aa33"),
+    "s4": ("#5a48b8", "#a296f2"),
+    "s5": ("#c2418b", "#e878b5"),
+    "s6": ("#0b8ea6", "#3fbdd3"),
+    "s7": ("#6f7a12", "#b3c04a"),
+    "h0": ("#d9e8fb", "#16304d"),
+    "h1": ("#b7d4f6", "#19416b"),
+    "h2": ("#8fbcf0", "#1d568f"),
+    "h3": ("#629fe7", "#2870b6"),
+    "h4": ("#3b80d8", "#448fd8"),
+    "h5": ("#2561b8", "#6eadec"),
+    "h6": ("#184790", "#9ecbf7"),
+    "h7": ("#0e2e64", "#d8eafe"),
+}
+SERIES, HEATS = 8, 8
+DASHES = ((), (6, 4), (1.5, 3.5))  # solid, dashed, dotted
+WIDER = 2  # pixels of a PNG to one unit of the plot
+FINER = 2  # and drawn finer still, then shrunk: Pillow has no soft edges of its own
+FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "Arial.ttf")
+
+
+class Lines(Struct, frozen=True):
+    """Strokes of one style. One of a single point is a dot; blunt ones end where they end."""
+
+    strokes: list[list[Point]]
+    style: str
+    width: float = 1.6
+    dash: int = 0
+    opacity: float = 1.0
+    blunt: bool = False
+
+
+class Area(Struct, frozen=True):
+    outline: list[Point]
+    style: str
+    opacity: float = 1.0
+
+
+class Text(Struct, frozen=True):
+    x: float
+    y: float
+    words: str
+    style: str = "ink"
+    size: float = 12
+    anchor: str = "start"
+    bold: bool = False
+
+
+Mark = Lines | Area | Text
+
+
+class Moment(Struct, frozen=True):
+    """What changes with time: at every moment as many lines, of the same styles."""
+
+    label: str
+    lines: list[Lines]
+    above: list[Lines] = []  # which a reader of the page may hide
+
+
+class Readings(Struct, frozen=True):
+    """What a chart says where the pointer is: the values of all series at places of one axis."""
+
+    axis: str
+    frame: tuple[float, float, float, float]  # left, top, right, bottom
+    at: list[float]
+    labels: list[str]
+    names: list[str]
+    styles: list[str]
+    values: list[list[str]]
+
+
+class Plot(Struct, frozen=True, kw_only=True):
+    name: str  # of its files
+    title: str
+    width: float
+    height: float
+    marks: list[Mark]
+    moments: list[Moment] = []
+    shown: int = 0  # which of the moments is drawn
+    readings: Readings | None = None
+
+
+def style(number: int) -> str:
+    return f"s{number % SERIES}"
+
+
+# SVG
+
+
+def css() -> str:
+    """The styles, for a page with plots and inside of each plot that is a file."""
+
+    def rules(dark: bool) -> str:
+        return "".join(f".plot .{name}{{color:{pair[dark]}}}" for name, pair in COLOURS.items())
+
+    return (
+        ".plot{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}"
+        f"{rules(False)}@media(prefers-color-scheme:dark){{{rules(True)}}}"
+    )
+
+
+def _n(value: float) -> str:
+    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")  # + 0.0: there is no minus nothing
+
+
+def path(strokes: Iterable[list[Point]]) -> str:
+    """The strokes as the `d` of one path; short, since there may be thousands."""
+    parts = []
+    for stroke in strokes:
+        (x, y), *rest = stroke
+        parts.append(f"M{_n(x)} {_n(y)}")
+        if not rest:
+            parts.append("h0")
+        elif len(rest) == 1 and rest[0][1] == y:
+            parts.append(f"h{_n(rest[0][0] - x)}")
+        else:
+            parts.append("L" + " ".join(f"{_n(a)} {_n(b)}" for a, b in rest))
+    return "".join(parts)
+
+
+def _element(mark: Mark) -> str:
+    look = f'class="{mark.style}"'
+    if isinstance(mark, Text):
+        bold = ' font-weight="600"' if mark.bold else ""
+        return (
+            f'<text {look} x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"{bold}'
+            f' text-anchor="{mark.anchor}" fill="currentColor">{escape(clean(mark.words))}</text>'
+        )
+    if mark.opacity < 1:
+        look += f' opacity="{mark.opacity:.2f}"'
+    if isinstance(mark, Area):
+        return f'<path {look} fill="currentColor" d="{path([mark.outline])}z"/>'
+    if mark.dash:
+        look += f' stroke-dasharray="{" ".join(map(str, DASHES[mark.dash]))}"'
+    ends = "butt" if mark.blunt else "round"
+    if mark.blunt:
+        look += ' shape-rendering="crispEdges"'
+    return (
+        f'<path {look} fill="none" stroke="currentColor" stroke-width="{_n(mark.width)}"'
+        f' stroke-linecap="{ends}" stroke-linejoin="round" d="{path(mark.strokes)}"/>'
+    )
+
+
+def svg(plot: Plot, alone: bool = True) -> str:
+    """The plot as an element of a page that has `css()`, or as a file of its own."""
+    now = plot.moments[plot.shown] if plot.moments else Moment("", [])
+    readings = ""
+    if plot.readings and not alone:
+        told = msgspec.json.encode(plot.readings).decode()
+        readings = f' data-readings="{escape(told)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" role="img"'
+        f' viewBox="0 0 {_n(plot.width)} {_n(plot.height)}"'
+        + (f' width="{_n(plot.width)}" height="{_n(plot.height)}"' if alone else "")
+        + f' aria-label="{escape(clean(plot.title))}"{readings}>'
+        + (f"<style>{css()}</style>" if alone else "")
+        + "".join(map(_element, plot.marks))
+        + f'<g class="now">{"".join(map(_element, now.lines))}</g>'
+        + f'<g class="above">{"".join(map(_element, now.above))}</g></svg>'
+    )
+
+
+def moments(plot: Plot) -> list[tuple[str, list[str]]]:
+    """Each moment's label and the paths that stand for its lines."""
+    return [
+        (one.label, [path(lines.strokes) for lines in (*one.lines, *one.above)])
+        for one in plot.moments
+    ]
+
+
+# PNG
+
+
+@lru_cache
+def _font(size: float) -> Any:
+    """One with many letters, if the machine has it; Pillow's own knows little beyond English."""
+    for name in FONTS:
+        try:
+            return ImageFont.truetype(name, size)
+        except OSError:
+            continue
+    return ImageFont.load_default(size)
+
+
+def dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]]:
+    """The pieces of a stroke that are drawn."""
+    pieces: list[list[Point]] = [[stroke[0]]]
+    turn, left = 0, pattern[0]
+    for (ax, ay), (bx, by) in pairwise(stroke):
+        length, gone = hypot(bx - ax, by - ay), 0.0
+        while length - gone > left:
+            gone += left
+            here = (ax + (bx - ax) * gone / length, ay + (by - ay) * gone / length)
+            pieces[-1].append(here)
+            pieces.append([here])
+            turn += 1
+            left = pattern[turn % len(pattern)]
+        left -= length - gone
+        pieces[-1].append((bx, by))
+    return pieces[::2]
+
+
+def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
+    fine = WIDER * FINER
+    red, green, blue = (int(COLOURS[mark.style][0][i : i + 2], 16) for i in (1, 3, 5))
+    if isinstance(mark, Text):
+        font = _font(mark.size * fine)
+        place = (mark.x * fine, mark.y * fine)
+        anchor = {"start": "ls", "middle": "ms", "end": "rs"}[mark.anchor]
+        weight = fine // 4 if mark.bold else 0
+        canvas.text(place, clean(mark.words), (red, green, blue), font, anchor, stroke_width=weight)
+        return
+    colour = (red, green, blue, round(255 * mark.opacity))
+    if isinstance(mark, Area):
+        canvas.polygon([(x * fine, y * fine) for x, y in mark.outline], colour)
+        return
+    for stroke in mark.strokes:
+        for piece in dashed(stroke, DASHES[mark.dash]) if mark.dash else [stroke]:
+            points = [(x * fine, y * fine) for x, y in piece]
+            if len(points) > 1:
+                canvas.line(points, colour, round(mark.width * fine), "curve")
+            elif not mark.blunt:
+                canvas.circle(points[0], mark.width * fine / 2, colour)
+
+
+def png(plot: Plot) -> bytes:
+    fine = WIDER * FINER
+    image = Image.new("RGB", (round(plot.width * fine), round(plot.height * fine)), "white")
+    canvas = ImageDraw.Draw(image, "RGBA")  # the mode that blends what is half transparent
+    now = plot.moments[plot.shown] if plot.moments else Moment("", [])
+    for mark in (*plot.marks, *now.lines, *now.above):
+        _draw(canvas, mark)
+    file = BytesIO()
+    image.reduce(FINER).save(file, "PNG")
+    return file.getvalue()

@@ -1,0 +1,94 @@
+"""One self-contained page about a run, or about several side by side, and its plots as files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nearcast.pipeline.report import page
+from nearcast.pipeline.report.drawings import DRAWINGS
+from nearcast.pipeline.report.plots import Plot, png, svg
+from nearcast.pipeline.report.results import Results
+
+SECTIONS = ("World", "Delivery", "Traffic", "Awareness", "Overlay")
+
+
+def report(
+    results: Path, out: Path, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
+) -> Path:
+    """Write `report.html` into `out`, and each of its plots as SVG and PNG into `out`/plots.
+
+    Tables that are absent or empty are said to be so, in their place; the rest is shown. The page
+    needs nothing but itself.
+    """
+    html, plots = compose(Results(Path(results), runs, scenarios))
+    folder = Path(out) / "plots"
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        name = re.sub(r"[^\w.-]", "-", plot.name)
+        write(folder / f"{name}.svg", svg(plot).encode())
+        write(folder / f"{name}.png", png(plot))
+    return write(Path(out) / "report.html", html.encode())
+
+
+def compose(results: Results) -> tuple[str, list[Plot]]:
+    """The page, and all plots that are in it."""
+    sections = {"Summary": page.section("Summary", *summary(results))}
+    plots: list[Plot] = []
+    for title in SECTIONS:
+        sections[title], drawn = section(results, title)
+        plots += drawn
+    sections["Scenario"] = page.section("Scenario", page.scenario(results))
+    sections["Rejected"] = page.section("Rejected", rejected(results))
+    title = f"Nearcast: {', '.join(results.labels.values())}"
+    return page.page(title, page.head(results), sections), plots
+
+
+def summary(results: Results) -> list[str]:
+    needed = dict.fromkeys(table for table, _ in page.LARGE if table != "rejected")
+    return [page.headline(results), *(page.nothing_in(results, table) for table in needed)]
+
+
+def section(results: Results, title: str) -> tuple[str, list[Plot]]:
+    """Plots, then tables, then what could not be shown and why."""
+    plots: list[Plot] = []
+    tables: list[str] = []
+    needed: dict[str, None] = {}
+    for drawing in DRAWINGS:
+        if drawing.section == title:
+            needed[drawing.table] = None
+            if results.with_rows(drawing.table):
+                plots += drawing.draw(results)
+    for facts in page.FACTS:
+        if facts.section == title:
+            needed[facts.table] = None
+            if results.with_rows(facts.table):
+                tables.append(page.facts(results, facts))
+    for listing in page.LISTINGS:
+        if listing.section == title:
+            needed[listing.table] = None
+            if results.with_rows(listing.table):
+                tables.append(page.listing(results, listing))
+    html = page.section(
+        title,
+        page.grid([page.figure(plot) for plot in plots if not plot.moments]),
+        page.grid([page.figure(plot) for plot in plots if plot.moments] + tables),
+        *(page.nothing_in(results, table) for table in needed),
+    )
+    return html, plots
+
+
+def rejected(results: Results) -> str:
+    if results.with_rows("rejected"):
+        return page.listing(results, page.REJECTED)
+    if results.was_counted("rejected"):
+        return '<p class="note">No row was rejected: all that the traces hold was counted.</p>'
+    return page.nothing_in(results, "rejected")
+
+
+def write(file: Path, content: bytes) -> Path:
+    """Written beside and then renamed, so that a file under its name is complete."""
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    unfinished.write_bytes(content)
+    unfinished.replace(file)
+    return file

@@ -1,0 +1,1 @@
+"""Spark sessions, and where the pipeline reads and writes."""

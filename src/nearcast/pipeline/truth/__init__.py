@@ -1,0 +1,1 @@
+"""Who should have heard what: the exact join of publications and interests."""

@@ -1,0 +1,178 @@
+"""An evolving interest as it stands at one moment: what a client says who cannot say how it moves.
+
+A standing interest is its numbers and a form around them: centre and extents of a shape, bounds of
+predicates. The numbers are what parametric subscriptions send.
+"""
+
+from collections.abc import Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from nearcast.model import predicates
+from nearcast.model.expressions import MAX_LENGTH, Text, Truth, evaluator
+from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
+from nearcast.protocols.brokers.covering import Bounds, bounds
+from nearcast.space.motion import Moving, Path, Time
+
+
+def evolves(subscription: Subscription, now: Time) -> bool:
+    """Will it change by itself after `now`?"""
+    region, filter_ = subscription.region, subscription.filter
+    if filter_ is not None and predicates.parse(filter_.text).evolves:
+        return True
+    if isinstance(region, Formula):
+        return predicates.parse(region.text).evolves
+    legs = region.legs if isinstance(region, Path) else (region,)
+    return legs[-1].since > now or (legs[-1].moves and legs[-1].until > now)
+
+
+def standing(subscription: Subscription, t: Time) -> Subscription | None:
+    """The same interest without motion, as it is at `t`; None: it wants nothing then.
+
+    When it was submitted means nothing any more, so all that stand alike are equal.
+    """
+    region, filter_ = subscription.region, subscription.filter
+    still: Region | None = None
+    if not isinstance(region, Formula):
+        still = Moving(region.at(t))
+    elif (text := _fixed(region.text, seconds_since(region.since, t))) is not None:
+        still = Formula(text, region.since if predicates.parse(text).evolves else 0)
+    if filter_ is not None:
+        text = _fixed(filter_.text, seconds_since(filter_.since, t))
+        if text is None:
+            return None
+        filter_ = Filter(text, filter_.since if predicates.parse(text).evolves else 0)
+    return None if still is None else replace(subscription, region=still, filter=filter_)
+
+
+def _fixed(text: str, t: float) -> str | None:
+    """The predicates with numbers for bounds; None: one of them has no value at `t`.
+
+    Numbers may be longer than what they stand for: what no longer fits a text stays as it is.
+    """
+    parsed = predicates.parse(text)
+    if not parsed.evolves:
+        return text
+    items = []
+    for item in parsed.items:
+        bound = evaluator(item.expression)(t, {})
+        if bound is None:
+            return None
+        items.append(_written(item, bound))
+    fixed = ", ".join(items)
+    return fixed if len(fixed) <= MAX_LENGTH else text
+
+
+def _written(item: predicates.Predicate, bound: float | str | bool) -> str:
+    if isinstance(bound, bool):
+        return f"{item.attribute} {item.operator} {str(bound).lower()}"
+    if isinstance(bound, str):
+        quote = "'" if '"' in bound else '"'
+        return f"{item.attribute} {item.operator} {quote}{bound}{quote}"
+    return f"{item.attribute} {item.operator} {bound!r}"
+
+
+# Parametric: only the numbers travel.
+
+
+def values_of(subscription: Subscription) -> tuple[float, ...]:
+    """The numbers of a standing interest, in a fixed order."""
+    region, filter_ = subscription.region, subscription.filter
+    values: list[float] = []
+    if isinstance(region, Formula):
+        values += _numbers(region.text)
+    else:
+        s = region.at(region.since)
+        values += (s.x, s.y, s.z, s.rx, s.ry, s.rz)
+    return (*values, *(_numbers(filter_.text) if filter_ else ()))
+
+
+def with_values(subscription: Subscription, values: Sequence[float]) -> Subscription:
+    """The same form around other numbers; ValueError: they do not fit it."""
+    region, filter_ = subscription.region, subscription.filter
+    left = list(values)
+    if isinstance(region, Formula):
+        region = Formula(_renumbered(region.text, left), region.since)
+    else:
+        if len(left) < 6:
+            raise ValueError(f"a shape has six numbers, not {len(left)}")
+        x, y, z, rx, ry, rz = left[:6]
+        del left[:6]
+        shape = region.at(region.since)
+        region = Moving(replace(shape, x=x, y=y, z=z, rx=rx, ry=ry, rz=rz), since=region.since)
+    if filter_ is not None:
+        filter_ = Filter(_renumbered(filter_.text, left), filter_.since)
+    if left:
+        raise ValueError(f"{len(left)} numbers too many")
+    return replace(subscription, region=region, filter=filter_)
+
+
+def same_form(before: Subscription, after: Subscription) -> bool:
+    """Are new numbers all that lies between them?"""
+    try:
+        return with_values(before, values_of(after)) == after
+    except ValueError:
+        return False
+
+
+def _numbers(text: str) -> list[float]:
+    bounds_ = (evaluator(item.expression)(0.0, {}) for item in predicates.parse(text).items)
+    return [bound for bound in bounds_ if isinstance(bound, float)]
+
+
+def _renumbered(text: str, values: list[float]) -> str:
+    """Takes as many numbers as it needs from the front."""
+    needed = len(known := _numbers(text))
+    if values[:needed] == known:
+        del values[:needed]
+        return text
+    items = []
+    for item in predicates.parse(text).items:
+        if isinstance(item.expression, Text | Truth):
+            items.append(_written(item, item.expression.value))
+        elif not values:
+            raise ValueError("too few numbers")
+        else:
+            items.append(_written(item, values.pop(0)))
+    return ", ".join(items)
+
+
+# The box around a region at one moment.
+
+
+def box_at(region: Region, t: Time) -> Bounds | None:
+    """None: it is empty then."""
+    if not isinstance(region, Formula):
+        return bounds(region.at(t))
+    zone = predicates.zone(predicates.parse(region.text), seconds_since(region.since, t))
+    if zone is None:
+        return None
+    sides = (zone.x, zone.y, zone.z)
+    low, high = [side.low for side in sides], [side.high for side in sides]
+    return (low[0], low[1], low[2]), (high[0], high[1], high[2])
+
+
+def enlarged(box: Bounds, by: float) -> Bounds:
+    (a, b, c), (d, e, f) = box
+    return (a - by, b - by, c - by), (d + by, e + by, f + by)
+
+
+def tiles(box: Bounds, side: float, most: int) -> list[tuple[int, int, int]] | None:
+    """The tiles that a box touches; None: there are more than `most`."""
+    low, high = box
+    if min(low) == -inf or max(high) == inf:
+        return None
+    first = [int(number // side) for number in low]
+    last = [int(number // side) for number in high]
+    number = 1
+    for a, b in zip(first, last, strict=True):
+        number *= b - a + 1
+    if number > most:
+        return None
+    return [
+        (x, y, z)
+        for x in range(first[0], last[0] + 1)
+        for y in range(first[1], last[1] + 1)
+        for z in range(first[2], last[2] + 1)
+    ]

@@ -1,0 +1,1 @@
+"""Hosts of the service: WebSocket, HTTP, in-process; settings, metrics and access."""

@@ -1,0 +1,179 @@
+"""What a token allows: a role, channels and areas for publishing and for listening, and quotas.
+
+A table of the token file and the claim `nearcast` of a JWT have the same fields (`Claims`), are
+checked by the same rules and become the same value (`Grant`). Nothing here has a clock or a socket.
+"""
+
+import re
+from collections.abc import Sequence
+from fnmatch import translate
+from math import hypot
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from nearcast.client_protocol.geometry_json import shape
+from nearcast.model.subscription import Formula, Region
+from nearcast.space.motion import Moving, Path
+from nearcast.space.shapes import Kind, Shape
+
+Role: TypeAlias = Literal["read", "publish", "admin"]
+Pattern: TypeAlias = Annotated[str, Meta(max_length=256)]
+Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Meta(max_length=256)]
+Quota: TypeAlias = Annotated[int, Meta(ge=1, le=2**31)]
+
+KEPT = 256  # verdicts on channels, and characters of a channel whose verdict is kept
+ROUNDING = 1e-9  # where a motion ends is computed, and may be beside the mark by its last digits
+
+
+class Channels:
+    """Channels by patterns as of `fnmatch`: `*`, `?` and `[…]`, case-sensitive.
+
+    Verdicts are kept, because every publication asks for one. Names that a client invents fill
+    the table once and are then judged anew each time, which costs that client alone.
+    """
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.patterns = tuple(patterns)
+        alternatives = "|".join(map(translate, self.patterns))
+        self._match = re.compile(alternatives or "(?!)").match
+        self._known: dict[str, bool] = {}
+
+    def __contains__(self, channel: str) -> bool:
+        known = self._known.get(channel)
+        if known is None:
+            known = self._match(channel) is not None
+            if len(self._known) < KEPT and len(channel) <= KEPT:
+                self._known[channel] = known
+        return known
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Channels) and other.patterns == self.patterns
+
+    def __hash__(self) -> int:
+        return hash(self.patterns)
+
+    def __repr__(self) -> str:
+        return f"Channels({list(self.patterns)})"
+
+
+class Spot(Struct, frozen=True, forbid_unknown_fields=True):
+    """An area as tokens write it: a disc (r) or a box (rx, ry, rz) that stands still."""
+
+    x: float
+    y: float
+    z: float = 0.0
+    r: float | None = None
+    rx: float | None = None
+    ry: float | None = None
+    rz: float | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """ValueError if the numbers do not fit together."""
+        return shape(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
+
+
+class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a token says of itself. What is left out is not restricted."""
+
+    role: Role
+    within: Spot | None = None  # publications must lie in it
+    listen_within: Spot | None = None  # subscriptions and `nearby` must lie in it
+    publish_channels: Patterns | None = None
+    listen_channels: Patterns | None = None
+    requests: Quota | None = None  # a second
+    subscriptions: Quota | None = None
+    connections: Quota | None = None
+
+
+class Grant(Struct, frozen=True):
+    """What the bearer of a token may do. Quotas count for all connections of one holder."""
+
+    holder: str = ""  # "token:NAME" or "jwt:SUBJECT"
+    role: Role = "admin"
+    within: Shape | None = None
+    listen_within: Shape | None = None
+    publish_channels: Channels | None = None
+    listen_channels: Channels | None = None
+    requests: int | None = None
+    subscriptions: int | None = None
+    connections: int | None = None
+    expires: float | None = None  # Unix time in seconds
+    key: bytes = b""  # a digest: of the static token, or of the key that signed the JWT
+
+    @property
+    def limits_publishing(self) -> bool:
+        return self.role == "read" or (self.within, self.publish_channels) != (None, None)
+
+    @property
+    def limits_listening(self) -> bool:
+        return (self.listen_within, self.listen_channels) != (None, None)
+
+    def refusal(self, said: Shape | None, channel: str = "") -> str | None:
+        """Why this may not be published; None if it may. Only `within` needs to know where."""
+        if self.role == "read":
+            return "your token allows you to listen, not to publish"
+        if self.publish_channels is not None and channel not in self.publish_channels:
+            return f"your token does not allow you to publish on channel {channel[:64]!r}"
+        if self.within is not None and (said is None or not holds(self.within, said)):
+            return "your token allows you to publish only within its area"
+        return None
+
+    def listening_refusal(self, region: Region | str, channel: str) -> str | None:
+        """Why nobody may listen, watch or look there; None if they may."""
+        if self.listen_channels is not None and channel not in self.listen_channels:
+            return f"your token does not allow you to listen on channel {channel[:64]!r}"
+        if self.listen_within is None or stays_within(self.listen_within, region):
+            return None
+        if isinstance(region, str | Formula):
+            return "your token allows you to listen only within its area: no formula can show that"
+        return "your token allows you to listen only within its area, for as long as it moves"
+
+
+def granted(claims: Claims, holder: str, key: bytes = b"", expires: float | None = None) -> Grant:
+    """ValueError if an area is none."""
+    return Grant(
+        holder, claims.role,
+        claims.within.shape if claims.within else None,
+        claims.listen_within.shape if claims.listen_within else None,
+        None if claims.publish_channels is None else Channels(claims.publish_channels),
+        None if claims.listen_channels is None else Channels(claims.listen_channels),
+        claims.requests, claims.subscriptions, claims.connections, expires, key,
+    )  # fmt: skip
+
+
+def holds(outer: Shape, inner: Shape, slack: float = 1.0) -> bool:
+    """Does `inner` lie in `outer`, its border included? `slack` times its extents count."""
+    away = (abs(inner.x - outer.x), abs(inner.y - outer.y), abs(inner.z - outer.z))
+    if outer.kind == Kind.DISC and inner.kind == Kind.DISC:
+        return hypot(*away) + inner.rx <= outer.rx * slack
+    reach = (inner.rx, inner.ry, inner.rz)
+    if inner.kind == Kind.DISC:  # in a flat area a disc is flat, too
+        reach = (inner.rx, inner.rx, inner.rx if outer.rz else 0.0)
+    farthest = [a + r for a, r in zip(away, reach, strict=True)]
+    if outer.kind == Kind.DISC:
+        return hypot(*farthest) <= outer.rx * slack
+    extents = (outer.rx, outer.ry, outer.rz)
+    return all(far <= r * slack for far, r in zip(farthest, extents, strict=True))
+
+
+def stays_within(outer: Shape, region: Region | str) -> bool:
+    """Does the region lie in `outer` at all times? A formula is never known to.
+
+    Discs and boxes are convex. Centres move linearly and extents grow linearly until they stop at
+    0, so that every shape in between lies in the hull of the first and the last one: if `outer`
+    holds these two, it holds all.
+    """
+    if isinstance(region, str | Formula):
+        return False
+    legs = region.legs if isinstance(region, Path) else (region,)
+    return all(_holds_leg(outer, leg) for leg in legs)
+
+
+def _holds_leg(outer: Shape, leg: Moving) -> bool:
+    if not holds(outer, leg.shape):
+        return False
+    if not leg.moves:
+        return True
+    return leg.duration is not None and holds(outer, leg.at(leg.until), 1.0 + ROUNDING)

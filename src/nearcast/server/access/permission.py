@@ -1,0 +1,26 @@
+"""Whether a request keeps to what its client's token allows. Refused says why not."""
+
+from typing import Any
+
+from nearcast.client_protocol.geometry_json import Area, shape
+from nearcast.client_protocol.limits import Limits, Refused, asked_region, refusing
+from nearcast.server.access.grants import Grant
+
+
+def check_publishing(grant: Grant, word: Any) -> None:
+    """Where and on which channel this client publishes."""
+    said = None
+    if grant.within is not None:
+        with refusing():
+            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+    if reason := grant.refusal(said, word.channel):
+        raise Refused(reason)
+
+
+def check_listening(grant: Grant, area: Area, channel: str, limits: Limits) -> None:
+    """Where and on which channel it listens, watches or looks."""
+    if grant.limits_listening:
+        with refusing():
+            region = asked_region(area, limits)
+        if reason := grant.listening_refusal(region, channel):
+            raise Refused(reason)

@@ -1,0 +1,92 @@
+"""What the holders of tokens with quotas use of this node at present: connections and requests.
+
+A holder is a table of the token file or the subject of JWTs, whichever of several tokens is shown.
+"""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from nearcast.client_protocol.limits import Refused
+from nearcast.server.access.grants import Grant
+from nearcast.server.access.tokens import Bucket
+
+if TYPE_CHECKING:
+    from nearcast.server.session import Session
+
+IDLE_S = 3.0  # a bucket that nobody takes from is full again after two seconds
+
+
+class Use(Struct, eq=False):
+    """The connections of a holder, and its buckets: one for each rate that its tokens allow."""
+
+    sessions: set["Session"]
+    buckets: dict[int, Bucket]
+    used: float  # when somebody last asked for it
+
+
+class Quotas:
+    """By holder; without quotas in its token a holder is not counted at all."""
+
+    def __init__(self, requests: int) -> None:
+        self._most = requests  # a second, of any client: no token allows more
+        self._uses: dict[str, Use] = {}
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    def enter(self, session: "Session", grant: Grant, now: float) -> None:
+        """A connection has shown its token. Refused if it is one too many."""
+        if (grant.requests, grant.subscriptions, grant.connections) == (None, None, None):
+            return
+        use = self._use(grant, now)
+        if grant.connections is not None and len(use.sessions) >= grant.connections:
+            raise Refused(
+                f"your token allows {grant.connections} connections at one time on this node"
+            )
+        use.sessions.add(session)
+        session.use = use
+        if grant.requests is not None:
+            session.bucket = self._bucket(use, grant.requests, now)
+
+    def leave(self, session: "Session") -> None:
+        if session.use is not None:
+            session.use.sessions.discard(session)
+            session.use = None
+
+    def take(self, grant: Grant, now: float) -> bool:
+        """One request outside of any session: may it be made?"""
+        if grant.requests is None:
+            return True
+        bucket = self._bucket(self._use(grant, now), grant.requests, now)
+        return bucket.take() or bucket.fill(now)
+
+    def forget(self, now: float) -> None:
+        """Drop those who use nothing, and whose buckets are full again."""
+        for holder, use in list(self._uses.items()):
+            if use.sessions:
+                use.used = now
+            elif now - use.used > IDLE_S:
+                del self._uses[holder]
+
+    def _use(self, grant: Grant, now: float) -> Use:
+        use = self._uses.setdefault(grant.holder, Use(set(), {}, now))
+        use.used = now
+        return use
+
+    def _bucket(self, use: Use, rate: int, now: float) -> Bucket:
+        rate = min(rate, self._most)
+        if rate not in use.buckets:
+            use.buckets[rate] = Bucket(rate, now)
+        return use.buckets[rate]
+
+
+def check_subscriptions(session: "Session", number: int) -> None:
+    """One more subscription of this holder, unless it replaces one of the same number."""
+    grant, seat = session.grant, session.seat
+    if grant is None or grant.subscriptions is None or seat is None or session.use is None:
+        return
+    if number not in seat.subscriptions:
+        seats = [one.seat for one in session.use.sessions]
+        if sum(len(one.subscriptions) for one in seats if one) >= grant.subscriptions:
+            raise Refused(f"your token allows {grant.subscriptions} subscriptions on this node")

@@ -1,0 +1,135 @@
+"""Links between the nodes of one cluster: whoever cannot show its key is not heard.
+
+A link proves both nodes' own keys (`links.py`). The first frame of each side then is a code over
+these two keys, made with the secret that all nodes of the cluster share. It means nothing on any
+other link, so nobody gains by overhearing or repeating it.
+"""
+
+import hmac
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from nearcast.model.subscription import NodeId
+from nearcast.service.cluster.messages import CODEC, Credential, Refused
+from nearcast.transport.identity import Identity
+from nearcast.transport.links import MESSAGE, Link, framed
+from nearcast.transport.tls import Tls
+from nearcast.wire import WireError
+
+LOG = logging.getLogger("nearcast.live")
+SHORTEST_KEY = 16
+LONGEST_EARLY = 1 << 18  # bytes of a frame of cards: about a thousand of them
+MOST_EARLY = 64  # links whose cards wait
+OWNER_ALONE = 0o600
+MOST_EARLY_FRAMES = 2  # of cards, on each of them
+STRANGER = "you have not shown the key of this cluster"
+WRONG_KEY = "the key of this node is not the key of that cluster"
+
+
+class KeyFileError(ValueError):
+    """A key file that cannot be used, told in one line."""
+
+
+def cluster_key(file: Path, *, make: bool) -> bytes:
+    """The secret in this file; `make`: if there is none, it is made. Nobody else may read it."""
+    try:
+        if make and not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            with open(os.open(file, flags, OWNER_ALONE), "w") as opened:
+                opened.write(os.urandom(32).hex() + "\n")
+        if file.stat().st_mode & 0o077:
+            raise KeyFileError(f"{file} can be read by others; chmod 600 it, or make a new key")
+        key = file.read_bytes().strip()
+    except OSError as error:
+        raise KeyFileError(f"cannot use {file}: {error.strerror}") from error
+    if len(key) < SHORTEST_KEY:
+        raise KeyFileError(f"{file} holds no key: it has at least {SHORTEST_KEY} characters")
+    return key
+
+
+class ClusterLinks(Tls):
+    """Links between nodes; whoever has not shown the key of the cluster is not heard."""
+
+    def __init__(self, identity: Identity, host: str, port: int, key: bytes) -> None:
+        super().__init__(identity, host, port)
+        self.members: dict[NodeId, None] = {}  # who has shown the key
+        self.refused = ""  # what somebody said who did not let us in
+        self.on_broken: Callable[[NodeId], None] = lambda _: None
+        self.on_refused: Callable[[], None] = lambda: None
+        self._secret = key
+        self._shown: dict[Link, None] = {}
+        self._early: dict[Link, list[bytes]] = {}  # cards of strangers
+
+    def _code(self, sender: bytes, receiver: bytes) -> bytes:
+        return hmac.digest(self._secret, b"nearcast cluster" + sender + receiver, sha256)
+
+    def _key_of(self, peer: NodeId) -> bytes:
+        card = self.book.card(peer)
+        return b"" if card is None else card.key
+
+    def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
+        """The credential is the first frame on every link, as soon as we know who is there."""
+        if link not in self._shown and (link.key or link.peer is not None):
+            self._shown[link] = None
+            theirs = link.key or self._key_of(link.peer or 0)
+            shown = CODEC.encode(Credential(self._code(self.identity.key, theirs)))
+            frames = [shown, *frames]
+        super()._write(link, frames, first)
+
+    def _learn_all(self, link: Link, frame: bytes) -> None:
+        """A stranger's word for where others listen waits until it is no stranger any more."""
+        if link.peer is None or link.peer in self.members:
+            super()._learn_all(link, frame)
+        elif link in self._early or len(self._early) < MOST_EARLY:
+            early = self._early.setdefault(link, [])
+            if len(early) < MOST_EARLY_FRAMES and len(frame) <= LONGEST_EARLY:
+                early.append(frame)
+
+    def _deliver(self, sender: NodeId, frames: Sequence[bytes]) -> None:
+        if sender != self.name and sender not in self.members:
+            first, *frames = frames
+            if not self._is_credential(sender, first):
+                self._refuse(sender)
+                return
+            self.members[sender] = None
+            for link in [link for link in self._early if link.peer == sender]:
+                for cards in self._early.pop(link):
+                    super()._learn_all(link, cards)
+        if frames:
+            super()._deliver(sender, frames)
+
+    def _is_credential(self, sender: NodeId, frame: bytes) -> bool:
+        try:
+            message = CODEC.decode(frame)
+        except WireError:
+            return False
+        expected = self._code(self._key_of(sender), self.identity.key)
+        return isinstance(message, Credential) and hmac.compare_digest(message.code, expected)
+
+    def _refuse(self, sender: NodeId) -> None:
+        peer = self._peers.get(sender)
+        link = peer.link if peer is not None else None
+        if link is not None and link in self._links:
+            if link.called:  # we wanted to join: either side has seen that the keys differ
+                self.refused = WRONG_KEY
+                self.on_refused()
+            LOG.warning("node %d is refused: it has not shown the key of this cluster", sender)
+            link.wire.write(b"".join(framed(MESSAGE, CODEC.encode(Refused(STRANGER)))))
+            link.wire.end()
+            self.lost(link)
+
+    def _is_stranger(self, link: Link) -> bool:
+        """Who has greeted and not shown the key is one still."""
+        return not link.called and (link.peer is None or link.peer not in self.members)
+
+    def lost(self, link: Link) -> None:
+        super().lost(link)
+        self._shown.pop(link, None)
+        self._early.pop(link, None)
+        peer = self._peers.get(link.peer) if link.peer is not None else None
+        if link.peer in self.members and (peer is None or peer.link is None):
+            self.on_broken(link.peer)

@@ -1,0 +1,43 @@
+"""How a node becomes a member of a cluster, by its settings."""
+
+from pathlib import Path
+
+from nearcast.client_protocol.limits import Limits
+from nearcast.matching.matcher import Matcher
+from nearcast.peer.peer import address
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.server.cluster_links import ClusterLinks, cluster_key
+from nearcast.server.config import Cluster
+from nearcast.server.gateway import Gateway
+from nearcast.service.cluster.cluster_node import Member
+from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.cluster.remote_subscriptions import first_number
+from nearcast.trace.recorder import Recorder
+from nearcast.transport.identity import new_identity
+
+
+class Entrance:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        key = cluster_key(Path(cluster.key), make=not cluster.join)
+        self._links = ClusterLinks(new_identity(serves=True), cluster.host, cluster.port, key)
+
+    def realm(self, engine: Matcher, limits: Limits, recorder: Recorder | None) -> ClusterRealm:
+        """Numbers that it gives out are given out by no other node."""
+        self._realm = ClusterRealm(engine, limits, recorder, first_number(self._links.name))
+        return self._realm
+
+    async def enter(self, gateway: Gateway, url: str) -> Member:
+        """Clients are served from the first moment on."""
+        cluster, links = self._cluster, self._links
+        # A crash is told by links that break, at once; a machine that stands still for a moment has
+        # not crashed. So sites take their time.
+        parameters = Parameters(
+            limit=float(cluster.subscriptions), margin=cluster.margin, spacing=cluster.spacing,
+            f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
+            departure_trigger=1000, site_beat_ms=1000.0,
+        )  # fmt: skip
+        member = Member(gateway, self._realm, links, cluster.advertise or url, parameters)
+        await member.start([address(one) for one in cluster.join.split(",") if one])
+        gateway.number, gateway.cluster = links.name, member
+        return member

@@ -1,0 +1,355 @@
+"""The settings of a live node: flags before environment before `nearcast.toml` before defaults.
+
+Each setting stands here once: its name, its type with the values that make sense, its default and
+what it means. `commented` writes the file from this, and whatever is not one of these names or
+values is refused, with the line of the file on which it stands.
+"""
+
+import difflib
+import re
+import textwrap
+import tomllib
+from collections.abc import Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, structs
+
+from nearcast.client_protocol import limits
+
+PREFIX = "NEARCAST_"
+ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@,]+")
+OTHERS = frozenset({"NEARCAST_DEBUG"})  # has a meaning of its own, and is no setting
+
+Count = Annotated[int, Meta(ge=1, le=2**31)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+
+
+class ConfigError(ValueError):
+    """What is wrong, and where: a file's line, an environment variable or a flag."""
+
+
+class Limits(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one client may ask for (`admission.Limits`), and what a node stands."""
+
+    clients: Count = 10_000
+    pending: Count = 1_000
+    address: Count = 1_000
+    frame: Count = 65_536
+    requests: Count = 500
+    bytes: Count = 2_097_152
+    refusals: Count = 1_000
+    queue: Count = 10_000
+    queue_bytes: Count = 4_194_304
+    queues_bytes: Count = 67_108_864
+    slow_s: Seconds = 30.0
+    join_s: Seconds = 5.0
+
+
+class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a node is a member of a cluster; without a key it is none."""
+
+    key: str = ""
+    join: str = ""
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    advertise: str = ""
+    subscriptions: Count = 100_000
+    margin: Annotated[float, Meta(ge=0, le=1e9)] = 10.0
+    spacing: Annotated[float, Meta(ge=0, le=1e9)] = 5.0
+    adjust: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    adjust_s: Seconds = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.key and (self.join or self.port):
+            raise ValueError("cluster.join and cluster.port need a cluster.key")
+
+
+class Jwt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose JWTs are accepted; without keys none are."""
+
+    keys: str = ""
+    issuer: str = ""
+    audience: str = ""
+    leeway_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.keys and (self.issuer or self.audience):
+            raise ValueError("jwt.issuer and jwt.audience need jwt.keys")
+        url = urlsplit(self.keys)
+        if "://" in self.keys and not (
+            url.scheme == "https" or (url.scheme == "http" and loopback(url.hostname or ""))
+        ):
+            raise ValueError("jwt.keys is a file, an https:// URL, or http:// on this machine")
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of a node; `MEANING` explains each."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
+    name: Annotated[str, Meta(max_length=64)] = ""
+    token: str = ""
+    token_file: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    record: bool = True
+    trace: str = ""
+    cors: str = ""
+    flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
+    limits: Limits = Limits()
+    cluster: Cluster = Cluster()
+    jwt: Jwt = Jwt()
+
+    def __post_init__(self) -> None:
+        if not (self.token or self.token_file or self.jwt.keys or loopback(self.host)):
+            raise ValueError(
+                f"host {self.host!r} can be reached from elsewhere: set a token, a token_file or"
+                " jwt.keys"
+            )
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise ValueError("tls_certificate and tls_key go together")
+        for origin in self.origins:
+            if not ORIGIN.fullmatch(origin):
+                raise ValueError(f"cors names {origin!r}: an origin is like https://example.org")
+
+    @property
+    def origins(self) -> frozenset[str]:
+        """The setting `cors` as a set."""
+        parts = (part.strip().lower() for part in self.cors.split(","))
+        return frozenset(part for part in parts if part)
+
+
+MEANING = {
+    "host": "The address to listen on. Any but a loopback address needs a token, a token_file or"
+    " jwt.keys.",
+    "port": "The one port for WebSocket and HTTP. 0: any free one.",
+    "name": "What the node calls itself towards its clients.",
+    "token": "Whoever joins must say this. Empty: nobody needs to.",
+    "token_file": "A file of tokens with roles, instead of one token for all. SIGHUP reloads it.",
+    "tls_certificate": "A certificate chain in PEM, to be reached at wss:// and https://.",
+    "tls_key": "Its private key in PEM.",
+    "record": "Leave a trace of everything that is wanted, said and heard.",
+    "trace": "The folder for the trace; if it holds one already, a new folder beside it, with -2,"
+    " -3 and so on. Empty: traces/ and the moment of the start.",
+    "cors": "Origins of web pages that may speak to this node, like https://example.org, with"
+    " commas between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of"
+    " any page.",
+    "flush_ms": "When there is much to deliver, gather it for so many milliseconds.",
+    "limits": "More than this is refused, and the client who asked is told so.",
+    "limits.subscriptions": "Subscriptions of one client.",
+    "limits.channels": "Channels on which one client publishes.",
+    "limits.entities": "Entities other than itself for which one client publishes.",
+    "limits.extent": "The largest half-extent of an area, if it has one.",
+    "limits.legs": "Places that one walk leads through.",
+    "limits.formula": "Characters of a formula or a filter.",
+    "limits.steps": "Steps that a client's formulas and filters together take for one publication:"
+    " one for each predicate, number and operation, four for sin and cos.",
+    "limits.nearby": "Entities that one answer lists.",
+    "limits.watched": "Entities that all watching subscriptions of one client know at one time.",
+    "limits.payload": "Bytes of a publication's payload.",
+    "limits.name": "Characters of a name or a channel.",
+    "limits.clients": "Clients that have joined at one time.",
+    "limits.pending": "Connections that have neither joined nor had an answer over HTTP. With more,"
+    " the oldest is dropped.",
+    "limits.address": "Connections from one address (IPv6: from one /64 network). 127.0.0.1 and ::1"
+    " are not counted, because reverse proxies connect from there.",
+    "limits.frame": "Bytes of a frame or of an HTTP body from a client.",
+    "limits.requests": "Requests of one client per second.",
+    "limits.bytes": "Bytes of one client's frames per second. Beyond that it is read more slowly.",
+    "limits.refusals": "Refused requests of one client within ten seconds. One more ends its"
+    " connection.",
+    "limits.queue": "Messages that wait for a client who reads slowly. The oldest go first.",
+    "limits.queue_bytes": "Bytes that wait for such a client.",
+    "limits.queues_bytes": "Bytes that wait for all such clients together. The largest queue gives"
+    " up messages first.",
+    "limits.slow_s": "Seconds after which a client who reads nothing at all is let go.",
+    "limits.join_s": "Seconds that a new connection has to join.",
+    "cluster": "Several nodes as one service. A node without a key is by itself.",
+    "cluster.key": "The file of the secret that all nodes of a cluster share. Who joins no other"
+    " node makes it, if there is none.",
+    "cluster.join": "Where nodes of the cluster listen for others: HOST:PORT, several with commas"
+    " between them; the first that answers lets this node in. Empty: it is the first.",
+    "cluster.host": "The address on which other nodes reach this one.",
+    "cluster.port": "The port on which other nodes reach this one. 0: any free one.",
+    "cluster.advertise": "What clients are told to reach this node, should another fail or send"
+    " them here. Empty: ws://host:port, or wss:// with a certificate.",
+    "cluster.subscriptions": "Subscriptions that a node can carry; with more it calls others"
+    " closer.",
+    "cluster.margin": "Units by which areas are wider when nodes look whose places they touch.",
+    "cluster.spacing": "Units that the sites of two nodes keep from each other.",
+    "cluster.adjust": "The part of the way to the middle of its load that a site moves each time.",
+    "cluster.adjust_s": "Seconds between two such moves.",
+    "jwt": "Tokens that an issuer signs (JSON Web Tokens). Without keys none are accepted.",
+    "jwt.keys": "The issuer's keys as a JWKS: a file, or an https:// URL (http:// on this machine)."
+    " Read at the start and at SIGHUP, and from a URL also when a token names an unknown key.",
+    "jwt.issuer": "The claim `iss` must be this. Empty: it is not looked at.",
+    "jwt.audience": "The claim `aud` must name this. Empty: tokens that have an `aud` are refused.",
+    "jwt.leeway_s": "Seconds by which clocks may differ when `exp`, `nbf` and `iat` are checked.",
+}
+
+
+def loopback(host: str) -> bool:
+    """Can only this machine reach a server that listens there?"""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def settings(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """What holds in the end. ConfigError names what is wrong and where it stands.
+
+    `flags` have the settings' own names; those that are None were not given.
+    """
+    said: dict[str, Any] = {}
+    where: dict[str, str] = {}  # of each setting: who said so
+    text = "" if file is None else file.read_text(encoding="utf-8")
+    for key, value in _flat(_parse(text, file)).items():
+        said[key], where[key] = value, f"{file}:{line_of(text, key)}"
+    for name, value in (environment or {}).items():
+        if name.startswith(PREFIX) and name not in OTHERS:
+            key = _key(name)
+            said[key], where[key] = _number(key, value), name
+    for key, value in (flags or {}).items():
+        if value is not None:
+            said[key], where[key] = value, "--" + key.replace("_", "-").replace(".", "-")
+    for key in said:
+        _check(key, said[key], where[key])
+    try:
+        return msgspec.convert(_nested(said), Settings)
+    except msgspec.ValidationError as why:  # of two settings together: one is at fault
+        reason = str(why)
+        culprit = next((place for key, place in where.items() if key in reason), "settings")
+        raise ConfigError(f"{culprit}: {reason}") from None
+
+
+def commented() -> str:
+    """`nearcast.toml`, whole, with every default and what it means."""
+    lines = [
+        "# Settings of a Nearcast node, with their defaults.",
+        "# An environment variable (NEARCAST_PORT, NEARCAST_LIMITS_FRAME) comes before a line of",
+        "# this file, and a flag (--port) before both.",
+    ]
+    for key, (_, default) in KEYS.items():
+        table, _, name = key.rpartition(".")
+        if table and f"[{table}]" not in lines:
+            lines += ["", *_comment(MEANING[table]), f"[{table}]"]
+        lines += ["", *_comment(MEANING[key]), f"{name} = {_toml(default)}"]
+    return "\n".join(lines) + "\n"
+
+
+def line_of(text: str, key: str) -> int:
+    """On which line of a TOML text is this key's value complete? 0 if it has none.
+
+    The shortest beginning of the text that has the value says so, however the key is written.
+    """
+    lines = text.splitlines(keepends=True)
+    for number in range(1, len(lines) + 1):
+        try:
+            value: Any = tomllib.loads("".join(lines[:number]))
+        except tomllib.TOMLDecodeError:
+            continue  # in the middle of a value of several lines
+        for part in key.split("."):
+            value = value.get(part, _NOTHING) if isinstance(value, dict) else _NOTHING
+        if value is not _NOTHING:
+            return number
+    return 0
+
+
+_NOTHING = object()
+TABLES = ("limits", "cluster", "jwt")
+
+
+def _keys() -> dict[str, tuple[Any, Any]]:
+    """Every setting by its dotted name: its type and its default."""
+    found: dict[str, tuple[Any, Any]] = {}
+    tables = (("limits.", Limits), ("cluster.", Cluster), ("jwt.", Jwt))
+    for prefix, kind in (("", Settings), *tables):
+        hints = get_type_hints(kind, include_extras=True)
+        for field in structs.fields(kind):
+            if field.name not in TABLES:
+                found[prefix + field.name] = (hints[field.name], field.default)
+    return found
+
+
+KEYS = _keys()
+
+
+def _parse(text: str, file: Path | None) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as why:
+        line = re.search(r"line (\d+)", str(why))
+        number = int(line[1]) if line else text.count("\n") + 1
+        reason = re.sub(r" \(at .*\)$", "", str(why))
+        raise ConfigError(f"{file}:{number}: {reason}") from None
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if prefix + key in TABLES and isinstance(value, dict):
+            flat |= _flat(value, f"{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {table: {} for table in TABLES}
+    for key, value in flat.items():
+        table, _, name = key.rpartition(".")
+        (nested[table] if table else nested)[name] = value
+    return nested
+
+
+def _key(variable: str) -> str:
+    name = variable.removeprefix(PREFIX).lower()
+    for table in TABLES:
+        if name.startswith(f"{table}_"):
+            return f"{table}.{name.removeprefix(f'{table}_')}"
+    return name
+
+
+def _number(key: str, text: str) -> Any:
+    """An environment variable's text as the setting's type wants it, if it can be that."""
+    if key in KEYS:
+        try:
+            return msgspec.convert(text, KEYS[key][0], strict=False)
+        except msgspec.ValidationError:
+            return text  # and `_check` says what is wrong with it
+    return text
+
+
+def _check(key: str, value: Any, place: str) -> None:
+    if key not in KEYS:
+        close = difflib.get_close_matches(key, KEYS, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"{place}: there is no setting {key!r}{hint}")
+    try:
+        msgspec.convert(value, KEYS[key][0])
+    except msgspec.ValidationError as why:
+        reason = str(why).replace("`", "")
+        raise ConfigError(f"{place}: {key} = {value!r}: {reason[:1].lower()}{reason[1:]}") from None
+    if key.startswith("limits.") and not value > 0:
+        raise ConfigError(f"{place}: {key} = {value!r}: a limit is above 0")
+
+
+def _comment(text: str) -> list[str]:
+    return textwrap.wrap(text, 98, initial_indent="# ", subsequent_indent="# ")
+
+
+def _toml(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,226 @@
+"""What a node answers over plain HTTP: for curl, for probes, for Prometheus, and for browsers."""
+
+import asyncio
+import json
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
+from urllib.parse import unquote
+
+import msgspec
+from msgspec.structs import replace
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area, shape
+from nearcast.client_protocol.limits import Busy, asked_region
+from nearcast.server import overview
+from nearcast.server.access.grants import Grant, Role
+from nearcast.server.access.tokens import Denied
+from nearcast.server.gateway import Gateway
+from nearcast.server.http import cors
+from nearcast.server.http.protocol import HttpError, Request, Response, Route, Routes, as_json
+from nearcast.server.metrics import exposition
+from nearcast.service.client_state import Seat
+
+NAMES = 1_000  # entities that speak over HTTP; each keeps a seat
+ANONYMOUS = "curl"
+ENTITIES = "/entities/"
+JAVASCRIPT = Path(__file__).with_name("nearcast.js")
+
+Key: TypeAlias = tuple[str, str]
+
+_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Answers:
+    """The routes of a gateway, and who speaks through them."""
+
+    def __init__(self, gateway: Gateway, origins: cors.Origins = frozenset()) -> None:
+        self._gateway, self._origins = gateway, origins
+        # By the holder of a token and a name, the least recently used first.
+        self._seats: dict[Key, Seat] = {}
+        self._retaining: set[Key] = set()  # those of them who were told to retain a state
+        self.routes = Routes()
+        self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
+        self.routes.add("GET", "/metrics", self.guarded(self._metrics))
+        self.routes.add("GET", "/clients", self.guarded(self._clients, "admin"))
+        self.routes.add("GET", "/near", self._near)
+        self.routes.add("POST", "/publish", self._publish)
+        self.routes.add_under("GET", ENTITIES, self._entity)
+        self.routes.add_under("DELETE", ENTITIES, self._end)
+        self.routes.add_file("/nearcast.js", JAVASCRIPT)
+
+    def guarded(self, route: Route, role: Role = "read") -> Route:
+        """The same for those whose token allows it, and not for pages from elsewhere. It tells of
+        the whole node, so a token that limits listening does not allow it."""
+
+        async def answer(request: Request) -> Response:
+            grant = await self.grant(request, role)
+            if grant.limits_listening:
+                raise HttpError(403, "your token limits where you listen: it does not allow this")
+            answered = route(request)
+            return answered if isinstance(answered, Response) else await answered
+
+        return answer
+
+    async def grant(self, request: Request, role: Role = "read") -> Grant:
+        """What the request may do, or HttpError if that is less than `role`. Wrong tokens are
+        answered after a pause."""
+        gateway = self._gateway
+        if reason := cors.refusal(request.headers, gateway.access.open, self._origins):
+            raise HttpError(403, reason)
+        verdict = gateway.judge(request.token)
+        if isinstance(verdict, Denied):
+            verdict = await gateway.judge_again(request.token, verdict)
+        if isinstance(verdict, Denied):
+            await asyncio.sleep(gateway.pause(request.remote, request.token, verdict))
+            known = "say a token that this node knows: Authorization: Bearer …"
+            reason = known if verdict.guess else verdict.reason
+            raise HttpError(401, reason, (("WWW-Authenticate", "Bearer"),))
+        if role == "admin" and verdict.role != "admin":
+            raise HttpError(403, "your token does not allow this")
+        if not gateway.quotas.take(verdict, monotonic()):
+            raise HttpError(429, f"your token allows {verdict.requests} requests a second")
+        return verdict
+
+    async def _publish(self, request: Request) -> Response:
+        """As the entity "curl", or as the one named by ?name= or in the body."""
+        grant = await self.grant(request)
+        gateway = self._gateway
+        try:
+            word = messages.JSON.request(_spoken(request.body))
+            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+            if reason := grant.refusal(said, word.channel):
+                raise HttpError(403, reason)
+            key = grant.holder, request.query.get("name") or word.name or ANONYMOUS
+            word = replace(word, name="")  # the entity publishes for itself
+            publication = gateway.realm.publish(self._seat(key), word, messages.JSON)
+            if word.retain:
+                self._retaining.add(key)
+        except Busy as why:
+            raise HttpError(503, str(why)) from None
+        except ValueError as why:  # a word, a shape or a publication that is refused
+            raise HttpError(400, str(why)) from None
+        answer = gateway.answer(publication)
+        gateway.wake()
+        if gateway.cluster is None:
+            t, readers = await answer
+            return as_json({"publication": publication, "t": t, "heard": readers}, 202)
+        elsewhere, silent = await gateway.cluster.post.counted(publication)
+        t, readers = await answer
+        told = {"publication": publication, "t": t, "heard": readers + elsewhere}
+        return as_json({**told, "silent": silent} if silent else told, 202)
+
+    def _seat(self, key: Key) -> Seat:
+        """Of the holder's entity with this name; a new one, if there is none."""
+        seat = self._seats.pop(key, None)
+        if seat is None:
+            if len(self._seats) >= NAMES:
+                self._make_room()
+            gateway = self._gateway
+            seat = gateway.realm.join(gateway.now(), key[1], messages.JSON)
+        self._seats[key] = seat
+        return seat
+
+    def _make_room(self) -> None:
+        """End the entity that has been silent for longest among those that retain nothing."""
+        for key in self._seats:
+            if key not in self._retaining:
+                self._gateway.dismiss(self._seats.pop(key))
+                return
+        raise HttpError(
+            503, f"{NAMES} names retain states over HTTP: end one with DELETE {ENTITIES}NAME"
+        )
+
+    def _found(self, grant: Grant, request: Request) -> tuple[Key, Seat]:
+        name = unquote(request.path.removeprefix(ENTITIES))
+        key = grant.holder, name
+        if key not in self._seats:
+            raise HttpError(404, f"nobody speaks over HTTP to this node as {name[:64]!r}")
+        return key, self._seats[key]
+
+    async def _entity(self, request: Request) -> Response:
+        """The state that an entity retained last, on any channel or on ?channel=."""
+        (_, name), seat = self._found(await self.grant(request), request)
+        wanted = request.query.get("channel")
+        states = [
+            state
+            for state in self._gateway.realm.states(seat)
+            if wanted is None or state.accepted.request.channel == wanted
+        ]
+        if not states:
+            raise HttpError(404, f"{name[:64]!r} retains no state there")
+        newest = max(states, key=lambda state: (state.t, state.accepted.id))
+        return as_json(newest.entity(messages.JSON))
+
+    async def _end(self, request: Request) -> Response:
+        """An entity of the token's holder leaves."""
+        key, seat = self._found(await self.grant(request), request)
+        del self._seats[key]
+        self._retaining.discard(key)
+        self._gateway.dismiss(seat)
+        return Response(b"", 204)
+
+    async def _near(self, request: Request) -> Response:
+        """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first."""
+        grant = await self.grant(request)
+        query = request.query
+        x, y, r = (_number(query, name) for name in ("x", "y", "r"))
+        wanted = messages.Nearby(
+            Area(x, y, _number(query, "z", 0.0), r),
+            query.get("channel", ""),
+            int(_number(query, "limit", 100.0)),
+        )
+        gateway = self._gateway
+        try:
+            if grant.limits_listening:
+                region = asked_region(wanted.area, gateway.limits)
+                if reason := grant.listening_refusal(region, wanted.channel):
+                    raise HttpError(403, reason)
+            near = gateway.realm.nearby(gateway.now(), wanted)
+        except ValueError as why:
+            raise HttpError(400, str(why)) from None
+        return Response(messages.JSON.write(messages.Near(near)) + b"\n")
+
+    def _clients(self, request: Request) -> Response:
+        """?limit=: what each client has cost, the most expensive first."""
+        limit = int(_number(request.query, "limit", 100.0))
+        return as_json({"clients": overview.costs(self._gateway)[: max(0, limit)]})
+
+    def _metrics(self, request: Request) -> Response:  # noqa: ARG002
+        text = exposition(self._gateway.metrics, overview.gauges(self._gateway))
+        return Response(text.encode(), 200, "text/plain; version=0.0.4; charset=utf-8")
+
+
+def _spoken(body: bytes) -> bytes:
+    """A body as the word that it is short for: the same fields behind a "do"."""
+    try:
+        fields, count = _decoder.decode(body), _fields(body)
+    except messages.UNREADABLE:
+        fields, count = None, 0
+    if fields is None or "do" in fields:
+        raise HttpError(400, 'the body is a JSON object like {"x": 3, "y": 4, "payload": "hi"}')
+    if len(fields) != count:
+        raise HttpError(400, "the body has a field twice")
+    return msgspec.json.encode({"do": "publish", **fields})
+
+
+def _fields(body: bytes) -> int:
+    """How many fields an object has, those that come again included."""
+    said = body.decode("utf-8", "replace")
+    return len(
+        json.loads(said, strict=False, object_pairs_hook=list, parse_int=str, parse_float=str)
+    )
+
+
+def _number(query: dict[str, str], name: str, default: float | None = None) -> float:
+    if name not in query and default is not None:
+        return default
+    try:
+        number = float(query[name])
+    except (KeyError, ValueError):
+        raise HttpError(400, f"{name} must be given as a number") from None
+    if not isfinite(number):
+        raise HttpError(400, f"{name} must be finite")
+    return number

@@ -1,0 +1,233 @@
+"""A live node inside a program: the same clients, without sockets.
+
+    async with nearcast.World() as world:
+        alice = await world.join("alice")
+        bob = await world.join("bob")
+
+Words pass as values, and only payloads are packed: once by whoever publishes, so that nobody can
+change afterwards what others hear.
+"""
+
+import asyncio
+import time
+from contextlib import suppress
+from itertools import count, groupby
+from operator import itemgetter
+from os import PathLike
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from nearcast.client.client import Client
+from nearcast.client.websocket import Lost, Receive
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.limits import Limits, Refused
+from nearcast.matching import MATCHERS
+from nearcast.server.clock import clock
+from nearcast.server.gateway import LOG, MISTAKE, TICK_S
+from nearcast.server.server import ENGINE, warm
+from nearcast.service.realm import Accepted, Heard, Realm, Seat, flushes
+from nearcast.space.motion import Time
+from nearcast.trace.live_recording import ROTATE_S, Recording
+
+SAMPLED = 10  # ticks between two samples of where everybody is: a second
+
+
+class World:
+    """A node of one's own. With `trace` it records everything into that folder."""
+
+    def __init__(
+        self, *, trace: str | PathLike[str] | None = None, limits: Limits | None = None
+    ) -> None:
+        self._trace = trace
+        self._limits = limits or Limits()
+        self._links: dict[int, _Direct] = {}  # by entity
+        self._states: dict[int, Accepted] = {}  # by entity: what it last said with `retain`
+        self._recording: Recording | None = None
+        self._now = clock()
+        self._realm: Realm
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> "World":
+        warm()
+        if self._trace is not None:
+            self._recording = Recording(self._trace, self._now(), {"engine": ENGINE})
+        recorder = self._recording.recorder if self._recording else None
+        self._realm = Realm(MATCHERS[ENGINE](), self._limits, recorder)
+        self._ticking = asyncio.ensure_future(self._tick())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def join(self, name: str = "", *, trace: str | PathLike[str] | None = None) -> Client:
+        """A client of this world. It leaves by `close`, or with the world.
+
+        `trace` is a folder in which it records what it hears itself.
+        """
+        return await Client(_Direct(self), name, trace=trace).open()
+
+    async def close(self) -> None:
+        """Everyone leaves, and the trace is complete."""
+        if self._ticking is None:
+            return
+        self._ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._ticking
+        self._ticking = None
+        while self._realm.waiting:
+            self._flush()
+        for link in list(self._links.values()):
+            link.leave("the world has ended")
+        if self._recording:
+            self._recording.close({"t": self._realm.now})
+
+    # What clients ask for.
+
+    def do(self, link: "_Direct", request: Any) -> None:
+        try:
+            self._do(link, request)
+        except Refused as why:
+            link.tell(messages.Error(str(why), request.id))
+
+    def _do(self, link: "_Direct", request: Any) -> None:
+        realm, now = self._realm, self._now()
+        if isinstance(request, messages.Join):
+            link.seat = realm.join(now, request.name, messages.PACKED)
+            self._links[link.seat.entity] = link
+            limits = {name: float(limit) for name, limit in asdict(self._limits).items()}
+            link.tell(messages.Welcome(link.seat.entity, realm.now, limits=limits, id=request.id))
+            return
+        seat = link.seated()
+        if isinstance(request, messages.Publish):
+            realm.publish(seat, request, messages.PACKED)
+            if realm.waiting == 1:
+                asyncio.get_running_loop().call_soon(self._flush)
+            return  # it is done when it is flushed
+        if isinstance(request, messages.Nearby):
+            link.tell(messages.Near(realm.nearby(now, request, messages.PACKED), request.id))
+            return
+        if isinstance(request, messages.Leave):
+            link.leave("")
+            return
+        traced = None
+        if isinstance(request, messages.Subscribe):
+            for notice in realm.subscribe(now, seat, request):
+                link.tell(notice)
+            traced = seat.subscriptions[request.subscription].subscription.id
+        elif isinstance(request, messages.Move):
+            realm.move(now, seat, request)
+        elif isinstance(request, messages.Tune):
+            realm.tune(now, seat, request)
+        elif isinstance(request, messages.Withdraw):
+            realm.withdraw(now, seat, request)
+            self._states.pop(seat.entity, None)
+        else:
+            realm.unsubscribe(now, seat, request)
+        link.tell(messages.Done(request.id, realm.now, subscription=traced))
+
+    def gone(self, seat: Seat) -> None:
+        del self._links[seat.entity]
+        self._states.pop(seat.entity, None)
+        self._realm.leave(self._now(), seat)
+
+    # What happens by itself.
+
+    def _flush(self) -> None:
+        """All that was published since the last time, in one go: once each time the loop turns."""
+        if self._realm.waiting:
+            for heard in flushes(self._realm, self._now, self._failed):
+                self._tell(heard)
+
+    def _failed(self, said: Accepted | None) -> None:
+        """Matching failed: of all publications that waited (None), and then of this one alone."""
+        if said is None:
+            LOG.exception("publications could not be matched; each is tried by itself")
+        else:
+            link = self._links.get((said.seat.owner or said.seat).entity)
+            if link is not None and said.request.id is not None:
+                link.tell(messages.Error(MISTAKE, said.request.id))
+
+    def _tell(self, heard: Heard) -> None:
+        columns = (heard.seat, heard.publication, self._realm.numbers[heard.standing])
+        pairs = zip(*(column.tolist() for column in columns), strict=True)
+        for (place, index), alike in groupby(pairs, itemgetter(0, 1)):
+            to = [number for _, _, number in alike]
+            seat = self._realm.seats[place]
+            if seat is not None:
+                self._links[seat.entity].tell(_message(heard.publications[index], heard.t, to))
+        self._realm.delivered(self._now(), heard)
+        for accepted in heard.publications:
+            client, asked = accepted.seat.owner or accepted.seat, accepted.request.id
+            link = self._links.get(client.entity)
+            if accepted.request.retain:
+                self._states[accepted.seat.entity] = accepted
+            if asked is not None and link is not None:
+                link.tell(messages.Done(asked, heard.t, accepted.id))
+        if self._realm.waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    async def _tick(self) -> None:
+        rotated = time.monotonic()
+        for tick in count(1):
+            await asyncio.sleep(TICK_S)
+            for seat, notice in self._realm.tick(self._now()):
+                self._links[seat.entity].tell(notice)
+            if self._recording and tick % SAMPLED == 0:
+                t = self._now()
+                self._states = {e: said for e, said in self._states.items() if not said.seat.left}
+                for entity, said in self._states.items():
+                    where = said.request
+                    self._recording.recorder.position(t, entity, where.x, where.y, where.z)
+                # Two rows of one subscription at one moment must not be parted.
+                if time.monotonic() - rotated > ROTATE_S and t > self._realm.now:
+                    rotated = time.monotonic()
+                    self._recording.rotate()
+
+
+class _Direct:
+    """A link to a node in the same process."""
+
+    form = messages.PACKED  # of payloads
+
+    def __init__(self, world: World) -> None:
+        self.most = 0  # there are no frames
+        self._world = world
+        self.seat: Seat | None = None
+        self._receive: Receive
+        self._lost: Lost
+
+    async def open(self, receive: Receive, lost: Lost) -> None:
+        self._receive, self._lost = receive, lost
+
+    def send(self, request: messages.Request) -> None:
+        self._world.do(self, request)
+
+    async def writable(self) -> None:
+        """Always."""
+
+    async def close(self) -> None:
+        if self.seat is not None:
+            self.leave("")
+
+    def seated(self) -> Seat:
+        if self.seat is None:
+            raise ConnectionError("this client has left")
+        return self.seat
+
+    def tell(self, notice: Struct) -> None:
+        self._receive(type(notice), notice)
+
+    def leave(self, reason: str) -> None:
+        seat, self.seat = self.seated(), None
+        self._world.gone(seat)
+        self._lost(reason)
+
+
+def _message(accepted: Accepted, t: Time, to: list[int]) -> messages.Message:
+    said = accepted.request
+    return messages.Message(
+        to, accepted.seat.entity, accepted.id, t, said.x, said.y, said.payload, said.retain,
+        said.attributes, said.channel, said.z, said.r, said.rx, said.ry, said.rz,
+    )  # fmt: skip

@@ -1,0 +1,268 @@
+"""A live node as a whole: realm, gateway, HTTP and recording, from its start to its end.
+
+`async with Service(settings) as service:` embeds one; `serve(settings)` runs one until a signal.
+It says that it is ready only once every kernel is loaded, so the first message is not the slowest.
+"""
+
+import asyncio
+import gc
+import logging
+import resource
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+from typing import TYPE_CHECKING, Self
+
+import uvloop
+from msgspec import Raw
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
+from nearcast.client_protocol.websocket_framing import GRACE_S
+from nearcast.matching import MATCHERS
+from nearcast.server.access.tokens import Access, AccessError, access
+from nearcast.server.clock import clock
+from nearcast.server.config import Settings
+from nearcast.server.gateway import Gateway
+from nearcast.server.http import cors
+from nearcast.server.http.api import Answers
+from nearcast.server.http.connections import HTTP
+from nearcast.server.http.protocol import Front, HttpError, Request
+from nearcast.server.session import Session
+from nearcast.service.realm import Realm
+from nearcast.trace.live_recording import Recording
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory, holds_trace
+
+if TYPE_CHECKING:
+    from nearcast.server.cluster_setup import Entrance
+    from nearcast.service.cluster.cluster_node import Member
+
+LOG = logging.getLogger("nearcast.live")
+ENGINE = "keyed"
+OTHER_FILES = 256  # open files beside connections of clients: the trace, the cluster, libraries
+HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
+
+
+class Service:
+    """One live node on the running loop."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self._reloading = asyncio.Lock()
+        self.recording: Recording | None = None
+        self._fronts: set[Front] = set()
+        self.realm: Realm
+        self.cluster: Member | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        settings, now = self.settings, clock()
+        limits = settings.limits
+        room = _allow_connections(limits.clients + limits.pending + HTTP)
+        tls = _tls(settings)
+        tokens = await self._load()
+        warm()
+        self.began = now()
+        if settings.record:
+            self.recording = Recording(
+                _fresh(settings.trace) if settings.trace else _dated(),
+                self.began,
+                {"engine": ENGINE, "name": settings.name},
+            )
+        recorder = self.recording.recorder if self.recording else None
+        entrance = _entrance(settings)
+        engine = MATCHERS[ENGINE]()
+        if entrance is None:
+            self.realm = Realm(engine, settings.limits, recorder)
+        else:
+            self.realm = entrance.realm(engine, settings.limits, recorder)
+        self.gateway = Gateway(
+            self.realm, settings.limits, tokens, name=settings.name,
+            flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
+        )  # fmt: skip
+        self.gateway.connections.room = room
+        self.answers = Answers(self.gateway, settings.origins)
+        self.routes = self.answers.routes
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                self._front, settings.host, settings.port, ssl=tls, backlog=4096,
+                ssl_handshake_timeout=HANDSHAKE_S if tls else None,
+            )  # fmt: skip
+        except OSError:
+            await self._close("it could not start")
+            raise
+        self.port: int = self._server.sockets[0].getsockname()[1]
+        self.url = f"{'wss' if tls else 'ws'}://{_bracketed(settings.host)}:{self.port}/ws"
+        if entrance is not None:
+            try:
+                self.cluster = await entrance.enter(self.gateway, self.url.removesuffix("/ws"))
+            except OSError:
+                await self.stop("it could not join")
+                raise
+
+    async def reload(self) -> None:
+        """Read the token file and the keys of JWTs again. Clients whose token still stands stay; if
+        something is wrong with the files, all stays as it was."""
+        async with self._reloading:
+            try:
+                self.gateway.adopt(await self._load())
+            except AccessError as why:
+                LOG.warning("tokens stay as they were: %s", why)
+
+    async def _load(self) -> Access:
+        said = self.settings
+        if not (said.token_file or said.jwt.keys):
+            return access(said.token)
+        return await asyncio.to_thread(access, said.token, said.token_file, said.jwt)
+
+    async def stop(self, reason: str = "the node stops") -> None:
+        """Take no new clients, say goodbye to those there are, and finish the trace."""
+        self._server.close()
+        if self.cluster is not None:
+            await self.cluster.stop()
+        await self._close(reason)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._server.wait_closed(), GRACE_S)
+
+    async def _close(self, reason: str) -> None:
+        self.gateway.close(reason)
+        for front in list(self._fronts):
+            front.close()
+        for _ in range(int(10 * GRACE_S) + 5):
+            if not self.gateway.open:
+                break
+            await asyncio.sleep(0.1)
+        if self.recording:
+            self.recording.close({"ended": reason, "counters": self.gateway.metrics.snapshot()})
+
+    def _front(self) -> asyncio.Protocol:
+        limits = self.settings.limits
+        return Front(
+            self.routes, self._upgrade, limits.frame, limits.requests, self._fronts,
+            self.gateway.connections, self.settings.origins,
+        )  # fmt: skip
+
+    def _upgrade(self, request: Request) -> Session:
+        open_to_all = self.gateway.access.open
+        if reason := cors.refusal(request.headers, open_to_all, self.settings.origins):
+            raise HttpError(403, reason)
+        return self.gateway.admit(request)
+
+
+def serve(settings: Settings, ready: Callable[[Service], None] = lambda _: None) -> None:
+    """Run a node until SIGTERM or SIGINT; `ready` is called once it serves."""
+    uvloop.run(_serve(settings, ready))
+
+
+async def _serve(settings: Settings, ready: Callable[[Service], None]) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for signal in (SIGTERM, SIGINT):
+        loop.add_signal_handler(signal, stop.set)
+    async with Service(settings) as service:
+        gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
+        reloads: set[asyncio.Task[None]] = set()
+
+        def reload() -> None:
+            task = loop.create_task(service.reload())
+            reloads.add(task)
+            task.add_done_callback(reloads.discard)
+
+        if settings.token_file or settings.jwt.keys:
+            loop.add_signal_handler(SIGHUP, reload)
+        ready(service)
+        await stop.wait()
+
+
+def warm() -> None:
+    """Load or compile every kernel, by living through a small life of a realm."""
+    recorder = Recorder(Memory())
+    realm = Realm(MATCHERS[ENGINE](), Limits(), recorder)
+    seats = [realm.join(0, name) for name in ("a", "b")]
+    areas = (
+        Area(x=0.0, y=0.0, r=1.0),
+        Area(x=0.0, y=0.0, r=1.0, vx=1.0),
+        Area(x=0.0, y=0.0, rx=1.0, ry=1.0, to=[[2.0, 2.0], [0.0, 0.0]], speed=1.0),
+        Area(formula="x >= -3 + t, x <= 3 + t"),
+    )
+    for number, area in enumerate(areas):
+        condition = "level > 1" if number == 0 else None
+        realm.subscribe(1, seats[0], messages.Subscribe(number, area, condition, watch=True))
+    realm.subscribe(1, seats[0], messages.Subscribe(len(areas), Area(), "level == 2"))
+    for t in range(2, 5):
+        for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
+            word = messages.Publish(0.0, 0.0, Raw(payload), True, {"level": 2})
+            realm.publish(seats[1], word, messages.JSON)
+        heard = realm.flush(t * 1_000_000)
+        realm.delivered(heard.t, heard)
+        realm.tick(t * 1_000_000 + 1)
+    recorder.close()
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls_certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    return context
+
+
+def _entrance(settings: Settings) -> "Entrance | None":
+    """A node alone starts without loading what only clusters need."""
+    if not settings.cluster.key:
+        return None
+    from nearcast.server.cluster_setup import Entrance
+
+    return Entrance(settings.cluster)
+
+
+def _dated() -> Path:
+    return Path("traces") / datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+
+
+def _fresh(trace: str) -> Path:
+    """The folder itself; or, if it holds the trace of an earlier run, the first free one of
+    `trace-2`, `trace-3` and so on: so a node that was killed starts again by the same command."""
+    wanted = folder = Path(trace)
+    for number in count(2):
+        if not holds_trace(folder):
+            break
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    if folder != wanted:
+        LOG.warning("%s holds the trace of an earlier run; recording to %s", wanted, folder)
+    return folder
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _allow_connections(wanted: int) -> int:
+    """Each connection is an open file, of which systems grant few until asked for more. How many
+    connections there is room for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = wanted + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < more:
+        most = more if hard == resource.RLIM_INFINITY else min(more, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            soft = most
+        if soft < more:
+            LOG.warning(
+                "the system allows %d open files, but limits.clients and limits.pending need %d",
+                soft, more,
+            )  # fmt: skip
+            return soft - OTHER_FILES
+    return wanted

@@ -1,0 +1,319 @@
+"""One client's connection: its frames in, its words out, and what waits if it reads too slowly.
+
+While the transport takes all that is written, nothing waits here. Once its buffer is full, notices
+and messages queue. Notices are always kept; of messages a bounded number is: states that a newer
+one of the same publisher and channel has replaced go first, then the oldest. The client is told how
+many. A client that makes no progress for long, or for whom even notices pile up, is let go.
+
+A frame that waits for many clients exists once: queues refer to it, and only what is handed to a
+transport is copied. So a transport is handed little at a time.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from socket import SO_SNDBUF, SOL_SOCKET
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from picows import WSCloseCode, WSTransport
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.close_codes import CloseCode, short
+from nearcast.client_protocol.websocket_framing import GRACE_S, Endpoint
+from nearcast.matching.matcher import Integers
+from nearcast.server.access.grants import Grant
+from nearcast.server.access.tokens import Bucket
+from nearcast.server.http.addresses import remote
+from nearcast.service.client_state import Heard, Seat
+from nearcast.service.frames import framed
+
+if TYPE_CHECKING:
+    from nearcast.server.access.quotas import Use
+    from nearcast.server.gateway import Gateway
+
+HIGH = 32_768  # bytes that a transport buffers before messages queue
+PIECE = 32_768  # bytes written at once when a queue drains
+SHARE = 65_536  # bytes that a client is handed at once; more goes by its queue
+KERNEL = 131_072  # bytes that the kernel buffers for a connection
+ENTRY = 64  # bytes of memory that a frame in a queue takes besides itself
+SLACK = 8  # a queue may exceed its limit by this fraction (1/8), so trimming it is rare
+LONGEST = 4  # times the limit `frame`: a longer message ends the connection
+
+
+class Waiting(Struct, eq=False, gc=False):
+    """A frame that could not be written yet; with `said` it is a message, else a notice."""
+
+    frame: bytes
+    said: "Said | None" = None
+
+
+class Said(Struct, frozen=True, gc=False):
+    """Of a message: who published what, and, if there is a trace, for which subscriptions in it."""
+
+    publisher: int
+    channel: str
+    retain: bool
+    publication: int
+    subscriptions: tuple[int, ...]
+
+
+def trim(
+    waiting: Iterable[Waiting], excess: int, excess_bytes: int = 0
+) -> tuple[list[Waiting], list[Said], int]:
+    """Drop at least `excess` messages and `excess_bytes` bytes of them, as far as there are any.
+
+    The oldest superseded states go first, then the oldest of all. Gives what stays, what was
+    dropped, and how much of that was superseded.
+    """
+    kept = list(waiting)
+    newest: dict[tuple[int, str], int] = {}
+    for place, one in enumerate(kept):
+        if one.said is not None and one.said.retain:
+            newest[one.said.publisher, one.said.channel] = place
+    superseded: list[int] = []
+    others: list[int] = []
+    for place, one in enumerate(kept):
+        said = one.said
+        if said is not None:
+            old = said.retain and newest[said.publisher, said.channel] > place
+            (superseded if old else others).append(place)
+    gone: set[int] = set()
+    for place in superseded + others:
+        if len(gone) >= excess and excess_bytes <= 0:
+            break
+        gone.add(place)
+        excess_bytes -= len(kept[place].frame) + ENTRY
+    dropped = [said for place in sorted(gone) if (said := kept[place].said) is not None]
+    stays = [one for place, one in enumerate(kept) if place not in gone]
+    return stays, dropped, min(len(gone), len(superseded))
+
+
+def fair_level(sizes: Sequence[int], most: int) -> int:
+    """The level to which the largest of these must be cut, so that all together are `most`."""
+    left = most
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * count >= left:
+            return left // count
+        left -= size
+    return max(sizes, default=most)
+
+
+def traced(
+    told: list[Said], publications: list[int], heard: Heard, place: int, numbers: Integers
+) -> list[Said]:
+    """The same, with the subscriptions for which the trace knows them.
+
+    `publications` are places in what was heard, `numbers` the trace's numbers of subscriptions.
+    """
+    first, last = np.searchsorted(heard.seat, (place, place + 1))
+    wanted: dict[int, list[int]] = {}
+    traced_by = numbers[heard.standing[first:last]].tolist()
+    for where, number in zip(heard.publication[first:last].tolist(), traced_by, strict=True):
+        wanted.setdefault(where, []).append(number)
+    return [
+        replace(said, subscriptions=tuple(wanted[where]))
+        for where, said in zip(publications, told, strict=True)
+    ]
+
+
+class Session(Endpoint):
+    def __init__(self, gateway: "Gateway", token: str = "") -> None:
+        super().__init__(LONGEST * gateway.limits.frame, gateway.read)
+        self.gateway = gateway
+        self.token = token  # as the connection brought it; that of the join counts before it
+        self.allow(None)
+        self.use: Use | None = None  # of its token's holder, if that has quotas
+        self.joining = False  # its token is looked at again or refused, or its ticket is claimed
+        self.seat: Seat | None = None
+        self.form: messages.Form | None = None
+        self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
+        self.bucket = Bucket(gateway.limits.requests, monotonic())
+        # What the trace is told once a second: copies and bytes of publications, other requests
+        # and all that was written.
+        self.published = self.published_bytes = self.asked = self.asked_bytes = 0
+        self.sent = self.sent_bytes = 0
+        self.bytes_in = self.bytes_out = 0  # since it joined, up to the last second
+        # While the transport is full.
+        self.paused = False
+        self.waiting: deque[Waiting] = deque()
+        self.messages = self.bytes = 0  # of what waits: messages, and bytes of everything
+        # While its reading is paused: frames that had arrived, whether each is binary.
+        self.held: list[tuple[bytes, bool]] | None = None
+        self.paused_reading = 0  # how often that was so
+        self.refused = 0  # requests, since it connected
+        self.refused_before = 0  # of them, those before the present window of time
+        self.dropped = self.superseded = 0  # not told yet
+        self.stuck_since = 0.0
+
+    def allow(self, grant: Grant | None) -> None:
+        """From now on the client may do this."""
+        self.grant = grant
+        self.limited = grant is not None and grant.limits_publishing
+
+    def expired(self, now: float) -> bool:
+        """Is its token out of date at this Unix time in seconds?"""
+        grant = self.grant
+        return grant is not None and grant.expires is not None and now >= grant.expires
+
+    # What picows tells.
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        super().on_ws_connected(transport)
+        self.raw: asyncio.Transport = transport.underlying_transport
+        self.remote = remote(self.raw)
+        self.raw.set_write_buffer_limits(high=HIGH, low=HIGH // 4)
+        # What the kernel has taken cannot be taken back for something newer, so it takes little.
+        self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL)
+        self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._join_at_last)
+        self.gateway.connected(self)
+
+    def pong(self, payload: bytes) -> None:
+        self.send_frames([bytes((0x8A, len(payload))) + payload])
+
+    def fail(self, code: int, reason: str) -> None:
+        self.end(reason, CloseCode(code))
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:  # noqa: ARG002
+        self.closing = True
+        self._timer.cancel()
+        self.gateway.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        self.stuck_since = monotonic()
+        self.gateway.paused(self)
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.drain()
+        if not self.paused:
+            self.gateway.resumed(self)
+
+    # What the gateway has to say.
+
+    def send(self, word: messages.Notice) -> None:
+        form = self.form or messages.JSON
+        self.send_frames([framed(form, form.write(word))])
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Frames that are never dropped: notices, and pongs."""
+        if self.closing:
+            return
+        self.sent += len(frames)
+        size = sum(map(len, frames))
+        if not self.paused and size <= SHARE:
+            self.write(frames[0] if len(frames) == 1 else b"".join(frames))
+            return
+        self._keep(map(Waiting, frames), size + ENTRY * len(frames))
+        if not self.paused:
+            self.drain()
+        if self.bytes > 2 * self.gateway.limits.queue_bytes:
+            self.cut("you do not read what you are told")
+
+    def write(self, frames: bytes) -> None:
+        self.sent_bytes += len(frames)
+        self.raw.write(frames)
+
+    def queue(self, frames: list[bytes], said: list[Said]) -> list[Said]:
+        """Messages, as soon as the transport takes them; gives those that were dropped for them."""
+        self.messages += len(frames)
+        self._keep(map(Waiting, frames, said), sum(map(len, frames)) + ENTRY * len(frames))
+        if not self.paused:
+            self.drain()
+        most, most_bytes = self.gateway.limits.queue, self.gateway.limits.queue_bytes
+        if (
+            self.messages > most + most // SLACK
+            or self.bytes > most_bytes + most_bytes // SLACK
+        ):  # fmt: skip
+            return self.shed(self.messages - most, self.bytes - most_bytes)
+        return []
+
+    def shed(self, messages: int, size: int) -> list[Said]:
+        """Give up so many messages and bytes of what waits; gives those messages."""
+        stays, dropped, superseded = trim(self.waiting, messages, size)
+        self.forget()
+        self.messages = sum(one.said is not None for one in stays)
+        self._keep(stays, sum(len(one.frame) + ENTRY for one in stays))
+        self.dropped += len(dropped)
+        self.superseded += superseded
+        return dropped
+
+    def _keep(self, waiting: Iterable[Waiting], size: int) -> None:
+        self.waiting.extend(waiting)
+        self.bytes += size
+        self.gateway.queued += size
+
+    def forget(self) -> None:
+        """Nothing waits any more."""
+        self.waiting.clear()
+        self.gateway.queued -= self.bytes
+        self.messages = self.bytes = 0
+
+    def drain(self) -> None:
+        """Write what waits, until the transport is full again."""
+        while self.waiting and not self.paused and not self.closing:
+            piece: list[Waiting] = []
+            size = 0
+            while self.waiting and size < PIECE:
+                piece.append(self.waiting.popleft())
+                size += len(piece[-1].frame)
+            told = [one.said for one in piece if one.said is not None]
+            self.messages -= len(told)
+            self.bytes -= size + ENTRY * len(piece)
+            self.gateway.queued -= size + ENTRY * len(piece)
+            self.write(b"".join([one.frame for one in piece]))
+            self.gateway.delivered_late(self, told)
+        if not self.paused:
+            self.tell_dropped()
+
+    def tell_dropped(self) -> None:
+        if self.dropped:
+            word = messages.Dropped(self.dropped, self.superseded)
+            self.dropped = self.superseded = 0
+            self.send(word)
+
+    # The end.
+
+    def cut(self, reason: str) -> None:
+        """Past the limit: nobody waits for a reader who does not read."""
+        if not self.closing:
+            self.gateway.metrics.cut += 1
+            self.end(reason)
+
+    def end(self, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
+        """Say goodbye; the connection ends when the client says so too, or soon after."""
+        if self.closing:
+            return
+        self.gateway.retire(self)
+        self.say_bye(reason)
+        self.transport.send_close(WSCloseCode(code), short(reason))
+        self.closing = True
+        self._timer.cancel()
+        self._timer = self.gateway.loop.call_later(GRACE_S, self.raw.abort)
+
+    def say_bye(self, reason: str) -> None:
+        form = self.form or messages.JSON
+        self.write(framed(form, form.write(messages.Bye(reason))))
+
+    def _join_at_last(self) -> None:
+        if self.seat is None and not self.joining:
+            self.end(f"join within {self.gateway.limits.join_s:g} seconds")
+
+    def joined(self, seat: Seat) -> None:
+        self.seat = seat
+        self.token = ""
+        self._timer.cancel()
+
+    def counts(self) -> tuple[int, int, int, int, int, int]:
+        """Since they were last asked for."""
+        said = (
+            self.published, self.published_bytes, self.asked, self.asked_bytes,
+            self.sent, self.sent_bytes,
+        )  # fmt: skip
+        self.published = self.published_bytes = self.asked = self.asked_bytes = 0
+        self.sent = self.sent_bytes = 0
+        return said

@@ -1,0 +1,500 @@
+"""A node's part in its cluster: its site, the other nodes, and the words between them.
+
+The site decides who has which part of the world, by the same code as the simulator's matchers; this
+is its host. `gateway` and `realm` serve the clients of this node and know of the others only what
+is said here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from math import cos, sin, tau
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from nearcast.client_protocol import messages
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Outbox, Send, SendMany
+from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.site import Resigned, Site, Went
+from nearcast.protocols.voronoi.vso_messages import Place
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.service.client_state import Seat
+from nearcast.service.cluster.handover import Passages
+from nearcast.service.cluster.messages import (
+    CODEC,
+    Absent,
+    Arrive,
+    Ask,
+    Beat,
+    Check,
+    Claim,
+    Counted,
+    Credential,
+    Ended,
+    Enter,
+    Expect,
+    Farewell,
+    Held,
+    Hint,
+    Hold,
+    Knock,
+    Left,
+    Passed,
+    Recall,
+    Refused,
+    Returned,
+    Said,
+    Spoke,
+    States,
+    Taken,
+    Void,
+    Withdrawn,
+)
+from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.cluster.remote_subscriptions import Abroad, block_of
+from nearcast.service.cluster.routing import Post
+from nearcast.service.cluster.subscription_registry import Holdings
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import BOX, DISC
+from nearcast.wire import WireError
+
+if TYPE_CHECKING:
+    from nearcast.server.cluster_links import ClusterLinks
+    from nearcast.server.gateway import Gateway
+
+LOG = logging.getLogger("nearcast.live")
+TICK_S = 0.02
+LOOK_S = 0.05  # how often whoever stops sees whether it may go
+SITE_EVERY: Time = SECOND // 10
+BEAT_EVERY: Time = SECOND // 2
+IDLE: Time = 3 * SECOND
+LATE: Time = SECOND // 2
+SILENT: Time = 4 * SECOND  # a node unheard for so long is lost
+ANSWER_S = 1.5  # somebody who lives takes a call within this
+JOIN_S = 10.0
+FAREWELL_S = 1.0  # whoever goes waits so long for an answer
+APART = 20.0  # times the spacing: where a newcomer stands if there is nothing to share yet
+
+
+class JoinError(OSError):
+    """This node cannot be a member, told in one line."""
+
+
+class Known(Struct):
+    """Another node of the cluster."""
+
+    url: str
+    load: float
+    need: Place | None
+    heard: Time
+
+
+def warm() -> None:
+    """Load or compile what sites compute with: later it would make this node seem dead."""
+    diagram = Diagram()
+    for site, place in enumerate(((0.0, 0.0), (10.0, 0.0), (0.0, 10.0))):
+        diagram.put(site, place, 5.0)
+    diagram.owners([[1.0, 2.0]])
+    diagram.touched([DISC, BOX], [0.0, 1.0], [0.0, 1.0], [1.0, 2.0], [1.0, 2.0])
+    diagram.related(0, 1.0)
+    diagram.related_with({3: (5.0, 5.0, 1.0)}, 3, 1.0)
+    diagram.bordering(0, 5.0)
+
+
+class Member:
+    """A node among others: receives their messages and sends what is decided here."""
+
+    def __init__(
+        self,
+        gateway: "Gateway",
+        realm: ClusterRealm,
+        links: "ClusterLinks",
+        url: str,
+        parameters: Parameters,
+    ) -> None:
+        self.gateway, self.links, self.url = gateway, links, url
+        self.id = links.name
+        self.nodes: dict[NodeId, Known] = {}
+        self.stopping = self._gone = False
+        self._parameters = parameters
+        self._out, self._random = Outbox(), SystemRandom()
+        self.site = self._new_site()
+        self.abroad = Abroad()
+        self.realm, self.lately = realm, realm.lately
+        self.holdings = Holdings(
+            self.id, lambda: self.site, self.abroad, self._out.send, self.is_here
+        )
+        self.post = Post(
+            realm, lambda: self.site, self.abroad, self._out.send, gateway.wake, lambda: self.nodes
+        )
+        self.passages = Passages(self, self._out.send)
+        self._entered: asyncio.Future[Enter | None] | None = None  # None: not let in
+        self._probes: dict[asyncio.Task[None], None] = {}
+        self._told: tuple[str, ...] = ()
+        self._beaten = self._sited = self._idle_since = self._ticked = 0
+        self._stood_still = False
+
+    def _new_site(self) -> Site:
+        return Site(self.id, self._out, self._random, self.gateway.now, self._parameters)
+
+    def is_here(self, node: NodeId) -> bool:
+        return node == self.id or node in self.nodes
+
+    # Coming and going.
+
+    async def start(self, join: Sequence[tuple[str, int]]) -> None:
+        """Found a cluster, or join one through the first of these that answers."""
+        warm()
+        self.links.on_broken = self._broken
+        self.links.on_refused = lambda: self._answered(None)
+        await self.links.open(self._receive)
+        if join:
+            contact, enter = await self._knock(join)
+            self.site.join(enter.place, contact, enter.gateway)
+        else:
+            self.site.found((0.0, 0.0))
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        self._settle()
+
+    async def _knock(self, join: Sequence[tuple[str, int]]) -> tuple[NodeId, Enter]:
+        why = ""
+        for host, port in join:
+            self._entered = asyncio.get_running_loop().create_future()
+            try:
+                async with asyncio.timeout(JOIN_S / len(join)):
+                    contact = await self.links.meet(host, port, JOIN_S)
+                    self.links.send(contact, CODEC.encode(Knock(self.url)), lossy=False)
+                    enter = await self._entered
+                if enter is not None:
+                    return contact, enter
+                why = self.links.refused
+            except OSError as error:  # TimeoutError is one
+                why = self.links.refused or str(error) or "nobody answers"
+            LOG.info("no way into the cluster at %s:%d: %s", host, port, why)
+        places = ", ".join(f"{host}:{port}" for host, port in join)
+        raise JoinError(f"cannot join the cluster at {places}: {why}")
+
+    def _answered(self, enter: Enter | None) -> None:
+        if self._entered is not None and not self._entered.done():
+            self._entered.set_result(enter)
+
+    async def stop(self, patience_s: float = 4.0) -> None:
+        """Hand over all my clients, then what is mine; go when nobody counts on me any more."""
+        self.stopping = True
+        if self.nodes:
+            self.passages.clear_out()
+            await _until(lambda: self.passages.all_gone or not self.nodes, patience_s)
+            self.site.resign()
+            await _until(lambda: self.site.resigned or not self.nodes, patience_s / 2)
+        self._timer.cancel()
+        self._gone = True
+        if not self.site.resigned and self.nodes:
+            self.site.abandon()
+        self._out.send_many(list(self.nodes), Farewell())
+        self._post()
+        # They answer. What they had said to me before has come by then, and has been passed on.
+        await _until(lambda: not self.nodes and self.gateway.idle, FAREWELL_S)
+        for probe in list(self._probes):
+            probe.cancel()
+        await self.links.close()
+
+    # Words.
+
+    def _receive(self, sender: NodeId, frames: Sequence[bytes]) -> None:
+        if sender in self.nodes:
+            self.nodes[sender].heard = self.gateway.now()
+        for frame in frames:
+            try:
+                self._on(CODEC.decode(frame), sender)
+            except WireError as why:
+                LOG.warning("a frame of node %d is refused: %s", sender, why)
+            except Exception:
+                LOG.exception("a message of node %d failed", sender)
+        self._settle()
+
+    def _on(self, message: Message, sender: NodeId) -> None:
+        match message:
+            case Said() | Ask():
+                self.post.on(message, sender)
+            case Hold() | Hint() | Ended() | Held():
+                self.holdings.on(message, sender)
+            case Beat():
+                if not self._gone:
+                    self._on_beat(message, sender)
+            case Arrive() | Expect() | Claim() | Passed() | Taken() | Void() | Returned() | Spoke():
+                self.passages.on(message, sender)
+            case Counted():
+                self.post.on_counted(message, sender)
+            case States():
+                self.post.on_states(message, sender)
+            case Recall(entities):
+                seats = [seat for seat in self.realm.seats if seat is not None]
+                if entities:
+                    seats = [seat for seat in seats if seat.entity in entities]
+                self.tell_states(seats, [sender])
+            case Left(entities):
+                for entity in entities:
+                    self.realm.gone(self.gateway.now(), entity, sender)
+            case Withdrawn(states):
+                for entity, channel, t in states:
+                    self.realm.strangers.withdraw(self.gateway.now(), entity, channel, t)
+            case Check(entities):
+                self._on_check(entities, sender)
+            case Absent(entities):
+                self._on_absent(entities, sender)
+            case Knock(url):
+                self._on_knock(url, sender)
+            case Enter():
+                self._answered(message)
+            case Farewell():
+                if sender in self.nodes:
+                    self._out.send(sender, Farewell())
+                self._forget(sender)
+            case Credential() | Refused():
+                pass
+            case _:
+                self.site.on(message, sender)
+
+    def _post(self) -> None:
+        """What was decided leaves."""
+        for effect in self._out.drain():
+            if isinstance(effect, Send):
+                self.links.send(effect.to, CODEC.encode(effect.message), lossy=False)
+            elif isinstance(effect, SendMany):
+                frame = CODEC.encode(effect.message)
+                for one in effect.to:
+                    self.links.send(one, frame, lossy=False)
+
+    def _settle(self) -> None:
+        now = self.gateway.now()
+        for change in self.site.drain():
+            self.holdings.settle(now, change)
+            if isinstance(change, Went) and change.lost:
+                self._lose(change.site)
+            elif isinstance(change, Resigned) and not self.stopping:
+                self._enter_again()
+        self._post()
+
+    def _enter_again(self) -> None:
+        """It was idle, and its place fell to others. Here every node has a place."""
+        contact = next(iter(self.nodes), None)
+        if contact is not None:
+            gateway, place = self.site.gateway.gateway or contact, self._vacancy()
+            self.site = self._new_site()
+            self.site.join(place, contact, gateway)
+
+    # The other nodes.
+
+    def _on_knock(self, url: str, sender: NodeId) -> None:
+        gateway, place = self.site.gateway.gateway, self._vacancy()
+        self._meet(sender, url, 0.0, None)
+        self._out.send(sender, Enter(place, self.id if gateway is None else gateway))
+        LOG.info("node %d has joined, at %s", sender, url)
+
+    def _vacancy(self) -> Place:
+        """Where one more node would help most; as long as none would, somewhere beside me."""
+        needed = self._needed()
+        if needed is not None:
+            return needed
+        angle, far = self._random.random() * tau, APART * self._parameters.spacing
+        x, y = self.site.place
+        return x + far * cos(angle), y + far * sin(angle)
+
+    def _needed(self) -> Place | None:
+        """The need of whoever has most to do, of those that have something to share."""
+        needs = [(known.load, known.need) for known in self.nodes.values()]
+        if self.site.ready:
+            needs.append((self.site.load, self._need()))
+        places = [(load, need) for load, need in needs if need is not None]
+        return max(places)[1] if places else None
+
+    def _need(self) -> Place | None:
+        """The middle of one half of my load."""
+        records = self.site.ownership.records
+        centres = records.centres(records.owned_by(self.id), self.gateway.now())
+        centres = centres[(np.abs(centres) < 1e29).all(axis=1)]
+        if len(centres) > 1:
+            axis = int(np.ptp(centres, axis=0).argmax())
+            half = centres[centres[:, axis] >= np.median(centres[:, axis])]
+            x, y = half.mean(axis=0).tolist()
+            if abs(x - self.site.place[0]) + abs(y - self.site.place[1]) > 1.0:
+                return x, y
+        return None
+
+    def _help(self, now: Time) -> None:
+        """Whose site has had nothing to do for a while goes where there is most."""
+        needed = self._needed()
+        if self.site.load > 0 or needed is None or not self.site.ready:
+            self._idle_since = now
+        elif now - self._idle_since > IDLE and self.site.mesh.me is not None:
+            self._idle_since = now
+            self.site.mesh.move_to(needed, self.site.mesh.me.reach)
+
+    def _on_beat(self, beat: Beat, sender: NodeId) -> None:
+        self._meet(sender, beat.url, beat.load, beat.need)
+        for other in beat.others:
+            if other != self.id and other not in self.nodes:
+                self._out.send(other, self._beat())
+
+    def _meet(self, node: NodeId, url: str, load: float, need: Place | None) -> None:
+        if node not in self.nodes:
+            self.holdings.back(node)
+            self._out.send(node, self._beat())
+            self._out.send(node, Recall())
+        self.nodes[node] = Known(url, load, need, self.gateway.now())
+        self._tell_clients()
+
+    def _beat(self) -> Beat:
+        return Beat(self.url, self.site.load, self._need(), tuple(self.nodes))
+
+    def urls(self) -> list[str]:
+        """Where else clients may go."""
+        return sorted(known.url for known in self.nodes.values())
+
+    def tell_states(self, seats: Iterable[Seat], nodes: Iterable[NodeId] | None = None) -> None:
+        """What these clients of mine retain, to these nodes or to all."""
+        self.post.tell_states(list(self.nodes if nodes is None else nodes), seats)
+
+    def _tell_clients(self) -> None:
+        urls = tuple(self.urls())
+        if urls != self._told:
+            self._told = urls
+            notice = messages.Nodes(list(urls))
+            for session in list(self.gateway.open):
+                if session.seat is not None:
+                    session.send(notice)
+
+    def _check(self, now: Time) -> None:
+        """Ask each node for those of its clients who have not been heard of lately."""
+        unchecked = self.realm.strangers.unchecked(now)
+        for node in self.nodes:
+            if block_of(node) in unchecked:
+                self._out.send(node, Check(tuple(unchecked[block_of(node)])))
+
+    def _on_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
+        here = {seat.entity for seat in self.realm.seats if seat is not None}
+        absent = [e for e in entities if e not in here and not self.passages.owns(e)]
+        if absent:
+            self._out.send(sender, Absent(tuple(absent)))
+
+    def _on_absent(self, entities: Sequence[NodeId], sender: NodeId) -> None:
+        """They are not there any more. Perhaps they have gone to a node whose word was lost."""
+        lost = [e for e in entities if self.realm.strangers.absent(e, sender)]
+        if lost:
+            others = [node for node in self.nodes if node != sender]
+            self._out.send_many(others, Recall(tuple(lost)))
+
+    def _broken(self, node: NodeId) -> None:
+        """A link has ended. Does anybody still listen there?"""
+        if node in self.nodes and not self.stopping:
+            probe = asyncio.get_running_loop().create_task(self._probe(node))
+            self._probes[probe] = None
+            probe.add_done_callback(self._probes.pop)
+
+    async def _probe(self, node: NodeId) -> None:
+        card = self.links.book.card(node)
+        if card is None:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                _, writer = await asyncio.open_connection(card.host, card.port)
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+            self._out.send(node, Recall())  # what it said last may be lost
+        except OSError:
+            self._lose(node)
+        self._settle()
+
+    def _lose(self, node: NodeId) -> None:
+        if node in self.nodes:
+            LOG.warning("node %d at %s is lost", node, self.nodes[node].url)
+        self.site.silence(node)
+        self._forget(node)
+
+    def _forget(self, node: NodeId) -> None:
+        """It is no more, and with it all its clients."""
+        if self.nodes.pop(node, None) is None:
+            return
+        self.holdings.lost(self.gateway.now(), node)
+        self.realm.strangers.lost(node)
+        self._tell_clients()
+
+    # Time.
+
+    def flushed(self, own: int) -> None:
+        """The gateway has flushed: what was said goes on to other nodes."""
+        self._tell_news()
+        *before, last = self.lately.passed
+        self.post.catch_up(last.t, before)  # first, or what is new overtakes what is late
+        self.passages.catch_up(before)
+        self.post.flushed(last, own)
+        self.post.count()
+        self._post()
+
+    def delivered(self) -> None:
+        """And what was said has been told here: nothing waits for anybody."""
+        if self.passages.claimed:
+            self.passages.let_go(self.gateway.now())
+            self._post()
+
+    def _tell_news(self) -> None:
+        """What my clients want is told before anything that they say."""
+        news, self.lately.news = self.lately.news, {}
+        skipped, self.lately.skipped = self.lately.skipped, []
+        if news:
+            self.holdings.tell(self.gateway.now(), news, skipped)
+
+    def _tick(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        try:
+            self._do(self.gateway.now())
+        except Exception:
+            LOG.exception("a tick of the cluster failed")
+
+    def _do(self, now: Time) -> None:
+        late, self._ticked = now - self._ticked > LATE, now
+        self._stood_still = late and not self._stood_still
+        if self._stood_still:
+            return  # what others said meanwhile is to be read first; a slow node still has a say
+        self._tell_news()
+        if self.lately.left:
+            left, self.lately.left = self.lately.left, []
+            self._out.send_many(list(self.nodes), Left(tuple(left)))
+        if self.lately.withdrawn:
+            withdrawn, self.lately.withdrawn = self.lately.withdrawn, []
+            self._out.send_many(list(self.nodes), Withdrawn(tuple(withdrawn)))
+        if now - self._sited >= SITE_EVERY:
+            self._sited = now
+            self.site.tick(now)
+            self.holdings.tick(now)
+            self.passages.tick(now)
+            self.abroad.forget(now)
+        if now - self._beaten >= BEAT_EVERY:
+            self._beaten = now
+            self.post.forget(now)
+            self._help(now)
+            self._check(now)
+            self._out.send_many(list(self.nodes), self._beat())
+            for node in [n for n, known in self.nodes.items() if now - known.heard > SILENT]:
+                self._lose(node)
+        self._settle()
+        if self.gateway.idle:  # else the next flush does it
+            self.post.catch_up(now, self.lately.passed)
+            self.passages.catch_up(self.lately.passed)
+            self.delivered()
+        self.post.count()
+        self._post()
+
+
+async def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Look now and then, for so long at most."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await asyncio.sleep(LOOK_S)

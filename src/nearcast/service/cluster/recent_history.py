@@ -1,0 +1,301 @@
+"""What was so a moment ago: knowledge between nodes is late, and exactness needs the past.
+
+A publication arrives some milliseconds after it was made; what a subscription was at that moment
+is asked of `Former`. An interest arrives some milliseconds after it was stated; what it should have
+heard meanwhile is found among the publications of the last seconds, `Lately.passed`.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import accumulate
+from typing import overload
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Batch, Integers
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.service.client_state import Accepted, Places, Standing
+from nearcast.space.motion import FOREVER, SECOND, Time
+
+COUNT_BITS = 33  # the lower bits of a number count; the others say of which node it is
+KEPT: Time = 4 * SECOND
+LATE: Time = 3 * SECOND  # before a client came to another node: earlier is not told it there
+SEARCHED: Time = 2 * SECOND  # so long ago, late interests find what they should have heard
+_NONE: Integers = np.zeros(0, np.int64)
+
+
+class Was(Struct, frozen=True, array_like=True):
+    """What a subscription was from a moment on, until another."""
+
+    subscription: Subscription
+    since: Time
+    until: Time
+
+
+class Former:
+    """Versions of subscriptions, under the owner's keys."""
+
+    def __init__(self) -> None:
+        self._matcher = MATCHERS["keyed"]()
+        self._places = Places()
+        self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
+        self._was: dict[int, Subscription] = {}  # by place
+        self._due: list[tuple[Time, int]] = []  # when a place is free again
+        self._until: Time = 0  # what was made later concerns none of them
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(
+        self, now: Time, key: int, subscription: Subscription, since: Time,
+        until: Time = FOREVER, kept: Time = KEPT,
+    ) -> int:  # fmt: skip
+        place = self._places.take()
+        if place == len(self._rows):
+            self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        self._rows[place] = key, since, until
+        self._was[place] = subscription
+        self._until = max(self._until, until)
+        self._matcher.put(replace(subscription, id=place))
+        heappush(self._due, (now + kept, place))
+        return place
+
+    def match(self, publications: Batch) -> tuple[Integers, Integers]:
+        """Pairs of publication and key, of what held when the publication was made."""
+        publication, place = self.places(publications)
+        return publication, self.keys(place)
+
+    def keys(self, place: Integers) -> Integers:
+        keys: Integers = self._rows[place, 0]
+        return keys
+
+    def places(self, publications: Batch) -> tuple[Integers, Integers]:
+        """The same, with the place of each version instead of its key."""
+        early = np.flatnonzero(publications.t < self._until) if self._due else _NONE
+        if not len(early):
+            return _NONE, _NONE
+        found = self._matcher.match_many(some(publications, early))
+        publication = early[found.publication]
+        _, since, until = self._rows[found.subscription].T
+        t = publications.t[publication]
+        held = (since <= t) & (t < until)
+        return publication[held], found.subscription[held]
+
+    def of(self, key: int, since: Time) -> list[Was]:
+        """Those with this key that still held then, or later."""
+        versions = (Was(self._was[at], *self._rows[at, 1:].tolist()) for at in self._with(key))
+        return [was for was in versions if was.until > since]
+
+    def drop(self, key: int) -> None:
+        """It will mean something else."""
+        for place in self._with(key):
+            del self._was[place]
+            self._matcher.drop(place)
+
+    def _with(self, key: int) -> list[int]:
+        places: list[int] = np.flatnonzero(self._rows[:, 0] == key).tolist()
+        return [place for place in places if place in self._was]
+
+    def forget(self, now: Time) -> None:
+        while self._due and self._due[0][0] <= now:
+            _, place = heappop(self._due)
+            if self._was.pop(place, None) is not None:
+                self._matcher.drop(place)
+            self._places.give(place)
+        if not self._due:
+            self._until = 0
+
+
+class Had(Struct, frozen=True):
+    """What a client was told on the node from which it has departed: all of it since a moment."""
+
+    since: Time
+    departed: Time
+    publications: frozenset[PublicationId]
+    until: Time  # then it need not be known any more
+
+
+class Passed(Struct, frozen=True, eq=False):
+    """The publications of one flush, made here or heard of from other nodes."""
+
+    t: Time
+    accepted: Sequence[Accepted]
+    ids: Integers
+    publications: Batch
+    retained: Integers  # which of those that were made here are states
+    entities: Integers  # who heard what: the client, and the publication's number
+    numbers: Integers
+    speakers: list[NodeId]  # whose each of them is
+    sent: dict[NodeId, dict[int, int]] = {}  # which of them each other node was sent, in which way
+    _by: dict[NodeId, list[int]] = {}  # filled when it is needed
+
+    def of(self, entities: Sequence[NodeId]) -> list[int]:
+        """Which of them are theirs."""
+        by = self._by
+        if not by:
+            for index, entity in enumerate(self.speakers):
+                by.setdefault(entity, []).append(index)
+        return sorted(index for entity in entities if entity in by for index in by[entity])
+
+
+class Lately:
+    """What a realm in a cluster remembers for a few seconds."""
+
+    def __init__(self) -> None:
+        self.former = Former()  # by the places of standings
+        self.news: dict[SubscriptionId, Standing | None] = {}  # what others must be told; None: end
+        self.skipped: list[Was] = []  # and what held for a moment, before anybody was told
+        self.left: list[int] = []  # entities
+        self.withdrawn: list[tuple[int, str, Time]] = []  # states: entity, channel, when
+        self.passed: deque[Passed] = deque()
+        self._seen: dict[PublicationId, None] = {}
+        self._seen_before: dict[PublicationId, None] = {}
+        self._acted: dict[PublicationId, None] = {}
+        self._acted_before: dict[PublicationId, None] = {}
+        self._turned: Time = 0
+        # By block: the highest number of a publication that is not remembered any more.
+        self._forgotten: dict[int, PublicationId] = {}
+        self.needed: Time = FOREVER  # what passed later is kept, for clients that may come back
+
+    def is_new(self, publication: PublicationId) -> bool:
+        """Has it come from another node for the first time?
+
+        Numbers of a node count up. What is older than something forgotten is so late that nobody
+        can tell whether it has come before.
+        """
+        if publication in self._seen or publication in self._seen_before:
+            return False
+        if publication <= self._forgotten.get(publication >> COUNT_BITS, 0):
+            return False
+        self._seen[publication] = None
+        return True
+
+    def act(self, publications: Iterable[PublicationId]) -> None:
+        """This site has looked who on other nodes wants these."""
+        self._acted.update(dict.fromkeys(publications))
+
+    def has_acted(self, publication: PublicationId) -> bool:
+        return publication in self._acted or publication in self._acted_before
+
+    def find(self, publications: Iterable[PublicationId]) -> Iterator[tuple[Passed, list[int]]]:
+        """In which flushes of the last seconds they were, and where in each."""
+        left = set(publications)
+        for one in reversed(self.passed):
+            if not left:
+                return
+            ids = one.ids.tolist()
+            found = [index for index, number in enumerate(ids) if number in left]
+            if found:
+                left.difference_update(ids)
+                yield one, found
+
+    def readers(self, publication: PublicationId) -> int:
+        """How many subscriptions have heard it here, in the last seconds."""
+        return sum(int(np.count_nonzero(one.numbers == publication)) for one in self.passed)
+
+    def heard_by(self, entity: int) -> list[PublicationId]:
+        """What this client has been told in the last seconds."""
+        found = [one.numbers[one.entities == entity] for one in self.passed]
+        numbers: list[int] = np.concatenate([_NONE, *found]).tolist()
+        return numbers
+
+    def forget(self, now: Time) -> None:
+        self.former.forget(now)
+        while self.passed and self.passed[0].t < min(now - KEPT, self.needed):
+            self.passed.popleft()
+        if now - self._turned > 3 * KEPT:
+            forgotten = np.sort(np.fromiter(self._seen_before, np.int64))
+            blocks, first = np.unique((forgotten >> COUNT_BITS)[::-1], return_index=True)
+            self._forgotten.update(
+                zip(blocks.tolist(), forgotten[::-1][first].tolist(), strict=True)
+            )
+            self._seen_before, self._seen, self._turned = self._seen, {}, now
+            self._acted_before, self._acted = self._acted, {}
+
+
+class Recent(Struct, frozen=True):
+    """Publications of several flushes side by side, and where each of them is."""
+
+    publications: Batch
+    ids: Integers
+    passed: list[Passed]
+    which: list[Integers]  # of each flush
+    starts: list[int]  # where each flush begins
+
+    def place(self, at: int) -> tuple[Passed, int]:
+        part = bisect_right(self.starts, at) - 1
+        return self.passed[part], int(self.which[part][at - self.starts[part]])
+
+
+def recent(passed: Sequence[Passed], since: Time) -> Recent | None:
+    """Those that were made at this moment or later; None: there are none."""
+    found: list[tuple[Passed, Integers]] = []
+    for one in reversed(passed):
+        if one.t < since:
+            break  # nothing is heard before it was made
+        which = np.flatnonzero(one.publications.t >= since)
+        if len(which):
+            found.append((one, which))
+    found.reverse()
+    if not found:
+        return None
+    parts = [some(one.publications, which) for one, which in found]
+    t, node, kind, centre, extent = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("t", "node", "kind", "centre", "extent")
+    )
+    channels = None
+    if any(part.channel is not None for part in parts):
+        channels = [c for part in parts for c in part.channel or [""] * len(part)]
+    made = _Chosen([(one.publications.publications, which) for one, which in found])
+    return Recent(
+        Batch(t, node, kind, centre, extent, channels, made),
+        np.concatenate([one.ids[which] for one, which in found]),
+        [one for one, _ in found], [which for _, which in found],
+        made.starts,
+    )  # fmt: skip
+
+
+def some(publications: Batch, which: Integers) -> Batch:
+    """The part of a batch with these indices, which are in order."""
+    if len(which) == len(publications):
+        return publications
+    channel = publications.channel
+    return Batch(
+        publications.t[which],
+        publications.node[which],
+        publications.kind[which],
+        np.ascontiguousarray(publications.centre[which]),
+        np.ascontiguousarray(publications.extent[which]),
+        None if channel is None else [channel[i] for i in which.tolist()],
+        _Chosen([(publications.publications, which)]),
+    )
+
+
+class _Chosen(Sequence[Publication]):
+    """Some publications of several batches, which are still made only if a filter asks for them."""
+
+    def __init__(self, parts: list[tuple[Sequence[Publication], Integers]]) -> None:
+        self._parts = parts
+        ends = list(accumulate(len(which) for _, which in parts))
+        self.starts, self._length = [0, *ends[:-1]], ends[-1]
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Publication: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Publication]: ...
+    def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._length))]
+        part = bisect_right(self.starts, index) - 1
+        whole, which = self._parts[part]
+        return whole[int(which[index - self.starts[part]])]

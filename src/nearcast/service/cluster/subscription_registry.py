@@ -1,0 +1,295 @@
+"""Where my clients' subscriptions are known: each is told to the site whose place it is.
+
+Sites own and copy records (`Site`); homes tell them what their clients want, and learn who owns it.
+An owner says from time to time what it holds; what it should not hold is ended, what nobody holds
+is told again. So whatever is lost on the way, homes and sites agree in the end.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from nearcast.model.subscription import NodeId, SubscriptionId
+from nearcast.node import Message
+from nearcast.protocols.voronoi.records import leg
+from nearcast.protocols.voronoi.site import Changed, Dropped, Gave, News, Site, Took
+from nearcast.protocols.voronoi.vso_messages import Record, Version
+from nearcast.service.client_state import Standing
+from nearcast.service.cluster.messages import Ended, Held, Hint, Hold
+from nearcast.service.cluster.recent_history import Was
+from nearcast.service.cluster.remote_subscriptions import HOMES_BITS, Abroad, home_of, record_of
+from nearcast.space.motion import SECOND, Time
+from nearcast.space.shapes import BOX, DISC
+
+MOST_HOPS = 8
+AT_ONCE = 256
+TELL_EVERY: Time = 2 * SECOND
+UNANSWERED: Time = SECOND // 2  # after this a site that has not answered is asked again
+UNCONFIRMED: Time = 6 * SECOND  # after this, nobody seems to hold it any more
+MOST_HOMES = (1 << HOMES_BITS) - 1
+
+Part = TypeVar("Part")
+
+
+class Mine(Struct):
+    """One subscription of a client of mine."""
+
+    standing: Standing
+    owner: NodeId | None = None
+    told: Time = 0
+    confirmed: Time = 0
+
+
+class Holdings:
+    def __init__(
+        self, me: NodeId, site: Callable[[], Site], abroad: Abroad,
+        send: Callable[[NodeId, Message], None], is_here: Callable[[NodeId], bool],
+    ) -> None:  # fmt: skip
+        self._me, self._site, self._abroad = me, site, abroad
+        self._send, self._is_here = send, is_here
+        self.mine: dict[SubscriptionId, Mine] = {}
+        self._dead: dict[NodeId, None] = {}  # nodes whose clients are gone
+        self._departed: dict[SubscriptionId, Time] = {}
+        self._owned: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}  # by home, untold
+        self._told: Time = 0
+
+    # At home.
+
+    def tell(
+        self, now: Time, news: dict[SubscriptionId, Standing | None], skipped: Sequence[Was]
+    ) -> None:
+        """What my clients want now, and what they wanted for a moment."""
+        told: list[Mine] = []
+        ended: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}
+        for subscription, standing in news.items():
+            if standing is not None:
+                mine = self.mine.setdefault(subscription, Mine(standing))
+                mine.standing = standing
+                told.append(mine)
+            elif subscription in self.mine:
+                mine = self.mine.pop(subscription)
+                version = self._record(mine).version
+                target = mine.owner if mine.owner is not None else self._towards(now, mine)
+                ended.setdefault(target, []).append((subscription, version))
+        past = [record_of(self._me, was.subscription, was.since, 0) for was in skipped]
+        self._hint(now, [*past, *map(self._record, told)])
+        self._tell(now, told)
+        for target, several in ended.items():
+            for some in _chunks(several):
+                self._say(target, Ended(some))
+
+    def depart(self, now: Time, subscription: SubscriptionId) -> None:
+        """Its client goes to another node, which speaks for it from now on."""
+        self.mine.pop(subscription, None)
+        self._departed[subscription] = now
+
+    def owner(self, subscription: SubscriptionId) -> NodeId | None:
+        mine = self.mine.get(subscription)
+        return None if mine is None else mine.owner
+
+    def _record(self, mine: Mine) -> Record:
+        standing = mine.standing
+        return record_of(self._me, standing.subscription, standing.since, standing.homes)
+
+    def _towards(self, now: Time, mine: Mine) -> NodeId:
+        x, y, *_ = leg(mine.standing.subscription.region, now)[0]
+        hop = self._site().next_hop((x, y))
+        return self._me if hop is None else hop
+
+    def _tell(self, now: Time, several: Iterable[Mine]) -> None:
+        targets: dict[NodeId, list[Record]] = {}
+        for mine in several:
+            mine.told = now
+            target = mine.owner if mine.owner is not None else self._towards(now, mine)
+            targets.setdefault(target, []).append(self._record(mine))
+        for target, records in targets.items():
+            for some in _chunks(records):
+                self._say(target, Hold(some))
+
+    def _hint(self, now: Time, several: list[Record]) -> None:
+        """To each site that an area touches, as far as this one knows them."""
+        mesh = self._site().mesh
+        if not several or mesh.me is None or not mesh.known:
+            return
+        legs = [leg(record.region, now) for record in several]
+        areas = np.array([found[0][:4] for found in legs])
+        kinds = np.where([found[4] for found in legs], DISC, BOX)
+        touched = mesh.touched(kinds, *areas.T)
+        for site, which in zip(mesh.ids().tolist(), touched.T, strict=True):
+            if site != self._me and which.any():
+                records = [several[k] for k in np.flatnonzero(which).tolist()]
+                for some in _chunks(records):
+                    self._send(site, Hint(some))
+
+    def _on_hint(self, records: Iterable[Record]) -> None:
+        now = self._site().ownership.now
+        for record in records:
+            try:
+                home = home_of(record)
+                if home != self._me and home not in self._dead:
+                    self._abroad.hint(now, record, home)
+            except (ValueError, msgspec.MsgspecError):
+                continue
+
+    def _say(self, target: NodeId, message: Hold | Ended) -> None:
+        if target == self._me:
+            self.on(message, self._me)
+        else:
+            self._send(target, message)
+
+    def _on_held(self, held: Iterable[tuple[SubscriptionId, Version]], owner: NodeId) -> None:
+        now = self._site().ownership.now
+        unknown: list[tuple[SubscriptionId, Version]] = []
+        behind: list[Mine] = []
+        for subscription, version in held:
+            mine = self.mine.get(subscription)
+            if mine is not None:
+                mine.owner, mine.confirmed = owner, now
+                if version < self._record(mine).version and now - mine.told > UNANSWERED:
+                    behind.append(mine)
+            elif subscription not in self._departed:
+                unknown.append((subscription, version))
+        self._tell(now, behind)
+        for some in _chunks(unknown):
+            self._say(owner, Ended(some))
+
+    # As a site.
+
+    def on(self, message: Hold | Hint | Ended | Held, sender: NodeId) -> None:
+        match message:
+            case Hint(records):
+                self._on_hint(records)
+            case Hold(records, hops):
+                self._hold(records, hops)
+            case Ended(ended, hops):
+                self._end(ended, hops)
+            case Held(held):
+                self._on_held(held, sender)
+
+    def _hold(self, records: Iterable[Record], hops: int) -> None:
+        site, now = self._site(), self._site().ownership.now
+        elsewhere: dict[NodeId, list[Record]] = {}
+        for record in records:
+            try:
+                home = home_of(record)
+            except (ValueError, msgspec.MsgspecError):
+                continue
+            known = site.record(record.id)
+            if known is not None and known.owner == self._me:
+                if known.body == record.body and record.version > known.version:
+                    site.moved([record.id], [record.region], [record.version])
+                    self._index(now, record, home)
+                    continue
+                if site.hold(record) is known:  # nothing new: it was asked again
+                    self._owned.setdefault(home, []).append((known.id, known.version))
+                continue
+            x, y, *_ = leg(record.region, now)[0]
+            hop = site.next_hop((x, y))
+            if known is not None and self._is_here(known.owner) and hops == 1:
+                hop = known.owner
+            if hop is None or hops >= MOST_HOPS:
+                site.hold(record)
+            else:
+                elsewhere.setdefault(hop, []).append(record)
+        for target, several in elsewhere.items():
+            self._send(target, Hold(tuple(several), hops + 1))
+
+    def _end(self, ended: Iterable[tuple[SubscriptionId, Version]], hops: int) -> None:
+        site = self._site()
+        for subscription, version in ended:
+            known = site.record(subscription)
+            if known is not None and known.version > version:
+                continue
+            if known is not None and known.owner != self._me and hops < MOST_HOPS:
+                self._send(known.owner, Ended(((subscription, version),), hops + 1))
+            else:
+                site.dropped(subscription, version)
+
+    def settle(self, now: Time, change: News) -> None:
+        """What the site says of records."""
+        match change:
+            case Took(record):
+                home = self._home(now, record)
+                if home in self._dead:
+                    self._site().dropped(record.id, record.version)
+                elif home is not None:
+                    self._owned.setdefault(home, []).append((record.id, record.version))
+            case Gave(record) | Changed(record):
+                self._home(now, record)
+            case Dropped(subscription, _):
+                self._abroad.drop(now, subscription)
+            case _:
+                pass
+
+    def _home(self, now: Time, record: Record) -> NodeId | None:
+        try:
+            home = home_of(record)
+            self._index(now, record, home)
+        except (ValueError, msgspec.MsgspecError):
+            return None
+        return home
+
+    def _index(self, now: Time, record: Record, home: NodeId) -> None:
+        if home == self._me:
+            self._abroad.drop(now, record.id, arrived=True)
+        elif home not in self._dead:
+            self._abroad.put(now, record, home)
+
+    def lost(self, now: Time, node: NodeId) -> None:
+        """It is dead: so are its clients' subscriptions, and what it owned of mine is homeless."""
+        self._dead[node] = None
+        site = self._site()
+        for record in site.ownership.records.of(site.ownership.records.owned_by(self._me)):
+            if self._home_is(record, node):
+                site.dropped(record.id, record.version)
+        homeless = [mine for mine in self.mine.values() if mine.owner == node]
+        for mine in homeless:
+            mine.owner = None
+        self._tell(now, homeless)
+
+    def back(self, node: NodeId) -> None:
+        self._dead.pop(node, None)
+
+    def _home_is(self, record: Record, node: NodeId) -> bool:
+        try:
+            return home_of(record) == node
+        except (ValueError, msgspec.MsgspecError):
+            return True
+
+    def tick(self, now: Time) -> None:
+        owned, self._owned = self._owned, {}
+        if now - self._told >= TELL_EVERY:
+            self._told = now
+            owned = {}
+            records = self._site().ownership.records
+            for record in records.of(records.owned_by(self._me)):
+                home = self._home(now, record)
+                if home is not None:
+                    owned.setdefault(home, []).append((record.id, record.version))
+            self._departed = {s: t for s, t in self._departed.items() if now - t < 5 * TELL_EVERY}
+        for home, several in owned.items():
+            if home == self._me:
+                self._on_held(several, self._me)
+            else:
+                for some in _chunks(several):
+                    self._send(home, Held(some))
+        self._tell_again(now)
+
+    def _tell_again(self, now: Time) -> None:
+        again = []
+        for mine in self.mine.values():
+            if mine.owner is not None and now - max(mine.confirmed, mine.told) > UNCONFIRMED:
+                # Perhaps it was believed to have ended; a later version says that it has not.
+                mine.owner = None
+                mine.standing.homes = min(mine.standing.homes + 1, MOST_HOMES)
+            if mine.owner is None and now - mine.told > UNANSWERED:
+                again.append(mine)
+        self._tell(now, again)
+
+
+def _chunks(several: list[Part]) -> Iterable[tuple[Part, ...]]:
+    for begin in range(0, len(several), AT_ONCE):
+        yield tuple(several[begin : begin + AT_ONCE])

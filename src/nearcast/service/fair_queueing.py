@@ -1,0 +1,229 @@
+"""What clients cost, and who comes first when more waits than one flush can do.
+
+Work is counted in steps of about ten nanoseconds, not measured: what a publication costs is a sum
+over its deliveries and over the formulas and filters that were asked about it. It is charged to its
+publisher, and what was done for a subscription to its subscriber as well. Counting needs no clock,
+so the same history is always shared in the same way.
+
+A client's price is what its publications are expected to cost: it rises at once with what they
+cost, and falls slowly. While all that waits fits into one flush by these prices, nothing is shared.
+Otherwise it is shared by fair queueing (self-clocked: Golestani, 1994): each publication has a tag,
+its publisher's last one or that of what was taken last, whichever is later, plus its price, and the
+lowest tags are taken. So who waits with little is served at once, whoever else has much waiting,
+and nobody waits for ever. Each client's publications keep their order.
+"""
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numba import njit
+from numpy.typing import NDArray
+
+from nearcast.matching.matcher import Effort, Integers
+from nearcast.service.client_state import Accepted, Seat
+from nearcast.service.retained_state import Said, clear_retain
+
+FLUSH = 2_000_000  # steps of one flush: about 20 ms
+PUBLICATION = 500  # steps for each
+BYTES = 16  # of its payload that cost a step
+DELIVERY = 40  # and for each subscription that hears it
+PAIR = 4  # for each subscription whose formula or filter is asked, beside its own steps
+UNKNOWN = -1.0  # the price of a client that has not published yet
+FEW = 64  # publications of such clients that fill a flush
+FALL = 0.98  # of a price from flush to flush, unless it is confirmed
+AT_ONCE = 64  # publications of one client in a flush, when it is shared: the price may be wrong
+BACKLOG = 50  # flushes that may wait, of all clients together
+
+# Of a client, by its seat's place: its price, and since it joined how often it has published, what
+# that has cost, and what its subscriptions have cost. `here` counts within one call.
+ACCOUNT = np.dtype(
+    [
+        ("price", np.float64), ("published", np.int64), ("as_publisher", np.int64),
+        ("as_subscriber", np.int64), ("here", np.int64),
+    ]
+)  # fmt: skip
+
+
+class Accounts:
+    """What each client costs, and sums over all of them."""
+
+    def __init__(self) -> None:
+        self.bound = FLUSH  # steps of one flush
+        self.work = 0  # steps, of all flushes
+        self.cut_short = 0  # flushes that left something waiting
+        self.refused = 0  # publications refused because too many of their publisher's wait
+        self.clients: NDArray[np.void] = np.zeros(64, ACCOUNT)
+
+    def open(self, place: int) -> None:
+        """A new client takes this place."""
+        while place >= len(self.clients):
+            self.clients = np.concatenate((self.clients, np.zeros_like(self.clients)))
+        self.clients[place] = (UNKNOWN, 0, 0, 0, 0)
+
+    def price(self, seat: Seat) -> float:
+        """What a publication of this client is expected to cost."""
+        price = UNKNOWN if seat.left else float(self.clients[seat.place]["price"])
+        return self.bound / FEW if price == UNKNOWN else price
+
+    def fits(self, said: Said) -> bool:
+        """Can these publications all go into one flush?"""
+        return bool(fits(said, self.clients, self.bound))
+
+    def charge(
+        self, said: Said, entities: Integers, publication: Integers, listener: Integers,
+        effort: Effort | None, askers: Integers | None,
+    ) -> None:  # fmt: skip
+        """A flush is done: `publication` and `listener` are the pairs that were heard.
+
+        `askers` are the clients whose subscriptions `effort` speaks of, and `entities` says who is
+        at each place now.
+        """
+        work = np.zeros(len(said), np.int64)
+        if effort is not None:
+            charge_asked(work, self.clients, effort.publication, askers, effort.steps)
+        self.work += charge(said, entities, publication, listener, work, self.clients)
+
+
+@njit(cache=True)
+def fits(said: Any, clients: Any, bound: int) -> Any:
+    total, most = 0.0, 0
+    for one in said:
+        client = clients[one.seat]
+        client.here += 1
+        most = max(most, client.here)
+        total += client.price if client.price != UNKNOWN else bound / FEW
+    for one in said:
+        clients[one.seat].here = 0
+    return total <= bound and most <= AT_ONCE
+
+
+@njit(cache=True)
+def charge_asked(work: Any, clients: Any, publication: Any, askers: Any, steps: Any) -> None:
+    for k in range(len(steps)):
+        work[publication[k]] += PAIR + steps[k]
+        clients[askers[k]].as_subscriber += PAIR + steps[k]
+
+
+@njit(cache=True)
+def charge(
+    said: Any, entities: Any, publication: Any, listener: Any, work: Any, clients: Any
+) -> int:
+    for k in range(len(publication)):
+        work[publication[k]] += DELIVERY
+        clients[listener[k]].as_subscriber += DELIVERY
+    total = 0
+    for i in range(len(said)):
+        work[i] += PUBLICATION + said[i].size // BYTES
+        total += work[i]
+        seat = said[i].seat
+        # Whoever said it may have left since, and what other nodes tell is nobody's here.
+        if seat >= 0 and entities[seat] == said[i].client:
+            client = clients[seat]
+            client.published += 1
+            client.as_publisher += work[i]
+            if not client.here:
+                client.here = 1
+                client.price *= FALL
+            client.price = max(client.price, float(work[i]))
+    for one in said:
+        if one.seat >= 0:
+            clients[one.seat].here = 0
+    return total
+
+
+class Queue(Struct, eq=False):
+    """One client's publications that wait beyond a flush, each with its row of SAID."""
+
+    seat: Seat
+    waiting: deque[tuple[Accepted, bytes]]
+    price: float = 0.0
+    tag: float = 0.0  # of the first that waits; of the last that was taken, if none does
+    taken: int = 0  # in the flush under way
+
+
+class Backlog:
+    """What waits beyond a flush, by client."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, Queue] = {}  # by entity
+        self._count = 0
+        self._virtual = 0.0  # the tag of what was taken last
+
+    def __len__(self) -> int:
+        return self._count
+
+    def waits(self, seat: Seat) -> int:
+        """How many of this client's publications."""
+        queue = self._queues.get(seat.entity)
+        return len(queue.waiting) if queue is not None else 0
+
+    def oldest(self, otherwise: int) -> int:
+        """The lowest number of a publication that waits; `otherwise`, if none does."""
+        firsts = (queue.waiting[0][0].id for queue in self._queues.values() if queue.waiting)
+        return min(firsts, default=otherwise)
+
+    def unretain(self, seat: Seat, channel: str) -> None:
+        """Nothing that waits becomes this entity's state on this channel."""
+        queue = self._queues.get((seat.owner or seat).entity)
+        for place, (one, row) in enumerate(queue.waiting if queue is not None else ()):
+            if queue is not None and one.unretain(seat, channel):
+                rows = bytearray(row)
+                clear_retain(rows, 0)
+                queue.waiting[place] = one, bytes(rows)
+
+    def add(self, accepted: Accepted, row: bytes, accounts: Accounts) -> None:
+        seat = accepted.seat.owner or accepted.seat
+        queue = self._queues.get(seat.entity)
+        if queue is None:
+            queue = self._queues[seat.entity] = Queue(seat, deque(), accounts.price(seat))
+        if not queue.waiting:
+            queue.tag = max(queue.tag, self._virtual) + queue.price
+        queue.waiting.append((accepted, row))
+        self._count += 1
+
+    def take(self, accounts: Accounts) -> list[tuple[Accepted, bytes]]:
+        """What is published in this flush, in the order in which it was accepted."""
+        for queue in self._queues.values():
+            queue.taken = 0
+            if not queue.seat.left:
+                queue.price = accounts.price(queue.seat)
+        heap = [(queue.tag, entity) for entity, queue in self._queues.items() if queue.waiting]
+        heapify(heap)
+        taken: list[tuple[Accepted, bytes]] = []
+        left = float(accounts.bound)
+        while heap and left > 0:
+            self._virtual, entity = heappop(heap)
+            queue = self._queues[entity]
+            taken.append(queue.waiting.popleft())
+            queue.taken += 1
+            left -= queue.price
+            if queue.waiting:
+                queue.tag += queue.price
+                if queue.taken < AT_ONCE:
+                    heappush(heap, (queue.tag, entity))
+        self._count -= len(taken)
+        accounts.cut_short += self._count > 0
+        self._tidy(accounts.bound)
+        taken.sort(key=lambda one: one[0].id)
+        return taken
+
+    def _tidy(self, bound: int) -> None:
+        """Hold back clients with more than their share of the backlog; forget who is served.
+
+        A client that was served ahead of others is remembered until they have caught up.
+        """
+        if not self._count:
+            for queue in self._queues.values():
+                queue.seat.held = 0
+            self._queues, self._virtual = {}, 0.0
+            return
+        share = BACKLOG * bound / sum(bool(queue.waiting) for queue in self._queues.values())
+        for entity, queue in list(self._queues.items()):
+            waiting = len(queue.waiting)
+            too_much = waiting * queue.price > max(share, queue.price)
+            queue.seat.held = waiting if too_much else 0
+            if not waiting and queue.tag <= self._virtual:
+                del self._queues[entity]

@@ -1,0 +1,161 @@
+"""Publications as frames: each is built once for all who hear it alike, then joined per client.
+
+Clients hear alike if they speak the same form and know their subscriptions by the same numbers,
+which is nearly always so. No Python object is made per delivery: columns of `Heard` become indices
+of frames, and a client's share is one slice.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from nearcast.client_protocol import messages
+from nearcast.matching.matcher import Integers
+from nearcast.service.client_state import Accepted, Heard
+from nearcast.space.motion import Time
+from nearcast.space.shapes import POINT
+
+Build: TypeAlias = Callable[[int, bool, list[int]], bytes]  # publication, packed?, numbers
+
+_pack = msgspec.msgpack.Encoder().encode
+_MESSAGE = messages.NOTICES.index(messages.Message) + 1
+
+
+def framed(form: messages.Form, body: bytes) -> bytes:
+    """A WebSocket frame from a server: final, not masked (RFC 6455, 5.2)."""
+    size, kind = len(body), 0x82 if form.binary else 0x81
+    if size < 126:
+        return bytes((kind, size)) + body
+    if size < 65_536:
+        return bytes((kind, 126)) + size.to_bytes(2, "big") + body
+    return bytes((kind, 127)) + size.to_bytes(8, "big") + body
+
+
+def message(said: Accepted, t: Time, form: messages.Form, numbers: list[int]) -> bytes:
+    """The frame by which these subscriptions of a client hear this publication."""
+    request = said.request
+    content = request.payload if said.form is form else said.payload(form)
+    if (
+        form.binary
+        and said.kind == POINT
+        and not (request.channel or request.attributes or request.z)
+    ):
+        # What `form.write` would say of a plain point, which nearly all publications are.
+        x, y, source, number = request.x, request.y, said.seat.entity, said.id
+        if request.retain:
+            filled = content if len(content) else None
+            body = _pack((_MESSAGE, numbers, source, number, t, x, y, filled, True))
+        elif len(content):
+            body = _pack((_MESSAGE, numbers, source, number, t, x, y, content))
+        else:
+            body = _pack((_MESSAGE, numbers, source, number, t, x, y))
+        size = len(body)
+        return (b"\x82%c" % size) + body if size < 126 else framed(form, body)
+    word = messages.Message(
+        numbers, said.seat.entity, said.id, t, request.x, request.y, content, request.retain,
+        request.attributes, request.channel, request.z,
+        request.r, request.rx, request.ry, request.rz,
+    )  # fmt: skip
+    return framed(form, form.write(word))
+
+
+class Letters(Struct, frozen=True):
+    """What goes to whom: client `seats[i]` is sent `frames[starts[i]:starts[i + 1]]`."""
+
+    seats: Integers
+    starts: Integers  # one more than there are seats: the last is the end
+    sizes: Integers  # bytes for each seat
+    frames: list[bytes]
+    publications: Integers  # of each frame: where in `Heard.publications`
+
+
+_NONE = np.zeros(0, np.int64)
+NO_LETTERS = Letters(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
+
+
+def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> Letters:
+    """Each publication once for each client, with all the client's numbers that hear it.
+
+    `numbers` are those of the standings, `packed` of each seat whether it speaks MessagePack.
+    """
+    if not len(heard):
+        return NO_LETTERS
+    seat, publication, number = heard.seat, heard.publication, numbers[heard.standing]
+    first = np.ones(len(seat), np.bool_)
+    first[1:] = (seat[1:] != seat[:-1]) | (publication[1:] != publication[:-1])
+    begins = np.flatnonzero(first)
+    whose, what = seat[begins], publication[begins]
+    build = builder(heard.publications, heard.t)
+    built, frame = _singles(what, packed[whose], number[begins], build)
+    if len(begins) < len(seat):
+        _join_doubles(
+            np.append(begins, len(seat)), number, what, packed[whose], build, built, frame
+        )
+    starts = np.flatnonzero(np.append(True, whose[1:] != whose[:-1]))
+    lengths = np.fromiter(map(len, built), np.int64, len(built))
+    return Letters(
+        whose[starts],
+        np.append(starts, len(whose)),
+        np.add.reduceat(lengths[frame], starts),
+        np.array(built, object)[frame].tolist(),
+        what,
+    )
+
+
+def buildable(heard: Heard, packed: NDArray[np.bool_]) -> tuple[Heard, int]:
+    """What can be told, after `letters` has failed, and how many publications cannot.
+
+    Each is tried by itself in the forms that its listeners speak.
+    """
+    build = builder(heard.publications, heard.t)
+    codes = heard.publication * 2 + packed[heard.seat]
+    failed: set[int] = set()
+    for code in np.unique(codes).tolist():
+        try:
+            build(code >> 1, code & 1 == 1, [0])
+        except Exception:
+            failed.add(code)
+    kept = ~np.isin(codes, np.array(sorted(failed), np.int64))
+    return heard.only(kept), len({code >> 1 for code in failed})
+
+
+def _singles(
+    what: Integers, packed: NDArray[np.bool_], number: Integers, build: Build
+) -> tuple[list[bytes], Integers]:
+    """Frames for one number each, and which of them each letter is."""
+    codes = what * 2 + packed
+    if (number == number[0]).all():
+        one = [int(number[0])]
+        used = np.zeros(int(codes.max()) + 1, np.bool_)
+        used[codes] = True
+        distinct = np.flatnonzero(used)
+        where = np.cumsum(used) - 1
+        return [build(code >> 1, code & 1 == 1, one) for code in distinct.tolist()], where[codes]
+    pairs, frame = np.unique(np.stack((codes, number), 1), axis=0, return_inverse=True)
+    return [build(code >> 1, code & 1 == 1, [n]) for code, n in pairs.tolist()], frame
+
+
+def _join_doubles(
+    bounds: Integers, number: Integers, what: Integers, packed: NDArray[np.bool_],
+    build: Build, built: list[bytes], frame: Integers,
+) -> None:  # fmt: skip
+    """Where several subscriptions of a client hear the same, one frame names them all."""
+    known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
+    for letter in np.flatnonzero(np.diff(bounds) > 1).tolist():
+        several = tuple(number[bounds[letter] : bounds[letter + 1]].tolist())
+        key = (int(what[letter]), bool(packed[letter]), several)
+        if key not in known:
+            known[key] = len(built)
+            built.append(build(key[0], key[1], list(several)))
+        frame[letter] = known[key]
+
+
+def builder(said: Sequence[Accepted], t: Time) -> Build:
+    forms = (messages.JSON, messages.PACKED)
+    return lambda publication, packed, numbers: message(
+        said[publication], said[publication].t or t, forms[packed], numbers
+    )

@@ -1,0 +1,448 @@
+"""Presence: which watching subscriptions see which retained states, and what changes about that.
+
+A watch sees a state that it would hear, were the state said again now. Looking at all watches and
+all states at every tick is the plain way, and what this must agree with; here is done only what can
+have changed. A watch that stands still and has seen everything (it is *settled*) is looked at for
+states that changed since. A watch that is new, was moved, or evolves by itself is looked at for all
+states. Somebody whom a watch no longer sees stays known to it for `linger` seconds and is reported
+as left only then: nobody flaps at a border.
+
+Work is bounded: a look ends after about `WORK` units and continues at the next tick. Clients are in
+groups; a group is looked at as one, in columns. Those whose turn comes first are the groups that
+have cost least for each of their clients. A client whose watches see much gets a group of its own,
+so it is looked at less often and nobody else is.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, overload
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from nearcast.matching import MATCHERS
+from nearcast.matching.matcher import Batch, Integers, Matcher
+from nearcast.matching.rows import evolves
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Subscription
+from nearcast.service.client_state import Places
+from nearcast.service.retained_state import BITS, VOICE, Voices, among
+from nearcast.space.motion import SECOND, Moving, Time
+from nearcast.space.shapes import EVERYWHERE, LARGEST
+
+SEEN = -1  # in place of the moment since when somebody is out of sight
+NONE: Integers = np.empty(0, np.int64)
+ALL_PLACES = replace(EVERYWHERE, rx=LARGEST, ry=LARGEST)  # no place lies outside of it
+
+# Units of work are about 0.1 microseconds.
+WORK = 200_000  # of one look at all groups
+CHUNK = 400_000  # of states that are matched in one go, if every watch of a group sees them
+FASTER = 4  # times as many, while few of them are seen
+LOAD = 50_000  # of a round of a group, from which on a client that knows much is moved out of it
+HEAVY = 2_000  # pairs: knowing much
+WATCHES, PAIRS = 16_384, 100_000  # of a group, from which on it takes no more clients
+SETTLING = 64  # watches in one round
+TURN, STATE, PAIR, KNOWN, TOLD, PUT, FILTER = 1_500, 5, 1, 1, 20, 150, 100  # of each such thing
+
+
+class Changes(NamedTuple):
+    """Pairs of watch and voice, each as one number."""
+
+    entered: Integers
+    left: Integers
+    gone: Integers  # who left altogether
+
+
+class _Counted(Sequence[Publication]):
+    """Counts how often a filter asks for a publication: that is most of its cost."""
+
+    def __init__(self, publications: Sequence[Publication]) -> None:
+        self._publications = publications
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return len(self._publications)
+
+    @overload
+    def __getitem__(self, index: int) -> Publication: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Publication]: ...
+    def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
+        self.asked += 1
+        return self._publications[index]
+
+
+def watching(subscription: Subscription, number: int) -> Subscription:
+    """As an engine matches it for presence. Nobody watches himself.
+
+    Engines find boxes in compiled loops, and look at what has no bounds one by one in Python. So
+    everywhere becomes a box that no place lies outside of.
+    """
+    region = subscription.region
+    if isinstance(region, Moving) and region.shape == EVERYWHERE and not region.moves:
+        region = replace(region, shape=ALL_PLACES)
+    return replace(subscription, id=number, echo=False, region=region)
+
+
+class _Group:
+    """Watches of some clients, looked at together. A round looks at all that can have changed."""
+
+    def __init__(self, seq: int) -> None:
+        self.watches: dict[int, Subscription] = {}
+        self.clients: dict[int, int] = {}  # how many watches each has
+        self.cost = 0.0  # so far, for each client: who has cost least comes first
+        self.load = 0  # work of the last whole round
+        self.departed = seq  # voices that left until this change are not known any more
+        self.ended: list[int] = []  # watches
+        self._settled, self._open = MATCHERS["keyed"](), MATCHERS["keyed"]()
+        self._new: set[int] = set()  # watches that have not seen everything yet
+        self._evolving: set[int] = set()  # these two are in `_open`, all others in `_settled`
+        self._weight = 0  # work for one state, were it seen by all watches
+        self._known, self._since = NONE, NONE  # pairs, sorted; since when they are out of sight
+        self._added: list[tuple[Integers, Integers]] = []
+        # Of a round: voices whose states settled watches look at, watches that look at all states,
+        # and how far both are.
+        self._begun = seq  # changes after this one are for the next round
+        self._changed, self._passing = NONE, NONE
+        self._done = self._from = 0
+        self._crowded: set[int] = set()  # watches that could not be told everything
+        self._under_way = False
+        self._spent = self._work = 0  # in this round, and in this step of it
+        self._faster = 1
+
+    @property
+    def full(self) -> bool:
+        pairs = len(self._known) + sum(len(added) for added, _ in self._added)
+        return (
+            len(self.watches) >= WATCHES or pairs >= PAIRS or self._weight > CHUNK
+            or (len(self.clients) == 1 and pairs >= HEAVY)
+        )  # fmt: skip
+
+    def idle(self, seq: int) -> bool:
+        """Nothing can have changed."""
+        return not (
+            self._under_way or self._begun < seq or self.departed < seq or self._new
+            or self._evolving or self._added or self.ended or (self._since != SEEN).any()
+        )  # fmt: skip
+
+    def put(self, watch: int, subscription: Subscription) -> None:
+        self.drop(watch)
+        self.watches[watch] = subscription
+        self._weight += _weight(subscription)
+        self._open.put(subscription)
+        (self._evolving if evolves(subscription) else self._new).add(watch)
+
+    def drop(self, watch: int) -> None:
+        before = self.watches.pop(watch, None)
+        if before is not None:
+            self._weight -= _weight(before)
+            self._settled.drop(watch)
+            self._open.drop(watch)
+            for some in (self._new, self._evolving, self._crowded):
+                some.discard(watch)
+            self._passing = self._passing[self._passing != watch]
+
+    def know(self, pairs: Integers, since: Integers) -> None:
+        self._added.append((pairs, since))
+
+    def take(self, watches: list[int]) -> tuple[Integers, Integers]:
+        """What these watches know; the group forgets it, and them."""
+        self._merge()
+        mine = np.isin(self._known >> BITS, watches)
+        taken = self._known[mine], self._since[mine]
+        self._only(~mine)
+        for watch in watches:
+            self.drop(watch)
+        return taken
+
+    def heavy_client(self, clients: Integers) -> int | None:
+        """The client whose watches know most, if that is much; `clients`: whose each watch is."""
+        if len(self._known) <= HEAVY:
+            return None
+        pairs = np.bincount(self._known >> BITS)
+        watches = np.flatnonzero(pairs)
+        whose, place = np.unique(clients[watches], return_inverse=True)
+        known = np.bincount(place, pairs[watches])
+        most = int(np.argmax(known))
+        return int(whose[most]) if known[most] > HEAVY else None
+
+    def step(
+        self, now: Time, voices: Voices, columns: "Columns", work: int
+    ) -> tuple[Changes, int, bool]:
+        """Go on with the round; gives what changed, the work it was, and whether it is over."""
+        self._merge()
+        self._work = TURN + KNOWN * len(self._known)
+        gone = self._depart(voices)
+        if not self._under_way:
+            self._begin(voices)
+        entered = [NONE]
+        if self._done < len(self._changed):
+            entered.append(self._look_at_changed(now, voices, columns, work))
+        over = self._done == len(self._changed)
+        if over and len(self._passing):
+            entered.append(self._look_at_all(now, voices, columns, work))
+            over = self._from >= voices.used
+        left = self._end(now, columns.linger) if over else NONE
+        changes = Changes(np.concatenate(entered), left, gone)
+        self._work += TOLD * sum(map(len, changes))
+        if over:
+            self.load, self._spent = self._spent + self._work, 0
+        else:
+            self._spent += self._work
+        return changes, self._work, over
+
+    def _merge(self) -> None:
+        """What was added is known; what watches knew that have ended is not."""
+        if self._added:
+            pairs, since = zip(*self._added, strict=True)
+            self._added.clear()
+            self._insert(np.concatenate(pairs), np.concatenate(since))
+        if self.ended:
+            self._only(~np.isin(self._known >> BITS, self.ended))
+
+    def _insert(self, pairs: Integers, since: Integers) -> None:
+        known = np.concatenate((self._known, pairs))
+        order = np.argsort(known, kind="stable")
+        self._known, self._since = known[order], np.concatenate((self._since, since))[order]
+
+    def _only(self, kept: NDArray[np.bool_]) -> None:
+        self._known, self._since = self._known[kept], self._since[kept]
+
+    def _depart(self, voices: Voices) -> Integers:
+        """Who is known and has left since."""
+        left = voices.left
+        left = left[voices.changed[left] > self.departed]
+        self.departed = voices.seq
+        if not len(left):
+            return NONE
+        departed = np.isin(self._known & VOICE, left)
+        gone = self._known[departed]
+        self._only(~departed)
+        return gone
+
+    def _begin(self, voices: Voices) -> None:
+        self._changed = voices.changed_since(self._begun)
+        if len(self.watches) == len(self._new) + len(self._evolving):
+            self._changed = NONE  # none is settled
+        self._passing = np.array([*self._new, *self._evolving], np.int64)
+        self._begun, self._done, self._from = voices.seq, 0, 0
+        self._under_way = True
+
+    def _look_at_changed(
+        self, now: Time, voices: Voices, columns: "Columns", work: int
+    ) -> Integers:
+        """Settled watches look at the states that have changed, as far as the work allows."""
+        begin, seen = self._done, [NONE]
+        while self._done < len(self._changed) and (self._work < work or begin == self._done):
+            some = self._changed[self._done : self._done + self._chunk]
+            seen.append(self._match(self._settled, *voices.batch(now, some)))
+            self._done += len(some)
+        mine = np.isin(self._known & VOICE, self._changed[begin : self._done])
+        mine &= ~np.isin(self._known >> BITS, [*self._new, *self._evolving])
+        return self._compare(now, mine, np.sort(np.concatenate(seen)), columns)
+
+    def _look_at_all(self, now: Time, voices: Voices, columns: "Columns", work: int) -> Integers:
+        """Watches that are not settled look at all states, as far as the work allows."""
+        begin, seen = self._from, [NONE]
+        while self._from < voices.used and (self._work < work or begin == self._from):
+            which, states, last = voices.some(now, self._from, self._chunk)
+            seen.append(self._match(self._open, which, states))
+            self._from = last
+        found = np.sort(np.concatenate(seen))
+        found = found[np.isin(found >> BITS, self._passing)]
+        voice = self._known & VOICE
+        mine = (voice >= begin) & (voice < self._from)
+        mine &= np.isin(self._known >> BITS, self._passing)
+        return self._compare(now, mine, found, columns)
+
+    @property
+    def _chunk(self) -> int:
+        """So many states at a time: fewer, should all watches see them all."""
+        return max(1, self._faster * CHUNK // (FASTER * max(1, self._weight)))
+
+    def _match(self, engine: Matcher, which: Integers, states: Batch) -> Integers:
+        counted = _Counted(states.publications)
+        matches = engine.match_many(replace(states, publications=counted))
+        work = STATE * len(which) + FILTER * counted.asked + PAIR * len(matches.publication)
+        self._work += work
+        self._faster = min(2 * self._faster, FASTER) if work * 4 * FASTER < CHUNK else 1
+        pairs: Integers = (matches.subscription << BITS) | which[matches.publication]
+        return pairs
+
+    def _compare(
+        self, now: Time, mine: NDArray[np.bool_], seen: Integers, columns: "Columns"
+    ) -> Integers:
+        """Of the known pairs that were looked at, these are seen now; gives who is new."""
+        places = np.flatnonzero(mine)
+        visible = among(self._known[places], seen)
+        since = self._since[places]
+        self._since[places] = np.where(visible, SEEN, np.where(since == SEEN, now, since))
+        entered = seen[~among(seen, self._known)]
+        if len(entered) and len(entered) + len(self._known) > columns.most:
+            entered = self._bounded(entered, columns)
+        if len(entered):
+            self._insert(entered, np.full(len(entered), SEEN, np.int64))
+        return entered
+
+    def _bounded(self, entered: Integers, columns: "Columns") -> Integers:
+        """Without those who are too many for their client; their watches look again."""
+        whose = columns.client[entered >> BITS]
+        order = np.argsort(whose, kind="stable")
+        entered, whose = entered[order], whose[order]
+        have = np.sort(columns.client[self._known >> BITS])
+        before = np.searchsorted(have, whose, "right") - np.searchsorted(have, whose)
+        before += np.arange(len(whose)) - np.searchsorted(whose, whose)
+        kept = before < columns.most
+        self._crowded.update((entered[~kept] >> BITS).tolist())
+        fits: Integers = np.sort(entered[kept])
+        return fits
+
+    def _end(self, now: Time, linger: Integers) -> Integers:
+        """The round is over; gives who has been out of sight for long enough."""
+        for watch in self._passing[:SETTLING].tolist():
+            if watch in self._new and watch not in self._crowded:
+                self._new.discard(watch)
+                self._open.drop(watch)
+                self._settled.put(self.watches[watch])
+                self._work += PUT
+        for watch in self._crowded - self._new - self._evolving:
+            self._settled.drop(watch)
+            self._open.put(self.watches[watch])
+            self._new.add(watch)
+            self._work += PUT
+        self._crowded.clear()
+        self._under_way = False
+        self._changed, self._passing = NONE, NONE
+        out = np.flatnonzero(self._since != SEEN)
+        over = out[now - self._since[out] >= linger[self._known[out] >> BITS]]
+        left: Integers = self._known[over]
+        if len(over):
+            kept = np.ones(len(self._known), np.bool_)
+            kept[over] = False
+            self._only(kept)
+        return left
+
+
+class Columns(NamedTuple):
+    """Of each watch: microseconds of its linger, and its client. And how many a client knows."""
+
+    linger: Integers
+    client: Integers
+    most: int
+
+    def doubled(self) -> "Columns":
+        """With room for as many watches more."""
+        more = np.zeros_like(self.linger)
+        linger, client = (np.concatenate((column, more)) for column in self[:2])
+        return Columns(linger, client, self.most)
+
+
+class Watches:
+    """All watches of a node. `most` bounds how many entities the watches of a client know."""
+
+    def __init__(self, voices: Voices, most: int) -> None:
+        self._voices = voices
+        self._numbers = Places()
+        self._columns = Columns(np.zeros(64, np.int64), np.zeros(64, np.int64), most)
+        self._groups: list[_Group] = []
+        self._group_of: dict[int, _Group] = {}  # by client
+        self._told: dict[int, int] = {}  # by client: how many were there when watches began
+
+    def __len__(self) -> int:
+        """Those that have ended count until their group is looked at."""
+        return len(self._numbers)
+
+    @property
+    def departed(self) -> int:
+        """Nobody knows voices any more that left until this change."""
+        return min((group.departed for group in self._groups), default=self._voices.seq)
+
+    def begin(self, client: int, subscription: Subscription, linger: float) -> int:
+        """One more watch of this client, which knows nobody yet."""
+        watch = self._numbers.take()
+        if watch == len(self._columns.linger):
+            self._columns = self._columns.doubled()
+        self._columns.linger[watch] = round(linger * SECOND)
+        self._columns.client[watch] = client
+        group = self._group_of.get(client)
+        if group is None:
+            group = next((one for one in self._groups if not one.full), None) or self._add_group()
+            self._group_of[client] = group
+        group.clients[client] = group.clients.get(client, 0) + 1
+        self.change(watch, subscription)
+        return watch
+
+    def _add_group(self) -> _Group:
+        group = _Group(self._voices.seq)
+        group.departed = self.departed
+        group.cost = min((one.cost for one in self._groups), default=0.0)
+        self._groups.append(group)
+        return group
+
+    def _group(self, watch: int) -> _Group:
+        return self._group_of[int(self._columns.client[watch])]
+
+    def change(self, watch: int, subscription: Subscription) -> None:
+        """From now on it looks there."""
+        self._group(watch).put(watch, watching(subscription, watch))
+
+    def end(self, watch: int) -> None:
+        group, client = self._group(watch), int(self._columns.client[watch])
+        group.drop(watch)
+        group.ended.append(watch)
+        group.clients[client] -= 1
+        if not group.clients[client]:
+            del group.clients[client], self._group_of[client]
+            self._told.pop(client, None)
+
+    def know(self, watch: int, voices: list[int]) -> None:
+        """It has been told that these are there."""
+        pairs = (watch << BITS) | np.array(voices, np.int64)
+        group, client = self._group(watch), int(self._columns.client[watch])
+        group.know(pairs, np.full(len(pairs), SEEN, np.int64))
+        self._told[client] = self._told.get(client, 0) + len(pairs)
+        if self._told[client] > HEAVY and len(group.clients) > 1:
+            self._part(group, client)
+
+    def look(self, now: Time) -> Changes:
+        """What has changed since the last look, as far as the work allows."""
+        work = WORK
+        floor = max((group.cost for group in self._groups), default=0.0) - 10 * WORK
+        found: list[Changes] = [Changes(NONE, NONE, NONE)]
+        for group in sorted(self._groups, key=lambda group: group.cost):
+            if work <= 0:
+                break
+            if group.idle(self._voices.seq):
+                continue
+            over = False
+            while not over and work > 0:
+                changes, cost, over = group.step(now, self._voices, self._columns, work)
+                found.append(changes)
+                work -= cost
+                group.cost = max(group.cost, floor) + cost / max(1, len(group.clients))
+                for watch in group.ended:
+                    self._numbers.give(watch)
+                group.ended.clear()
+            if over and group.load > LOAD and len(group.clients) > 1:
+                work -= TURN
+                if client := group.heavy_client(self._columns.client):
+                    self._part(group, client)
+        self._groups = [group for group in self._groups if group.watches or group.ended]
+        return Changes(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+    def _part(self, group: _Group, client: int) -> None:
+        """It gets a group of its own."""
+        mine = [watch for watch in group.watches if self._columns.client[watch] == client]
+        alone = self._add_group()
+        alone.departed, alone.cost = group.departed, group.cost
+        wanted = [group.watches[watch] for watch in mine]
+        alone.know(*group.take(mine))
+        for watch, subscription in zip(mine, wanted, strict=True):
+            alone.put(watch, subscription)
+        alone.clients[client] = group.clients.pop(client)
+        self._group_of[client] = alone
+
+
+def _weight(subscription: Subscription) -> int:
+    """Of a watch: the work of one state that it must look at."""
+    return FILTER if subscription.filter is not None else PAIR

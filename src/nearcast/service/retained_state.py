@@ -1,0 +1,218 @@
+"""What each entity last said on each channel: where, and the state that it retained.
+
+A voice is one entity on one channel, and has a dense number. When its entity leaves, the number is
+kept back until nothing of it waits to be heard and everybody who knows it by its number has learned
+that it left.
+"""
+
+from collections.abc import Mapping, Sequence
+from struct import Struct as Packing
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from nearcast.client_protocol import messages
+from nearcast.matching.matcher import Batch, Floats, Integers
+from nearcast.model.subscription import Value
+from nearcast.service.client_state import Accepted, Places, Published
+from nearcast.space.motion import Time
+
+# A pair of somebody who listens and a voice is one number: these bits of it name the voice.
+BITS = 32
+VOICE = (1 << BITS) - 1
+
+# A publication that waits, packed: who says it; the client that speaks for it, as an entity and by
+# its place; in how many bytes, is it a state, and where.
+SAID = np.dtype(
+    [
+        ("entity", np.int64), ("client", np.int64), ("seat", np.int64), ("voice", np.int64),
+        ("size", np.int64), ("retain", np.int64), ("kind", np.int64),
+        ("centre", np.float64, 3), ("extent", np.float64, 3),
+    ]
+)  # fmt: skip
+Said: TypeAlias = NDArray[np.void]
+pack = Packing("=7q6d").pack  # a row of SAID
+
+
+def clear_retain(rows: bytearray, place: int) -> None:
+    """In packed rows of SAID: this publication is no state."""
+    np.frombuffer(rows, SAID)["retain"][place] = 0
+
+
+class State(Struct, frozen=True):
+    """What was last retained, and when."""
+
+    t: Time
+    accepted: Accepted
+
+    def entity(self, form: messages.Form) -> messages.Entity:
+        said, seat = self.accepted.request, self.accepted.seat
+        return messages.Entity(
+            seat.entity, self.t, said.x, said.y, said.z,
+            seat.name, said.attributes, self.accepted.payload(form),
+        )  # fmt: skip
+
+
+class Voices:
+    def __init__(self) -> None:
+        self.places: Floats = np.zeros((64, 3))  # of what was said last, retained or not
+        self._states: dict[int, State] = {}
+        self._said: Said = np.zeros(64, SAID)  # of the states
+        # Changes of states are numbered: the last one of all, and of each voice.
+        self.seq = 0
+        self.changed: Integers = np.zeros(64, np.int64)
+        self._all: tuple[Time, int, Integers, Batch] | None = None  # at a moment, after a change
+        self._numbers = Places()
+        self._left: list[tuple[int, int]] = []  # with the number before which all was said
+        self._settled: list[int] = []
+
+    def take(self) -> int:
+        voice = self._numbers.take()
+        if voice == len(self.places):
+            self.places = np.concatenate((self.places, np.zeros_like(self.places)))
+            self._said = np.concatenate((self._said, np.zeros_like(self._said)))
+            self.changed = np.concatenate((self.changed, np.zeros_like(self.changed)))
+        return voice
+
+    @property
+    def used(self) -> int:
+        """All voices have numbers below this."""
+        return self._numbers.used
+
+    def hear(self, t: Time, accepted: Sequence[Accepted], said: Said) -> None:
+        """Who says several things at one moment has said the last of them last.
+
+        What other nodes tell may be older than what is known.
+        """
+        self.places[said["voice"]] = said["centre"]
+        retained = np.flatnonzero(said["retain"])
+        if len(retained):
+            newer, states = [], self._states
+            voices = said["voice"][retained].tolist()
+            for voice, i in zip(voices, retained.tolist(), strict=True):
+                one, known = accepted[i], states.get(voice)
+                made = one.t or t
+                if not one.seat.left and (known is None or known.t <= made):
+                    states[voice] = State(made, one)
+                    newer.append(i)
+            self._said[said["voice"][newer]] = said[newer]
+            self.changed[said["voice"][newer]] = self.seq + 1 + np.arange(len(newer))
+            self.seq += len(newer)
+
+    def leave(self, voice: int, before: int = 0) -> None:
+        """Its state ends. What it has said has numbers below `before`, and may wait."""
+        self._states.pop(voice, None)
+        self._left.append((voice, before))
+        self.seq += 1
+        self.changed[voice] = self.seq
+
+    def settle(self, oldest: int) -> None:
+        """Nothing waits that has a lower number than this."""
+        self._settled += [voice for voice, before in self._left if before <= oldest]
+        self._left = [one for one in self._left if one[1] > oldest]
+
+    @property
+    def left(self) -> Integers:
+        return np.array([voice for voice, _ in self._left] + self._settled, np.int64)
+
+    @property
+    def settled(self) -> Integers:
+        return np.array(self._settled, np.int64)
+
+    def forget(self, until: int) -> None:
+        """Everybody knows who left until that change; their numbers may be used again, if nothing
+        is said by them."""
+        known = [voice for voice in self._settled if self.changed[voice] <= until]
+        for voice in known:
+            self._numbers.give(voice)
+        if len(known) < len(self._settled):
+            self._settled = [voice for voice in self._settled if self.changed[voice] > until]
+        else:
+            self._settled.clear()
+
+    def entity(self, voice: int) -> int:
+        """Whose voice it is, or was, if it had a state."""
+        return int(self._said[voice]["entity"])
+
+    def retains(self, voice: int) -> bool:
+        return voice in self._states
+
+    def state(self, voice: int) -> State:
+        return self._states[voice]
+
+    def __len__(self) -> int:
+        """How many states there are."""
+        return len(self._states)
+
+    def states(self, t: Time) -> tuple[Integers, Batch]:
+        """All states as if they were said at `t`, and whose voices they are, in order."""
+        if self._all is None or self._all[:2] != (t, self.seq):
+            voices = np.fromiter(self._states, np.int64, len(self._states))
+            self._all = t, self.seq, *self.batch(t, np.sort(voices))
+        return self._all[2:]
+
+    def some(self, t: Time, begin: int, most: int) -> tuple[Integers, Batch, int]:
+        """As `states`, of voices from `begin` on; and before which voice they end."""
+        voices, states = self.states(t)
+        first = int(np.searchsorted(voices, begin))
+        last = first + most
+        if last >= len(voices):
+            return voices[first:], part(states, first, len(voices)), self.used
+        return voices[first:last], part(states, first, last), int(voices[last])
+
+    def changed_since(self, seq: int) -> Integers:
+        """Voices whose states changed after that change."""
+        return np.flatnonzero(self.changed > seq)
+
+    def batch(self, t: Time, voices: Integers) -> tuple[Integers, Batch]:
+        """Those of the voices that have states, and these as if they were said at `t`."""
+        found = [voice for voice in voices.tolist() if voice in self._states]
+        voices = np.array(found, np.int64)
+        accepted = [self._states[voice].accepted for voice in found]
+        channels = [one.request.channel for one in accepted]
+        return voices, batch(t, self._said[voices], accepted, channels if any(channels) else None)
+
+    def places_of_states(self, voices: Integers) -> tuple[Floats, Integers]:
+        """Of these voices: where their states are, and whose they are."""
+        return self._said["centre"][voices], self._said["entity"][voices]
+
+
+def batch(
+    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None,
+    attributes: Sequence[Mapping[str, Value]] | None = None,
+) -> Batch:  # fmt: skip
+    """As an engine wants it: kernels are compiled for columns without gaps."""
+    return Batch(
+        np.full(len(said), t, np.int64),
+        np.ascontiguousarray(said["entity"]),
+        np.ascontiguousarray(said["kind"]),
+        np.ascontiguousarray(said["centre"]),
+        np.ascontiguousarray(said["extent"]),
+        channels,
+        Published(t, accepted),
+        attributes,
+    )
+
+
+def part(states: Batch, first: int, last: int) -> Batch:
+    """A slice of them."""
+    if last - first == len(states):
+        return states
+    channel = states.channel[first:last] if states.channel is not None else None
+    return Batch(
+        states.t[first:last], states.node[first:last], states.kind[first:last],
+        states.centre[first:last], states.extent[first:last], channel,
+        states.publications[first:last],
+    )  # fmt: skip
+
+
+def among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
+    """Which of these are there as well? The others are sorted."""
+    if not len(others):
+        return np.zeros(len(pairs), np.bool_)
+    places = np.searchsorted(others, pairs)
+    places[places == len(others)] = 0
+    found: NDArray[np.bool_] = others[places] == pairs
+    return found

@@ -1,0 +1,1 @@
+"""Encrypted links between processes: TLS, QUIC, loopback; identities and addresses of nodes."""

@@ -1,0 +1,446 @@
+"""Links between nodes over any encrypted connection: what TLS and QUIC have in common.
+
+caller                                   acceptor
+  │── encrypted handshake ─────────────────▶│  proves the acceptor's key to the caller
+  │── Greeting: card, proof, then frames ──▶│  proves the caller's key to the acceptor
+  │◀───────────────────── Cards, frames ────│
+  │── Cards, frames ───────────────────────▶│
+
+A frame is four bytes, its kind and length, and then itself. Python's TLS asks callers for no
+certificate that it could not trace to an authority, so callers prove their key inside the
+connection: they sign the acceptor's key. Nobody but the acceptor ever sees that signature, and it
+means nothing to anybody else, so it needs no further challenge and no further round trip.
+
+Links are made when somebody has something to say, and again when they have broken. Two nodes that
+call each other at once settle it so: whoever hears the other's greeting before its own call is
+answered gives up its call. If both calls were answered first, both links stay, and each side goes
+on to send on its own: moving would let frames overtake each other.
+"""
+
+import asyncio
+import logging
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from struct import Struct as Packing
+from typing import Annotated, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
+
+from nearcast.model.subscription import NodeId
+from nearcast.space.motion import Time
+from nearcast.transport.address_book import Book, Card, write_card
+from nearcast.transport.identity import Identity, verified
+from nearcast.transport.transport import Receive
+from nearcast.wire import LONGEST
+
+log = logging.getLogger(__name__)
+
+HEADER = Packing(">I")  # the kind in the upper eight bits, the length in the rest
+MESSAGE, GREETING, CARDS = range(3)
+LONGEST_GREETING = 4096
+CARDS_PER_FRAME = 1000
+MOST_STRANGERS = 256  # connections in their handshake, and as many that have not greeted yet
+MOST_PEERS = 100_000  # beyond that, those without a link are forgotten
+HANDSHAKE_S = 10.0  # for an encrypted handshake
+PATIENCE_S = 5.0  # for a card, an answer or a greeting
+REST_S = 0.5  # after a call that nobody has answered
+CLOSING_S = 1.0  # for the last words of a transport that closes
+
+
+Cards: TypeAlias = Annotated[list[Card], Meta(max_length=CARDS_PER_FRAME)]
+
+
+class Limits(Struct, frozen=True):
+    """Of what may wait for one peer that reads slowly, in bytes."""
+
+    lossy: int = 1 << 18  # beyond that, lossy frames are dropped
+    all: int = 1 << 23  # beyond that, the link is cut and what waits is gone
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.lossy <= self.all
+
+
+class Wire(Protocol):
+    """One encrypted connection; it calls `heard` and `lost` of its links."""
+
+    def write(self, part: bytes) -> None: ...
+
+    def unsent(self) -> int:
+        """Bytes written that have not left yet."""
+        ...
+
+    def datagram(self, frame: bytes) -> bool:
+        """Send it by itself; False: it does not fit, or there is no such thing here."""
+        ...
+
+    def end(self) -> None: ...
+
+    def cut(self) -> None:
+        """End it without a word more."""
+        ...
+
+
+class Link:
+    """What both ends know of one connection. `key`: of an acceptor, as its handshake has proven."""
+
+    def __init__(self, wire: Wire, *, called: bool) -> None:
+        self.wire = wire
+        self.called = called  # by us
+        self.key = b""
+        self.peer: NodeId | None = None  # once it is proven
+        self.life: Time = 0  # of the peer: since when it listens
+        self.told = 0  # the number of the last card that the peer was told
+        self.unsent = 0  # when we last looked
+        self.unread = bytearray()
+        self.met: asyncio.Future[NodeId] | None = None
+
+
+class Greeting(Struct, frozen=True, array_like=True):
+    card: Card
+    proof: bytes
+
+    @staticmethod
+    def words(acceptor: bytes) -> bytes:
+        return b"nearcast caller" + acceptor
+
+
+class _Peer:
+    """Frames that wait for a link, or for the end of this turn of the loop."""
+
+    __slots__ = ("bytes", "call", "link", "rests_until", "waiting")
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        self.call: asyncio.Task[None] | None = None
+        self.waiting: list[bytes] = []
+        self.bytes = 0
+        self.rests_until = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        return self.link is not None or self.call is not None or bool(self.waiting)
+
+    def take(self) -> list[bytes]:
+        waiting, self.waiting, self.bytes = self.waiting, [], 0
+        return waiting
+
+
+def framed(kind: int, frame: bytes) -> tuple[bytes, bytes]:
+    return HEADER.pack(kind << 24 | len(frame)), frame
+
+
+def take_frames(
+    unread: bytearray, longest: int, most: int = sys.maxsize
+) -> list[tuple[int, bytes]]:
+    """Complete frames, which leave the buffer; ValueError if one is too long."""
+    frames: list[tuple[int, bytes]] = []
+    at, end = 0, len(unread)
+    with memoryview(unread) as view:
+        while end - at >= HEADER.size and len(frames) < most:
+            head: int = HEADER.unpack_from(view, at)[0]
+            size, begin = head & 0xFFFFFF, at + HEADER.size
+            if size > longest:
+                raise ValueError(f"a frame of {size} bytes")
+            if end - begin < size:
+                break
+            at = begin + size
+            frames.append((head >> 24, bytes(view[begin:at])))
+    del unread[:at]
+    return frames
+
+
+class Links(ABC):
+    """A transport over connections. A subclass knows how to listen and how to call."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: Limits | None = None,
+    ) -> None:
+        self.identity = identity
+        self.name = identity.name
+        self.host, self.port = host, port
+        self.book = Book()
+        self.limits = limits or Limits()
+        self._receive: Receive | None = None
+        self._peers: dict[NodeId, _Peer] = {}
+        self._links: dict[Link, None] = {}
+        self._dirty: dict[NodeId, None] = {}
+        self._unknown: dict[NodeId, asyncio.Future[Card]] = {}
+
+    @abstractmethod
+    async def listen(self) -> int:
+        """Listen at `host` and `port`; return the port. OSError if that cannot be."""
+
+    @abstractmethod
+    async def unlisten(self) -> None:
+        """The port is free again."""
+
+    @abstractmethod
+    async def dial(self, host: str, port: int) -> Link:
+        """A connection with the acceptor's proven key. OSError if nobody answers."""
+
+    # What a host sees.
+
+    async def open(self, on_receive: Receive) -> None:
+        if self._receive is None:
+            self._loop = asyncio.get_running_loop()
+            self.port = await self.listen()
+            self.card = write_card(self.identity, self.host, self.port, time.time_ns() // 1000)
+            self.book.learn(self.card)
+        self._receive = on_receive
+
+    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
+        if self._receive is None or len(frame) > LONGEST:
+            return
+        if to == self.name:
+            self._loop.call_soon(self._deliver, to, [frame])
+            return
+        peer = self._peers.get(to)
+        if peer is None:
+            peer = self._peers[to] = _Peer()
+        if not self._fits(to, peer, len(frame), lossy):
+            return
+        if lossy and peer.link is not None:
+            if peer.link.told != self.book.latest:
+                self._write(peer.link, [])  # cards: the datagram may mention a name
+            if peer.link.wire.datagram(frame):
+                return
+        peer.waiting.append(frame)
+        peer.bytes += len(frame)
+        if to not in self._dirty:
+            if not self._dirty:
+                self._loop.call_soon(self._flush)
+            self._dirty[to] = None
+
+    async def close(self) -> None:
+        if self._receive is None:
+            return
+        self._flush()
+        calls = [peer.call for peer in self._peers.values() if peer.call is not None]
+        if calls:
+            await asyncio.wait(calls, timeout=CLOSING_S)
+        self._receive = None
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._until(lambda: not any(link.wire.unsent() for link in self._links))
+        for link in list(self._links):
+            link.wire.end()
+        await self.unlisten()
+        await self._until(lambda: not self._links)
+        for link in list(self._links):
+            link.wire.cut()
+        self._peers.clear()
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        patience = self._loop.time() + CLOSING_S
+        while not done() and self._loop.time() < patience:
+            await asyncio.sleep(0.005)
+
+    async def meet(self, host: str, port: int, patience_s: float = 10.0) -> NodeId:
+        """Call whoever listens there, and learn its name. TimeoutError if nobody answers."""
+        async with asyncio.timeout(patience_s):
+            while True:
+                with suppress(OSError):
+                    link = await self.dial(host, port)
+                    break
+                await asyncio.sleep(0.1)
+            self._links[link] = None
+            link.met = self._loop.create_future()
+            self._write(link, [], self._greeting(link))
+            return await link.met
+
+    def learn(self, card: Card) -> bool:
+        """Is this card genuine? Then its owner can be reached from now on."""
+        known = self.book.learn(card)
+        waiting = self._unknown.get(card.name)
+        if known and waiting is not None and not waiting.done():
+            waiting.set_result(card)
+        return known
+
+    # What wires say.
+
+    def called_by(self, link: Link) -> None:
+        """Somebody has called, and must say who it is."""
+        if self._receive is None:
+            link.wire.cut()
+            return
+        # The oldest has had the most time: silent connections keep no honest caller out.
+        strangers = [other for other in self._links if self._is_stranger(other)]
+        for other in strangers[: max(0, len(strangers) - MOST_STRANGERS + 1)]:
+            self._cut(other)
+        self._links[link] = None
+        self._loop.call_later(PATIENCE_S, self._expect_greeting, link)
+
+    def heard(self, link: Link, part: bytes) -> None:
+        link.unread += part
+        messages: list[bytes] = []
+        try:
+            if link.peer is None and not link.called:
+                for kind, frame in take_frames(link.unread, LONGEST_GREETING, most=1):
+                    if kind != GREETING:
+                        raise ValueError("who calls must greet first")
+                    self._greeted(link, msgspec.msgpack.decode(frame, type=Greeting))
+                if link.peer is None:
+                    return
+            for kind, frame in take_frames(link.unread, LONGEST):
+                if kind == MESSAGE and link.peer is not None:
+                    messages.append(frame)
+                elif kind == CARDS:
+                    self._learn_all(link, frame)
+                else:
+                    raise ValueError(f"a frame of kind {kind} out of turn")
+        except (ValueError, msgspec.MsgspecError, RecursionError) as why:
+            log.warning("node %d cuts a link: %s", self.name, str(why)[:200])
+            self._cut(link)
+        if messages and link.peer is not None:
+            self._deliver(link.peer, messages)
+
+    def heard_datagram(self, link: Link, frame: bytes) -> None:
+        if link.peer is not None:  # else it has overtaken the greeting, and is lost
+            self._deliver(link.peer, [frame])
+
+    def lost(self, link: Link) -> None:
+        self._links.pop(link, None)
+        if link.met is not None and not link.met.done():
+            link.met.set_exception(ConnectionError("it has hung up"))
+        peer = self._peers.get(link.peer) if link.peer is not None else None
+        if peer is not None and peer.link is link:
+            peer.link = next((other for other in self._links if other.peer == link.peer), None)
+
+    def _deliver(self, sender: NodeId, frames: Sequence[bytes]) -> None:
+        if self._receive is not None:
+            self._receive(sender, frames)
+
+    # Sending.
+
+    def _fits(self, to: NodeId, peer: _Peer, size: int, lossy: bool) -> bool:
+        limit = self.limits.lossy if lossy else self.limits.all
+        link = peer.link
+        if size + peer.bytes + (link.unsent if link else 0) <= limit:
+            return True
+        if link is not None:
+            link.unsent = link.wire.unsent()
+            if size + peer.bytes + link.unsent <= limit:
+                return True
+        if not lossy:
+            log.warning("node %d cuts its link to %d, which reads too slowly", self.name, to)
+            peer.take()
+            if link is not None:
+                self._cut(link)
+        return False
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, {}
+        for name in dirty:
+            peer = self._peers.get(name)
+            if peer is None or not peer.waiting:
+                continue
+            if peer.link is not None:
+                self._write(peer.link, peer.take())
+            elif self._loop.time() < peer.rests_until:
+                peer.take()
+            elif peer.call is None:
+                peer.call = self._loop.create_task(self._call(name, peer))
+
+    def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
+        """All at once: one system call, however many frames."""
+        parts = [*first]
+        link.told, news = self.book.since(link.told)
+        told = [card for card in news if card.name != link.peer]
+        for i in range(0, len(told), CARDS_PER_FRAME):
+            parts += framed(CARDS, msgspec.msgpack.encode(told[i : i + CARDS_PER_FRAME]))
+        for frame in frames:
+            parts += framed(MESSAGE, frame)
+        if parts:
+            link.wire.write(b"".join(parts))
+            link.unsent = link.wire.unsent()
+
+    # Calling and being called.
+
+    def _greeting(self, link: Link) -> tuple[bytes, bytes]:
+        proof = self.identity.sign(Greeting.words(link.key))
+        return framed(GREETING, msgspec.msgpack.encode(Greeting(self.card, proof)))
+
+    async def _call(self, name: NodeId, peer: _Peer) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                card = self.book.card(name) or await self._introduction(name)
+                link = await self.dial(card.host, card.port)
+            if link.key != card.key:
+                link.wire.cut()
+                raise ConnectionError("somebody else has answered")
+        except (OSError, ValueError) as why:  # ValueError: an address that cannot be one
+            log.debug("node %d cannot reach %d: %s", self.name, name, why)
+            peer.rests_until = self._loop.time() + REST_S
+            if peer.link is None:
+                peer.take()
+            return
+        finally:
+            peer.call = None
+            self._unknown.pop(name, None)
+        if peer.link is not None:  # it has called us meanwhile, or somebody has met it
+            link.wire.end()
+            return
+        self._links[link] = None
+        link.peer, link.life = name, card.t
+        peer.link = link
+        self._write(link, peer.take(), self._greeting(link))
+
+    async def _introduction(self, name: NodeId) -> Card:
+        """The card of a node that we have heard of by a datagram, before its card."""
+        self._unknown[name] = self._loop.create_future()
+        return await self._unknown[name]
+
+    def _is_stranger(self, link: Link) -> bool:
+        """Has somebody called, and not yet said who it is?"""
+        return link.peer is None and not link.called
+
+    def _expect_greeting(self, link: Link) -> None:
+        if link in self._links and self._is_stranger(link):
+            self._cut(link)
+
+    def _greeted(self, link: Link, greeting: Greeting) -> None:
+        card = greeting.card
+        if card.name == self.name or not self.learn(card):
+            raise ValueError(f"a card of {card.name} that is not its own")
+        if not verified(card.key, greeting.proof, Greeting.words(self.identity.key)):
+            raise ValueError(f"somebody says to be {card.name} and cannot prove it")
+        link.peer, link.life = card.name, card.t
+        if len(self._peers) >= MOST_PEERS:
+            self._peers = {name: one for name, one in self._peers.items() if one.is_busy}
+        peer = self._peers.setdefault(card.name, _Peer())
+        former = peer.link
+        if former is None:
+            peer.link = link
+        elif not former.called or former.life < card.t:
+            # It calls again, or has begun a new life: it knows nothing of the former link.
+            peer.link = link
+            self._cut(former)
+        self._write(link, peer.take() if peer.link is link else [])
+
+    def _learn_all(self, link: Link, frame: bytes) -> None:
+        for card in msgspec.msgpack.decode(frame, type=Cards):
+            known = self.book.key(card.name)
+            if not self.learn(card) and known in (None, card.key):
+                # Nobody honest passes it on; and each one that is checked costs time.
+                raise ValueError(f"a card of {card.name} that is not its own")
+            if link.peer is None and card.key == link.key and card.genuine:
+                link.peer, link.life = card.name, card.t
+                peer = self._peers.setdefault(card.name, _Peer())
+                if peer.link is None:
+                    peer.link = link
+                    self._write(link, peer.take())
+                if link.met is not None and not link.met.done():
+                    link.met.set_result(card.name)
+
+    def _cut(self, link: Link) -> None:
+        link.wire.cut()
+        self.lost(link)

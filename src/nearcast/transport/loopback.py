@@ -1,0 +1,47 @@
+"""Transports within one process: for tests, and as the plainest reading of the contract."""
+
+import asyncio
+
+from nearcast.model.subscription import NodeId
+from nearcast.transport.transport import Receive
+
+
+class Room:
+    """Where loopback transports find each other by name."""
+
+    def __init__(self) -> None:
+        self.present: dict[NodeId, Loopback] = {}
+
+
+class Loopback:
+    def __init__(self, name: NodeId, room: Room) -> None:
+        self.name = name
+        self._room = room
+        self._receive: Receive | None = None
+        self._arriving: dict[NodeId, list[bytes]] = {}
+
+    async def open(self, on_receive: Receive) -> None:
+        self._receive = on_receive
+        self._room.present[self.name] = self
+
+    def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:  # noqa: ARG002  loses nothing
+        other = self._room.present.get(to)
+        if other is not None and self._receive is not None:
+            other._put(self.name, frame)
+
+    async def close(self) -> None:
+        self._receive = None
+        if self._room.present.get(self.name) is self:
+            del self._room.present[self.name]
+
+    def _put(self, sender: NodeId, frame: bytes) -> None:
+        # Never at once: a node must not be spoken to while it still speaks.
+        if sender not in self._arriving:
+            self._arriving[sender] = []
+            asyncio.get_running_loop().call_soon(self._arrive, sender)
+        self._arriving[sender].append(frame)
+
+    def _arrive(self, sender: NodeId) -> None:
+        frames = self._arriving.pop(sender)
+        if self._receive is not None:
+            self._receive(sender, frames)

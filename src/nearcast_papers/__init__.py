@@ -1,0 +1,16 @@
+"""The papers that Nearcast reproduces, by the names that the command line uses."""
+
+from nearcast_papers.bubblestorm import paper as bubblestorm
+from nearcast_papers.drtree import paper as drtree
+from nearcast_papers.evolving import paper as evolving
+from nearcast_papers.paper import Paper
+from nearcast_papers.relays import paper as relays
+from nearcast_papers.voronoi import paper as voronoi
+
+PAPERS: dict[str, Paper] = {
+    "drtree": drtree.PAPER,
+    "evolving": evolving.PAPER,
+    "voronoi": voronoi.PAPER,
+    "bubblestorm": bubblestorm.PAPER,
+    "relays": relays.PAPER,
+}

@@ -1,0 +1,352 @@
+"""What seed 002 measures, read off the tables that were counted; runs of several seeds together.
+
+Traffic: the thesis draws one number that grows, and does not say of what. In the mobility model,
+where its client/server needs 100 KiB in 15 minutes, it cannot hold the updates that everybody sends
+ten times a second; in the game, where that needs 10 MiB, it must. So here `own` traffic is what an
+overlay sends besides publications, and is compared in the mobility model; `all` is compared in the
+game. Both are bytes sent per peer, at the rate of the settled part, for the time of the thesis.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import sqrt
+from statistics import mean, pstdev
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.scenario import Scenario
+from nearcast_papers.bubblestorm.scenarios import (
+    BOTS,
+    CHURN,
+    CRUISE,
+    FALL_S,
+    GAME_JOIN,
+    MOBILITY_JOIN,
+    PATIENT_S,
+    PEERS,
+    RADIUS,
+    RARELY,
+    RATE,
+    SIZE,
+)
+from nearcast_papers.paper import Counted, NotMeasuredError
+
+MIB = 2**20
+PUBLISHED = ("Post", "Notify", "Told", "Shout", "Heard", "Tell")  # messages with a publication
+LASTED_S = {"waypoint": 900.0, "planetpi4": 600.0}  # the thesis' runs
+JOINING_S = {"waypoint": 128.0, "planetpi4": 240.0}
+NAMES = {
+    ("bubblestorm", 1.0): "Pub/Sub, λ = 1",
+    ("bubblestorm", 2.0): "Pub/Sub, λ = 2",
+    ("bubblestorm", 3.0): "Pub/Sub, λ = 3",
+    ("psense", 2): "pSense",
+    ("psense", 3): "pSense3D",
+    ("client-server", 0): "client/server",
+}
+Overlay = tuple[str, float]
+PUB_SUB = [overlay for overlay in NAMES if overlay[0] == "bubblestorm"]
+ONE, TWO, THREE = PUB_SUB
+PSENSE, PSENSE3D, SERVER = ("psense", 2), ("psense", 3), ("client-server", 0)
+
+
+class Sight(Struct, frozen=True):
+    """Who was known, of whom, added up (table 5.1)."""
+
+    true_positives: float
+    false_positives: float
+    false_negatives: float
+    true_negatives: float
+
+    @property
+    def known(self) -> float:
+        return self.true_positives + self.false_positives
+
+    @property
+    def should(self) -> float:
+        return self.true_positives + self.false_negatives
+
+    @property
+    def accuracy(self) -> float:
+        right = self.true_positives + self.true_negatives
+        return right / max(1, right + self.false_positives + self.false_negatives)
+
+    @property
+    def precision(self) -> float:
+        return self.true_positives / max(1, self.known)
+
+    @property
+    def recall(self) -> float:
+        return self.true_positives / max(1, self.should)
+
+    @property
+    def specificity(self) -> float:
+        return self.true_negatives / max(1, self.true_negatives + self.false_positives)
+
+    @property
+    def wrongly_known(self) -> float:
+        """Of all errors, how many are false positives."""
+        return self.false_positives / max(1, self.false_positives + self.false_negatives)
+
+
+def sight(rows: Iterable[Mapping[str, Any]]) -> Sight:
+    found = list(rows)
+    return Sight(*(float(sum(row[name] for row in found)) for name in Sight.__struct_fields__))
+
+
+class Seen:
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+
+    def _chosen(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """What is compared has joined in the same way: λ = 1 alone was run in more than one."""
+        if not settings.pop("compared", False):
+            return settings
+        like = {name: settings[name] for name in ("workload", "nodes", "rate")} | of(THREE)
+        ways = {run.settings["join_rate"] for run in self._counted.runs(**like)}
+        return settings | ({"join_rate": min(ways)} if ways else {})
+
+    def runs(self, **settings: Any) -> list[Scenario]:
+        settings = self._chosen(settings)
+        runs = self._counted.runs(**settings)
+        if not runs:
+            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()))
+        return runs
+
+    def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+        return self._counted.rows(table, **self._chosen(settings))
+
+    def _settled(self, **settings: Any) -> dict[str, int]:
+        return {row["run"]: row["second"] for row in self.rows("settled_since", **settings)}
+
+    def _late(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+        """Rows of the settled seconds; the last second is not whole."""
+        since = self._settled(**settings)
+        return [
+            row
+            for row in self.rows(table, **settings)
+            if since[row["run"]] <= row["second"] < int(row["seconds"])
+        ]
+
+    # Who is known.
+
+    def sight(self, **settings: Any) -> Sight:
+        """Of all nodes, once a run has settled."""
+        return sight(self._late("sights_by_second", **settings))
+
+    def by_node(self, **settings: Any) -> dict[int, Sight]:
+        found: dict[int, list[Mapping[str, Any]]] = {}
+        for row in self.rows("sights_by_node", **settings):
+            found.setdefault(row["node"], []).append(row)
+        return {node: sight(rows) for node, rows in sorted(found.items())}
+
+    def follows(self, **settings: Any) -> float:
+        """How known neighbours follow those that should be: correlation over time, of all nodes."""
+        rows = self.rows("sights_by_node", **settings)
+        return float(mean(row["follows"] for row in rows if row["follows"] is not None))
+
+    def accuracy(self, **settings: Any) -> dict[int, float]:
+        """By second, of the first seed."""
+        return {s: one.accuracy for s, one in self.seconds("sights_by_second", **settings).items()}
+
+    def seconds(self, table: str, **settings: Any) -> dict[int, Sight]:
+        run = self.runs(**settings)[0]
+        rows = self._counted.table(table, run).to_pylist()
+        ended = int(run.seconds)
+        return {row["second"]: sight([row]) for row in rows if 0 <= row["second"] < ended}
+
+    def spread(self, **settings: Any) -> float:
+        """Standard deviation of accuracy over settled seconds; the mean of runs."""
+        by_run: dict[str, list[float]] = {}
+        for row in self._late("sights_by_second", **settings):
+            by_run.setdefault(row["run"], []).append(sight([row]).accuracy)
+        return mean(pstdev(values) for values in by_run.values())
+
+    def difference(self, **settings: Any) -> float:
+        """Mean distance between where neighbours are known to be and where they are."""
+        rows = self._late("sights_by_second", **settings)
+        told = [row for row in rows if row["difference"] is not None]
+        weighted = sum(row["difference"] * row["known"] for row in told)
+        return float(weighted / sum(row["known"] for row in told))
+
+    # Peers.
+
+    def running(self, **settings: Any) -> dict[int, int]:
+        run = self.runs(**settings)[0]
+        rows = self._counted.table("running_by_second", run).to_pylist()
+        return {max(0, row["second"]): row["running"] for row in rows}
+
+    # Traffic.
+
+    def rate(self, kinds: Sequence[str] | None = None, **settings: Any) -> float:
+        """Bytes per second and peer in the settled part; of these kinds, or all but updates."""
+        rows = self._late("traffic_by_second", **settings)
+        since, runs = self._settled(**settings), self.runs(**settings)
+        seconds = sum((int(run.seconds) - since[run.run]) * run.nodes for run in runs)
+        wanted = (
+            row["bytes"]
+            for row in rows
+            if (row["kind"] in kinds if kinds is not None else row["kind"] not in PUBLISHED)
+        )
+        return float(sum(wanted) / seconds)
+
+    def all_rate(self, **settings: Any) -> float:
+        return self.rate(**settings) + self.rate(PUBLISHED, **settings)
+
+    def own_mib(self, **settings: Any) -> float:
+        """Per peer, in the time of the thesis, without updates."""
+        return self.rate(**settings) * _time(settings) / MIB
+
+    def all_mib(self, **settings: Any) -> float:
+        return self.all_rate(**settings) * _time(settings) / MIB
+
+    def grown(self, updates: bool, **settings: Any) -> dict[int, float]:
+        """MiB sent until each second, per peer of the whole run: of the first seed."""
+        run = self.runs(**settings)[0]
+        by_second: dict[int, float] = {}
+        for row in self._counted.table("traffic_by_second", run).to_pylist():
+            if 0 <= row["second"] < int(run.seconds) and (updates or row["kind"] not in PUBLISHED):
+                by_second[row["second"]] = by_second.get(row["second"], 0.0) + row["bytes"]
+        total, curve = 0.0, {}
+        for second in range(int(run.seconds)):
+            total += by_second.get(second, 0.0)
+            curve[second] = total / run.nodes / MIB
+        return curve
+
+    def kinds(self, **settings: Any) -> dict[str, float]:
+        """Bytes per second and peer by kind, in the settled part."""
+        rows = self._late("traffic_by_second", **settings)
+        names = sorted({row["kind"] for row in rows})
+        return {name: self.rate((name,), **settings) for name in names}
+
+    def met_rate(self, **settings: Any) -> float:
+        """Connections that a peer opens or is asked for, per second of a whole run."""
+        runs = self.runs(**settings)
+        rows = self.rows("meetings", **settings)
+        return float(sum(row["met"] for row in rows) / sum(r.seconds * r.nodes for r in runs))
+
+    # Single tables.
+
+    def reckoned(self) -> dict[str, Any]:
+        return self.rings()["all"]
+
+    def rings(self) -> dict[str, dict[str, Any]]:
+        """How far from the truth others are believed to be, by thirds of the area and of all."""
+        rows = self.rows("position_difference", record="sums")
+        if not rows:
+            raise NotMeasuredError("deliveries")
+        return {row["ring"]: row for row in rows}
+
+    def inner_recall(self, radius: float) -> float:
+        """Of those within the usual radius, how many are known if areas have this one."""
+        rows = self.rows("inner_circle", **explaining(radius=radius))
+        return float(sum(row["known"] for row in rows) / sum(row["within"] for row in rows))
+
+    def fallen(self, share: float) -> dict[int, Sight]:
+        """By second, of a run in which such a share crashes."""
+        return self.seconds("sights_by_second", **crashed(share))
+
+    def churned(self, protocol: str, dead_s: float = PATIENT_S) -> dict[int, Sight]:
+        return self.seconds("sights_by_second", **churning(protocol, dead_s))
+
+
+def _time(settings: Mapping[str, Any]) -> float:
+    """Of the thesis' run, as if all peers had been there from the middle of joining on."""
+    workload = settings["workload"]
+    return LASTED_S[workload] - JOINING_S[workload] / 2
+
+
+# Which runs are meant.
+
+
+def of(overlay: Overlay) -> dict[str, Any]:
+    protocol, number = overlay
+    chosen: dict[str, Any] = {"protocol": protocol}
+    if protocol == "bubblestorm":
+        chosen |= {"lambda": number}
+    elif protocol == "psense":
+        chosen |= {"dimensions": number}
+    return chosen
+
+
+def mobile(overlay: Overlay) -> dict[str, Any]:
+    chosen = {"workload": "waypoint", "nodes": PEERS, "rate": RATE, "radius": RADIUS, "size": SIZE}
+    return chosen | of(overlay) | {"compared": True}
+
+
+def playing(overlay: Overlay) -> dict[str, Any]:
+    chosen = {"workload": "planetpi4", "nodes": BOTS, "rate": RATE, "speed": CRUISE}
+    return chosen | of(overlay) | {"compared": True}
+
+
+def arriving(world: Callable[[Overlay], dict[str, Any]], overlay: Overlay) -> dict[str, Any]:
+    """The run in which peers come one by one."""
+    chosen = world(overlay)
+    rate = {"waypoint": MOBILITY_JOIN, "planetpi4": GAME_JOIN}[chosen["workload"]]
+    return chosen | {"compared": False, "join_rate": rate}
+
+
+def explained() -> dict[str, Any]:
+    """The plain run of those that explain; each of the others differs in one thing."""
+    return {
+        "workload": "waypoint", "protocol": "bubblestorm", "nodes": PEERS, "rate": RARELY,
+        "lambda": 1.0, "cache_s": 5.0, "linger_s": 5.0, "crash_share": 0.0, "churn_rate": 0.0,
+        "radius": RADIUS,
+    }  # fmt: skip
+
+
+def explaining(**other: Any) -> dict[str, Any]:
+    return explained() | other
+
+
+def crashed(share: float) -> dict[str, Any]:
+    return explaining(crash_share=share)
+
+
+def churning(protocol: str, dead_s: float = PATIENT_S) -> dict[str, Any]:
+    chosen = {"workload": "waypoint", "protocol": protocol, "churn_rate": CHURN}
+    return chosen | ({"dead_s": dead_s} if protocol == "bubblestorm" else {})
+
+
+def scaled(peers: int) -> dict[str, Any]:
+    return {
+        "workload": "waypoint", "protocol": "bubblestorm", "nodes": peers, "rate": RATE,
+        "lambda": 1.0, "join_rate": 0.0, "churn_rate": 0.0,
+    }  # fmt: skip
+
+
+# Small arithmetic.
+
+
+def straightness(curve: Mapping[int, float], first: float, last: float) -> tuple[float, float]:
+    """R² and slope of the straight line that fits best between two seconds."""
+    points = [(float(x), y) for x, y in curve.items() if first <= x < last]
+    if len(points) < 10:
+        raise NotMeasuredError(f"ten seconds between {first:g} and {last:g}")
+    x0, y0 = (mean(point[axis] for point in points) for axis in (0, 1))
+    together = sum((x - x0) * (y - y0) for x, y in points)
+    width = sum((x - x0) ** 2 for x, _ in points)
+    height = sum((y - y0) ** 2 for _, y in points)
+    return together**2 / max(width * height, 1e-300), together / width
+
+
+def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    x0, y0 = mean(xs), mean(ys)
+    together = sum((x - x0) * (y - y0) for x, y in zip(xs, ys, strict=True))
+    spread = sum((x - x0) ** 2 for x in xs) * sum((y - y0) ** 2 for y in ys)
+    return together / sqrt(max(spread, 1e-300))
+
+
+def between(curve: Mapping[int, float], first: float, last: float) -> list[float]:
+    found = [value for second, value in curve.items() if first <= second < last]
+    if not found:
+        raise NotMeasuredError(f"seconds between {first:g} and {last:g}")
+    return found
+
+
+def back_within(curve: Mapping[int, float], points: float) -> int | None:
+    """Seconds after FALL_S until a mean of ten is back near what it was; None: it is not."""
+    before = mean(between(curve, FALL_S - 10, FALL_S))
+    for second in range(int(FALL_S), max(curve) - 9):
+        if mean(between(curve, second, second + 10)) >= before - points:
+            return second - int(FALL_S)
+    return None

@@ -1,0 +1,202 @@
+"""Figures of why it is so, of churn, and of the thesis' outlook."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from nearcast.pipeline.jobs.dead_reckoning import THINNED
+from nearcast.pipeline.report.charts import Axis, Series
+from nearcast.pipeline.report.formatting import count, number, rate, share
+from nearcast.pipeline.report.plots import Plot, style
+from nearcast_papers.bubblestorm import encryption_cost, single_events
+from nearcast_papers.bubblestorm.figures import bars, drawn, line, smooth
+from nearcast_papers.bubblestorm.measures import Seen, explaining, scaled
+from nearcast_papers.bubblestorm.mobility import CHURNED
+from nearcast_papers.bubblestorm.scenarios import (
+    CRASHES,
+    LAMBDAS,
+    LINGERS,
+    RADIUS,
+    RATE,
+    SCALES,
+    WIDER,
+)
+from nearcast_papers.paper import NotMeasuredError
+
+
+def timeouts(seen: Seen) -> list[Plot]:
+    found = {}
+    for linger in LINGERS:
+        with suppress(NotMeasuredError):
+            found[f"{linger:g} s"] = seen.sight(**explaining(linger_s=linger))
+    return bars(
+        "timeouts", "By how long a connection outside the area is kept",
+        Axis("", share, low=0, high=1),
+        {
+            "accuracy": [one.accuracy for one in found.values()],
+            "precision": [one.precision for one in found.values()],
+            "recall": [one.recall for one in found.values()],
+        },
+        list(found),
+    )  # fmt: skip
+
+
+def cache(seen: Seen) -> list[Plot]:
+    recalls: dict[str, list[float]] = {}
+    bytes_: dict[str, list[float]] = {}
+    names = []
+    for certainty in LAMBDAS:
+        row = {}
+        with suppress(NotMeasuredError):
+            for held, name in ((5.0, "with cache"), (0.0, "without")):
+                chosen = explaining(cache_s=held, **{"lambda": certainty})
+                row[name] = seen.sight(**chosen).recall, seen.rate(("Bubble", "Reply"), **chosen)
+            for name, (recall, sent) in row.items():
+                recalls.setdefault(name, []).append(recall)
+                bytes_.setdefault(name, []).append(sent)
+            names.append(f"λ = {certainty:g}")
+    return [
+        *bars(
+            "cache-recall", "Neighbours known, of those that should be",
+            Axis("recall", share, low=0, high=1), recalls, names,
+        ),
+        *bars(
+            "cache-bytes", "Subscriptions and replies, sent per peer",
+            Axis("", rate, low=0), bytes_, names,
+        ),
+    ]  # fmt: skip
+
+
+def scale(seen: Seen) -> list[Plot]:
+    parts: dict[str, Callable[[int], float]] = {
+        "all": lambda n: seen.all_rate(**scaled(n)),
+        "all but updates": lambda n: seen.rate(**scaled(n)),
+        "bubbles": lambda n: seen.rate(("Bubble",), **scaled(n)),
+    }
+    series = []
+    for place, (name, measure) in enumerate(parts.items()):
+        found = {}
+        for peers in SCALES:
+            with suppress(NotMeasuredError):
+                found[peers] = peers * measure(peers)
+        if found:
+            series.append(line(name, found, style(place)))
+    return drawn(
+        "scale", "Sent by all peers together, density kept",
+        Axis("peers, in powers of ten", count, low=10, log=True),
+        Axis("per second, in powers of ten", rate, log=True), series,
+    )  # fmt: skip
+
+
+def churn(seen: Seen) -> list[Plot]:
+    many: list[Series] = []
+    for place, crashed in enumerate(CRASHES):
+        with suppress(NotMeasuredError):
+            curve = {second: one.recall for second, one in seen.fallen(crashed).items()}
+            many.append(line(f"{crashed:.0%} crash at 30 s", smooth(curve), style(place)))
+    if many:
+        gone = smooth(single_events.exodus().recall)
+        many.append(line(f"{single_events.LEAVING:.0%} leave at 30 s", gone, style(len(CRASHES))))
+    steady: list[Series] = []
+    for place, (name, (protocol, dead_s)) in enumerate(CHURNED.items()):
+        with suppress(NotMeasuredError):
+            sights = seen.churned(protocol, dead_s)
+            for dash, what in enumerate(("recall", "precision")):
+                curve = {second: getattr(one, what) for second, one in sights.items()}
+                steady.append(line(f"{name}: {what}", smooth(curve), style(place), dash))
+    seconds, high = Axis("seconds", count, low=0), Axis("", share, low=0, high=1)
+    return [
+        *drawn("churn-at-once", "Recall when many go at once", seconds, high, many),
+        *drawn("churn-steady", "One peer a second crashes and is replaced, from 30 s on",
+               seconds, high, steady),
+    ]  # fmt: skip
+
+
+def reckoning(seen: Seen) -> list[Plot]:
+    try:
+        found = seen.reckoned()
+    except NotMeasuredError:
+        return []
+    return bars(
+        "reckoning", "How far from the truth other ships are believed to be",
+        Axis("units", number, low=0),
+        {
+            "where it last said it was": [found["plain_mean"], found["plain_p90"]],
+            "with dead reckoning": [found["reckoned_mean"], found["reckoned_p90"]],
+        },
+        ["mean", "90 % are nearer than"],
+    )  # fmt: skip
+
+
+def rings(seen: Seen) -> list[Plot]:
+    try:
+        found = seen.rings()
+    except NotMeasuredError:
+        return []
+    order = [ring for ring in THINNED if ring in found]
+    names = [f"{ring}: {RATE / THINNED[ring]:g} a second" for ring in order]
+    plots = [
+        *bars(
+            "rings-difference", "How far from the truth, if far ships were told less",
+            Axis("units", number, low=0),
+            {
+                "ten a second, dead reckoning": [found[r]["reckoned_mean"] for r in order],
+                "in rings, dead reckoning": [found[r]["thinned_reckoned_mean"] for r in order],
+                "in rings, without": [found[r]["thinned_plain_mean"] for r in order],
+            },
+            names,
+        ),
+        *bars(
+            "rings-messages", "Updates from an average neighbour, by where it is",
+            Axis("per second", number, low=0),
+            {
+                "ten a second to all": [RATE * told(found, r) for r in order],
+                "in rings": [RATE * told(found, r) / THINNED[r] for r in order],
+            },
+            names,
+        ),
+    ]  # fmt: skip
+    with suppress(NotMeasuredError):
+        radii = RADIUS, WIDER * RADIUS
+        plots += bars(
+            "rings-early", f"Known, of all within {RADIUS:g} units",
+            Axis("recall", share, low=0, high=1),
+            {"mobility model, λ = 1": [seen.inner_recall(radius) for radius in radii]},
+            [f"areas of {radius:g}" for radius in radii],
+        )  # fmt: skip
+    return plots
+
+
+def told(found: dict[str, dict[str, float]], ring: str) -> float:
+    """Neighbours in a ring, as a share of all that are heard."""
+    return found[ring]["beliefs"] / found["all"]["beliefs"]
+
+
+def cost(_: Seen) -> list[Plot]:
+    found = encryption_cost.costs()
+    names = list(found)
+    return [
+        *bars(
+            "secrecy-bytes", f"An update of {len(encryption_cost.update())} bytes, on the wire",
+            Axis("bytes", number, low=0), {"bytes": [one.bytes for one in found.values()]}, names,
+        ),
+        *bars(
+            "secrecy-cpu", "Its CPU time, both ends together",
+            Axis("µs", number, low=0), {"CPU": [one.cpu_us for one in found.values()]}, names,
+        ),
+        *bars(
+            "secrecy-handshake", "A handshake, on the wire",
+            Axis("bytes", number, low=0),
+            {"bytes": [one.handshake_bytes for one in found.values()]}, names,
+        ),
+    ]  # fmt: skip
+
+
+DRAWINGS: dict[str, Callable[[Seen], list[Plot]]] = {
+    "timeouts": timeouts,
+    "cache": cache,
+    "scale": scale,
+    "churn": churn,
+    "reckoning": reckoning,
+    "rings": rings,
+    "secrecy": cost,
+}

@@ -1,0 +1,144 @@
+"""Single events, played in small worlds: a mass goodbye, a connection opened, a neighbour lost."""
+
+from collections.abc import Iterator
+from functools import cache
+from math import dist
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.model.subscription import NodeId
+from nearcast.protocols.bubblestorm.connections import Connections
+from nearcast.protocols.bubblestorm.layouts import Sighting
+from nearcast.protocols.interests import Area
+from nearcast.scenario import Scenario, stream
+from nearcast.sim.circuits import asymmetric, islands
+from nearcast.sim.world import World
+from nearcast.space.motion import SECOND, Time
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+from nearcast.workloads.churn import Act
+from nearcast_papers.bubblestorm.scenarios import FALL_S, QUICK, RADIUS, why
+
+LEAVING = 0.9
+EXODUS_S = 90.0
+
+
+class After(Struct, frozen=True):
+    """How a network did: recall by second, and what was wrong with its links in the end."""
+
+    recall: dict[int, float]
+    accuracy: dict[int, float]
+    left: int
+    asymmetric: int
+    islands: int
+
+
+class Exodus(World):
+    """A world that most leave at one moment, each with a goodbye."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario, lambda _: Recorder(Memory(), "none"))
+        self._population = self._come_and_go()
+        self.recall: dict[int, float] = {}
+        self.accuracy: dict[int, float] = {}
+
+    def _come_and_go(self) -> Iterator[tuple[Time, NodeId, Act]]:
+        everybody = list(range(self.scenario.nodes))
+        for entity in everybody:
+            yield 0, entity, Act.JOIN
+        stream(self.scenario.seed, "exodus").shuffle(everybody)
+        for entity in everybody[: round(LEAVING * len(everybody))]:
+            yield round(FALL_S * SECOND), entity, Act.LEAVE
+
+    def _sample(self) -> None:
+        now, nodes = self.simulation.now, self.simulation.nodes
+        places = dict(self._script.positions(now))
+        due = known = both = 0
+        for node, place in places.items():
+            near = {n for n, p in places.items() if n != node and dist(p, place) <= RADIUS}
+            knew = {other for other, _ in nodes[node].known(now)}
+            due, known, both = due + len(near), known + len(knew), both + len(near & knew)
+        second = round((now - self.begins) / SECOND)
+        self.recall[second] = both / max(1, due)
+        wrong = due + known - 2 * both
+        self.accuracy[second] = 1 - wrong / max(1, len(places) * (len(places) - 1))
+        super()._sample()
+
+
+@cache
+def exodus() -> After:
+    """Nine of ten say goodbye at one moment. The others spread over the same plane."""
+    world = Exodus(why(QUICK, EXODUS_S))
+    world.run()
+    nodes = world.simulation.nodes
+    return After(
+        world.recall, world.accuracy, world.scenario.nodes - len(nodes), len(asymmetric(nodes)),
+        len(islands(nodes)),
+    )  # fmt: skip
+
+
+class Opening(Struct, frozen=True):
+    """In round trips: until a connection is open at its caller, and until it carries something."""
+
+    opened: list[float]
+    carried: list[float]
+
+
+@cache
+def opening() -> Opening:
+    """From the first word to a stranger, in a network that takes 50 ms one way."""
+    memory = Memory()
+    world = World(
+        Scenario(
+            protocol="bubblestorm", workload="waypoint", nodes=24, seconds=6.0,
+            settings={"size": 300.0, "radius": 100.0, "rate": 10.0, "latency_ms": 50.0},
+        ),
+        lambda _: Recorder(memory),
+    )  # fmt: skip
+    world.run()
+    world.recorder.close()
+    rows: list[dict[str, Any]] = memory.table("messages").to_pylist()
+    notes: list[dict[str, Any]] = memory.table("notes").to_pylist()
+    trip = 2 * 50_000
+    asked: dict[tuple[int, int], Time] = {}
+    for row in rows:
+        if row["kind"] == "Contact":
+            asked.setdefault((row["node"], row["to"]), row["t"])
+    met: dict[tuple[int, int], Time] = {}
+    for note in notes:
+        if note["fact"] == "met":
+            met.setdefault((note["node"], note["about"]), note["t"])
+    told: dict[tuple[int, int], Time] = {}
+    for row in rows:
+        if row["kind"] == "Told":
+            told.setdefault((row["node"], row["to"]), row["t"])
+    # Of two who call each other at once, the one called first has no call of its own to wait for.
+    pairs = [pair for pair in asked if pair in met and pair[::-1] not in asked]
+    return Opening(
+        [(met[pair] - asked[pair]) / trip for pair in pairs],
+        [(told[pair] - met[pair]) / trip for pair in pairs if pair in told],
+    )
+
+
+def removal() -> list[str]:
+    """What becomes of a neighbour that leaves the area, returns in time, and leaves for good."""
+    noted: list[str] = []
+    connections = Connections(
+        5 * SECOND, 60 * SECOND, SECOND, lambda fact, about: noted.append(f"{fact} {about}")
+    )
+    area = Area(0.0, 0.0, 0.0, 100.0)
+
+    def look(second: int, x: float) -> str:
+        now = second * SECOND
+        if 7 in connections.open:
+            connections.see(Sighting(7, x, 0.0, 0.0, 100.0, second * 1000), now)
+        connections.check(area, now)
+        if 7 not in connections.open:
+            return "closed"
+        state = connections.open[7]
+        return "hard" if state.hard else "inside" if state.soft is None else "soft"
+
+    connections.connect(Sighting(7, 50.0, 0.0, 0.0, 100.0, 0), 0)
+    away = [50.0, 150.0, 150.0, 50.0, *[150.0] * 8]
+    return [look(second, x) for second, x in enumerate(away, 1)]

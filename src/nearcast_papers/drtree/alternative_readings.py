@@ -1,0 +1,148 @@
+"""Other readings of the paper: what it may have meant where it does not say.
+
+A reading is the measures of the paper taken in another way, so every rule that judges a claim
+judges it under each reading too. The verdict of a claim is that of the main reading; its note tells
+what the others gave, wherever they gave anything else.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nearcast_papers.drtree.measures import (
+    HOTSPOTS,
+    Curve,
+    Load,
+    Seen,
+    mean_from,
+    well_known,
+)
+from nearcast_papers.paper import Claim, Counted, NotMeasuredError, Statement
+
+NARROW, WIDE = 10.0, 60.0  # spread of a hotspot, which the paper does not say; we took 30
+
+
+class SameTrees(Seen):
+    """Jitter makes every run a tree of its own; here each strategy goes its way in all of them."""
+
+    def curve(self, strategy: str, hotspots: str, **settings: Any) -> Curve:
+        return self.ways("peers", strategy, hotspots, **settings)
+
+
+class WithoutJitter(Seen):
+    """Without jitter all strategies have the very same tree."""
+
+    def rows(
+        self, table: str, strategy: str, hotspots: str, **settings: Any
+    ) -> list[dict[str, Any]]:
+        return super().rows(table, strategy, hotspots, **settings, jitter_ms=0.0)
+
+
+class ByNodes(WithoutJitter):
+    """Nodes of the tree each by themselves: a step within a peer takes a cycle and is a message."""
+
+    def curve(self, strategy: str, hotspots: str, **settings: Any) -> Curve:
+        return Seen(self._counted).ways("nodes", strategy, hotspots, **settings)
+
+    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+        return self.nodes(strategy, hotspots, **settings)
+
+    def spreads(self, strategy: str, hotspots: str) -> list[float]:
+        raise NotMeasuredError(f"the spread over nodes of {strategy}, {hotspots}")
+
+    def busiest(self, strategy: str, hotspots: str) -> float:
+        raise NotMeasuredError(f"the busiest node of {strategy}, {hotspots}")
+
+
+class EachOnce(Seen):
+    """Means along a curve that count each popularity once, and not each publication."""
+
+    def mean(self, strategy: str, hotspots: str, least: int = 1, **settings: Any) -> float:
+        curve = well_known(self.curve(strategy, hotspots, **settings), least)
+        return mean_from({k: (1, mean) for k, (_, mean) in curve.items()})
+
+
+class Shared(Seen):
+    """Means over the popularities that all distributions have, each counted once."""
+
+    def mean(self, strategy: str, hotspots: str, least: int = 1, **settings: Any) -> float:
+        curves = {h: well_known(self.curve(strategy, h, **settings), least) for h in HOTSPOTS}
+        shared = [k for k in curves[hotspots] if all(k in curve for curve in curves.values())]
+        return mean_from({k: (1, curves[hotspots][k][1]) for k in shared})
+
+
+class OnTheFigure(Seen):
+    """Spread measured against the tallest bar of the figure: "very low" as the eye sees it."""
+
+    def spreads(self, strategy: str, hotspots: str) -> list[float]:
+        loads = self.levels(strategy, hotspots)
+        received, sent = max(one.received for one in loads), max(one.sent for one in loads)
+        return [max(one.received_std / received, one.sent_std / sent) for one in loads]
+
+
+class RootAside(Seen):
+    """Brothers without its root, which the paper itself says to be like a leaf."""
+
+    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+        loads = super().levels(strategy, hotspots, **settings)
+        return [loads[1], *loads[1:]] if strategy == "brothers" else loads
+
+
+class Otherwise(Seen):
+    """Runs with a setting changed, of Double wave alone: its tree tells the ways of the others."""
+
+    def __init__(self, counted: Counted, **changed: Any) -> None:
+        super().__init__(counted)
+        self._changed = changed
+
+    def rows(
+        self, table: str, strategy: str, hotspots: str, **settings: Any
+    ) -> list[dict[str, Any]]:
+        if hotspots == "cold" and "spread" in self._changed:  # there is nothing to spread
+            return super().rows(table, strategy, hotspots, **settings)
+        return super().rows(table, strategy, hotspots, **settings, **self._changed)
+
+    def curve(self, strategy: str, hotspots: str, **settings: Any) -> Curve:
+        return self.ways("peers", strategy, hotspots, **settings)
+
+
+class Reading(Struct, frozen=True):
+    name: str
+    view: Callable[[Counted], Seen]
+    claims: Sequence[int]  # on which it bears
+
+
+TIMES, LOADS, GROWTH = range(5, 20), range(20, 34), (34, 35)
+READINGS = (
+    Reading("in the same trees", SameTrees, (*TIMES, *GROWTH)),
+    Reading("without jitter", WithoutJitter, (*TIMES, *LOADS, 37)),
+    Reading("by nodes", ByNodes, (*TIMES, *LOADS, *GROWTH)),
+    Reading("with each popularity once", EachOnce, (12, 13, 14, 15, 19, 35)),
+    Reading("at shared popularities", Shared, (12, 13, 14, 15, 19)),
+    Reading("against the figure", OnTheFigure, (22,)),
+    Reading("with the root of Brothers aside", RootAside, (24, 30)),
+    Reading("with narrow hotspots", partial(Otherwise, spread=NARROW), TIMES),
+    Reading("with wide hotspots", partial(Otherwise, spread=WIDE), TIMES),
+    Reading("with owners of least address", partial(Otherwise, promotes="address"), TIMES),
+    Reading("in one world", partial(Otherwise, size=1024.0), GROWTH),
+)
+WORDS = {True: "holds", False: "does not hold"}
+
+
+def judged(statement: Statement, counted: Counted) -> Claim:
+    """By the main reading, with a note of what each other one gives that is not the same."""
+    claim = statement.judged("drtree", "000", Seen(counted))
+    told = [claim.note] if claim.note else []
+    for reading in READINGS:
+        if statement.rule is None or statement.item not in reading.claims:
+            continue
+        try:
+            measured, holds = statement.rule(reading.view(counted))
+        except NotMeasuredError:
+            continue
+        if measured != claim.measured:
+            told.append(f"Read {reading.name}, it {WORDS[holds]}: {measured}.")
+    return replace(claim, note=" ".join(told))

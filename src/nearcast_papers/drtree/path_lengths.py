@@ -1,0 +1,89 @@
+"""How far a publication goes, told by the tree alone.
+
+In these runs peers sit still, so the last notes of a trace tell the whole tree: who owns which
+nodes, and whose children they are. Where the leaves of a publisher and of a subscriber hang in it
+decides how many steps lie between them, whatever the strategy and whatever a step is taken to be:
+from peer to peer, or from node to node of the tree, whoever owns them. So one run answers for all
+strategies, and for readings of the paper under which nobody simulated anything.
+"""
+
+from pyspark.sql import DataFrame
+
+from nearcast.pipeline.jobs.levels import tree
+from nearcast.pipeline.spark.sql import ask
+
+SHARE = 4  # of so many publications one is followed: means need no more, and ways are many
+HIGHEST = 8  # level of a root; with four children at least, a tree of 10,000 has no level 7
+
+
+def paths(notes: DataFrame) -> DataFrame:
+    """Of each leaf the owners of the nodes above it, level by level; null above the root."""
+    # Asked once for every level: planned as one question, all of it would be counted as often.
+    known = tree(notes).localCheckpoint()
+    rows = "SELECT run, node, array(node) AS path FROM {tree}"
+    for level in range(HIGHEST):
+        rows = f"""
+            SELECT /*+ BROADCAST(above) */ below.run, below.node, concat(path, array(
+                       if(top > {level}, element_at(path, -1), father))) AS path
+            FROM ({rows}) AS below
+            LEFT JOIN {{tree}} AS above
+                ON above.run = below.run AND above.node = element_at(path, -1)
+        """
+    return ask(rows, tree=known).localCheckpoint()
+
+
+def ways(pairs: DataFrame, notes: DataFrame) -> DataFrame:
+    """Of a share of the publications."""
+    return steps(pairs.where(f"pmod(hash(publication), {SHARE}) = 0"), notes)
+
+
+def steps(pairs: DataFrame, notes: DataFrame) -> DataFrame:
+    """Steps until the last interested has a publication, by how many are interested.
+
+    `meet` is the lowest level at which the publisher and a subscriber are under one node: 0 for the
+    publisher itself. A peer owns a chain of nodes, so owners on a way are as many as are different.
+    Sums over the publications.
+    """
+    return ask(
+        """
+        WITH met AS (
+            SELECT wanted.run, publication, up.path AS up, down.path AS down,
+                   CAST(array_position(zip_with(up.path, down.path, (a, b) -> a = b), TRUE) AS INT)
+                       - 1 AS meet,
+                   size(filter(up.path, owner -> owner IS NOT NULL)) - 1 AS height
+            FROM {pairs} AS wanted
+            JOIN {paths} AS up ON up.run = wanted.run AND up.node = publisher
+            JOIN {paths} AS down ON down.run = wanted.run AND down.node = wanted.node
+            WHERE outcome <> 'spurious'
+        ), counted AS (
+            SELECT run, publication, meet, height,
+                   size(array_distinct(slice(up, 1, meet + 1))) - 1         AS rise,
+                   size(array_distinct(slice(down, 1, meet + 1))) - 1       AS fall,
+                   size(array_distinct(slice(up, 1, greatest(meet, 1)))) - 1   AS rise_below,
+                   size(array_distinct(slice(down, 1, greatest(meet, 1)))) - 1 AS fall_below,
+                   if(get(up, meet) = up[0], 0, 1)                          AS jump,
+                   if(get(up, height) = up[0], 0, 1)
+                       + size(array_distinct(slice(down, 1, height + 1))) - 1 AS by_root
+            FROM met
+        ), fates AS (
+            SELECT run, publication, count(*) AS interested,
+                   max(rise + fall)                                      AS peers_double_wave,
+                   max(if(meet = 0, 0, rise_below + 1 + fall_below))     AS peers_brothers,
+                   max(by_root)                                          AS peers_root_link,
+                   max(jump + fall)                                      AS peers_ancestors,
+                   max(2 * meet)                                         AS nodes_double_wave,
+                   max(greatest(2 * meet - 1, 0))                        AS nodes_brothers,
+                   max(height + 1)                                       AS nodes_root_link,
+                   max(if(meet = 0, 0, meet + 1))                        AS nodes_ancestors
+            FROM counted GROUP BY run, publication
+        )
+        SELECT run, interested, count(*) AS publications,
+               sum(peers_double_wave) AS peers_double_wave, sum(peers_brothers) AS peers_brothers,
+               sum(peers_root_link)   AS peers_root_link,  sum(peers_ancestors) AS peers_ancestors,
+               sum(nodes_double_wave) AS nodes_double_wave, sum(nodes_brothers) AS nodes_brothers,
+               sum(nodes_root_link)   AS nodes_root_link,  sum(nodes_ancestors) AS nodes_ancestors
+        FROM fates GROUP BY run, interested
+        """,
+        pairs=pairs,
+        paths=paths(notes),
+    )

@@ -1,0 +1,292 @@
+"""Figures of seed 001, which prints none with numbers: what its demonstration shows, and more."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.formatting import count, milliseconds, number, rate, share
+from nearcast.pipeline.report.plots import Plot, style
+from nearcast_papers.evolving import load_and_accuracy
+from nearcast_papers.evolving.measures import Seen
+from nearcast_papers.evolving.scenarios import (
+    CLOCK_LATENCY_MS,
+    CLOCKS,
+    DESIGNS,
+    ENGINES,
+    INTERVAL_MS,
+    INTERVALS_MS,
+    MORE_LATENCIES_MS,
+    MORE_PICKUPS,
+    MORE_SIZES,
+    MORE_SKEWS_MS,
+    PAUSES,
+    SAVING_MS,
+    STALE,
+)
+from nearcast_papers.evolving.semantics import crossed
+from nearcast_papers.paper import NotMeasuredError
+
+SAVED = 0.968  # the follow-up paper's
+CLOCK_NAMES = {
+    CLOCKS[0]: "moments travel",
+    CLOCKS[1]: "submission stamped on arrival",
+    CLOCKS[2]: "both taken on arrival (the paper)",
+}
+
+
+DASHES = {"cached": 1, "lazy": 1, "swept": 2}  # lines that would hide others
+
+
+def style_of(design: str) -> str:
+    return style(DESIGNS.index(design))
+
+
+def values(keys: Iterable[float], measure: Callable[[float], float]) -> dict[float, float]:
+    """The measure of each key that was run."""
+    found = {}
+    for key in keys:
+        with suppress(NotMeasuredError):
+            found[key] = measure(key)
+    return found
+
+
+def curve(name: str, found: Mapping[float, float], look: str, dash: int = 0) -> list[Series]:
+    if not found:
+        return []
+    return [Series(name=name, x=list(found), y=list(found.values()), style=look, dash=dash)]
+
+
+def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
+    if not series:
+        return []
+    keys = [Key(one.name, one.style, one.dash) for one in series]
+    return [chart(name, title, x, y, series, keys)]
+
+
+def by_design(
+    name: str, title: str, y: Axis, measures: Mapping[str, Callable[[str], float]]
+) -> list[Plot]:
+    """Groups of bars, one for each measure; in each, a bar for each design."""
+    labels, rules = list(measures), list(measures.values())
+
+    def word(at: float) -> str:
+        return labels[round(at)] if at == round(at) and 0 <= at < len(labels) else ""
+
+    def heights(design: str) -> dict[float, float]:
+        return values(range(len(rules)), lambda at: rules[round(at)](design))
+
+    series = []
+    for design in DESIGNS:
+        found = heights(design)
+        if found:
+            places, tops = list(found), list(found.values())
+            series.append(
+                Series(name=design, x=places, y=tops, style=style_of(design), shape="bar")
+            )
+    return drawn(name, title, Axis("", word, low=-0.5, high=len(labels) - 0.5), y, series)
+
+
+# The figures.
+
+
+def monitor(seen: Seen) -> list[Plot]:
+    plots = []
+    for subscribing, what in ((True, "about interests"), (False, "of all kinds")):
+        curves: dict[tuple[float, ...], list[str]] = {}
+        for design in DESIGNS:
+            with suppress(NotMeasuredError):
+                load = tuple(seen.load_by_second(design, subscribing))
+                curves.setdefault(load, []).append(design)  # where they are the same, one line
+        series = []
+        for load, designs in curves.items():
+            middles = {second + 0.5: one for second, one in enumerate(load)}
+            look, dash = style_of(designs[0]), DASHES.get(designs[0], 0)
+            series += curve(", ".join(designs), middles, look, dash)
+        plots += drawn(
+            f"monitor-{'interests' if subscribing else 'all'}",
+            f"Messages {what}, on the same movement",
+            Axis("seconds since the game began", number, low=0),
+            Axis("messages per second", count, low=0),
+            series,
+        )
+    return plots
+
+
+def traffic(seen: Seen) -> list[Plot]:
+    return [
+        *by_design(
+            "traffic-messages",
+            "Messages about interests, per entity",
+            Axis("messages per second and entity", number, low=0),
+            {
+                "game": lambda d: seen.traffic(d).subscription_messages,
+                "trading": lambda d: seen.traffic(d, workload="trading").subscription_messages,
+            },
+        ),
+        *by_design(
+            "traffic-bytes",
+            "The game: bytes by what they are about, per entity",
+            Axis("bytes per second and entity", rate, low=0),
+            {
+                "interests": lambda d: seen.traffic(d).subscription_bytes,
+                "publications": lambda d: (
+                    seen.traffic(d).bytes - seen.traffic(d).subscription_bytes
+                ),
+            },
+        ),
+    ]
+
+
+def accuracy(seen: Seen) -> list[Plot]:
+    return [
+        *errors_by_design(seen, "mammoth", "The game"),
+        *errors_by_design(seen, "trading", "Trading"),
+        *errors_by_interval(seen),
+    ]
+
+
+def errors_by_design(seen: Seen, workload: str, what: str) -> list[Plot]:
+    return by_design(
+        f"accuracy-{workload}",
+        f"{what}: what was wrong, of what should have been heard",
+        Axis("share of what should have been heard", share, low=0),
+        {
+            "missed": lambda design: seen.errors(design, workload=workload).missed,
+            "spurious": lambda design: seen.errors(design, workload=workload).spurious,
+        },
+    )
+
+
+def errors_by_interval(seen: Seen) -> list[Plot]:
+    def errors(design: str) -> dict[float, float]:
+        return values(INTERVALS_MS, lambda ms: seen.errors(design, interval_ms=ms).all)
+
+    series = []
+    for design in (*STALE, "parametric", "tile"):
+        found = errors(design)
+        if len(found) > 1:
+            series += curve(design, found, style_of(design), DASHES.get(design, 0))
+    for design in ("lazy", "swept"):
+        with suppress(NotMeasuredError):
+            flat = dict.fromkeys(INTERVALS_MS, seen.errors(design).all)
+            series += curve(design, flat, style_of(design), DASHES[design])
+    return drawn(
+        "accuracy-interval",
+        "The game: missed and spurious, by how long knowledge is used",
+        Axis("interval of re-subscription, EI or TT", milliseconds, low=0),
+        Axis("share of what should have been heard", share, low=0),
+        series,
+    )
+
+
+def saving(seen: Seen) -> list[Plot]:
+    found: dict[str, list[load_and_accuracy.Saving]] = {"game": [], "trading": []}
+    for name, workload, intervals in (
+        ("game", "mammoth", SAVING_MS), ("trading", "trading", (INTERVAL_MS,)),
+    ):  # fmt: skip
+        for interval in intervals:
+            with suppress(NotMeasuredError):
+                found[name].append(load_and_accuracy.saving(seen, workload, interval))
+    points = {name: sorted((one.ratio, one) for one in some) for name, some in found.items()}
+    highest = max((ratio for some in points.values() for ratio, _ in some), default=0.0)
+    if not highest:
+        return []
+    theory = {k / 10: 1 - 10 / k for k in range(10, round(10 * highest) + 20)}
+    series = curve("1 − I/D", theory, "soft", 1)
+    for look, (name, some) in enumerate(points.items()):
+        messages = {ratio: one.messages for ratio, one in some}
+        series += curve(f"{name}: messages", messages, style(look))
+    loads = {ratio: one.load for ratio, one in points["game"]}
+    series += curve("game: bytes of the whole load", loads, style(2))
+    series += curve("the follow-up paper, if D/I = 31", {load_and_accuracy.RATIO: SAVED}, "alarm")
+    plots = drawn(
+        "saving-interval",
+        "What one word per move saves of re-subscription",
+        Axis("D/I: intervals in a move", number, low=0),
+        Axis("saved", share, low=0, high=1),
+        series,
+    )
+    return plots + saving_by_movement(seen)
+
+
+def saving_by_movement(seen: Seen) -> list[Plot]:
+    series = []
+    for design in ("resubscribe", "swept"):
+        found = {}
+        for pause in sorted(PAUSES, reverse=True):
+            with suppress(NotMeasuredError):
+                moving = seen.movement(design, pause=pause).share
+                found[moving] = seen.traffic(design, pause=pause).subscription_messages
+        series += curve(design, found, style_of(design))
+    return drawn(
+        "saving-movement",
+        "The more players move, the more is saved",
+        Axis("share of the time that a player moves", share, low=0, high=1),
+        Axis("messages about interests per second and player", number, low=0),
+        series,
+    )
+
+
+def evaluations(seen: Seen) -> list[Plot]:
+    def by_size(design: str) -> dict[float, float]:
+        return values(MORE_SIZES, lambda n: seen.evaluations(design, nodes=n, brokers=1, rate=1.0))
+
+    series = []
+    for design in ENGINES:
+        series += curve(design, by_size(design), style_of(design), DASHES.get(design, 0))
+    return drawn(
+        "evaluations-subscriptions",
+        "Evaluations by one broker; each player says about one thing a second",
+        Axis("evolving subscriptions, in powers of ten", count, low=10, log=True),
+        Axis("evaluations per second, in powers of ten", count, log=True),
+        series,
+    )
+
+
+def crossover(seen: Seen) -> list[Plot]:
+    series = []
+    for design in ENGINES:
+        found = {}
+        for pickups in MORE_PICKUPS:
+            with suppress(NotMeasuredError):
+                at = load_and_accuracy.per_evolution(seen, pickups)
+                found[at] = crossed(seen, design, pickups)["evaluations"]
+        series += curve(design, found, style_of(design), DASHES.get(design, 0))
+    return drawn(
+        "crossover",
+        "Evaluations by one broker of 20 players, EI = TT = 0.1 s",
+        Axis("publications per evolution, in powers of ten", number, log=True),
+        Axis("evaluations per second, in powers of ten", count, log=True),
+        series,
+    )
+
+
+def clocks(seen: Seen) -> list[Plot]:
+    def errors(pair: tuple[str, str], latency: float, skew: float) -> float:
+        stamp, moment = pair
+        return seen.errors(
+            "swept", topology="line", stamp=stamp, moment=moment, latency_ms=latency, skew_ms=skew
+        ).all
+
+    def late(pair: tuple[str, str]) -> dict[float, float]:
+        return values(MORE_LATENCIES_MS, lambda ms: errors(pair, ms, 0.0))
+
+    def skewed(pair: tuple[str, str]) -> dict[float, float]:
+        return values(MORE_SKEWS_MS, lambda ms: errors(pair, CLOCK_LATENCY_MS, ms))
+
+    by_latency: list[Series] = []
+    by_skew: list[Series] = []
+    for look, (pair, name) in enumerate(CLOCK_NAMES.items()):
+        by_latency += curve(name, late(pair), style(look))
+        by_skew += curve(name, skewed(pair), style(look))
+    wrong = Axis("missed and spurious, of what should have been heard", share, low=0)
+    return [
+        *drawn(
+            "clocks-latency", "Five brokers in a line: errors by the latency of a link",
+            Axis("latency of each link", milliseconds, low=0), wrong, by_latency,
+        ),
+        *drawn(
+            "clocks-skew", "Links of 50 ms: errors by how wrong brokers' clocks are at most",
+            Axis("skew of a broker's clock, at most", milliseconds, low=0), wrong, by_skew,
+        ),
+    ]  # fmt: skip

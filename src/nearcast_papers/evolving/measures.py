@@ -1,0 +1,125 @@
+"""What seed 001 compares, read off the tables that were counted: by design, over all seeds."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast_papers.evolving.scenarios import CLOCKS, PLAYERS, TRADERS, settings_of
+from nearcast_papers.paper import Counted
+
+SUBSCRIBING = "Interest", "Cancel", "Adjust"  # what clients and brokers say of interests
+MATCHED = "Post", "Pass"  # publications that come to a broker
+
+
+class Traffic(Struct, frozen=True):
+    """Per entity and second: all messages, and those about interests."""
+
+    messages: float
+    bytes: float
+    subscription_messages: float
+    subscription_bytes: float
+
+
+class Errors(Struct, frozen=True):
+    """As shares of what should have been heard."""
+
+    missed: float
+    spurious: float
+    expected: int
+
+    @property
+    def all(self) -> float:
+        return self.missed + self.spurious
+
+
+class Movement(Struct, frozen=True):
+    """How often interests began to evolve, how long each did so, and for which share of time."""
+
+    moves: int
+    lasting_s: float
+    share: float
+
+
+class Seen:
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+
+    def _asked(self, design: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """The usual comparison, but for these settings."""
+        stamp, moment = CLOCKS[0]
+        usual = {
+            "workload": "mammoth", "nodes": PLAYERS, "topology": "tree", "stamp": stamp,
+            "moment": moment, "skew_ms": 0.0, "brokers": 5,
+        }  # fmt: skip
+        if settings.get("workload") == "trading":
+            usual["nodes"] = TRADERS
+        else:
+            usual |= {"pause": 2.0, "rate": 5.0, "pickups": 0.1}
+        return {**usual, "interval_ms": 500.0, **settings_of(design), **settings}
+
+    def _rows(self, table: str, design: str, settings: dict[str, Any]) -> list[dict[str, Any]]:
+        """Those of the workload's own time."""
+        rows = self._counted.rows(table, **self._asked(design, settings))
+        return [row for row in rows if row.get("second", 0) < row["seconds"]]
+
+    def _time(self, design: str, settings: dict[str, Any]) -> tuple[int, float, int]:
+        """Entities of a run, the seconds of all runs, and how many runs there are."""
+        runs = self._counted.runs(**self._asked(design, settings))
+        return runs[0].nodes, sum(run.seconds for run in runs), len(runs)
+
+    def traffic(self, design: str, **settings: Any) -> Traffic:
+        rows = self._rows("words_by_second", design, settings)
+        nodes, seconds, _ = self._time(design, settings)
+
+        def rate(column: str, kinds: Iterable[str] | None = None) -> float:
+            chosen = (row for row in rows if kinds is None or row["kind"] in kinds)
+            return float(sum(row[column] for row in chosen) / (nodes * seconds))
+
+        return Traffic(
+            rate("messages"), rate("bytes"),
+            rate("messages", SUBSCRIBING), rate("bytes", SUBSCRIBING),
+        )  # fmt: skip
+
+    def load_by_second(self, design: str, subscribing: bool) -> list[float]:
+        """Messages in each second, of one run on average."""
+        rows = self._rows("words_by_second", design, {})
+        _, seconds, runs = self._time(design, {})
+        found = [0.0] * round(seconds / runs)
+        for row in rows:
+            if not subscribing or row["kind"] in SUBSCRIBING:
+                found[row["second"]] += row["messages"] / runs
+        return found
+
+    def publications(self, design: str, **settings: Any) -> float:
+        """That come to a broker in a second, all brokers taken together."""
+        rows = self._rows("words_by_second", design, settings)
+        _, seconds, _ = self._time(design, settings)
+        return float(sum(row["messages"] for row in rows if row["kind"] in MATCHED) / seconds)
+
+    def evaluations(self, design: str, **settings: Any) -> float:
+        """In a second, by all brokers together."""
+        rows = self._rows("evaluations_by_second", design, settings)
+        _, seconds, _ = self._time(design, settings)
+        return float(sum(row["evaluations"] for row in rows) / seconds)
+
+    def errors(self, design: str, **settings: Any) -> Errors:
+        rows = self._rows("delivery_totals", design, settings)
+        expected = sum(row["expected"] for row in rows)
+        missed, spurious = (sum(row[name] for row in rows) for name in ("missed", "spurious"))
+        return Errors(missed / max(1, expected), spurious / max(1, expected), expected)
+
+    def movement(self, design: str, **settings: Any) -> Movement:
+        rows = self._rows("movement_by_second", design, settings)
+        nodes, seconds, _ = self._time(design, settings)
+        moves, moving = sum(row["moves"] for row in rows), sum(row["moving_s"] for row in rows)
+        return Movement(moves, moving / max(1, moves), moving / (nodes * seconds))
+
+    def fingerprints(self, design: str, **settings: Any) -> list[tuple[int, int, int]]:
+        """Of each seed's movement: publications, interests, and a number for all of it."""
+        rows = self._rows("movements", design, settings)
+        return [(row["publications"], row["interests"], row["fingerprint"]) for row in rows]
+
+
+def listed(values: Iterable[tuple[str, float]], form: str = ".2f", factor: float = 1) -> str:
+    return ", ".join(f"{name} {value * factor:{form}}" for name, value in values)

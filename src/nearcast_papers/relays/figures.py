@@ -1,0 +1,234 @@
+"""Figures 4 to 7 of seed 004, the round model and the message protocol side by side."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.formatting import count, number, share
+from nearcast.pipeline.report.plots import Plot, style
+from nearcast_papers.paper import NotMeasuredError
+from nearcast_papers.relays.measures import Seen, clustered, still, typical, weighted
+from nearcast_papers.relays.model import DRAWN, PERCENTS, ROUNDS, Moment
+from nearcast_papers.relays.scenarios import CLUSTERINGS, EPSILONS, SIZES, WEIGHTS
+
+SHOWN = 0, 3, 6, 9, 12, ROUNDS  # rounds of figure 4
+SECONDS = 0, 2, 4, 6, 8  # of the message protocol: two rounds each
+WIDEST = 2.5  # utilisation to which figure 4 reaches
+MESSAGES = 2  # dash of what real messages did
+
+
+def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
+    shown = [one for one in series if len(one.x)]
+    if not shown:
+        return []
+    return [chart(name, title, x, y, shown, [Key(s.name, s.style, s.dash) for s in shown])]
+
+
+def along(
+    name: str, xs: Sequence[float], of: Callable[[float], float], place: int, dash: int = 0
+) -> Series:
+    """What could be measured."""
+    points = []
+    for x in xs:
+        with suppress(NotMeasuredError):
+            points.append((float(x), of(x)))
+    return Series(
+        name=name, x=[x for x, _ in points], y=[y for _, y in points], style=style(place), dash=dash
+    )
+
+
+# Figure 4.
+
+
+def utilisation(seen: Seen) -> list[Plot]:
+    return [*_by_round(seen), *_by_second(seen), *_overloaded(seen)]
+
+
+def _cdf(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
+    return drawn(
+        name, title, Axis("uplink utilisation", share, low=0, high=WIDEST),
+        Axis("share of nodes with no more", share, low=0, high=1), series,
+    )  # fmt: skip
+
+
+def _by_round(seen: Seen) -> list[Plot]:
+    (one,) = seen.rounds("4", seed=DRAWN)
+    series = []
+    for place, number_of in enumerate(SHOWN):
+        used = one.moments[number_of].distribution
+        within = [(u, float(p)) for u, p in zip(used, PERCENTS, strict=True) if u <= WIDEST]
+        name = "at first" if number_of == 0 else f"after {number_of}"
+        series.append(
+            Series(
+                name=name, x=[u for u, _ in within], y=[p for _, p in within],
+                style=style(place), shape="step",
+            )
+        )  # fmt: skip
+    return _cdf("figure-4-rounds", "Round model: 150 nodes, by iteration", series)
+
+
+def _by_second(seen: Seen) -> list[Plot]:
+    series = []
+    with suppress(NotMeasuredError):
+        found = seen.uplinks_by_second(**typical())
+        last = max(found)
+        for place, second in enumerate((*SECONDS, last)):
+            used = [u for u in found[second].used if u <= WIDEST]
+            many = len(found[second].used)
+            series.append(
+                Series(
+                    name=f"second {second + 1}", x=used,
+                    y=[(k + 1) / many for k in range(len(used))], style=style(place), shape="step",
+                )
+            )  # fmt: skip
+    return _cdf("figure-4-messages", "Message protocol: 150 peers, two steps a second", series)
+
+
+def _overloaded(seen: Seen) -> list[Plot]:
+    model = along(
+        "round model", range(ROUNDS + 1), lambda r: seen.after("4", int(r), "overloaded"), 0
+    )
+    series = [model]
+    with suppress(NotMeasuredError):
+        for place, relays in ((1, "on"), (2, "off")):
+            found = seen.uplinks_by_second(**typical(relays))
+            series.append(
+                Series(
+                    name="messages" if relays == "on" else "messages, no relays",
+                    x=[2.0 * second + 1 for second in found],
+                    y=[one.overloaded for one in found.values()], style=style(place), dash=MESSAGES,
+                )
+            )  # fmt: skip
+    return drawn(
+        "figure-4-overloaded", "Nodes that are overloaded",
+        Axis("steps of each node (half a second each with messages)", count, low=0),
+        Axis("share of nodes", share, low=0), series,
+    )  # fmt: skip
+
+
+# Figure 5.
+
+
+def sizes(seen: Seen) -> list[Plot]:
+    nodes = Axis("nodes", count, low=0, high=SIZES[-1] + 10)
+    series = []
+    for dash, (what, words) in enumerate((("mean", "mean"), ("p90", "90th percentile"))):
+        series += [
+            along(f"{words} at first", SIZES, _of(seen.began, "5", what, "nodes"), 0, dash),
+            along(f"{words} optimised", SIZES, _of(seen.ended, "5", what, "nodes"), 1, dash),
+        ]
+    series += [
+        along("messages: mean without", SIZES,
+              lambda n: seen.uplinks(**still(int(n), "off")).mean, 2, MESSAGES),
+        along("messages: mean with relays", SIZES,
+              lambda n: seen.uplinks(**still(int(n))).mean, 3, MESSAGES),
+    ]  # fmt: skip
+    ways = [
+        along("path length", SIZES, _of(seen.ended, "5", "path", "nodes"), 0),
+        along("latency stretch", SIZES, _of(seen.ended, "5", "stretch", "nodes"), 1),
+        along("messages: path length", SIZES,
+              lambda n: seen.heard(**still(int(n))).path, 2, MESSAGES),
+        along("messages: stretch", SIZES, lambda n: seen.stretch(**still(int(n))), 3, MESSAGES),
+    ]  # fmt: skip
+    return [
+        *drawn("figure-5-utilisation", "Uplink utilisation by the number of nodes", nodes,
+               Axis("utilisation", share, low=0), series),
+        *drawn("figure-5-paths", "What it costs", nodes, Axis("times", number, low=0.8), ways),
+    ]  # fmt: skip
+
+
+def _of(at: Callable[..., float], figure: str, what: str, by: str) -> Callable[[float], float]:
+    return lambda value: at(figure, what, **{by: value})
+
+
+# Figure 6.
+
+
+def weights(seen: Seen) -> list[Plot]:
+    x = Axis("x: 0 bandwidth is free, 1 latency is free", number, low=0, high=1)
+    used = [
+        along("mean", WEIGHTS, _of(seen.ended, "6", "mean", "weight"), 0),
+        along("90th percentile", WEIGHTS, _of(seen.ended, "6", "p90", "weight"), 1),
+        along("messages: mean", WEIGHTS, lambda w: seen.uplinks(**weighted(w)).mean, 2, MESSAGES),
+    ]
+    ways = [
+        along("path length", WEIGHTS, _of(seen.ended, "6", "path", "weight"), 0),
+        along("latency stretch", WEIGHTS, _of(seen.ended, "6", "stretch", "weight"), 1),
+        along("messages: path length", WEIGHTS,
+              lambda w: seen.heard(**weighted(w)).path, 2, MESSAGES),
+    ]  # fmt: skip
+    return [
+        *drawn("figure-6-utilisation", "Uplink utilisation by weights", x,
+               Axis("utilisation", share, low=0), used),
+        *drawn("figure-6-paths", "Path length and latency by weights", x,
+               Axis("times", number, low=0.9), ways),
+    ]  # fmt: skip
+
+
+# Figure 7.
+
+
+def clusterings(seen: Seen) -> list[Plot]:
+    x = Axis("clustering coefficient", number, low=0, high=1)
+    used = [
+        along("mean at first", CLUSTERINGS, _of(seen.began, "7", "mean", "clustering"), 0),
+        along("mean optimised", CLUSTERINGS, _of(seen.ended, "7", "mean", "clustering"), 1),
+        along("90th percentile at first", CLUSTERINGS,
+              _of(seen.began, "7", "p90", "clustering"), 0, 1),
+        along("90th percentile optimised", CLUSTERINGS,
+              _of(seen.ended, "7", "p90", "clustering"), 1, 1),
+        along("messages: mean without", CLUSTERINGS,
+              lambda c: seen.uplinks(**clustered(c, "off")).mean, 2, MESSAGES),
+        along("messages: mean with relays", CLUSTERINGS,
+              lambda c: seen.uplinks(**clustered(c, "on")).mean, 3, MESSAGES),
+    ]  # fmt: skip
+    ways = [
+        along("path length", CLUSTERINGS, _of(seen.ended, "7", "path", "clustering"), 0),
+        along("latency stretch", CLUSTERINGS, _of(seen.ended, "7", "stretch", "clustering"), 1),
+        along(f"latency stretch after {ROUNDS} rounds", CLUSTERINGS,
+              lambda c: seen.after("7", ROUNDS, "stretch", clustering=c), 1, 1),
+        along("messages: path length", CLUSTERINGS,
+              lambda c: seen.heard(**clustered(c, "on")).path, 2, MESSAGES),
+    ]  # fmt: skip
+    return [
+        *drawn("figure-7-utilisation", "Uplink utilisation by clustering", x,
+               Axis("utilisation", share, low=0), used),
+        *drawn("figure-7-paths", "Path length and latency by clustering", x,
+               Axis("times", number, low=1), ways),
+    ]  # fmt: skip
+
+
+def threshold(seen: Seen) -> list[Plot]:
+    names = [f"{epsilon:g}" for epsilon in EPSILONS]
+    at = [float(place) for place in range(len(names))]
+
+    def word(place: float) -> str:
+        return names[round(place)] if place == round(place) and 0 <= place < len(names) else ""
+
+    counts: dict[str, Callable[[Moment], int]] = {
+        "REDIR": lambda moment: moment.redirected,
+        "SHORT": lambda moment: moment.shortened,
+    }
+    done = [
+        Series(
+            name=name, x=at,
+            y=[seen.operations("threshold", of, epsilon=epsilon) for epsilon in EPSILONS],
+            style=style(place), shape="bar",
+        )
+        for place, (name, of) in enumerate(counts.items())
+    ]  # fmt: skip
+    ends = [
+        Series(
+            name=name, x=at,
+            y=[seen.ended("threshold", what, epsilon=epsilon) for epsilon in EPSILONS],
+            style=style(place),
+        )
+        for place, (name, what) in enumerate((("mean", "mean"), ("90th percentile", "p90")))
+    ]  # fmt: skip
+    places = Axis("threshold ε", word, low=-0.5, high=len(names) - 0.5)
+    return [
+        *drawn("threshold-operations", "Operations in 40 rounds", places,
+               Axis("operations", count, low=0), done),
+        *drawn("threshold-utilisation", "Uplink utilisation in the end", places,
+               Axis("utilisation", share, low=0), ends),
+    ]  # fmt: skip

@@ -1,0 +1,262 @@
+"""What seed 004 compares, read off rounds that were played and tables that were counted."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from statistics import mean, pstdev
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.scenario import Scenario
+from nearcast_papers.paper import Counted, NotMeasuredError
+from nearcast_papers.relays import worlds
+from nearcast_papers.relays.model import Moment, Play, Played, play_all
+from nearcast_papers.relays.scenarios import (
+    FULL,
+    GAME_PLAYERS,
+    QUICK,
+    RATE,
+    SIZES,
+    TYPICAL,
+    Form,
+    plays,
+)
+
+LATE = 2 / 3  # from here on a run counts as settled
+
+
+class Uplinks(Struct, frozen=True):
+    """Peers' utilisation over a stretch of time, each peer's mean, in order."""
+
+    used: list[float]
+
+    @property
+    def mean(self) -> float:
+        return mean(self.used)
+
+    @property
+    def p90(self) -> float:
+        return percentile(self.used, 90)
+
+    @property
+    def deviation(self) -> float:
+        return pstdev(self.used)
+
+    @property
+    def overloaded(self) -> float:
+        return mean(float(one > 1) for one in self.used)
+
+
+class Heard(Struct, frozen=True):
+    """What became of updates in a stretch of time."""
+
+    expected: int
+    missed: float  # share
+    path: float
+    latency: float  # seconds
+    duplicates: int
+
+
+class Seen:
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+
+    # The round model.
+
+    @cached_property
+    def form(self) -> Form:
+        """Runs of the full form say more often where they are."""
+        return FULL if self._counted.runs(rate=RATE) else QUICK
+
+    @cached_property
+    def _played(self) -> dict[Play, Played]:
+        wanted = plays(self.form)
+        if not self._counted.runs(workload="interest-graph"):
+            wanted.pop("7", None)  # which takes longest, and was not asked for
+        folder = self._counted.folder / "rounds"
+        return play_all((play for some in wanted.values() for play in some), folder)
+
+    def rounds(self, figure: str, **said: Any) -> list[Played]:
+        """All seeds of what is said so in a figure's plays."""
+        found = [
+            self._played[play]
+            for play in plays(self.form).get(figure, ())
+            if play in self._played and all(getattr(play, k) == v for k, v in said.items())
+        ]
+        if not found:
+            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in said.items()) or figure)
+        return found
+
+    def ended(self, figure: str, what: str, **said: Any) -> float:
+        """On average over seeds, in the end."""
+        return float(mean(getattr(one.last, what) for one in self.rounds(figure, **said)))
+
+    def began(self, figure: str, what: str, **said: Any) -> float:
+        return float(mean(getattr(one.first, what) for one in self.rounds(figure, **said)))
+
+    def after(self, figure: str, rounds: int, what: str, **said: Any) -> float:
+        """On average over seeds, after so many rounds."""
+        found = self.rounds(figure, **said)
+        return float(mean(getattr(one.moments[rounds], what) for one in found))
+
+    def operations(self, figure: str, what: Callable[[Moment], int], **said: Any) -> float:
+        """In all rounds of a play together."""
+        return mean(sum(map(what, one.moments)) for one in self.rounds(figure, **said))
+
+    def late(self, figure: str, what: str, **said: Any) -> float:
+        """On average over seeds and the last third of the rounds, for worlds that change."""
+        found = self.rounds(figure, **said)
+        late = (one.moments[-(len(one.moments) // 3) :] for one in found)
+        return mean(float(mean(getattr(m, what) for m in moments)) for moments in late)
+
+    # The message protocol.
+
+    def twice(self) -> int:
+        """Deliveries that came again, in all runs."""
+        return sum(row["duplicates"] for row in self._counted.rows("heard_by_second"))
+
+    def all_heard(self) -> int:
+        return sum(row["correct"] for row in self._counted.rows("heard_by_second"))
+
+    def runs(self, **settings: Any) -> list[Scenario]:
+        runs = self._counted.runs(**settings)
+        if not runs:
+            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()))
+        return runs
+
+    def peers(self) -> list[int]:
+        """How many there were in runs of virtual reality in which all stood still."""
+        found = [nodes for nodes in SIZES if self._counted.runs(**still(nodes))]
+        if not found:
+            raise NotMeasuredError("peers that stand still")
+        return found
+
+    def uplinks(self, since: float = LATE, until: float = 1.0, **settings: Any) -> Uplinks:
+        """Between two shares of the run: means of the seconds in which a peer was there."""
+        used: list[float] = []
+        for run in self.runs(**settings):
+            first, last = run.seconds * since, run.seconds * until
+            sums: dict[int, list[float]] = {}
+            for row in self._counted.table("utilisation_by_node", run).to_pylist():
+                if first <= row["second"] < last:
+                    sums.setdefault(row["node"], []).append(row["utilisation"])
+            used += [mean(found) for found in sums.values()]
+        return Uplinks(sorted(used))
+
+    def uplinks_by_second(self, **settings: Any) -> dict[int, Uplinks]:
+        by_second: dict[int, list[float]] = {}
+        for row in self._counted.rows("utilisation_by_node", **settings):
+            if row["second"] < row["seconds"]:
+                by_second.setdefault(row["second"], []).append(row["utilisation"])
+        return {second: Uplinks(sorted(used)) for second, used in sorted(by_second.items())}
+
+    def heard(self, since: float = LATE, until: float = 1.0, **settings: Any) -> Heard:
+        rows = [
+            row
+            for row in self._counted.rows("heard_by_second", **settings)
+            if since * row["seconds"] <= row["second"] < until * row["seconds"]
+        ]
+        expected, correct = (sum(row[name] for row in rows) for name in ("expected", "correct"))
+        return Heard(
+            expected,
+            sum(row["missed"] for row in rows) / max(1, expected),
+            sum(row["hops"] or 0 for row in rows) / max(1, correct),
+            sum(row["late_us"] or 0 for row in rows) / max(1, correct) / 1e6,
+            sum(row["duplicates"] for row in rows),
+        )
+
+    def heard_by_second(self, **settings: Any) -> dict[int, tuple[int, int]]:
+        """Missed and expected."""
+        found: dict[int, tuple[int, int]] = {}
+        for row in self._counted.rows("heard_by_second", **settings):
+            if row["second"] < row["seconds"]:
+                missed, expected = found.get(row["second"], (0, 0))
+                found[row["second"]] = missed + row["missed"], expected + row["expected"]
+        return dict(sorted(found.items()))
+
+    def done_by_second(self, what: str, **settings: Any) -> dict[int, float]:
+        """Operations of a run on average."""
+        runs, found = len(self.runs(**settings)), dict[int, float]()
+        for row in self._counted.rows("operations_by_second", **settings):
+            if row["second"] < row["seconds"]:
+                found[row["second"]] = found.get(row["second"], 0.0) + row[what] / runs
+        return dict(sorted(found.items()))
+
+    def stretch(self, **settings: Any) -> float:
+        """Mean latency of updates over that of their direct ways, of peers that stand still."""
+        direct = [direct_latency(run.nodes, run.seed) for run in self.runs(**settings)]
+        return self.heard(**settings).latency / mean(direct)
+
+    def graph_stretch(self, **settings: Any) -> float:
+        """Likewise, of the clustering scenario."""
+        direct: list[float] = []
+        for run in self.runs(**settings):
+            said = run.settings
+            graph = worlds.graph_of(
+                run.nodes, float(said["clustering"]), run.seed, float(said["degree"])
+            )
+            delay = worlds.delays(range(run.nodes), run.seed)
+            direct.append(mean(float(delay[u, v]) for v, near in enumerate(graph) for u in near))
+        return self.heard(**settings).latency / mean(direct)
+
+
+def direct_latency(nodes: int, seed: int) -> float:
+    """Of all subscriptions of a virtual reality."""
+    world = worlds.reality(nodes, seed)
+    return float(world.delay[worlds.subscribed(world)].mean())
+
+
+# Which runs are meant.
+
+
+def still(nodes: int, relays: str = "on") -> dict[str, Any]:
+    """Virtual reality in which nobody moves or goes, with the usual weights."""
+    return {
+        "workload": "virtual-reality", "nodes": nodes, "relays": relays, "walking": 0.0,
+        "churn_rate": 0.0, "w_sender": 64.0, "w_latency": 1.0,
+    }  # fmt: skip
+
+
+def weighted(x: float) -> dict[str, Any]:
+    return {
+        "workload": "virtual-reality", "relays": "on", "walking": 0.0, "churn_rate": 0.0,
+        "w_sender": 64 * x, "w_latency": 1 - x,
+    }  # fmt: skip
+
+
+def clustered(clustering: float, relays: str) -> dict[str, Any]:
+    return {"workload": "interest-graph", "clustering": clustering, "relays": relays}
+
+
+def game(relays: str) -> dict[str, Any]:
+    return {"workload": "planetpi4", "nodes": GAME_PLAYERS, "relays": relays}
+
+
+def moving(relays: str) -> dict[str, Any]:
+    return {"workload": "virtual-reality", "walking": 1.0, "relays": relays}
+
+
+def churned(relays: str) -> dict[str, Any]:
+    return {"workload": "virtual-reality", "churn_by": "crash", "relays": relays}
+
+
+def typical(relays: str = "on") -> dict[str, Any]:
+    return still(TYPICAL, relays)
+
+
+# Small arithmetic.
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The least value that so many percent do not exceed."""
+    place = -(-len(values) * percent // 100) - 1
+    return sorted(values)[max(0, int(place))]
+
+
+def fit(points: Iterable[tuple[float, float]]) -> float:
+    """R² of the straight line by least squares."""
+    xs, ys = zip(*points, strict=True)
+    x0, y0 = mean(xs), mean(ys)
+    together = sum((x - x0) * (y - y0) for x, y in zip(xs, ys, strict=True))
+    spread = sum((x - x0) ** 2 for x in xs) * sum((y - y0) ** 2 for y in ys)
+    return float(together**2 / max(spread, 1e-300))

@@ -1,0 +1,242 @@
+"""The paper's round model played on Spark: a task for each world, and its rounds as rows.
+
+A Play says everything that determines it, and its hash names the file in which its rounds are kept:
+so whatever has a file is done, and a reproduction that was killed goes on where it was.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from hashlib import sha256
+from itertools import pairwise
+from math import hypot
+from pathlib import Path
+from random import Random
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from pyspark.sql import SparkSession
+
+from nearcast.pipeline.report.reports import write
+from nearcast.protocols.relays import kernels, rounds
+from nearcast.protocols.relays.cost_model import Weights
+from nearcast.protocols.relays.kernels import Flows
+from nearcast.scenario import stream
+from nearcast.space.shapes import Vector
+from nearcast.workloads.interest_graph import components, transitivity
+from nearcast_papers.relays import worlds
+from nearcast_papers.relays.worlds import Numbers, World
+
+EPSILON = 0.001
+ROUNDS = 17  # of figure 4
+CROWDED = 1.0  # utilisation above which a node is overloaded
+BETWEEN = 0.6, 0.8  # where the majority ends
+PERCENTS = np.linspace(0.0, 1.0, 101)
+DRAWN = 1  # of this seed all distributions are kept
+SLOWER = 2.4  # uplinks of the clustering scenario are so many times slower: V-B
+
+
+class Play(Struct, frozen=True, kw_only=True):
+    """A world, and how it is optimised."""
+
+    nodes: int
+    seed: int
+    rounds: int = ROUNDS
+    clustering: float | None = None  # None: virtual reality
+    interest: float = 1.0  # of neighbours in each other, in the clustering scenario
+    weight: float | None = None  # x of figure 6; None: the usual weights
+    epsilon: float = EPSILON
+    violations: float = 0.0  # share of pairs whose direct way is up to three times as long
+    walk: float = 0.0  # units that each walks between two rounds; the world's side is 1,000
+    replaced: float = 0.0  # share of nodes that are somebody else after each round
+    factor: float = 1.0  # how much more some say than others
+
+    @property
+    def name(self) -> str:
+        return sha256(msgspec.json.encode(self)).hexdigest()[:16]
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """After so many rounds. Quarters are those of the nodes by how busy they were at first."""
+
+    mean: float
+    p90: float
+    deviation: float
+    overloaded: float
+    direct: float  # of nodes that would be overloaded if all was sent directly
+    majority: float
+    idlest: float
+    busiest: float
+    path: float
+    stretch: float  # all latencies together, over those of direct connections
+    ratio: float  # the mean of each latency over that of its direct connection
+    cost: float
+    redirected: int = 0
+    shortened: int = 0
+    torn: int = 0  # flows whose forwarders are no longer there
+    distribution: list[float] = []
+
+
+class Played(Struct, frozen=True):
+    play: Play
+    fan_out: float
+    deviation: float  # of degrees
+    transitivity: float
+    parts: int  # that are not connected
+    moments: list[Moment]
+
+    @property
+    def first(self) -> Moment:
+        return self.moments[0]
+
+    @property
+    def last(self) -> Moment:
+        return self.moments[-1]
+
+
+def weights_of(play: Play) -> Weights:
+    """Fig. 6: w_bw,S = w_bw,U = 64 x, w_lat = 1 − x."""
+    if play.weight is None:
+        return Weights()
+    return Weights(sender=64 * play.weight, forwarder=64 * play.weight, latency=1 - play.weight)
+
+
+def world_of(play: Play) -> World:
+    if play.clustering is not None:
+        graph = worlds.graph_of(play.nodes, play.clustering, play.seed)
+        world = worlds.clusters(graph, play.interest, SLOWER, play.seed)
+    else:
+        world = worlds.reality(play.nodes, play.seed)
+    if play.factor != 1.0:
+        world = worlds.uneven(world, play.factor, play.seed)
+    if play.violations:
+        rng = stream(play.seed, "violations")
+        slowed = rounds.with_violations(world.delay, play.violations, 3.0, rng)
+        world = world._replace(delay=slowed)
+    return world
+
+
+def flows_of(world: World) -> Flows:
+    return rounds.flows(world.interest, world.delay, world.capacity, payload=world.payload)
+
+
+def played(play: Play) -> Played:
+    world = world_of(play)
+    f = flows_of(world)
+    degrees, near = f.size - 1, [np.flatnonzero(row).tolist() for row in f.near]
+    first = rounds.utilisation(f)
+    moments, rng = [_moment(play, f, first)], Random(play.seed)
+    following = changes(play, world)
+    for _ in range(play.rounds):
+        torn = 0
+        if play.walk or play.replaced:
+            world, gone = next(following)
+            f, torn = entered(world, f, gone)
+        for done in rounds.optimise(f, weights_of(play), play.epsilon, 1, rng):
+            moments.append(_moment(play, f, first, done.redirected, done.shortened, torn))
+    return Played(
+        play, float(degrees.mean()), float(degrees.std()), transitivity(near),
+        len(components(near)), moments,
+    )  # fmt: skip
+
+
+def _moment(
+    play: Play, f: Flows, first: Numbers, redirected: int = 0, shortened: int = 0, torn: int = 0
+) -> Moment:
+    used, wanted = rounds.utilisation(f), rounds.subscriptions(f)
+    latency, direct = f.latency[wanted], f.direct[wanted]
+    order, quarter = np.argsort(first, kind="stable"), max(1, len(first) // 4)
+    directly = (f.size - 1) * (f.payload + f.header) / f.capacity
+    keeps = play.seed == DRAWN and play.clustering is None
+    return Moment(
+        mean=float(used.mean()),
+        p90=float(np.quantile(used, 0.9)),
+        deviation=float(used.std()),
+        overloaded=float((used > CROWDED).mean()),
+        direct=float((directly > CROWDED).mean()),
+        majority=float(((used >= BETWEEN[0]) & (used <= BETWEEN[1])).mean()),
+        idlest=float(used[order[:quarter]].mean()),
+        busiest=float(used[order[-quarter:]].mean()),
+        path=float(f.hops[wanted].mean()),
+        stretch=float(latency.sum() / direct.sum()),
+        ratio=float((latency / direct).mean()),
+        cost=kernels.total_cost(f, weights_of(play)),
+        redirected=redirected,
+        shortened=shortened,
+        torn=torn,
+        distribution=[float(q) for q in np.quantile(used, PERCENTS)] if keeps else [],
+    )
+
+
+# Worlds that change between rounds, which the paper's do not.
+
+
+def entered(world: World, before: Flows, gone: Sequence[int]) -> tuple[Flows, int]:
+    """The world with the paths of the last one as far as they are possible; how many are not."""
+    after, absent, torn = flows_of(world), dict.fromkeys(gone), 0
+    for source in range(len(after.size)):
+        if source in absent:
+            continue
+        begin = after.first[source]
+        for member in after.member[begin + 1 : begin + after.size[source]]:
+            subscriber = int(member)
+            place = before.place[subscriber, source]
+            if place < 0 or subscriber in absent or before.hops[before.first[source] + place] < 2:
+                continue
+            way = rounds.path(before, source, subscriber)
+            between = way[1:-1]
+            if any(after.place[node, source] < 0 or node in absent for node in between):
+                torn += 1  # it goes directly again
+                continue
+            for here, via in pairwise(way[:-1]):
+                places = (after.place[node, source] for node in (here, subscriber, via))
+                kernels.redirect(after, source, *places)
+    return after, torn
+
+
+def changes(play: Play, world: World) -> Iterator[tuple[World, list[int]]]:
+    """The next world, and who is somebody else there, elsewhere; all others have walked on."""
+    rng = stream(play.seed, "changes")
+    where = worlds.places(play.nodes, play.seed)
+    aims = [_anywhere(rng) for _ in where]
+    many = round(play.replaced * play.nodes)
+    while True:
+        gone = rng.sample(range(play.nodes), many)
+        for node in gone:
+            where[node] = _anywhere(rng)
+        for node, aim in enumerate(aims):
+            left = hypot(aim[0] - where[node][0], aim[1] - where[node][1])
+            share = 1.0 if left <= play.walk else play.walk / left
+            x, y, _ = where[node]
+            where[node] = x + share * (aim[0] - x), y + share * (aim[1] - y), 0.0
+            if left <= play.walk:
+                aims[node] = _anywhere(rng)
+        yield world._replace(interest=worlds.interests(where)), gone
+
+
+def _anywhere(rng: Random) -> Vector:
+    return rng.uniform(0, worlds.SIDE), rng.uniform(0, worlds.SIDE), 0.0
+
+
+# On Spark.
+
+
+def play_all(plays: Iterable[Play], folder: Path) -> dict[Play, Played]:
+    """Those that have a file are read; a task for each of the others writes one."""
+    wanted = list(dict.fromkeys(plays))
+    folder.mkdir(parents=True, exist_ok=True)
+    there = {file.name for file in folder.iterdir()}
+    missing = [play for play in wanted if f"{play.name}.json" not in there]
+    if missing:
+        context = SparkSession.active().sparkContext
+        work = partial(play_one, folder=str(folder))
+        context.parallelize(missing, len(missing)).foreach(work)
+    return {play: _read(folder / f"{play.name}.json") for play in wanted}
+
+
+def play_one(play: Play, folder: str) -> None:
+    write(Path(folder, f"{play.name}.json"), msgspec.json.encode(played(play)))
+
+
+def _read(file: Path) -> Played:
+    return msgspec.json.decode(file.read_bytes(), type=Played)

@@ -1,0 +1,103 @@
+"""Seed 004: "Distributed Optimization of Event Dissemination Exploiting Interest Clustering"."""
+
+from nearcast.pipeline.jobs import delivery, traffic
+from nearcast_papers.paper import Claim, Counted, Figure, Paper, drawn
+from nearcast_papers.relays import (
+    clusters,
+    counting,
+    figures,
+    mechanism,
+    open_question_figures,
+    open_questions,
+    virtual_reality,
+)
+from nearcast_papers.relays.measures import Seen
+from nearcast_papers.relays.scenarios import scenarios
+
+CAPTIONS = {
+    "4": "Uplink utilisation step by step. First the paper's round model (one of its worlds; the"
+    " claims are of ten or more); then peers that exchange real messages in the same world, with"
+    " the same uplinks and latencies. What a peer is to send counts, also what it had to withhold.",
+    "5": "By the number of nodes: utilisation before and after, and what that costs. Dotted: real"
+    " messages, in the last third of a run.",
+    "6": "Weights between free bandwidth and free latency: 64 x for utilisation, 1 − x for latency."
+    " 150 nodes in the round model; the quick form's messages are of 80 peers.",
+    "7": "Interest graphs with degree 25 and given clustering, on slow uplinks. Peers with real"
+    " messages have fewer neighbours in the quick form (12), and accordingly slower uplinks.",
+    "threshold": "What an operation must gain: the fewer are done, the less is gained. SHORT takes"
+    " back what REDIR has done: oscillation.",
+    "game": "Ours: 60 ships of Planet π4 in fleets that crowd together, on uplinks that differ by a"
+    " factor of twenty.",
+    "moving": "Ours: interests change while paths are optimised. In the round model a flow whose"
+    " forwarder no longer hears its source goes directly again. Walkers gather in the middle of"
+    " the world, so that direct sending becomes busier the farther they walk.",
+    "churn": "Ours: forwarders crash without a word. With messages, one peer of 80 in a second,"
+    " from the first third of the run on (150 peers in the full form).",
+    "rates": "Ours: sources that say more than others; the mean is kept.",
+    "violations": "Footnote 1: where the triangle inequality is violated, a forwarder may even be"
+    " the faster way.",
+}
+SHOWS = {
+    "4": (8, 9, 10, 11, 12, 13, 25, 26),
+    "5": (6, 7, 14, 15, 16, 17),
+    "6": (18, 19, 20),
+    "7": (21, 22, 23, 24),
+    "threshold": (5,),
+    "game": (31,),
+    "moving": (27,),
+    "churn": (28,),
+    "rates": (29,),
+    "violations": (30,),
+}
+DRAWINGS = {
+    "4": figures.utilisation,
+    "5": figures.sizes,
+    "6": figures.weights,
+    "7": figures.clusterings,
+    "threshold": figures.threshold,
+    "game": open_question_figures.played,
+    "moving": open_question_figures.walked,
+    "churn": open_question_figures.died,
+    "rates": open_question_figures.varied,
+    "violations": open_question_figures.slowed,
+}
+TITLES = {
+    "threshold": "Threshold", "game": "Game", "moving": "Moving", "churn": "Churn",
+    "rates": "Uneven sources", "violations": "Violations",
+}  # fmt: skip
+STATEMENTS = sorted(
+    (
+        *mechanism.CLAIMS,
+        *virtual_reality.CLAIMS,
+        *clusters.CLAIMS,
+        *open_questions.CLAIMS,
+        *mechanism.OURS,
+    ),
+    key=lambda statement: statement.item,
+)
+
+
+def draw(counted: Counted) -> list[Figure]:
+    return drawn("004", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
+
+
+def claims(counted: Counted) -> list[Claim]:
+    seen = Seen(counted)
+    return [statement.judged("relays", "004", seen) for statement in STATEMENTS]
+
+
+PAPER = Paper(
+    "relays",
+    "Relays: event dissemination that exploits interest clustering",
+    tuple(CAPTIONS),
+    scenarios,
+    (
+        delivery.delivery_totals,
+        traffic.traffic_by_kind,
+        counting.utilisation_by_node,
+        counting.heard_by_second,
+        counting.operations_by_second,
+    ),
+    claims,
+    draw,
+)

@@ -1,0 +1,212 @@
+"""What is played and simulated for seed 004: its round model, and the message protocol beside it.
+
+The paper's set-up (V): uplinks of 100 to 500 kbit/s, sources of 512 bytes per second, headers of
+about as much. The round model has exactly that, in the quick form too. Peers that exchange real
+messages say 16 bytes eight times a second; with our encoding and 28 bytes of headers that makes a
+direct stream of about 1,100 bytes per second. The quick form says half as much on uplinks of half
+the rate, for less time, among fewer peers. An interval of 500 ms takes the part of a round.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.scenario import Scenario, Setting
+from nearcast_papers.relays.model import Play
+
+TYPICAL = 150  # nodes of figure 4
+SIZES = 50, 100, 150, 200
+WEIGHTS = tuple(tenth / 10 for tenth in range(11))
+CLUSTERINGS = tuple(tenth / 10 for tenth in range(1, 10))
+EPSILONS = 0.0, 0.0001, 0.001, 0.01, 0.1
+WALKS = 0.0, 1.0, 2.0, 5.0, 10.0, 20.0  # units between two rounds
+REPLACED = 0.0, 0.01, 0.02, 0.05, 0.1  # of all nodes, after each round
+FACTORS = 1.0, 3.0, 10.0, 30.0
+VIOLATIONS = 0.0, 0.2, 0.4
+LONG = 40  # rounds of what must come to rest: ε, the clustering scenario, worlds that change
+RATE = 8.0  # updates per second
+PAYLOAD = 16
+DEGREE = 25.0
+WALK_SPEED = 10.0
+WALKING_ROOM, CHURN_ROOM = 1.7, 1.3
+CHURN_RATE = 1.0
+INTERVAL_S = 0.5
+GAME_PLAYERS = 60
+GAME_INTERVAL_MS, GAME_STEPS = 250.0, 8
+
+
+class Form(Struct, frozen=True):
+    """How much is run."""
+
+    seeds: tuple[int, ...]  # of the round model
+    many: tuple[int, ...]  # of figure 6
+    few: tuple[int, ...]  # of the clustering scenario, and of what is ours
+    vertices: int  # of the clustering scenario
+    rate: float  # of messages, as all below
+    seconds: float
+    brief_s: float  # where nothing has to settle
+    peers: tuple[int, ...]
+    sizes: tuple[int, ...]
+    usual: int  # peers where the size is not what is varied; see `usual`
+    weights: tuple[float, ...]
+    clusterings: tuple[float, ...]
+    graph: int  # peers of the clustering scenario
+    degree: float
+
+
+QUICK = Form(
+    seeds=tuple(range(1, 11)), many=(1, 2, 3), few=(1, 2), vertices=500, rate=4.0,
+    seconds=12.0, brief_s=5.0, peers=(1,), sizes=(50, 100), usual=80, weights=(0.0, 0.1, 0.5, 1.0),
+    clusterings=(0.3, 0.6, 0.9), graph=80, degree=12.0,
+)  # fmt: skip
+FULL = Form(
+    seeds=tuple(range(1, 31)), many=tuple(range(1, 31)), few=tuple(range(1, 11)), vertices=1000,
+    rate=RATE, seconds=30.0, brief_s=10.0, peers=(1, 2, 3), sizes=SIZES, usual=TYPICAL,
+    weights=WEIGHTS, clusterings=CLUSTERINGS, graph=300, degree=DEGREE,
+)  # fmt: skip
+
+
+# The round model.
+
+
+def plays(form: Form) -> dict[str, list[Play]]:
+    """By figure."""
+    return {
+        "4": [Play(nodes=TYPICAL, seed=seed) for seed in form.seeds],
+        "5": [Play(nodes=nodes, seed=seed) for nodes in SIZES for seed in form.seeds],
+        "6": [
+            Play(nodes=TYPICAL, seed=seed, weight=weight)
+            for weight in WEIGHTS
+            for seed in form.many
+        ],
+        "7": [
+            Play(nodes=form.vertices, seed=seed, clustering=clustering, rounds=LONG)
+            for clustering in CLUSTERINGS
+            for seed in form.few
+        ],
+        "threshold": [
+            Play(nodes=TYPICAL, seed=seed, epsilon=epsilon, rounds=LONG)
+            for epsilon in EPSILONS
+            for seed in form.few
+        ],
+        "moving": [
+            Play(nodes=TYPICAL, seed=seed, walk=walk, rounds=LONG)
+            for walk in WALKS
+            for seed in form.few
+        ],
+        "churn": [
+            Play(nodes=TYPICAL, seed=seed, replaced=share, rounds=LONG)
+            for share in REPLACED
+            for seed in form.few
+        ],
+        "rates": [
+            Play(nodes=TYPICAL, seed=seed, factor=factor) for factor in FACTORS for seed in form.few
+        ],
+        "violations": [
+            Play(nodes=TYPICAL, seed=seed, violations=share)
+            for share in VIOLATIONS
+            for seed in form.few
+        ],
+    }
+
+
+# The message protocol.
+
+
+def scenario(
+    form: Form,
+    nodes: int,
+    seed: int,
+    *,
+    relays: str = "on",
+    seconds: float | None = None,
+    workload: str = "virtual-reality",
+    slower: float = 1.0,
+    **more: Any,
+) -> Scenario:
+    """`slower`: so many times are uplinks."""
+    slower *= RATE / form.rate
+    settings: dict[str, Setting] = {
+        "relays": relays,
+        "network": "embedding",
+        "rate": form.rate,
+        "uplink_min": 100.0 / slower,
+        "uplink_max": 500.0 / slower,
+        "interval_ms": 1000 * INTERVAL_S,
+        "sample_ms": 1e9,  # at the beginning, and never again
+        **({} if workload == "planetpi4" else {"payload": PAYLOAD}),
+        **more,
+    }
+    return Scenario(
+        protocol="relays", workload=workload, nodes=nodes, seed=seed,
+        seconds=form.seconds if seconds is None else seconds, settings=settings,
+    )  # fmt: skip
+
+
+def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    form = FULL if full else QUICK
+    for seed in form.peers:
+        yield from of_seed(figure, form, seed)
+
+
+def of_seed(figure: str, form: Form, seed: int) -> Iterator[Scenario]:
+    match figure:
+        case "4" | "threshold" | "rates" | "violations":
+            for relays in ("on", "off"):
+                yield scenario(form, TYPICAL, seed, relays=relays)
+        case "5":
+            for nodes in form.sizes:
+                yield scenario(form, nodes, seed)
+                yield scenario(form, nodes, seed, relays="off", seconds=form.brief_s)
+        case "6":
+            for x in form.weights:
+                yield weighted(form, seed, x)
+        case "7":
+            for clustering in form.clusterings:
+                yield clustered(form, seed, clustering, relays="on")
+                yield clustered(form, seed, clustering, relays="off", seconds=form.brief_s)
+        case "game":
+            for relays in ("on", "off"):
+                yield game(form, seed, relays)
+        case "moving":
+            for relays in ("on", "off"):
+                yield usual(form, seed, WALKING_ROOM, relays=relays, walking=1.0, speed=WALK_SPEED)
+        case "churn":
+            for relays in ("on", "off"):
+                yield usual(
+                    form, seed, CHURN_ROOM, relays=relays, churn_rate=CHURN_RATE,
+                    churn_from=form.seconds / 3, churn_by="crash",
+                )  # fmt: skip
+
+
+def usual(form: Form, seed: int, room: float = 1.0, **more: Any) -> Scenario:
+    """Fewer peers have fewer neighbours, and get slower uplinks: as busy as those of 150.
+
+    `room`: uplinks are so many times faster than that, where more is said than among peers who
+    stand still. Relays move load; where all uplinks together are too slow, they cannot help.
+    """
+    return scenario(form, form.usual, seed, slower=TYPICAL / form.usual / room, **more)
+
+
+def weighted(form: Form, seed: int, x: float) -> Scenario:
+    return usual(form, seed, w_sender=64 * x, w_forwarder=64 * x, w_latency=1 - x)
+
+
+def clustered(form: Form, seed: int, clustering: float, **more: Any) -> Scenario:
+    """Uplinks are so slow that the mean utilisation is above 2 at first (V-B)."""
+    return scenario(
+        form, form.graph, seed, workload="interest-graph", clustering=clustering,
+        degree=form.degree, slower=2.4 * DEGREE / form.degree, **more,
+    )  # fmt: skip
+
+
+def game(form: Form, seed: int, relays: str) -> Scenario:
+    """Planet π4: fleets crowd, so whoever is overloaded takes more steps; uplinks differ by twenty,
+    as homes' do."""
+    slower = RATE / form.rate
+    return scenario(
+        form, GAME_PLAYERS, seed, relays=relays, workload="planetpi4", radius=350.0, room=40.0,
+        uplink_min=60.0 / slower, uplink_max=1200.0 / slower, interval_ms=GAME_INTERVAL_MS,
+        steps=GAME_STEPS,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""`nearcast reproduce`: simulate, count, compare, and leave claims.json and a page with figures."""
+
+from collections.abc import Callable, Sequence
+from html import escape
+from pathlib import Path
+
+import msgspec
+from msgspec import to_builtins
+from pyspark.sql import SparkSession
+
+from nearcast.pipeline import sweeps
+from nearcast.pipeline.analyse import analyse
+from nearcast.pipeline.report import page
+from nearcast.pipeline.report.plots import png, svg
+from nearcast.pipeline.report.reports import write
+from nearcast.pipeline.report.results import Results
+from nearcast.pipeline.spark import storage
+from nearcast.sim.world import resolve
+from nearcast_papers.paper import Claim, Counted, Figure, Paper
+
+Show = Callable[[str, int, int], None]
+
+
+def reproduce(
+    spark: SparkSession,
+    paper: Paper,
+    figures: Sequence[str],
+    out: Path,
+    *,
+    full: bool = False,
+    show: Show | None = None,
+) -> list[Claim]:
+    """Run what these figures need, unless it is there already, and judge the paper's claims."""
+    wanted = (scenario for figure in figures for scenario in paper.scenarios(figure, full))
+    resolved = (resolve(scenario)[0] for scenario in wanted)
+    members = {scenario.run: sweeps.Member(scenario.run, {}, scenario) for scenario in resolved}
+
+    def shown(progress: sweeps.Progress) -> None:
+        if show is not None:
+            ended = progress.skipped + progress.done + progress.failed
+            left = "" if progress.left_s is None else f", {progress.left_s:.0f} s left"
+            show(f"simulation {ended} of {progress.total}{left}", ended, progress.total)
+
+    done = sweeps.run_members(spark, list(members.values()), paper.name, out, shown)
+    if not done.runs:
+        raise RuntimeError(f"every simulation failed; {out / 'failures'} tells why")
+    scenarios = [members[run].scenario for run in done.runs]
+    traces = storage.open_traces([out / "traces" / run for run in done.runs])
+    analyse(spark, traces, out / "results", show, paper.jobs)
+    results = Results(out / "results", done.runs, {s.run: to_builtins(s) for s in scenarios})
+    counted = Counted(results, scenarios)
+    claims, drawn = paper.claims(counted), paper.draw(counted)
+    write(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+    write(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
+    (out / "figures").mkdir(exist_ok=True)
+    for figure in drawn:
+        for plot in figure.plots:
+            write(out / "figures" / f"{plot.name}.svg", svg(plot).encode())
+            write(out / "figures" / f"{plot.name}.png", png(plot))
+    return claims
+
+
+def gather(out: Path, papers: Sequence[str]) -> None:
+    """One list of the claims of all papers that have a folder here, judged now or earlier."""
+    lists = [out / paper / "claims.json" for paper in papers]
+    claims = [claim for file in lists if file.exists() for claim in _claims(file)]
+    write(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+
+
+def _claims(file: Path) -> list[Claim]:
+    return msgspec.json.decode(file.read_bytes(), type=list[Claim])
+
+
+def counts(claims: Sequence[Claim]) -> tuple[int, int, int]:
+    """How many hold, how many do not, and how many were not measured."""
+    answers = [claim.holds for claim in claims]
+    return answers.count(True), answers.count(False), answers.count(None)
+
+
+WORDS = {True: "holds", False: "does not hold", None: "not measured"}
+
+
+def _page(paper: Paper, figures: Sequence[Figure], claims: Sequence[Claim], seconds: float) -> str:
+    by_name = {claim.claim: claim for claim in claims}
+    sections = {
+        figure.number: page.section(
+            figure.number,
+            f'<p class="note">{escape(figure.caption)}</p>',
+            page.grid([page.figure(plot) for plot in figure.plots]),
+            _listed([by_name[name] for name in figure.claims]),
+        )
+        for figure in figures
+    }
+    sections["Claims"] = page.section("Claims", _listed(claims))
+    held, failed, unknown = counts(claims)
+    head = (
+        f"<h1>{escape(paper.title)}</h1><p>{held} claims hold, {failed} do not, {unknown} were not"
+        f" measured. Runs of {seconds:g} simulated seconds and more.</p>"
+    )
+    return page.page(f"Nearcast: {paper.title}", head, sections)
+
+
+def _listed(claims: Sequence[Claim]) -> str:
+    rows = [
+        f'<tr><td>{escape(c.claim)}</td><td class="words">{escape(c.says)}</td>'
+        f'<td class="words">{escape(c.expected)}</td><td class="words">{escape(c.measured)}</td>'
+        f'<td class="words">{WORDS[c.holds]}{" (soft)" if c.soft else ""}</td>'
+        f'<td class="words">{escape(c.note)}</td></tr>'
+        for c in claims
+    ]
+    heads = ("claim", "the paper says", "we expect", "we measured", "so it", "note")
+    table = page.sortable([("", head) for head in heads], rows)
+    return f'<div class="card broad">{table}</div>' if rows else ""

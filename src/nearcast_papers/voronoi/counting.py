@@ -1,0 +1,237 @@
+"""Jobs that count what seed 003 compares, second by second from the beginning of the workload.
+
+Where entities truly are is first recorded when it begins. Who matches is told by notes: a node is a
+matcher from `matcher` on until it resigns, leaves or crashes. A second belongs to the role that the
+node has in its middle. Of a bandwidth, only seconds in the last third of a run count, when all have
+joined and matchers have found their places; messages are added up in the second of their sending.
+"""
+
+from pyspark.sql import DataFrame
+
+from nearcast.pipeline.jobs.overlay import ownership
+from nearcast.pipeline.spark.sql import ask
+from nearcast_papers.voronoi.scenarios import LIMIT
+
+BOUNDS = """
+    bounds AS (
+        SELECT run, begin, floor((last - begin) / 1e6) AS seconds
+        FROM (SELECT run, min(t) AS begin FROM {positions} GROUP BY run)
+        JOIN (SELECT run, max(t) AS last FROM {publications} GROUP BY run) USING (run)
+    )"""
+
+
+def _spells(name: str, begins: str, ends: str) -> str:
+    """Each second in whose middle a node is between one kind of note and the next of the others."""
+    return f"""
+    {name} AS (
+        SELECT run, node, explode(sequence(first, last)) AS second
+        FROM (
+            SELECT /*+ BROADCAST(bounds) */
+                   run, node, fact,
+                   CAST(greatest(ceil((t - begin) / 1e6 - 0.5), 0) AS INT) AS first,
+                   CAST(least(
+                       coalesce(floor((until - begin) / 1e6 - 0.5), seconds), seconds - 1
+                   ) AS INT) AS last
+            FROM (
+                SELECT run, node, t, fact,
+                       lead(t) OVER (PARTITION BY run, node ORDER BY t) AS until
+                FROM {{notes}}
+                WHERE fact IN ('{begins}', {ends})
+            ) JOIN bounds USING (run)
+        )
+        WHERE fact = '{begins}' AND first <= last
+    )"""
+
+
+MATCHING = _spells("matching", "matcher", "'resigned', 'left', 'crashed'")
+PRESENT = _spells("present", "joined", "'left', 'crashed'")
+
+# What each node sent and received in each second, and whether it was a matcher then; `late` seconds
+# are those of the last third.
+LOADS = f"""
+    {BOUNDS}, {MATCHING},
+    sums AS (
+        SELECT /*+ BROADCAST(bounds) */
+               run, node, CAST(floor((t - begin) / 1e6) AS INT) AS second,
+               (t - begin) / 1e6 >= ceil(seconds * 2 / 3) AS late,
+               sum(up) AS up, sum(down) AS down
+        FROM (
+            SELECT run, t, node, bytes AS up, 0 AS down FROM {{messages}}
+            UNION ALL
+            SELECT run, t, `to`, 0, bytes FROM {{messages}} WHERE NOT lost
+        ) JOIN bounds USING (run)
+        WHERE t >= begin AND t < begin + seconds * 1000000L
+        GROUP BY ALL
+    ),
+    loads AS (
+        SELECT run, node, second, late, up, down, matching.node IS NOT NULL AS matches
+        FROM sums LEFT JOIN matching USING (run, node, second)
+    )"""
+
+
+def bandwidth_by_node(
+    messages: DataFrame, notes: DataFrame, positions: DataFrame, publications: DataFrame
+) -> DataFrame:
+    """Bytes per second of each node, on average and in its busiest second, in either role.
+
+    Of the last third; `whole` ones are of the whole run.
+    """
+    return ask(
+        f"""
+        WITH {LOADS}
+        SELECT run, matches, node,
+               count_if(late)                      AS late_seconds,
+               avg(up)   FILTER (WHERE late)       AS up_mean,
+               max(up)   FILTER (WHERE late)       AS up_max,
+               avg(down) FILTER (WHERE late)       AS down_mean,
+               max(down) FILTER (WHERE late)       AS down_max,
+               avg(up)                             AS whole_up_mean,
+               max(up)                             AS whole_up_max
+        FROM loads
+        GROUP BY run, matches, node
+        """,
+        messages=messages,
+        notes=notes,
+        positions=positions,
+        publications=publications,
+    )
+
+
+def matcher_bandwidth(
+    messages: DataFrame, notes: DataFrame, positions: DataFrame, publications: DataFrame
+) -> DataFrame:
+    """Of the matchers in one second: the average, the busiest and the idlest; then over seconds."""
+    return ask(
+        f"""
+        WITH {LOADS},
+        seconds AS (
+            SELECT run, second, count(*) AS matchers,
+                   avg(up)   AS up_mean,   max(up)   AS up_max,   min(up)   AS up_min,
+                   avg(down) AS down_mean, max(down) AS down_max, min(down) AS down_min
+            FROM loads WHERE matches AND late
+            GROUP BY run, second
+        )
+        SELECT run, count(*) AS counted, avg(matchers) AS matchers,
+               avg(up_mean)   AS up_mean,   avg(up_max)   AS up_max,   avg(up_min)   AS up_min,
+               avg(down_mean) AS down_mean, avg(down_max) AS down_max, avg(down_min) AS down_min
+        FROM seconds
+        GROUP BY run
+        """,
+        messages=messages,
+        notes=notes,
+        positions=positions,
+        publications=publications,
+    )
+
+
+def population_by_second(
+    notes: DataFrame, positions: DataFrame, publications: DataFrame
+) -> DataFrame:
+    """How many entities there are, and how many nodes match."""
+    return ask(
+        f"""
+        WITH {BOUNDS}, {MATCHING}, {PRESENT}
+        SELECT run, second, sum(1 - matches) AS entities, sum(matches) AS matchers
+        FROM (
+            SELECT run, second, 1 AS matches FROM matching
+            UNION ALL
+            SELECT run, second, 0 FROM present
+        )
+        GROUP BY run, second
+        """,
+        notes=notes,
+        positions=positions,
+        publications=publications,
+    )
+
+
+def consistency_by_second(acquaintances: DataFrame, positions: DataFrame) -> DataFrame:
+    """Discovery consistency is `seen` over `due`: who is visible, of those who should be (V)."""
+    return ask(
+        """
+        SELECT /*+ BROADCAST(begins) */
+               run, CAST(floor((t - begin) / 1e6) AS INT) AS second,
+               count_if(due) AS due, count_if(due AND knew) AS seen
+        FROM {acquaintances}
+        JOIN (SELECT run, min(t) AS begin FROM {positions} GROUP BY run) AS begins USING (run)
+        GROUP BY ALL
+        """,
+        acquaintances=acquaintances,
+        positions=positions,
+    )
+
+
+def owners_by_epoch(notes: DataFrame) -> DataFrame:
+    """How often a subscription found an owner, and how often two owners took one epoch of it."""
+    return ask(
+        """
+        SELECT run, sum(taken) AS taken, count_if(owners > 1) AS disputed
+        FROM (
+            SELECT run, about, value, count(*) AS taken, count(DISTINCT node) AS owners
+            FROM {notes} WHERE fact = 'owner'
+            GROUP BY run, about, value
+        )
+        GROUP BY run
+        """,
+        notes=notes,
+    )
+
+
+def overloads(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFrame:
+    """Each stretch of seconds in which one owner had more subscriptions than the limit.
+
+    The last second is the one before that in which it is known to have fewer; of a stretch that
+    goes on, the last of the run in which anything changed.
+    """
+    return ask(
+        """
+        WITH told AS (
+            SELECT run, owner, second, subscriptions,
+                   subscriptions > {limit} AS over,
+                   count_if(subscriptions <= {limit}) OVER (
+                       PARTITION BY run, owner ORDER BY second) AS stretch,
+                   coalesce(lead(second) OVER (PARTITION BY run, owner ORDER BY second) - 1, second)
+                       AS until
+            FROM {owned}
+        )
+        SELECT run, owner, min(second) AS first, max(until) AS last,
+               max(subscriptions) AS most
+        FROM told WHERE over
+        GROUP BY run, owner, stretch
+        """,
+        owned=ownership(notes, interests, origins),
+        limit=LIMIT,
+    )
+
+
+def roles(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFrame:
+    """Who began to match how often and resigned how often, and what each owned in the end."""
+    return ask(
+        """
+        WITH last AS (
+            SELECT run, owner AS node, subscriptions
+            FROM {owned} JOIN (
+                SELECT run, max(second) AS second FROM {owned} GROUP BY run
+            ) USING (run, second)
+        )
+        SELECT run, node, began, resigned, gone, coalesce(subscriptions, 0) AS owned
+        FROM (
+            SELECT run, node,
+                   count_if(fact = 'matcher')             AS began,
+                   count_if(fact = 'resigned')            AS resigned,
+                   count_if(fact IN ('left', 'crashed'))  AS gone
+            FROM {notes}
+            GROUP BY run, node
+        ) LEFT JOIN last USING (run, node)
+        WHERE began > 0
+        """,
+        notes=notes,
+        owned=ownership(notes, interests, origins),
+    )
+
+
+def publications_made(publications: DataFrame) -> DataFrame:
+    return ask(
+        "SELECT run, count(*) AS publications FROM {publications} GROUP BY run",
+        publications=publications,
+    )

@@ -1,0 +1,272 @@
+"""Figures of seed 003, drawn as the paper has them, and two of what it left open."""
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.formatting import count, number, rate, share
+from nearcast.pipeline.report.plots import Plot, style
+from nearcast_papers.paper import NotMeasuredError
+from nearcast_papers.voronoi import structure
+from nearcast_papers.voronoi.loads import TABLE
+from nearcast_papers.voronoi.measures import Seen, snapshots
+from nearcast_papers.voronoi.scenarios import (
+    BLASTS,
+    IDLE,
+    LEAST,
+    LIMIT,
+    NINE,
+    PARTITIONINGS,
+    SIZES,
+    STABLE,
+)
+
+STEPS = 10  # of the paper to a second
+WORST = {50: 0.70, 100: 0.80}  # the paper's at 10 nodes per second, read as drops by 30 and by 20
+BACK_S = 20  # when consistency was back, mostly
+
+
+def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
+    if not series:
+        return []
+    keys = [Key(one.name, one.style, one.dash) for one in series]
+    return [chart(name, title, x, y, series, keys)]
+
+
+def regions(_: Seen) -> list[Plot]:
+    series = []
+    for place, name in enumerate(("quad-tree", "Voronoi, by VSO's rules")):
+        counts = Counter(pair[place] for pair in structure.regions())
+        many = sorted(counts)
+        series.append(
+            Series(
+                name=name, x=[float(k) for k in many], y=[float(counts[k]) for k in many],
+                style=style(place), shape="bar",
+            )
+        )  # fmt: skip
+    most = max(max(one.x) for one in series)
+    return [
+        *drawn(
+            "figure-2-regions",
+            "50 clustered entities, at most 10 to a region: regions needed",
+            Axis("regions", count, low=0.5, high=most + 0.5),
+            Axis("crowds of 100", count, low=0),
+            series,
+        ),
+        *greedy_ways(),
+    ]
+
+
+def greedy_ways() -> list[Plot]:
+    found = structure.ways()
+    root = found[0][1] / found[0][0] ** 0.5
+    sites = [float(matchers) for matchers, _ in found]
+    measured = Series(name="measured", x=sites, y=[hops for _, hops in found], style=style(0))
+    theory = Series(
+        name="√N from the first on", x=sites, y=[root * n**0.5 for n in sites], style="soft", dash=1
+    )
+    return drawn(
+        "figure-2-hops",
+        "Greedy forwarding among matchers",
+        Axis("matchers, in powers of ten", count, low=10, log=True),
+        Axis("steps, in powers of ten", number, low=1, log=True),
+        [measured, theory],
+    )
+
+
+def nine(seen: Seen) -> list[Plot]:
+    plots = []
+    for way, what in (("up", "upload"), ("down", "download")):
+        series = []
+        for place, which in enumerate(PARTITIONINGS):
+            loads = {}
+            for nodes in NINE:
+                with suppress(NotMeasuredError):
+                    loads[nodes] = seen.nine(which, nodes, way)
+            for dash, (name, part) in enumerate(
+                (("average", "mean"), ("maximum", "most"), ("minimum", "least"))
+            ):
+                if loads:
+                    heights = [getattr(load, part) for load in loads.values()]
+                    series.append(
+                        Series(
+                            name=f"{which}: {name}", x=[float(n) for n in loads], y=heights,
+                            style=style(place), dash=dash,
+                        )
+                    )  # fmt: skip
+        plots += drawn(
+            f"figure-7-{what}",
+            f"Nine matchers: {what} of a matcher per second",
+            Axis("nodes", count, low=0),
+            Axis(what, rate, low=0),
+            series,
+        )
+    return plots
+
+
+def churn(seen: Seen) -> list[Plot]:
+    plots = []
+    for nodes in STABLE:
+        series: list[Series] = []
+        with suppress(NotMeasuredError):
+            phase = seen.phase(nodes)
+            series += by_rate(seen, nodes)
+            told = [(phase, 0.99), (phase + 10, WORST[nodes]), (2 * phase, WORST[nodes]),
+                    (2 * phase + BACK_S, 0.99), (3 * phase, 0.99)]  # fmt: skip
+            series.append(
+                Series(
+                    name="the paper's words on 10 per second", x=[STEPS * s for s, _ in told],
+                    y=[low for _, low in told], style="alarm", dash=2,
+                )
+            )  # fmt: skip
+        title = f"{nodes} nodes: discovery consistency, by churn"
+        plots += consistency(f"figure-8-{nodes}", title, series)
+    with suppress(NotMeasuredError):
+        title = f"Not in the paper: {STABLE[0]} nodes, and the gateway crashes as churn begins"
+        plots += consistency("figure-8-mortal", title, by_rate(seen, STABLE[0], LEAST))
+    return plots
+
+
+def by_rate(seen: Seen, nodes: int, least: int = 1) -> list[Series]:
+    curves = {each: seen.churn(nodes, each, least) for each in seen.churn_rates(nodes, least)}
+    return [
+        Series(
+            name=f"{each:g} per second", x=[STEPS * float(s) for s in snapshots(curve)],
+            y=list(snapshots(curve).values()), style=style(place),
+        )
+        for place, (each, curve) in enumerate(curves.items())
+    ]  # fmt: skip
+
+
+def consistency(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
+    return drawn(
+        name,
+        title,
+        Axis("step (joining, then churning, then calm)", count, low=0),
+        Axis("seen of what should be seen", share, low=0, high=1),
+        series,
+    )
+
+
+def distribution(seen: Seen, name: str, matches: bool, way: str, who: str) -> list[Plot]:
+    plots = []
+    for measure, what in (("mean", "average"), ("max", "busiest second")):
+        series = []
+        for place, nodes in enumerate(SIZES):
+            with suppress(NotMeasuredError):
+                loads = seen.bandwidths(nodes, matches, f"{way}_{measure}")
+                shares = [(k + 1) / len(loads) for k in range(len(loads))]
+                series.append(
+                    Series(
+                        name=f"{nodes:,} nodes", x=loads, y=shares, style=style(place), shape="step"
+                    )
+                )
+        plots += drawn(
+            f"{name}-{measure}",
+            f"{who}: {what}",
+            Axis("bytes per second", rate, low=0),
+            Axis("share of them with no more", share, low=0, high=1),
+            series,
+        )
+    return plots
+
+
+def uploads(seen: Seen) -> list[Plot]:
+    return distribution(seen, "figure-9", True, "up", "Upload of matchers")
+
+
+def downloads(seen: Seen) -> list[Plot]:
+    return distribution(seen, "figure-10", False, "down", "Download of clients")
+
+
+def table(seen: Seen) -> list[Plot]:
+    found = {}
+    for nodes in SIZES:
+        with suppress(NotMeasuredError):
+            found[nodes] = seen.matchers(nodes)
+    if not found:
+        return []
+    names = [f"{nodes:,}" for nodes in found]
+    places = [float(place) for place in range(len(found))]
+
+    def word(at: float) -> str:
+        return names[round(at)] if at == round(at) and 0 <= at < len(names) else ""
+
+    ours = Series(name="ours", x=places, y=list(found.values()), style=style(0), shape="bar")
+    paper = [float(TABLE[nodes]) for nodes in found]
+    theirs = Series(name="the paper's", x=places, y=paper, style=style(1), shape="bar")
+    return drawn(
+        "table-1",
+        "Matchers, in the last third of a run",
+        Axis("nodes", word, low=-0.5, high=len(found) - 0.5),
+        Axis("matchers", number, low=0),
+        [ours, theirs],
+    )
+
+
+def areas(seen: Seen) -> list[Plot]:
+    found = {}
+    for blast in BLASTS:
+        with suppress(NotMeasuredError):
+            found[blast] = seen.heard(blast)
+    if not found:
+        return []
+    radii = list(found)
+    wrong = [
+        Series(
+            name=name, x=radii, y=[one[name] / max(1, one["expected"]) for one in found.values()],
+            style=style(place),
+        )
+        for place, name in enumerate(("missed", "spurious", "duplicates"))
+    ]  # fmt: skip
+    carried = [
+        Series(
+            name=name, x=radii, y=[one[kind] / one["publications"] for one in found.values()],
+            style=style(place),
+        )
+        for place, (kind, name) in enumerate(
+            (("Cast", "between matchers, by VoroCast"), ("Matched", "to owners elsewhere"),
+             ("Notify", "to clients"))
+        )
+    ]  # fmt: skip
+    radius = Axis("radius of a publication, in units (0: a point)", number, low=0)
+    return [
+        *drawn(
+            "areas-heard", "Publications over areas: what was wrong",
+            radius, Axis("of what should have been heard", share, low=0), wrong,
+        ),
+        *drawn(
+            "areas-messages", "Messages for each publication",
+            radius, Axis("messages", number, low=0), carried,
+        ),
+    ]  # fmt: skip
+
+
+def tide(seen: Seen) -> list[Plot]:
+    series: list[Series] = []
+    looks = {IDLE[0]: "leaves without any", IDLE[1]: "leaves at half its limit"}
+    for place, idle in enumerate(IDLE):
+        with suppress(NotMeasuredError):
+            found = seen.tide(idle)
+            if not series:
+                needed = [entities / LIMIT for entities in found.entities.values()]
+                series.append(
+                    Series(
+                        name="entities / 20", x=[float(s) for s in found.entities], y=needed,
+                        style="soft", dash=1,
+                    )
+                )  # fmt: skip
+            series.append(
+                Series(
+                    name=f"a matcher {looks[idle]}", x=[float(s) for s in found.matchers],
+                    y=[float(m) for m in found.matchers.values()], style=style(place), shape="step",
+                )
+            )  # fmt: skip
+    return drawn(
+        "tide",
+        "Matchers, while a crowd comes and goes",
+        Axis("seconds", count, low=0),
+        Axis("matchers", number, low=0),
+        series,
+    )

@@ -1,0 +1,269 @@
+"""What seed 003 measures, read off the tables that were counted."""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from statistics import mean
+from typing import Any
+
+from msgspec import Struct
+
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.scenario import Scenario
+from nearcast_papers.paper import Counted, NotMeasuredError
+from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAY
+
+SETTLED_S = 10  # after the last has joined
+GROUPED_S = 10  # a snapshot of consistency is of so many seconds, as VAST's
+
+
+class Load(Struct, frozen=True):
+    """Bytes per second of matchers: on average, of the busiest, of the idlest."""
+
+    mean: float
+    most: float
+    least: float
+
+    @property
+    def excess(self) -> float:
+        return self.most - self.mean
+
+
+class Stretch(Struct, frozen=True):
+    """Seconds in which a matcher had too many subscriptions."""
+
+    first: int
+    last: int
+    most: int
+
+    @property
+    def seconds(self) -> int:
+        return self.last - self.first + 1
+
+
+class Tide(Struct, frozen=True):
+    """By second: entities, and nodes that match; and what became of the matchers."""
+
+    entities: dict[int, int]
+    matchers: dict[int, int]
+    resigned: int
+    gateway_resigned: int
+    idle_at_end: int  # matchers that own nothing then, besides the gateway
+
+
+class Seen:
+    def __init__(self, counted: Counted) -> None:
+        self._counted = counted
+
+    def _runs(self, **settings: Any) -> list[Scenario]:
+        runs = self._counted.runs(**settings)
+        if not runs:
+            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()))
+        return runs
+
+    def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+        return self._counted.rows(table, **settings)
+
+    @property
+    def rate(self) -> float:
+        """Publications per second and node of the scalability runs."""
+        return float(self._runs(**grown())[0].settings["rate"])
+
+    # Figure 7.
+
+    def nine(self, partitioning: str, nodes: int, way: str) -> Load:
+        """Nine matchers; `way` is up or down."""
+        rows = self.rows("matcher_bandwidth", **nine(partitioning), nodes=nodes)
+        return Load(
+            *(mean(row[f"{way}_{what}"] for row in rows) for what in ("mean", "max", "min"))
+        )
+
+    def nine_by_node(self, partitioning: str, nodes: int, way: str) -> Load:
+        """The other reading: each matcher's own average over time; then of the nine."""
+        rows = self.rows("bandwidth_by_node", **nine(partitioning), nodes=nodes)
+        loads = [row[f"{way}_mean"] for row in rows if row["matches"] and row["late_seconds"]]
+        return Load(mean(loads), max(loads), min(loads))
+
+    def nine_by_kind(self, partitioning: str) -> tuple[float, float]:
+        """Bytes of notifications, and of all that matchers say to each other, of all sizes."""
+        rows = self.rows("traffic_by_kind", **nine(partitioning))
+        told = sum(row["bytes"] for row in rows if row["kind"] == "Notify")
+        between_matchers = ("Moves", "Matched", "Copies", "Cast", "Transfer", "Inventory")
+        return float(told), float(
+            sum(row["bytes"] for row in rows if row["kind"] in between_matchers)
+        )
+
+    # Figure 8.
+
+    def phase(self, nodes: int) -> float:
+        return self._runs(**churned(nodes))[0].seconds / 3
+
+    def churn_rates(self, nodes: int, least: int = 1) -> list[float]:
+        runs = self._runs(**churned(nodes, least))
+        return sorted({float(run.settings["churn_rate"]) for run in runs})
+
+    def churn(self, nodes: int, rate: float, least: int = 1) -> dict[int, float]:
+        """Consistency by second."""
+        return self._consistency(**churned(nodes, least), churn_rate=rate)
+
+    def churn_matchers(self, nodes: int, rate: float) -> float:
+        """How many match on average while nodes churn; one of them, the gateway, never dies."""
+        rows = self.rows("population_by_second", **churned(nodes), churn_rate=rate)
+        phase = self.phase(nodes)
+        return mean(float(row["matchers"]) for row in rows if phase <= row["second"] < 2 * phase)
+
+    def _consistency(self, **settings: Any) -> dict[int, float]:
+        sums: dict[int, tuple[int, int]] = {}
+        for row in self.rows("consistency_by_second", **settings):
+            seen, due = sums.get(row["second"], (0, 0))
+            sums[row["second"]] = seen + row["seen"], due + row["due"]
+        return {second: seen / due for second, (seen, due) in sorted(sums.items()) if due}
+
+    # Figures 9 and 10, table I.
+
+    def sizes(self) -> list[int]:
+        return sorted({run.nodes for run in self._runs(**grown())})
+
+    def bandwidths(self, nodes: int, matches: bool, column: str) -> list[float]:
+        """Of all matchers, or of all clients, in order."""
+        rows = self.rows("bandwidth_by_node", **grown(), nodes=nodes)
+        found = [row for row in rows if row["matches"] == matches and row["late_seconds"] >= 5]
+        if not matches:  # servers that only match are no clients
+            found = [row for row in found if row["node"] < FIRST_SERVER]
+        if not found:
+            raise NotMeasuredError(f"{nodes} nodes")
+        return sorted(float(row[column]) for row in found)
+
+    def matchers(self, nodes: int) -> float:
+        """On average over the last third."""
+        rows = self.rows("population_by_second", **grown(), nodes=nodes)
+        return mean(
+            float(row["matchers"]) for row in rows if row["second"] >= row["seconds"] * 2 / 3
+        )
+
+    def consistency(self, nodes: int) -> float:
+        """From when all have joined."""
+        rows = self.rows("consistency_by_second", **grown(), nodes=nodes)
+        joined = nodes / JOIN_RATE + SETTLED_S
+        late = [row for row in rows if row["second"] >= joined]
+        return float(sum(row["seen"] for row in late) / max(1, sum(row["due"] for row in late)))
+
+    def overloads(self, nodes: int) -> list[Stretch]:
+        rows = self.rows("overloads", **grown(), nodes=nodes)
+        return [Stretch(row["first"], row["last"], row["most"]) for row in rows]
+
+    def lasted(self, nodes: int) -> float:
+        """Seconds of a run of so many nodes."""
+        return self._runs(**grown(), nodes=nodes)[0].seconds
+
+    # What the paper left open, and what holds everywhere.
+
+    def heard(self, blast: float) -> dict[str, float]:
+        """What became of publications of this radius, and how many messages of some kinds."""
+        rows = self.rows("delivery_totals", **areas(), blast=blast)
+        found = {
+            name: sum(row[name] for row in rows)
+            for name in ("expected", "correct", "missed", "spurious", "duplicates")
+        }
+        made = self.rows("publications_made", **areas(), blast=blast)
+        found["publications"] = sum(row["publications"] for row in made)
+        kinds = self.rows("traffic_by_kind", **areas(), blast=blast)
+        for kind in ("Cast", "Matched", "Notify"):
+            found[kind] = sum(row["messages"] for row in kinds if row["kind"] == kind)
+        return found
+
+    def tide(self, idle: float) -> Tide:
+        rows = self.rows("population_by_second", **flowing(), idle=idle)
+        roles = self.rows("roles", **flowing(), idle=idle)
+        staying = [row for row in roles if row["began"] > row["resigned"] + row["gone"]]
+        return Tide(
+            {row["second"]: row["entities"] for row in rows},
+            {row["second"]: row["matchers"] for row in rows},
+            sum(row["resigned"] for row in roles),
+            sum(row["resigned"] for row in roles if row["node"] == FIRST_SERVER),
+            sum(row["owned"] == 0 and row["node"] != FIRST_SERVER for row in staying),
+        )
+
+    def everywhere(self, table: str) -> list[dict[str, Any]]:
+        return self.rows(table)
+
+    def sizes_of_messages(self) -> Mapping[str, float]:
+        """Bytes of a message by kind, over the scalability runs."""
+        rows = self.rows("traffic_by_kind", **grown())
+        kinds = dict.fromkeys(row["kind"] for row in rows)
+        return {
+            kind: sum(row["bytes"] for row in rows if row["kind"] == kind)
+            / sum(row["messages"] for row in rows if row["kind"] == kind)
+            for kind in kinds
+        }
+
+
+# Which runs are meant.
+
+
+def nine(partitioning: str) -> dict[str, Any]:
+    return {"matchers": SQUARES, "insertion_trigger": 0, "partitioning": partitioning}
+
+
+def churned(nodes: int, least: int = 1) -> dict[str, Any]:
+    """`least` matchers: 1 in the paper's set-up, more where its gateway crashes too."""
+    return {"churn_by": "crash", "nodes": nodes, "least": least}
+
+
+def grown() -> dict[str, Any]:
+    return {
+        "matchers": 1, "churn_by": "leave", "join_rate": JOIN_RATE, "limit": LIMIT,
+        "insertion_trigger": 5,
+    }  # fmt: skip
+
+
+def areas() -> dict[str, Any]:
+    return {"matchers": SQUARES, "insertion_trigger": 5, "partitioning": "dynamic"}
+
+
+def flowing() -> dict[str, Any]:
+    return {"candidates": "servers", "nodes": STAY}
+
+
+# Small arithmetic.
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The least value that so many percent do not exceed."""
+    place = -(-len(values) * percent // 100) - 1
+    return sorted(values)[max(0, int(place))]
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """From 1; equals share the mean of their places."""
+    return [
+        sum(other < value for other in values) + (1 + sum(other == value for other in values)) / 2
+        for value in values
+    ]
+
+
+def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Correlation of ranks."""
+    a, b = ranks(xs), ranks(ys)
+    a0, b0 = mean(a), mean(b)
+    spread = sum((x - a0) ** 2 for x in a) * sum((y - b0) ** 2 for y in b)
+    together = sum((x - a0) * (y - b0) for x, y in zip(a, b, strict=True))
+    return together / sqrt(max(spread, 1e-12))
+
+
+def slope(points: Mapping[int, float]) -> float:
+    """By least squares."""
+    x0, y0 = mean(points), mean(points.values())
+    rise = sum((x - x0) * (y - y0) for x, y in points.items())
+    return rise / max(sum((x - x0) ** 2 for x in points), 1e-12)
+
+
+def between(points: Mapping[int, float], first: float, last: float) -> dict[int, float]:
+    return {second: value for second, value in points.items() if first <= second < last}
+
+
+def snapshots(points: Mapping[int, float]) -> dict[int, float]:
+    """The mean of every ten seconds, at their end: single seconds jump."""
+    groups: dict[int, list[float]] = {}
+    for second, value in points.items():
+        groups.setdefault((second // GROUPED_S + 1) * GROUPED_S, []).append(value)
+    return {end: mean(values) for end, values in groups.items()}

@@ -1,0 +1,84 @@
+"""Seed 003: "VSO: Self-organizing Spatial Publish Subscribe"."""
+
+from nearcast.pipeline.jobs import delivery, traffic
+from nearcast_papers.paper import Claim, Counted, Figure, Paper, drawn
+from nearcast_papers.voronoi import churn, counting, figures, loads, structure
+from nearcast_papers.voronoi.measures import Seen
+from nearcast_papers.voronoi.scenarios import scenarios
+
+CAPTIONS = {
+    "2": "Quad-tree against Voronoi partitioning, of 100 crowds; and how many steps greedy"
+    " forwarding takes. Geometry alone, without a network.",
+    "7": "Static 3 x 3 against dynamic partitioning with nine matchers and no insertion. In every"
+    " second of the last third of a run: the average, busiest and idlest matcher; then their means"
+    " over time. Bytes are those of our encoding.",
+    "8": "Discovery consistency while nodes join, while as many crash as join, and then:"
+    " means of ten seconds. The paper prints curves without numbers; what its text says of the"
+    " worst is drawn beside ours. The quick form's phases have 600 steps instead of 1,000. The"
+    " paper's gateway never crashes; in the last drawing it does as churn begins, and whoever"
+    " follows it may.",
+    "9": "Upload of matchers, over the last third of a run. The quick form says where a node is"
+    " twice a second and stops at 200 nodes; the paper, and the full form, in each of ten steps a"
+    " second, to 1,000 nodes.",
+    "10": "Download of clients, likewise.",
+    "table": "Table I: matchers that the load calls in.",
+    "areas": "What the paper left open: publications over areas. 100 nodes, nine matchers"
+    " at first.",
+    "tide": "What the paper left open: does the number of matchers follow a load that rises and"
+    " falls? 30 nodes; 120 more come at 30 s, and as many crash at 150 s. Provisioned servers are"
+    " the candidates.",
+}
+SHOWS = {
+    "2": (1, 3),
+    "7": (7, 8, 9, 10),
+    "8": (11, 12, 13, 14, 16, 17, 18),
+    "9": (20, 21, 22, 23, 24, 25, 26, 28),
+    "10": (27, 28),
+    "table": (19, 30),
+    "tide": (31,),
+}
+DRAWINGS = {
+    "2": figures.regions,
+    "7": figures.nine,
+    "8": figures.churn,
+    "9": figures.uploads,
+    "10": figures.downloads,
+    "table": figures.table,
+    "areas": figures.areas,
+    "tide": figures.tide,
+}
+TITLES = {"table": "Table I", "areas": "Areas", "tide": "Tide"}
+STATEMENTS = sorted(
+    (*structure.CLAIMS, *loads.CLAIMS, *churn.CLAIMS), key=lambda statement: statement.item
+)
+
+
+def draw(counted: Counted) -> list[Figure]:
+    return drawn("003", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
+
+
+def claims(counted: Counted) -> list[Claim]:
+    seen = Seen(counted)
+    return [statement.judged("voronoi", "003", seen) for statement in STATEMENTS]
+
+
+PAPER = Paper(
+    "voronoi",
+    "VSO: self-organizing spatial publish/subscribe",
+    tuple(CAPTIONS),
+    scenarios,
+    (
+        delivery.delivery_totals,
+        traffic.traffic_by_kind,
+        counting.bandwidth_by_node,
+        counting.matcher_bandwidth,
+        counting.population_by_second,
+        counting.consistency_by_second,
+        counting.owners_by_epoch,
+        counting.overloads,
+        counting.roles,
+        counting.publications_made,
+    ),
+    claims,
+    draw,
+)

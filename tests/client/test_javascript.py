@@ -1,0 +1,621 @@
+"""The JavaScript client in Node, against a real node of ours and a client in Python."""
+
+import asyncio
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from picows import WSMsgType
+
+import nearcast
+from nearcast.client_protocol import messages
+from nearcast.server.server import Service
+from nearcast.space.shapes import disc, point
+from support.join_targets import address, quiet, run
+from support.node_processes import cluster
+from support.scripted_nodes import nodes, said, until
+
+CLIENTS = Path(__file__).parents[2] / "clients" / "js"
+NODE = shutil.which("node")
+
+
+@pytest.fixture(autouse=True)
+def there_is_node() -> None:
+    if NODE is None:
+        pytest.skip("there is no Node.js on this machine")
+
+
+async def in_node(program: str, *arguments: str, patience_s: float = 30) -> list[Any]:
+    """Run a module that may use `nc`, `url` and `tell`; what it told, line by line."""
+    head = f"""
+        import * as nc from {json.dumps(str(CLIENTS / "nearcast.js"))};
+        const [url, ...more] = process.argv.slice(1);
+        const tell = (value) => console.log(JSON.stringify(value));
+    """
+    assert NODE is not None
+    process = await asyncio.create_subprocess_exec(
+        NODE, "--experimental-websocket", "--no-warnings", "--input-type=module",
+        "-e", head + program, "--", *arguments,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), patience_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, err.decode()) == (0, "")
+    return [json.loads(line) for line in out.decode().splitlines()]
+
+
+def test_messages_go_from_python_to_javascript_and_back() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        const here = await me.subscribe({ x: 0, y: 0, z: 1, r: 50 }, { channel: "talk" });
+        await me.publish({ x: 1, y: 2, r: 3 }, { ready: ["ä", 1.5, null] }, { channel: "hello" });
+        for await (const message of here) {
+          tell(message);
+          if (message.payload === "end") break;
+        }
+        me.close();
+    """
+
+    async def story() -> None:
+        async with Service(quiet()) as service, nearcast.connect(address(service)) as py:
+            hello = await py.subscribe(disc(0, 0, 9), channel="hello")
+            talking = asyncio.ensure_future(in_node(program, address(service)))
+            first = await asyncio.wait_for(anext(hello), 20)
+            assert (first.payload, first.shape) == ({"ready": ["ä", 1.5, None]}, disc(1, 2, 3))
+            number = await py.publish(
+                point(3, 4, 5), {"a": [1, "ö"]}, attributes={"k": 2}, channel="talk", retain=True
+            )
+            await py.publish(point(900, 4), "far", channel="talk")
+            await py.publish(point(3, 4), "other channel")
+            await py.publish(disc(3, 4, 2), "end", channel="talk")
+            heard, end = await talking
+            assert heard.pop("t") > 1e15
+            assert heard == {
+                "is": "message", "to": [1], "from": py.entity, "publication": number,
+                "x": 3, "y": 4, "z": 5, "payload": {"a": [1, "ö"]}, "retain": True,
+                "attributes": {"k": 2}, "channel": "talk",
+            }  # fmt: skip
+            assert (end["payload"], end["r"], end["z"], end["retain"]) == ("end", 2, 0, False)
+
+    run(story())
+
+
+def test_javascript_asks_for_a_token_each_time_it_joins(tmp_path: Path) -> None:
+    program = """
+        const tokens = ["a-first-token", null, "a-second-token"];
+        const token = async () => {
+          const next = tokens.shift();
+          if (!next) throw new Error("the issuer is away for a moment");
+          return next;
+        };
+        const me = await nc.connect(url, { token });
+        tell("joined");
+        for (let number = 0; number < 2; number++) tell((await me.notices().next()).value.is);
+        await me.publish({ x: 0, y: 0 }, "again");
+        tell(tokens.length);
+        me.close();
+    """
+
+    async def story() -> None:
+        file = tmp_path / "tokens.toml"
+        file.write_text('[a]\ntoken = "a-first-token"\nrole = "publish"\n')
+        async with Service(quiet(token_file=str(file))) as service:
+            telling = asyncio.ensure_future(in_node(program, address(service)))
+            await until(lambda: any(one.seat for one in service.gateway.open))
+            file.write_text('[a]\ntoken = "a-second-token"\nrole = "publish"\n')
+            await service.reload()
+            assert await telling == ["joined", "disconnected", "reconnected", 0]
+
+    run(story())
+
+
+def test_everything_that_python_can_do_javascript_can() -> None:
+    program = """
+        const [me, other] = [await nc.connect(url, { name: "me" }), await nc.connect(url)];
+        const hears = async (here, place, options = {}) => {
+          const number = await other.publish(place, "?", options);
+          const ask = await other.publish({ x: 0, y: 0, rx: 1e5, ry: 1e5 }, "all", options);
+          let heard = false;
+          for await (const message of here) {
+            heard ||= message.publication === number;
+            if (message.publication === ask) return heard;
+          }
+        };
+        const here = await me.subscribe({ x: 0, y: 0, r: 9 });
+        tell(await hears(here, { x: 5, y: 0 }));
+        await here.move({ x: 100, y: 0, rx: 5, ry: 5 });
+        tell([await hears(here, { x: 5, y: 0 }), await hears(here, { x: 104, y: 0 })]);
+        tell(await me.moveTo([100, 300], 6000));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        const now = here.where(me.now());
+        tell([now.x, now.y, now.rx, await hears(here, { x: 100, y: 304 })]);
+        const zone = await me.subscribe({ formula: "x <= limit" }, { variables: { limit: 5 } });
+        tell(await hears(zone, { x: 7, y: 0 }));
+        await zone.tune({ limit: 8 });
+        tell(await hears(zone, { x: 7, y: 0 }));
+        for (const wrong of [
+          () => me.subscribe({ formula: "x >= wings" }),
+          () => here.move({ x: 1 }),
+          () => me.publish({ x: 0, y: 0 }, "x".repeat(20000)),
+          () => me.publish({ x: 0, y: 0 }, "x".repeat(200000)),
+        ]) {
+          tell(await wrong().then(() => "done", (why) => [why.name, why.message]));
+        }
+        await me.publish({ x: 0, y: 0 }, 1, { attributes: { t: 1 }, confirm: false });
+        tell((await me.notices().next()).value.reason);
+        await zone.unsubscribe();
+        for await (const _ of zone);
+        tell("ended");
+        me.close();
+        tell(await me.publish({ x: 0, y: 0 }).catch((why) => [why.name, why.message]));
+        other.close();
+    """
+
+    async def story() -> None:
+        async with Service(quiet()) as service:
+            told = await in_node(program, address(service))
+        assert told == [
+            True, [False, True], 0.05, [100, 300, 5, True], False, True,
+            ["Refused", "unknown name 'wings' at character 5 of \"x >= wings\""],
+            ["Refused", "an area needs x and y"],
+            ["Refused", "a payload has at most 16384 bytes"],
+            ["Refused", "a frame has at most 65536 bytes"],
+            "'t' cannot be an attribute: it is the place or the time",
+            "ended", ["ConnectionError", "this client has left"],
+        ]  # fmt: skip
+
+    run(story())
+
+
+def test_javascript_watches_an_area() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "watcher" });
+        const here = await me.subscribe({ x: 0, y: 0, r: 50 }, { watch: true, linger: 0 });
+        tell([...here.inside.values()].map((e) => [e.name, e.x, e.payload]));
+        await me.publish({ x: 999, y: 0 }, "begin", { channel: "stage" });
+        const changes = here.changes();
+        await changes.next();
+        for (let number = 0; number < 2; number++) {
+          const { value } = await changes.next();
+          tell([Object.keys(value), (value.enter ?? value.leave).name, value.gone ?? null]);
+        }
+        tell([...here.inside.values()].map((e) => [e.name, e.x, e.payload]));
+        tell((await me.nearby({ x: 0, y: 0, r: 50 })).map((e) => e.name));
+        me.close();
+    """
+
+    async def story() -> None:
+        async with (
+            Service(quiet()) as service,
+            nearcast.connect(address(service), name="anna") as anna,
+            nearcast.connect(address(service), name="otto") as otto,
+        ):
+            await anna.publish(point(3, 4), "old", retain=True)
+            stage = await anna.subscribe(channel="stage")
+            watching = asyncio.ensure_future(in_node(program, address(service)))
+            await asyncio.wait_for(anext(stage), 20)
+            await otto.publish(point(1, 1), {"hp": 3}, retain=True)
+            await asyncio.sleep(0.3)
+            await anna.publish(point(5, 4), "new", retain=True)
+            await otto.publish(point(100, 1), {"hp": 2}, retain=True)
+            told = await watching
+        assert told == [
+            [["anna", 3, "old"]],
+            [["enter"], "otto", None],
+            [["leave", "gone"], "otto", False],
+            [["anna", 5, "new"]],
+            ["anna"],
+        ]
+
+    run(story())
+
+
+def test_javascript_comes_back_and_listens_again() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        const here = await me.subscribe({ x: 0, y: 0, r: 5 });
+        const moving = await me.subscribe({ x: 0, y: 0, r: 5, vx: 1000, lasts: 0.3 });
+        const tour = await me.subscribe({ x: 0, y: 0, r: 5, to: [[0, 50], [50, 50]], speed: 250 });
+        const filtered = await me.subscribe({ formula: "x >= 100 * t" }, { filter: "k >= t" });
+        await new Promise((resolve) => setTimeout(resolve, 500));
+        tell(await me.publish({ x: 0, y: 0 }, "here", { channel: "stage" }));
+        const notices = me.notices();
+        tell((await notices.next()).value);
+        const waiting = me.publish({ x: 0, y: 0 }, "again", { channel: "stage" });
+        const back = (await notices.next()).value;
+        tell([back.is, back.refused.length]);
+        await waiting;
+        for (const subscription of [here, moving, tour]) {
+          for await (const message of subscription) {
+            tell(message.payload);
+            break;
+          }
+        }
+        me.close();
+    """
+
+    async def story() -> None:
+        service = Service(quiet())
+        await service.start()
+        port = service.port
+        try:
+            async with nearcast.connect(address(service)) as py:
+                stage = await py.subscribe(channel="stage")
+                talking = asyncio.ensure_future(in_node(program, address(service)))
+                assert (await asyncio.wait_for(anext(stage), 20)).payload == "here"
+                await service.stop()
+                service = Service(quiet(port=port))
+                await service.start()
+                while not any(
+                    seat and len(seat.subscriptions) == 4 for seat in service.realm.seats
+                ):
+                    await asyncio.sleep(0.01)  # until it listens to all four again
+                await py.publish(point(0, 0), "still")
+                await py.publish(point(300, 0), "moved")
+                await py.publish(point(50, 50), "toured")
+                told = await talking
+        finally:
+            await service.stop()
+        assert told[1] == {"is": "disconnected", "reason": "the node stops", "code": 1001}
+        assert told[2:] == [["reconnected", 0], "still", "moved", "toured"]
+
+    run(story())
+
+
+def test_javascript_is_handed_over_and_hears_everything_once() -> None:
+    program = """
+        const me = await nc.connect(url, { name: "js" });
+        const here = await me.subscribe({ x: 0, y: 0, r: 5 });
+        const there = await me.subscribe({ x: 3, y: 0, r: 5 });
+        const [all, notices] = [me.messages(), me.notices()];
+        const looking = me.nearby({ x: 0, y: 0, r: 5 });
+        tell((await notices.next()).value);
+        tell([await looking, await me.publish({ x: 0, y: 0 }), me.node, me.entity]);
+        const heard = async (inbox, count) => {
+          const numbers = [];
+          for (let k = 0; k < count; k++) numbers.push((await inbox.next()).value.publication);
+          return [numbers, inbox.length];
+        };
+        tell([await heard(all, 5), await heard(here.messages, 5), await heard(there.messages, 2)]);
+        tell([...here.inside.keys()]);
+        me.close();
+    """
+    somebody = messages.Entity(3, 1, 0.0, 0.0)
+
+    async def story() -> None:
+        async with nodes("a", "b") as (a, b):
+            a.nodes = [b.url]
+            b.at_once = [
+                messages.Inside(1, [somebody]),
+                said(2, [1, 2]),
+                said(3, [1]),
+                said(4, [2]),
+            ]
+            talking = asyncio.ensure_future(in_node(program, a.url))
+            a.slow.add(messages.Nearby)
+            await until(lambda: messages.Nearby in a.kinds())
+            a.say(said(1, [1]), said(2, [1, 2]), messages.Moved(b.url, "a ticket"), said(3, [1]))
+            await until(lambda: b.connections)
+            a.say(messages.Near([], a.asked[-1][1].id))
+            await until(lambda: messages.Publish in b.kinds())
+            b.say(said(5, [1]))
+            a.say(said(4, [1, 2]), messages.Left(1, 3))
+            a.end()
+            told = await talking
+            assert b.asked[0][1].ticket == "a ticket"
+            await until(lambda: not a.connections and not b.connections)
+            assert told == [
+                {"is": "handed over", "node": "b", "url": b.url},
+                [[], 7, "b", 7],
+                [[[1, 2, 3, 4, 5], 0], [[1, 2, 3, 4, 5], 0], [[2, 4], 0]],
+                [3],
+            ]
+
+    run(story())
+
+
+@pytest.mark.parametrize("trouble", ["refuses", "is not there", "mistakes us"])
+def test_javascript_stays_where_the_other_node_will_not_have_it(trouble: str) -> None:
+    program = """
+        const me = await nc.connect(url);
+        await me.publish({ x: 0, y: 0 }, "ready");
+        for await (const message of await me.subscribe({ x: 0, y: 0, r: 5 })) break;
+        await new Promise((resolve) => setTimeout(resolve, 200));
+        await me.publish({ x: 0, y: 0 }, "still here");
+        tell([me.node, me.entity, me.notices().length]);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("a", "b") as (a, b):
+            b.entity = {"refuses": None, "mistakes us": 8}.get(trouble, 7)
+            talking = asyncio.ensure_future(in_node(program, a.url))
+            await until(lambda: messages.Subscribe in a.kinds())
+            to = "ws://127.0.0.1:1" if trouble == "is not there" else b.url
+            a.say(messages.Moved(to, "t"), said(1, [1]))
+            assert await talking == [["a", 7, 0]]
+            assert a.kinds()[-2:] == [messages.Publish, messages.Leave]
+            await until(lambda: not b.connections)
+
+    run(story())
+
+
+def test_javascript_goes_to_another_node_when_its_own_is_dead() -> None:
+    program = """
+        const me = await nc.connect(url);
+        const here = await me.subscribe({ x: 0, y: 0, r: 5 });
+        const notices = me.notices();
+        await me.publish({ x: 0, y: 0 }, "ready");
+        tell((await notices.next()).value.is);
+        tell((await notices.next()).value.is);
+        tell([me.node, me.entity, me.nodes]);
+        for await (const message of here) {
+          tell(message.publication);
+          break;
+        }
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("b", "c") as (b, c):
+            async with nodes("a") as (a,):
+                a.nodes = ["ws://127.0.0.1:1", c.url]
+                talking = asyncio.ensure_future(in_node(program, a.url))
+                await until(lambda: messages.Publish in a.kinds())
+                a.say(messages.Nodes(["ws://127.0.0.1:1", b.url]))
+            b.entity = 8
+            a.end()
+            await until(lambda: messages.Subscribe in b.kinds())
+            b.say(said(9, [1]))
+            told = await talking
+            assert told == ["disconnected", "reconnected", ["b", 8, []], 9]
+            assert c.asked == []
+
+    run(story())
+
+
+def test_javascript_walks_across_a_border_and_survives_its_node(tmp_path: Path) -> None:
+    program = """
+        const me = await nc.connect(url, { name: "walker" });
+        const [x, y, toX, toY] = more.map(Number);
+        const here = await me.subscribe({ x, y, r: 50 }, { channel: "talk" });
+        await me.moveTo([toX, toY], 60);
+        const notices = me.notices();
+        tell((await notices.next()).value);
+        await me.publish({ x, y }, "kill it", { channel: "stage" });
+        tell((await notices.next()).value.is);
+        const began = performance.now();
+        tell((await notices.next()).value.is);
+        tell((performance.now() - began) / 1000);
+        for await (const message of here) {
+          tell([me.node, message.payload]);
+          break;
+        }
+        me.close();
+    """
+
+    async def story() -> None:
+        with cluster(tmp_path, "a", "b") as (a, b):
+            async with nearcast.connect(a.url, name="speaker") as speaker:
+                stage = await speaker.subscribe(channel="stage")
+                there = b.site()
+                places = [*map(str, (*a.site(), *there))]
+                walking = asyncio.ensure_future(in_node(program, a.url, *places))
+                assert (await asyncio.wait_for(anext(stage), 25)).payload == "kill it"
+                b.kill()
+                while not walking.done():
+                    await speaker.publish(point(*there), "still there", channel="talk")
+                    await asyncio.wait([walking], timeout=0.05)
+            handed, *rest = walking.result()
+            assert handed == {"is": "handed over", "node": "b", "url": b.url}
+            assert (rest[:2], rest[3]) == (["disconnected", "reconnected"], ["a", "still there"])
+            print(f"JavaScript is back after {rest[2]:.2f} s")  # noqa: T201
+
+    run(story())
+
+
+def test_javascript_works_out_where_a_moving_area_is() -> None:
+    """Against the regions of the model, at several moments."""
+    from nearcast.client_protocol.geometry_json import Area, region
+    from nearcast.model.subscription import Formula
+
+    areas: list[dict[str, Any]] = [
+        {"x": 1, "y": 2, "r": 3, "vx": 2, "gx": -1, "lasts": 2},
+        {"x": 1, "y": 2, "z": 3, "rx": 4, "ry": 5, "rz": 6, "vz": -1, "gy": 2},
+        {"x": 0, "y": 0, "r": 1, "to": [[3, 4], [3, 4], [0, 4, 2]], "speed": 2},
+        {"x": 7, "y": 8},
+    ]
+    moments = [0, 0.5, 1, 2, 3.25, 100]
+    program = """
+        const [areas, moments] = [url, more[0]].map(JSON.parse);
+        for (const area of areas) for (const t of moments) tell(nc.areaAt(area, t));
+    """
+    told = iter(asyncio.run(in_node(program, json.dumps(areas), json.dumps(moments))))
+    for area in areas:
+        where = region(Area(**area))
+        assert not isinstance(where, Formula)
+        for seconds in moments:
+            expected, found = where.at(round(seconds * 1e6)), next(told)
+            centre = (found["x"], found["y"], found["z"])
+            assert centre == pytest.approx((expected.x, expected.y, expected.z), abs=1e-5)
+            assert found.get("r", found.get("rx", 0)) == pytest.approx(expected.rx)
+            assert found.get("ry", 0) == pytest.approx(expected.ry)
+
+
+def test_the_types_describe_what_there_is() -> None:
+    """Every exported name has a type, and every typed method or property exists."""
+    types = (CLIENTS / "nearcast.d.ts").read_text()
+    classes = dict(re.findall(r"^export class (\w+)[^{]*\{(.*?)\}$", types, re.M | re.S))
+    members = {
+        name: re.findall(r"^  (?:readonly )?(\w+)[(:]", body, re.M)
+        for name, body in classes.items()
+    }
+    functions = re.findall(r"^export function (\w+)", types, re.M)
+    program = """
+        const made = {
+          Client: new nc.Client(url, {}),
+          Subscription: new nc.Subscription(null, { subscription: 1 }, 1),
+          Inbox: new nc.Inbox(),
+          ConnectionError: new nc.ConnectionError("lost"),
+        };
+        const members = JSON.parse(more[0]);
+        const missing = Object.entries(members).flatMap(([name, wanted]) =>
+          wanted.filter((member) => !(member in made[name])).map((m) => `${name}.${m}`));
+        tell([Object.keys(nc).sort(), missing]);
+    """
+    wanted = {name: listed for name, listed in members.items() if listed}
+    assert set(wanted) == {"Client", "Subscription", "Inbox", "ConnectionError"}
+    ((exported, missing),) = asyncio.run(in_node(program, "ws://x", json.dumps(wanted)))
+    assert exported == sorted([*classes, *functions])
+    assert missing == []
+
+
+def test_a_node_serves_the_client() -> None:
+    async def story() -> None:
+        async with Service(quiet()) as service:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            writer.write(
+                b"GET /nearcast.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+            answer = await reader.read()
+            writer.close()
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert body == (CLIENTS / "nearcast.js").read_bytes()
+        assert b"Content-Type: text/javascript" in head
+
+    run(story())
+
+
+def test_a_plain_close_is_clean_and_the_end_of_a_connection_has_a_code() -> None:
+    program = """
+        const closed = (socket) => new Promise((resolve) => (socket.onclose = resolve));
+        const plain = new WebSocket(url);
+        plain.onopen = () => plain.close();
+        const { code, wasClean } = await closed(plain);
+        tell([code, wasClean]);
+        const me = await nc.connect(url, { name: "js", reconnect: false });
+        const here = await me.subscribe({});
+        await me.publish({ x: 0, y: 0 }, "ready");
+        await here.messages.next().catch((why) => tell([why.name, why.message, why.code]));
+        await nc.connect(url).catch((why) => tell([why.name, why.code]));
+    """
+
+    async def story() -> list[Any]:
+        async with Service(quiet()) as service, nearcast.connect(address(service)) as py:
+            ready = await py.subscribe(disc(0, 0, 9))
+            talking = asyncio.ensure_future(in_node(program, address(service)))
+            await asyncio.wait_for(anext(ready), 20)
+            await service.stop()
+            return await talking
+
+    told = asyncio.run(story())
+    assert told == [
+        [1000, True], ["ConnectionError", "the node stops", 1001], ["ConnectionError", 1006],
+    ]  # fmt: skip
+
+
+def test_javascript_refuses_by_itself_what_is_plainly_wrong() -> None:
+    program = """
+        const me = await nc.connect(url);
+        const here = await me.subscribe({ x: 0, y: 0, r: 9 });
+        for (const wrong of [
+          () => me.subscribe({ x: 0, y: 0, radius: 50 }),
+          () => me.subscribe({ x: 0, y: 0, r: NaN }),
+          () => me.subscribe({ x: 0, y: 0, r: undefined }),
+          () => me.subscribe({ lat: 0, lon: 0 }),
+          () => me.subscribe({ r: 5 }),
+          () => me.subscribe({ x: 0, y: 0, to: [[1, Infinity]], speed: 1 }),
+          () => me.subscribe({ formula: 5 }),
+          () => me.subscribe("x < 5"),
+          () => me.subscribe({}, { watches: true }),
+          () => me.subscribe({ formula: "x < v" }, { variables: { v: NaN } }),
+          () => me.subscribe({}, { budget: NaN }),
+          () => me.publish({ x: 0, y: 0 }, 1, { retained: true }),
+          () => me.publish({ x: 0 }, 1),
+          () => me.publish({ x: "0", y: 0 }, 1),
+          () => me.publish({ x: 0, y: 0 }, { deep: [Infinity] }),
+          () => me.publish({ x: 0, y: 0 }, NaN),
+          () => me.publish({ x: 0, y: 0 }, 1, { attributes: { a: [1] } }),
+          () => me.publish({ x: 0, y: 0 }, 1, { attributes: { a: null } }),
+          () => me.nearby({ x: 0, y: 0, r: 1 }, { most: 5 }),
+          () => me.moveTo([1], 5),
+          () => me.moveTo([1, 2], NaN),
+          () => here.move({ x: 0, y: 0, size: 5 }),
+          () => here.tune({ v: NaN }),
+          async () => here.changes(),
+          () => nc.connect(url, { nam: "me" }),
+          () => me.publish({ x: 0, y: 0 }, "\\ud800"),
+        ]) {
+          tell(await wrong().then(() => "done", (why) => [why.name, why.message]));
+        }
+        tell(await me.publish({ x: 0, y: 0, z: 1 }, { fine: [1e20, "ä"] }) > 0);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with Service(quiet()) as service:
+            *refused, done = await in_node(program, address(service))
+        assert done is True
+        assert [name for name, _ in refused] == ["Refused"] * 26
+        reasons = [reason for _, reason in refused]
+        assert reasons[0].startswith("an area: there is no radius; there are x, y, z, r, rx")
+        assert reasons[1] == "an area: r must be a finite number, not NaN"
+        assert reasons[3].startswith("an area: there is no lat;")
+        assert reasons[4] == "an area needs x and y"
+        assert reasons[10] == "budget is NaN, which JSON cannot express"
+        assert reasons[11].startswith("publish: there is no retained; there are retain")
+        assert reasons[14] == "0 is Infinity, which JSON cannot express"
+        assert reasons[23] == "only a subscription with watch: true has changes"
+        assert "surrogate" in reasons[25] or "hex escape" in reasons[25]  # the node's
+
+    run(story())
+
+
+def test_javascript_survives_what_it_cannot_read() -> None:
+    program = """
+        const me = await nc.connect(url, { reconnect: false });
+        const here = await me.subscribe();
+        for await (const message of here) {
+          if (message.publication === 2) break;
+        }
+        for (let number = 0; number < 5; number++) tell((await me.notices().next()).value);
+        me.close();
+    """
+
+    async def story() -> None:
+        async with nodes("n") as (node,):
+            talking = asyncio.ensure_future(in_node(program, node.url))
+            await until(lambda: messages.Subscribe in node.kinds())
+            transport = node.connections[0].transport
+            for text in (b"hello", b"null", b"{}", b'{"is":"message"}', b'{"is":"inside"'):
+                transport.send(WSMsgType.TEXT, text)
+            node.say(said(1, [1]), said(2, [1]))
+            told = await talking
+        assert [notice["is"] for notice in told] == ["error"] * 5
+        assert all("a notice of the node is unreadable" in notice["reason"] for notice in told)
+
+    run(story())
+
+
+def test_javascript_gives_up_who_says_nothing_readable() -> None:
+    program = """
+        tell(await nc.connect(url).catch((why) => [why.name, why.message]));
+    """
+
+    async def story() -> None:
+        async with nodes("n") as (node,):
+            node.answers = False
+            talking = asyncio.ensure_future(in_node(program, node.url))
+            await until(lambda: node.asked)
+            node.connections[0].transport.send(WSMsgType.TEXT, b"hello")
+            ((name, reason),) = await talking
+        assert name == "ConnectionError"
+        assert reason.startswith("a notice of the node is unreadable")
+
+    run(story())

@@ -1,0 +1,121 @@
+"""The game on a real node: connections, orders, and a trace that can be judged."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import nearcast
+from nearcast.client.client import Client
+from nearcast.demo.mammoth_bots import NEWS, ORDERS, Crowd
+from nearcast.demo.mammoth_game import Rules
+from nearcast.server.config import Settings
+from nearcast.server.server import Service
+from nearcast.space.shapes import EVERYWHERE, point
+from nearcast.trace.reader import read
+from support.brute_force import delivered, expected
+
+BOTS = 12
+RULES = Rules(size=150.0, stride=60.0, pause=0.3, pickups=0.5)
+PATIENCE_S = 60.0
+
+
+def run(story: Coroutine[None, None, None]) -> None:
+    asyncio.run(asyncio.wait_for(story, PATIENCE_S))
+
+
+async def until(known: Any) -> None:
+    while not known():
+        await asyncio.sleep(0.02)
+
+
+async def playing(service: Service) -> "asyncio.Task[None]":
+    """A crowd of which everybody has arrived."""
+    crowd = Crowd(service.url, RULES, Random(2))
+    task = asyncio.create_task(crowd.run(BOTS))
+    seats = service.realm.seats
+    await until(lambda: sum(bool(seat and seat.subscriptions) for seat in seats) == BOTS + 1)
+    return task
+
+
+async def ask(page: Client, order: str, number: int = 0) -> str:
+    """What the director answers."""
+    news = await page.subscribe(EVERYWHERE, channel=NEWS)
+    await page.publish(point(1.0, 1.0), payload={"order": order, "number": number}, channel=ORDERS)
+    async for message in news:
+        if message.payload.get("to") == page.entity:
+            await news.unsubscribe()
+            return str(message.payload["answer"])
+    raise AssertionError("the news ended")
+
+
+async def seen(page: Client) -> None:
+    """Somebody who is known to be there."""
+    await page.publish(point(75, 75), retain=True, attributes={"person": True})
+    while "does not see you" in await ask(page, "gather", 1):
+        pass
+
+
+def test_every_character_has_one_subscription_however_far_it_walks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Service(Settings(port=0, trace=str(tmp_path / "t"))) as service:
+            task = await playing(service)
+            await until(lambda: service.gateway.metrics.publications > 200)
+            seats = [seat for seat in service.realm.seats if seat and seat.name != "director"]
+            assert len(seats) == BOTS
+            assert {len(seat.subscriptions) for seat in seats} == {1}
+        await task  # the node has gone, and so has the game
+
+    run(story())
+    interests, publications, deliveries = (
+        read(tmp_path / "t", table) for table in ("interests", "publications", "deliveries")
+    )
+    heard = delivered(deliveries)
+    assert len(heard) > 200
+    assert set(heard) == expected(interests, publications) and len(heard) == len(set(heard))
+    assert interests.num_rows < publications.num_rows / 2, "walks are said once, not step by step"
+
+
+def test_pages_give_orders_and_hear_how_the_engines_do() -> None:
+    async def story() -> None:
+        async with Service(Settings(port=0, record=False)) as service:
+            task = await playing(service)
+            address = f"ws://127.0.0.1:{service.port}"
+            async with nearcast.connect(address, name="page") as page:
+                assert await ask(page, "spawn", 5) == f"5 characters come, {BOTS + 5} in all"
+                assert "everybody walks" in await ask(page, "storm")
+                assert "does not see you" in await ask(page, "gather", 3)
+                await seen(page)
+                assert await ask(page, "gather", 3) == "3 characters follow you"
+                assert await ask(page, "scatter") == "3 characters go their own ways"
+                assert "does not know" in await ask(page, "dance", 1)
+                await page.publish(point(0, 0), payload=["no", "order"], channel=ORDERS)
+                news = await page.subscribe(EVERYWHERE, channel=NEWS)
+                async for message in news:
+                    if "engines" in message.payload and message.payload["publications"] > 300:
+                        break
+                engines = {one["name"]: one for one in message.payload["engines"]}
+                assert message.payload["compared"] == BOTS + 5
+                walked = engines["resubscribe"]["subscriptions"]
+                assert walked > 2 * engines["swept"]["subscriptions"] > 0
+        await task
+
+    run(story())
+
+
+def test_who_followed_a_person_goes_on_when_that_one_has_left() -> None:
+    async def story() -> None:
+        async with Service(Settings(port=0, record=False)) as service:
+            task = await playing(service)
+            address = f"ws://127.0.0.1:{service.port}"
+            async with nearcast.connect(address, name="page") as page:
+                await seen(page)
+                assert await ask(page, "gather", BOTS) == f"{BOTS} characters follow you"
+            async with nearcast.connect(address, name="another") as page:
+                await asyncio.sleep(1.0)
+                assert await ask(page, "scatter") == "0 characters go their own ways"
+                assert not task.done()
+        await task
+
+    run(story())

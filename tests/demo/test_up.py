@@ -1,0 +1,74 @@
+"""The two commands, from their start to their end."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from nearcast.trace.validate import validate
+from support.monitor_processes import started
+from support.snapshot_reader import read
+
+
+def fetched(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return bytes(answer.read())
+
+
+def children(process: int) -> list[int]:
+    listed = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return [int(child) for child in listed.split()]
+
+
+def test_up_opens_a_world_and_leaves_a_sound_trace_when_interrupted(tmp_path: Path) -> None:
+    trace = tmp_path / "world"
+    with started("up", "--port", "0", "--bots", "8", "--trace", trace) as world:
+        assert world.said["trace"] == str(trace)
+        assert b"<canvas" in fetched(world.page)
+        assert b"export" in fetched(f"{world.page}nearcast.js")
+        assert b"import" in fetched(f"{world.page}monitor/page.js")
+        with pytest.raises(urllib.error.HTTPError):
+            fetched(f"{world.page}monitor/../server.py")
+        entities: list[tuple[float, ...]] = []
+        while len(entities) < 8:
+            _, entities, _, _ = read(fetched(f"{world.page}monitor/world"))
+        bots = children(world.process.pid)
+        assert bots
+        world.process.send_signal(signal.SIGINT)
+        assert world.process.wait(30) == 0
+        assert not any(Path(f"/proc/{bot}").exists() for bot in bots)
+    report = validate(trace)
+    assert not report.problems and report.finished
+    assert report.tables["interests"].rows >= 8
+
+
+def test_up_without_bots_is_a_node_with_a_page(tmp_path: Path) -> None:
+    with started("up", "--port", "0", "--bots", "0", "--trace", tmp_path / "t") as world:
+        assert children(world.process.pid) == []
+        assert b'"game":false' in fetched(f"{world.page}monitor/about")
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = subprocess.run(
+            [sys.executable, "-m", "nearcast.cli", "up", "--port", port, "--trace", tmp_path / "t"],
+            capture_output=True, text=True, timeout=60, env={**os.environ, "NEARCAST_DEBUG": ""},
+        )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1 and "in use" in ended.stderr
+
+
+def test_a_trace_that_is_not_there_is_told_in_one_line(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "nearcast.cli", "monitor", tmp_path / "nowhere"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1 and "nowhere" in ended.stderr

@@ -1,0 +1,242 @@
+"""The reproduction of seed 002: its list of claims, its jobs, its drills, and a small whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from nearcast.sim.world import resolve
+from nearcast.space.motion import SECOND
+from nearcast_papers import PAPERS
+from nearcast_papers.bubblestorm import (
+    counting,
+    encryption_cost,
+    meeting_probability,
+    single_events,
+)
+from nearcast_papers.bubblestorm.measures import (
+    NAMES,
+    Sight,
+    back_within,
+    correlation,
+    of,
+    straightness,
+)
+from nearcast_papers.bubblestorm.paper import CAPTIONS, DRAWINGS, SHOWS, STATEMENTS
+from nearcast_papers.bubblestorm.scenarios import QUICK, game, mobility, scenarios, why
+from nearcast_papers.paper import NotMeasuredError
+from nearcast_papers.run import reproduce
+from support.small_runs import rows_of, told
+
+BEGIN = 3_000_000
+
+
+def test_every_claim_of_the_thesis_is_there_once_and_in_order() -> None:
+    assert [statement.item for statement in STATEMENTS] == list(range(1, 37))
+    assert {item for items in SHOWS.values() for item in items} <= set(range(1, 37))
+
+
+def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
+    assert PAPERS["bubblestorm"].figures == tuple(CAPTIONS) == tuple(DRAWINGS)
+    for figure in CAPTIONS:
+        quick, full = (
+            {resolve(one)[0].run for one in scenarios(figure, thorough)}
+            for thorough in (False, True)
+        )
+        assert 0 < len(quick) <= len(full)
+
+
+def test_the_full_form_is_the_thesis_experiment() -> None:
+    walks, games = list(scenarios("5.2", True)), list(scenarios("5.9", True))
+    assert {(one.nodes, one.seconds) for one in walks} == {(128, 900.0)}
+    assert {(one.nodes, one.seconds) for one in games} == {(32, 600.0)}
+    settings = [resolve(one)[0].settings for one in (*walks, *games)]
+    assert {one["network"] for one in settings} == {"adsl"}
+    assert {(one["up_mbit"], one["down_mbit"], one["last_hop_ms"]) for one in settings} == {
+        (1.0, 16.0, 5.0)
+    }
+    for world in (walks, games):
+        overlays = [
+            name
+            for overlay, name in NAMES.items()
+            for one in world
+            if one.seed == 1
+            and all(
+                {"protocol": one.protocol, **one.settings}.get(key) == value
+                for key, value in of(overlay).items()
+            )
+        ]
+        assert overlays == list(NAMES.values())
+
+
+# Chances and drills.
+
+
+def test_bubbles_meet_as_often_as_asked_for_whatever_their_shares() -> None:
+    assert meeting_probability.met(1) == pytest.approx(0.632, abs=0.02)
+    assert meeting_probability.met_unlike(4) == pytest.approx(0.632, abs=0.03)
+    assert meeting_probability.processings(13) == (13,) * 100
+    assert meeting_probability.power([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
+
+
+def test_a_neighbour_that_returns_in_time_is_kept_and_one_that_does_not_is_closed() -> None:
+    seen = single_events.removal()
+    assert seen[:4] == ["inside", "soft", "soft", "inside"]
+    assert seen[-3:] == ["hard", "closed", "closed"]
+
+
+def test_a_connection_opens_in_one_round_trip() -> None:
+    found = single_events.opening()
+    assert len(found.opened) > 20
+    assert set(found.opened) == {1.0}
+
+
+def test_after_a_mass_goodbye_the_rest_have_whole_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single_events, "EXODUS_S", 56.0)
+    monkeypatch.setattr(single_events, "why", lambda form, s: why(form, s, peers=32, size=500.0))
+    found = single_events.exodus.__wrapped__()
+    assert max(found.recall) == 55
+    assert (found.asymmetric, found.islands) == (0, 1)
+    assert 0.5 < found.recall[29] <= 1
+    assert found.accuracy[29] > 0.5
+
+
+def test_secrecy_costs_bytes_and_a_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("COUNTED", 20), ("TIMED", 20), ("HANDSHAKES", 2), ("ROUNDS", 1)):
+        monkeypatch.setattr(encryption_cost, name, number)
+    plain, tls, quic = encryption_cost.costs.__wrapped__().values()
+    frame = len(encryption_cost.update())
+    assert plain.bytes >= frame + 4
+    assert plain.handshake_bytes == 0
+    # A record of TLS 1.3 has a head of 5 bytes, its kind, and a tag of 16.
+    assert tls.bytes == pytest.approx(plain.bytes + 22, abs=2)
+    assert quic.bytes > frame + 16
+    assert quic.handshake_bytes > 2000, "a first packet has at least 1,200 bytes, each way"
+    assert tls.handshake_bytes > 500
+
+
+# Small arithmetic.
+
+
+def test_measures_are_those_of_section_5_2() -> None:
+    sight = Sight(8.0, 2.0, 4.0, 86.0)
+    assert (sight.accuracy, sight.precision) == (0.94, 0.8)
+    assert sight.recall == pytest.approx(2 / 3)
+    assert sight.specificity == pytest.approx(86 / 88)
+    assert sight.wrongly_known == pytest.approx(1 / 3)
+    assert (sight.known, sight.should) == (10, 12)
+
+
+def test_straight_lines_correlations_and_recoveries_are_told() -> None:
+    fit, slope = straightness({x: 3.0 + 0.5 * x for x in range(40)}, 5, 30)
+    assert (fit, slope) == (pytest.approx(1), pytest.approx(0.5))
+    with pytest.raises(NotMeasuredError):
+        straightness({1: 1.0}, 0, 10)
+    assert correlation([1, 2, 3], [9, 7, 5]) == pytest.approx(-1)
+    curve = {second: 0.9 if second < 30 or second >= 44 else 0.5 for second in range(80)}
+    assert back_within(curve, 0.02) == 14
+    assert back_within({s: v if s < 30 else 0.5 for s, v in curve.items()}, 0.02) is None
+
+
+# Jobs.
+
+
+def origins(spark: SparkSession) -> Any:
+    return spark.createDataFrame([("a", BEGIN)], "run string, origin long")
+
+
+def noted(*words: tuple[float, int, str]) -> list[dict[str, Any]]:
+    return [
+        {"run": "a", "t": BEGIN + round(t * SECOND), "node": node, "fact": fact}
+        for t, node, fact in words
+    ]
+
+
+def test_running_peers_are_counted_where_their_number_changes(spark: SparkSession) -> None:
+    notes = noted(
+        (-2.0, 1, "joined"), (-2.0, 2, "joined"), (1.5, 3, "joined"), (1.9, 1, "met"),
+        (4.0, 2, "crashed"), (5.0, 1, "left"),
+    )  # fmt: skip
+    found = counting.running_by_second(rows_of(spark, "notes", notes), origins(spark))
+    assert told(found, ("run", "second")) == {
+        ("a", -2): (2,), ("a", 1): (3,), ("a", 4): (2,), ("a", 5): (1,),
+    }  # fmt: skip
+
+
+def test_a_run_settles_after_its_beginning_and_its_last_join(spark: SparkSession) -> None:
+    positions = rows_of(spark, "positions", [{"run": "a", "t": BEGIN - SECOND // 2}])
+    for joins, settled in (((-2.0, 1, "joined"), 15), ((7.2, 1, "joined"), 23)):
+        notes = rows_of(spark, "notes", noted(joins))
+        found = counting.settled_since(positions, notes, origins(spark))
+        assert told(found, ("run",)) == {("a",): (settled,)}
+
+
+def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -> None:
+    """Two nodes look twice: 15 knows 1 rightly, then 1 wrongly and not 2; 16 sees nobody."""
+    met = [
+        ("a", BEGIN, 15, 1, True, True, True, 2.0, None),
+        ("a", BEGIN, 15, None, None, None, None, None, 3),
+        ("a", BEGIN, 16, None, None, None, None, None, 3),
+        ("a", BEGIN + 20 * SECOND, 15, 1, True, False, True, 4.0, None),
+        ("a", BEGIN + 20 * SECOND, 15, 2, False, True, True, None, None),
+        ("a", BEGIN + 20 * SECOND, 15, None, None, None, None, None, 3),
+        ("a", BEGIN + 20 * SECOND, 16, None, None, None, None, None, 3),
+    ]
+    columns = (
+        "run string, t long, node long, other long, knew boolean, due boolean, present boolean,"
+        " difference double, others long"
+    )
+    acquaintances = spark.createDataFrame(met, columns)
+    by_second = counting.sights_by_second(acquaintances, origins(spark))
+    assert told(by_second, ("run", "second")) == {
+        ("a", 0): (2, 1, 1, 1, 0, 0, 5, 2.0),
+        ("a", 20): (2, 1, 1, 0, 1, 1, 4, 4.0),
+    }
+    places = [
+        {"run": "a", "t": BEGIN + after * SECOND, "node": node, "x": float(x)}
+        for after in (0, 20)
+        for node, x in ((15, 0), (1, 120), (2, 99))
+    ]
+    positions, notes = rows_of(spark, "positions", places), rows_of(spark, "notes", noted())
+    by_node = told(counting.sights_by_node(acquaintances, positions, notes), ("run", "node"))
+    assert by_node["a", 15][:7] == (1, 1, 1, 0, 1, 1, 1)
+    assert by_node["a", 16][:7] == (1, 0, 0, 0, 0, 0, 3)
+    one = told(counting.sights_of_one(acquaintances, origins(spark)), ("run", "second"))
+    assert list(one) == [("a", 0), ("a", 20)] or set(one) == {("a", 0), ("a", 20)}
+    assert one["a", 20] == (1, 1, 0, 1, 1, 1)
+    inner = told(counting.inner_circle(acquaintances, positions, notes), ("run",))
+    assert inner == {("a",): (1, 0)}, "2 is within 100 units and not known"
+
+
+# The whole.
+
+
+@pytest.mark.soak  # Spark plans a hundred small questions
+def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calm = single_events.After(
+        dict.fromkeys(range(91), 0.9), dict.fromkeys(range(91), 0.9), 115, 0, 1
+    )
+    monkeypatch.setattr(single_events, "exodus", lambda: calm)
+    cost = encryption_cost.Cost(1.0, 1.0, 1.0, 1.0)
+    monkeypatch.setattr(encryption_cost, "costs", lambda: {"plain": cost, "TLS": cost})
+    few = [
+        mobility(QUICK, "bubblestorm", 18.0, peers=12, size=300.0),
+        game(QUICK, "bubblestorm", 6.0, record="sums"),
+    ]
+    paper = replace(PAPERS["bubblestorm"], scenarios=lambda _figure, _full: few)
+    claims = {claim.claim: claim for claim in reproduce(spark, paper, ("5.2",), tmp_path)}
+    assert list(claims) == [f"002.{item}" for item in range(1, 37)]
+    for item in (1, 3, 4, 6, 7, 9):
+        assert claims[f"002.{item}"].holds is True, claims[f"002.{item}"].measured
+    for item in (8, 10, 16, 21, 25, 35):
+        assert claims[f"002.{item}"].holds is None, "nobody ran that"
+    written = json.loads((tmp_path / "claims.json").read_text())
+    assert [claim["claim"] for claim in written] == list(claims)
+    drawn = {file.stem for file in (tmp_path / "figures").glob("*.png")}
+    assert {"table-3-1", "reckoning", "rings-difference", "secrecy-bytes"} <= drawn
+    assert "figure-5-7" not in drawn

@@ -1,0 +1,150 @@
+"""Readings of the DR-tree's paper: other measures, the same rules, and what the notes say."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from nearcast.scenario import Scenario
+from nearcast.sim.world import resolve
+from nearcast_papers.drtree.alternative_readings import (
+    NARROW,
+    READINGS,
+    EachOnce,
+    OnTheFigure,
+    Shared,
+    judged,
+)
+from nearcast_papers.drtree.measures import HOTSPOTS, Load, Seen
+from nearcast_papers.drtree.paper import PAPER, scenario, scenarios
+from nearcast_papers.paper import Counted, NotMeasuredError, Statement
+
+CURVES = {
+    "cold": {1: (100, 0.0), 2: (100, 2.0), 3: (20, 4.0)},
+    "warm": {2: (100, 2.0), 3: (100, 4.0)},
+    "hot": {2: (100, 2.0), 3: (100, 5.0), 9: (300, 9.0)},
+    "burning": {2: (100, 2.0), 3: (100, 4.0), 40: (19, 50.0)},
+}
+
+
+class Told(Counted):
+    """Runs that were counted, each with rows that somebody has made up."""
+
+    def __init__(self, runs: Sequence[Scenario], rows: dict[str, list[dict[str, Any]]]) -> None:
+        super().__init__(cast(Any, None), [resolve(run)[0] for run in runs])
+        self._rows = rows
+
+    def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+        runs = self.runs(**settings)
+        if not runs or not any(name.startswith(table) for name in self._rows):
+            raise NotMeasuredError(str(settings))
+        return [
+            {**row, "run": run.run, "seconds": run.seconds}
+            for run in runs
+            for row in self._rows[f"{table} {run.settings['hotspots']}"]
+        ]
+
+
+def of_curves() -> Told:
+    rows = {
+        f"popularity {hotspots}": [
+            {"interested": k, "complete": n, "total_time_mean_ms": 50.0 * mean}
+            for k, (n, mean) in curve.items()
+        ]
+        for hotspots, curve in CURVES.items()
+    }
+    return Told([scenario("double-wave", hotspots, cycles=10) for hotspots in HOTSPOTS], rows)
+
+
+def test_a_mean_counts_publications_or_popularities_or_those_that_all_distributions_have() -> None:
+    seen = of_curves()
+    assert Seen(seen).mean("double-wave", "cold", 2) == pytest.approx(280 / 120)
+    assert EachOnce(seen).mean("double-wave", "cold", 2) == pytest.approx(3.0)
+    assert EachOnce(seen).mean("double-wave", "hot", 2) == pytest.approx(16 / 3)
+    assert Shared(seen).mean("double-wave", "hot", 2) == pytest.approx(3.5)  # nobody else has 9
+    assert EachOnce(seen).mean("double-wave", "burning", 2) == pytest.approx(3.0)  # 40 is rare
+
+
+def test_spread_may_be_seen_against_its_own_mean_or_against_the_tallest_bar() -> None:
+    loads = [Load(100.0, 50.0, 0.0, 20.0, 20.0), Load(1.0, 0.5, 0.0, 0.8, 0.3)]
+
+    class Main(Seen):
+        def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+            del strategy, hotspots, settings
+            return loads
+
+    class Figure(OnTheFigure, Main):
+        pass
+
+    nothing = Told([], {})
+    assert Main(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.8])
+    assert Figure(nothing).spreads("brothers", "cold") == pytest.approx([0.4, 0.008])
+
+
+def test_the_verdict_is_that_of_the_main_reading_and_the_note_tells_what_others_gave() -> None:
+    def high(seen: Seen) -> tuple[str, bool]:
+        mean = seen.mean("double-wave", "cold", 2)
+        return f"{mean:.1f}", mean > 2.9
+
+    claim = judged(Statement(13, "It is high", "above 2.9", high, note="Well."), of_curves())
+    assert (claim.holds, claim.measured) == (False, "2.3")
+    assert claim.note == (
+        "Well. Read with each popularity once, it holds: 3.0."
+        " Read at shared popularities, it holds: 3.0."
+    )
+
+
+def test_a_reading_that_changes_nothing_is_not_told_of() -> None:
+    def most(seen: Seen) -> tuple[str, bool]:
+        return f"{max(seen.curve('double-wave', 'cold'))}", True
+
+    assert judged(Statement(5, "It is so", "so", most), of_curves()).note == ""
+
+
+def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
+    every = [s for figure in PAPER.figures for s in scenarios(figure, True)]
+    counted = Told(every, {f"popularity {h}": [] for h in HOTSPOTS})
+    asked: list[dict[str, Any]] = []
+
+    class Asking(Told):
+        def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+            del table
+            asked.append({run.run: run for run in counted.runs(**settings)})
+            return []
+
+    Seen(Asking([], {})).curve("double-wave", "hot")
+    (found,) = asked
+    assert {run.settings["spread"] for run in found.values()} == {30.0}
+    assert {run.settings["promotes"] for run in found.values()} == {"coverage"}
+    assert {run.nodes for run in found.values()} == {1024}
+    assert len({run.seed for run in found.values()}) == len(found) >= 3
+    assert {run.settings["jitter_ms"] for run in found.values()} == {5.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "setting", "value"),
+    [
+        ("with narrow hotspots", 1024, "spread", NARROW),
+        ("with owners of least address", 1024, "promotes", "address"),
+        ("in one world", 10_000, "size", 1024.0),
+        ("without jitter", 1024, "jitter_ms", 0.0),
+    ],
+)
+def test_a_reading_looks_at_the_runs_that_were_made_for_it(
+    name: str, nodes: int, setting: str, value: float | str
+) -> None:
+    every = [s for figure in PAPER.figures for s in scenarios(figure, True)]
+    asked: list[Scenario] = []
+
+    class Asking(Told):
+        def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+            del table
+            asked.extend(self.runs(**settings))
+            return []
+
+    (reading,) = [one for one in READINGS if one.name == name]
+    with suppress(NotMeasuredError):
+        reading.view(Asking(every, {})).curve("double-wave", "hot", nodes=nodes)
+    assert [run.settings["strategy"] for run in asked] == ["double-wave"]
+    assert (asked[0].settings[setting], asked[0].nodes) == (value, nodes)

@@ -1,0 +1,216 @@
+"""The reproduction of seed 004: its claims and figures, its worlds, its jobs, and a small whole."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.relays import rounds
+from nearcast.protocols.relays.peer import Parameters, Peer
+from nearcast.scenario import stream
+from nearcast.sim.world import resolve
+from nearcast.space.motion import SECOND
+from nearcast_papers import PAPERS
+from nearcast_papers.relays import counting, examples, measures, model, worlds
+from nearcast_papers.relays.measures import Uplinks, fit, percentile
+from nearcast_papers.relays.model import Play, changes, entered, flows_of, play_all, played
+from nearcast_papers.relays.paper import CAPTIONS, DRAWINGS, SHOWS, STATEMENTS
+from nearcast_papers.relays.scenarios import FULL, QUICK, WALKS, plays, scenario, scenarios
+from nearcast_papers.run import reproduce
+from support.small_runs import rows_of, told
+
+BEGIN = 2_500_000
+
+
+def test_every_claim_is_there_once_and_in_order_and_those_that_are_ours_are_soft() -> None:
+    assert [statement.item for statement in STATEMENTS] == list(range(1, 32))
+    assert all(statement.soft for statement in STATEMENTS if statement.item > 25)
+    assert {item for items in SHOWS.values() for item in items} <= set(range(1, 32))
+
+
+def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
+    assert PAPERS["relays"].figures == tuple(CAPTIONS) == tuple(DRAWINGS) == tuple(SHOWS)
+    for figure in CAPTIONS:
+        quick, full = (
+            {resolve(one)[0].run for one in scenarios(figure, thorough)}
+            for thorough in (False, True)
+        )
+        assert 0 < len(quick) <= len(full)
+    for form in (QUICK, FULL):
+        assert {play.nodes for play in plays(form)["5"]} == {50, 100, 150, 200}
+        assert len({play.weight for play in plays(form)["6"]}) == 11
+        assert len({play.clustering for play in plays(form)["7"]}) == 9
+
+
+# Worlds and rounds.
+
+
+def test_the_round_model_has_the_uplinks_and_delays_of_peers_of_the_same_seed() -> None:
+    drawn = worlds.uplinks(range(5), 7)
+    for node in range(5):
+        peer = Peer(node, stream(7, "node", node, 0), Parameters(), FIRST_SERVER)
+        assert drawn[node] == pytest.approx(peer.relays.uplink.capacity)
+    delays = worlds.delays(range(5), 7)
+    assert np.array_equal(delays, delays.T)
+    assert delays.min() > 0
+
+
+def test_who_is_subscribed_is_who_stands_within_vision() -> None:
+    where = worlds.places(30, 3)
+    wanted = worlds.subscribed(worlds.reality(30, 3))
+    for a, (ax, ay, _) in enumerate(where):
+        for b, (bx, by, _) in enumerate(where):
+            sees = a != b and np.hypot(ax - bx, ay - by) <= worlds.RADIUS
+            assert wanted[a, b] == sees
+
+
+def test_uneven_sources_say_as_much_together() -> None:
+    world = worlds.reality(20, 1)
+    uneven = worlds.uneven(world, 10.0, 1)
+    assert uneven.payload.mean() == pytest.approx(world.payload.mean())
+    assert uneven.payload.max() > 2 * uneven.payload.min()
+
+
+def test_a_changed_world_keeps_the_paths_whose_forwarders_are_still_there() -> None:
+    play = Play(nodes=40, seed=1, walk=30.0, replaced=0.1)
+    world = model.world_of(play)
+    f = flows_of(world._replace(capacity=world.capacity / 5))
+    for _ in rounds.optimise(f, model.weights_of(play), 0.0, 6, stream(1)):
+        pass
+    after, gone = next(changes(play, world))
+    kept, torn = entered(after, f, gone)
+    relayed = lost = 0
+    for source in range(play.nodes):
+        for member in kept.member[kept.first[source] + 1 : kept.first[source] + kept.size[source]]:
+            subscriber, now = int(member), rounds.path(kept, source, int(member))
+            if f.place[subscriber, source] < 0 or {source, subscriber} & set(gone):
+                assert now == [source, subscriber], "a new subscription is direct"
+                continue
+            before = rounds.path(f, source, subscriber)
+            possible = all(kept.place[v, source] >= 0 and v not in gone for v in before[1:-1])
+            assert now == (before if possible else [source, subscriber])
+            relayed += possible and len(before) > 2
+            lost += not possible
+    assert relayed > 0
+    assert lost == torn > 0
+
+
+def test_rounds_relieve_the_busiest_and_are_the_same_every_time() -> None:
+    play = Play(nodes=100, seed=2, rounds=8)
+    one = played(play)
+    assert one == played(play)
+    assert len(one.moments) == 9
+    assert one.last.p90 < one.first.p90
+    assert one.last.busiest < one.first.busiest
+    assert one.last.idlest > one.first.idlest
+    assert one.first.path == one.first.stretch == 1 < one.last.path
+    assert one.first.direct == one.first.overloaded == one.last.direct
+
+
+def test_what_has_a_file_is_not_played_again(spark: SparkSession, tmp_path: Path) -> None:
+    few = [Play(nodes=12, seed=seed, rounds=1) for seed in (1, 2)]
+    assert spark.sparkContext is not None
+    first = play_all(few, tmp_path)
+    assert first == {play: played(play) for play in few}
+    file = tmp_path / f"{few[0].name}.json"
+    file.write_text(file.read_text().replace('"parts":', '"parts":4'))
+    assert play_all(few, tmp_path)[few[0]].parts == int(f"4{first[few[0]].parts}")
+
+
+# Examples and small arithmetic.
+
+
+def test_operations_by_chance_change_paths_by_one() -> None:
+    tried = examples.by_chance()
+    assert tried.wrong == 0
+    assert tried.redirected > 100 < tried.shortened * 2
+
+
+def test_uplinks_percentiles_and_fits_are_those_of_the_textbook() -> None:
+    uplinks = Uplinks([0.5, 0.5, 1.0, 2.0])
+    assert (uplinks.mean, uplinks.overloaded, uplinks.p90) == (1.0, 0.25, 2.0)
+    assert percentile([float(k) for k in range(1, 101)], 90) == 90.0
+    assert fit([(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)]) == pytest.approx(1)
+    assert fit([(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]) == pytest.approx(0)
+
+
+# Jobs.
+
+
+def at(second: float) -> int:
+    return BEGIN + round(second * SECOND)
+
+
+def test_what_a_peer_is_to_send_is_what_it_sent_and_what_it_withheld(spark: SparkSession) -> None:
+    sent = [
+        (-1.0, 1, "Say", 500, None), (0.1, 1, "Update", 172, 5), (0.2, 1, "Update", 100, 6),
+        (1.1, 1, "Say", 22, None), (0.5, 2, "Update", 222, 7), (0.6, FIRST_SERVER, "Told", 99, 8),
+    ]  # fmt: skip
+    messages = [
+        {"run": "a", "t": at(t), "node": node, "kind": kind, "bytes": size, "publication": p}
+        for t, node, kind, size, p in sent
+    ]
+    notes: list[dict[str, Any]] = [
+        {"run": "a", "t": 0, "node": 1, "fact": "uplink", "value": 8000.0},
+        {"run": "a", "t": 0, "node": 2, "fact": "uplink", "value": 4000.0},
+        {"run": "a", "t": at(0.3), "node": 1, "fact": "withheld", "about": 9},
+        {"run": "a", "t": at(0.4), "node": 1, "fact": "withheld", "about": 10},
+    ]
+    found = counting.utilisation_by_node(
+        rows_of(spark, "messages", messages),
+        rows_of(spark, "notes", notes),
+        rows_of(spark, "positions", [{"run": "a", "t": BEGIN}]),
+    )
+    assert told(found, ("run", "node", "second")) == {
+        ("a", 1, 0): (pytest.approx((172 + 100 + 2 * 28 + 2 * 100) / 1000), 2),
+        ("a", 1, 1): (pytest.approx((22 + 28) / 1000), 0),
+        ("a", 2, 0): (pytest.approx((222 + 28) / 500), 0),
+    }
+
+
+def test_operations_are_counted_by_second(spark: SparkSession) -> None:
+    facts = [(0.5, "redirected"), (0.7, "redirected"), (0.9, "repaired"), (3.2, "shortened"),
+             (3.3, "withheld"), (-0.1, "redirected"), (3.4, "crashed")]  # fmt: skip
+    notes = [{"run": "a", "t": at(t), "node": 1, "fact": fact} for t, fact in facts]
+    found = counting.operations_by_second(
+        rows_of(spark, "notes", notes), rows_of(spark, "positions", [{"run": "a", "t": BEGIN}])
+    )
+    assert told(found, ("run", "second")) == {("a", 0): (2, 0, 1, 0), ("a", 3): (0, 1, 0, 1)}
+
+
+# The whole.
+
+
+@pytest.mark.soak  # Spark plans a hundred small questions
+def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    little = {
+        "4": [Play(nodes=100, seed=seed, rounds=17) for seed in (1, 2)],
+        "moving": [Play(nodes=20, seed=1, rounds=3, walk=walk) for walk in WALKS],
+    }
+    monkeypatch.setattr(measures, "plays", lambda _form: little)
+    brief = replace(QUICK, seconds=3.0)
+    few = [
+        scenario(brief, 24, 1, relays=relays, slower=6.0, walking=1.0) for relays in ("on", "off")
+    ]
+    paper = replace(PAPERS["relays"], scenarios=lambda _figure, _full: few)
+    claims = {claim.claim: claim for claim in reproduce(spark, paper, ("4",), tmp_path)}
+    assert list(claims) == [f"004.{item}" for item in range(1, 32)]
+    for item in (1, 2, 3, 4, 11):
+        assert claims[f"004.{item}"].holds is True, claims[f"004.{item}"].measured
+    assert "messages: not run" in claims["004.8"].measured
+    assert claims["004.19"].holds is None, "nobody played weights"
+    assert claims["004.26"].holds is None, "nobody ran 150 peers"
+    assert claims["004.27"].holds is not None
+    assert "missed" in claims["004.27"].measured
+    written = json.loads((tmp_path / "claims.json").read_text())
+    assert [claim["claim"] for claim in written] == list(claims)
+    drawn = {file.stem for file in (tmp_path / "figures").glob("*.png")}
+    assert {"figure-4-rounds", "moving-rounds", "moving-missed"} <= drawn
+    assert "figure-7-paths" not in drawn

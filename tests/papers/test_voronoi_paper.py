@@ -1,0 +1,202 @@
+"""The reproduction of seed 003: its list of claims, its geometry, its jobs, and a small whole."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from nearcast.sim.world import resolve
+from nearcast.space.motion import SECOND
+from nearcast_papers import PAPERS
+from nearcast_papers.run import reproduce
+from nearcast_papers.voronoi import counting, examples, geometry
+from nearcast_papers.voronoi.measures import percentile, slope, snapshots, spearman
+from nearcast_papers.voronoi.paper import CAPTIONS, DRAWINGS, SHOWS, STATEMENTS
+from nearcast_papers.voronoi.scenarios import QUICK, scenario, scenarios
+from support.small_runs import rows_of, told
+
+BEGIN = 2_500_000
+
+
+def test_every_claim_of_the_papers_list_is_there_once_and_in_order() -> None:
+    assert [statement.item for statement in STATEMENTS] == list(range(1, 34))
+    shown = {item for items in SHOWS.values() for item in items}
+    assert shown <= set(range(1, 34))
+
+
+def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
+    assert PAPERS["voronoi"].figures == tuple(CAPTIONS) == tuple(DRAWINGS)
+    for figure in CAPTIONS:
+        quick, full = (
+            {resolve(one)[0].run for one in scenarios(figure, thorough)}
+            for thorough in (False, True)
+        )
+        assert 0 < len(quick) <= len(full)
+    lengths = {one.nodes: one.seconds for one in scenarios("9", True)}
+    assert lengths == {50: 300.0, 100: 300.0, 200: 300.0, 500: 130.0, 1000: 180.0}
+
+
+# Geometry.
+
+
+def test_figure_2_counts_both_divisions_of_the_same_crowds() -> None:
+    found = geometry.compared(5)
+    assert all(tree % 3 == 1 for tree, _ in found), "each split makes three more"
+    assert all(tree >= 5 <= cells for tree, cells in found), "fifty, ten to a region"
+    assert found == geometry.compared(5)
+
+
+def test_voronoi_regions_are_as_many_as_clusters_that_fill_one_each() -> None:
+    clusters = [(100.0, 100.0), (650.0, 120.0), (380.0, 650.0)]
+    rng = Random(1)
+    crowd = [(x + rng.uniform(-40, 40), y + rng.uniform(-40, 40)) for x, y in clusters * 9]
+    assert geometry.voronoi_regions(crowd, 10, Random(2)) in (3, 4)
+    assert geometry.voronoi_regions(crowd[:9], 10, Random(2)) == 1
+
+
+def test_greedy_ways_grow_with_the_number_of_sites() -> None:
+    few, many = geometry.hops(25), geometry.hops(400)
+    assert 1 < few < many < 400
+    assert geometry.exponent([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
+
+
+# Examples and small arithmetic.
+
+
+def test_a_dead_matchers_subscriptions_go_to_those_that_enclosed_it() -> None:
+    found = examples.failure()
+    assert found.adopted == found.orphans > 0
+    assert found.changed
+    assert set(found.changed) <= set(found.enclosing)
+
+
+def test_percentiles_ranks_slopes_and_snapshots_are_those_of_the_textbook() -> None:
+    assert percentile([5.0, 1.0, 4.0, 2.0, 3.0], 90) == 5.0
+    assert percentile([5.0, 1.0, 4.0, 2.0, 3.0], 40) == 2.0
+    assert percentile([float(k) for k in range(1, 101)], 90) == 90.0
+    assert spearman([1, 2, 5, 10], [9.0, 8.0, 7.0, 0.0]) == pytest.approx(-1)
+    assert spearman([1, 2, 3], [1.0, 1.0, 1.0]) == 0
+    assert slope({0: 1.0, 10: 3.0, 20: 5.0}) == pytest.approx(0.2)
+    assert snapshots({0: 0.0, 9: 1.0, 10: 1.0, 25: 0.5}) == {10: 0.5, 20: 1.0, 30: 0.5}
+
+
+# Jobs.
+
+
+def noted(run: str, *words: tuple[float, int, str]) -> list[dict[str, Any]]:
+    return [
+        {"run": run, "t": BEGIN + round(t * SECOND), "node": node, "fact": fact}
+        for t, node, fact in words
+    ]
+
+
+def frames(spark: SparkSession, notes: list[dict[str, Any]], seconds: int) -> dict[str, Any]:
+    """A run that begins at BEGIN and publishes for so long."""
+    said = [{"run": "a", "t": BEGIN + seconds * SECOND}]
+    return {
+        "notes": rows_of(spark, "notes", notes),
+        "positions": rows_of(spark, "positions", [{"run": "a", "t": BEGIN}]),
+        "publications": rows_of(spark, "publications", said),
+    }
+
+
+def test_population_is_who_is_there_in_the_middle_of_each_second(spark: SparkSession) -> None:
+    notes = noted(
+        "a", (-2.0, 90, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"), (2.0, 2, "matcher"),
+        (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
+    )  # fmt: skip
+    found = told(counting.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
+    assert found == {
+        ("a", 0): (1, 1), ("a", 1): (2, 1), ("a", 2): (2, 2), ("a", 3): (1, 2), ("a", 4): (1, 1),
+        ("a", 5): (0, 1),
+    }  # fmt: skip
+
+
+def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
+    spark: SparkSession,
+) -> None:
+    notes = noted("a", (0.0, 1, "matcher"), (7.0, 1, "resigned"), (0.0, 2, "matcher"))
+    sent = [
+        (5.9, 1, 3, 1000, False),  # before the last third
+        (6.1, 1, 3, 10, False), (6.2, 1, 3, 20, True), (6.9, 2, 1, 7, False),
+        (7.1, 1, 2, 5, False), (8.5, 2, 3, 100, False), (9.5, 2, 3, 1000, False),
+    ]  # fmt: skip
+    messages = [
+        {"run": "a", "t": BEGIN + round(t * SECOND), "node": node, "to": to, "bytes": size,
+         "lost": lost}
+        for t, node, to, size, lost in sent
+    ]  # fmt: skip
+    tables = frames(spark, notes, 9) | {"messages": rows_of(spark, "messages", messages)}
+    by_node = told(counting.bandwidth_by_node(**tables), ("run", "matches", "node"))
+    assert by_node == {
+        ("a", True, 1): (1, 30.0, 30, 7.0, 7, 515.0, 1000),
+        ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5),
+        ("a", True, 2): (3, 107 / 3, 100, 5 / 3, 5, 107 / 3, 100),
+        ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0),
+    }
+    ((counted, matchers, up, up_max, up_min, *_),) = told(
+        counting.matcher_bandwidth(**tables), ("run",)
+    ).values()
+    assert (counted, matchers) == (3, 4 / 3)
+    assert up == pytest.approx(((30 + 7) / 2 + 0 + 100) / 3)
+    assert (up_max, up_min) == (pytest.approx(130 / 3), pytest.approx(107 / 3))
+
+
+def test_an_epoch_that_two_owners_took_is_disputed(spark: SparkSession) -> None:
+    owners = [(5, 1, 1.0), (5, 2, 2.0), (5, 2, 2.0), (6, 1, 1.0), (6, 3, 1.0)]
+    notes = [
+        {"run": "a", "t": k, "node": node, "fact": "owner", "about": subscription, "value": epoch}
+        for k, (subscription, node, epoch) in enumerate(owners)
+    ]
+    found = told(counting.owners_by_epoch(rows_of(spark, "notes", notes)), ("run",))
+    assert found == {("a",): (5, 1)}
+
+
+def test_overloads_are_unbroken_stretches_above_the_limit(spark: SparkSession) -> None:
+    taken = [(1, 7, k) for k in range(21)]  # 21 of owner 7 in second 1
+    taken += [(3, 8, 0), (6, 7, 0), (9, 8, 0), (9, 8, 1)]
+    notes = [
+        {"run": "a", "t": second * SECOND, "node": node, "fact": "owner", "about": about}
+        for second, node, about in taken
+    ]
+    found = counting.overloads(
+        rows_of(spark, "notes", notes),
+        rows_of(spark, "interests", [{"run": "a", "t": 0, "subscription": 99}]),
+        spark.createDataFrame([("a", 0)], "run string, origin long"),
+    )
+    assert told(found, ("run", "owner", "first")) == {("a", 7, 1): (2, 21), ("a", 7, 6): (8, 21)}
+
+
+# The whole.
+
+
+@pytest.mark.soak  # Spark plans a hundred small questions
+def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    nine = {"matchers": 9, "insertion_trigger": 0, "join_rate": 0.0}
+    few = [
+        scenario(QUICK, 50, 6.0, partitioning="static", **nine),
+        scenario(QUICK, 50, 6.0, partitioning="dynamic", **nine),
+        scenario(QUICK, 50, 24.0),
+    ]
+    paper = replace(PAPERS["voronoi"], scenarios=lambda _figure, _full: few)
+    claims = {claim.claim: claim for claim in reproduce(spark, paper, ("7",), tmp_path)}
+    assert list(claims) == [f"003.{item}" for item in range(1, 34)]
+    assert claims["003.2"].holds is True
+    assert claims["003.5"].holds is True, claims["003.5"].measured
+    assert claims["003.33"].holds is True
+    assert claims["003.7"].holds is not None
+    assert "of 50" in claims["003.4"].measured
+    assert claims["003.8"].holds is None, "nobody ran 200 nodes"
+    assert claims["003.14"].holds is None, "nobody churned"
+    assert claims["003.27"].holds is None, "nobody ran 1,000 nodes"
+    written = json.loads((tmp_path / "claims.json").read_text())
+    assert [claim["claim"] for claim in written] == list(claims)
+    drawn = {file.stem for file in (tmp_path / "figures").glob("*.png")}
+    assert {"figure-2-regions", "figure-7-upload", "figure-9-mean", "table-1"} <= drawn
+    assert "figure-8-50" not in drawn

@@ -1,0 +1,176 @@
+"""Peers of real overlays over real links, judged by their traces: nothing missed once settled."""
+
+import asyncio
+import json
+import sys
+from random import Random
+from typing import Any
+
+import pytest
+
+from nearcast.client_protocol import messages
+from nearcast.model import commands
+from nearcast.model.publication import Publication
+from nearcast.peer.host import run
+from nearcast.peer.peer import Desk, Options, address, live, numbers
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.space.shapes import box, point
+from support.peers import PATIENCE_S, Player, play
+
+
+class Process(Player):
+    """The same in a process of its own."""
+
+    async def begin(self) -> None:
+        o = self.options
+        words = ["--overlay", o.overlay, "--link", o.link, "--trace", str(o.trace)]
+        words += ["--join", "{}:{}".format(*o.join)] if o.join else []
+        for name, value in o.settings.items():
+            words += ["--set", f"{name}={value}"]
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "nearcast.cli", "peer", *words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        self.task = asyncio.create_task(self._listen())
+        await self.until(lambda: self.of("welcome"))
+
+    async def _listen(self) -> None:
+        assert self.process.stdout is not None
+        while line := await self.process.stdout.readline():
+            self.hear(line)
+
+    def say(self, do: str, **more: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
+
+    async def end(self) -> None:
+        self.process.terminate()  # which is a way to say leave
+        assert await asyncio.wait_for(self.process.wait(), PATIENCE_S) == 0
+        await self.task
+
+
+@pytest.mark.parametrize("link", ["tls", "quic"])
+@pytest.mark.parametrize("overlay", ["client-server", "drtree", "brokers"])
+def test_peers_miss_nothing_and_repeat_nothing_once_they_have_settled(overlay, link, tmp_path):
+    run(play(Player, overlay, link, 5, tmp_path))
+
+
+@pytest.mark.parametrize(("overlay", "link"), [("client-server", "tls"), ("drtree", "quic")])
+def test_peers_in_processes_of_their_own_miss_and_repeat_nothing(overlay, link, tmp_path):
+    run(play(Process, overlay, link, 4, tmp_path))
+
+
+def test_a_peer_with_a_key_file_has_the_same_name_in_every_life(tmp_path):
+    async def names() -> tuple[int, int]:
+        options = Options(
+            overlay="client-server", key=tmp_path / "key", settings={"matcher": "scan"}
+        )
+        player = Player(options)
+        await player.begin()
+        other = Player(Options(overlay="client-server", join=player.address))
+        await other.begin()
+        other.say("subscribe", subscription=1, area={"x": 0, "y": 0, "r": 1}, id=1)
+        await other.until(lambda: other.of("done"))
+        await other.end()
+        await player.end()
+        return player.of("welcome")[0]["entity"], other.of("welcome")[0]["entity"]
+
+    first, again = run(names()), run(names())
+    assert first[0] == again[0]
+    assert first[1] != again[1]
+
+
+def test_nobody_to_join_is_told_in_one_line(monkeypatch):
+    async def main() -> None:
+        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        options = Options(overlay="drtree", join=("127.0.0.1", 9))
+        with pytest.raises(TimeoutError, match=r"nobody answers at 127\.0\.0\.1:9"):
+            await live(options, lines, lambda _: None)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    monkeypatch.setattr("nearcast.peer.peer.JOIN_WITHIN_S", 0.3)
+    run(main())
+
+
+def test_settings_and_names_that_nobody_knows_are_refused():
+    with pytest.raises(ValueError, match="no overlay 'ring'"):
+        Options(overlay="ring")
+    with pytest.raises(ValueError, match="no link 'pigeon'"):
+        Options(overlay="drtree", link="pigeon")
+    with pytest.raises(ValueError, match="no setting 'most_of_all'"):
+        _ = Options(overlay="drtree", settings={"most_of_all": 1}).parameters
+    with pytest.raises(ValueError, match="most must be"):
+        _ = Options(overlay="drtree", settings={"most": 1}).parameters
+    assert Options(overlay="drtree", settings={"most": "9"}).parameters.most == 9
+
+
+@pytest.mark.parametrize("text", ["", "host", ":80", "host:", "host:0", "host:65536", "host:-1"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        address(text)
+
+
+def test_an_address_is_a_host_and_a_port():
+    assert address("127.0.0.1:80") == ("127.0.0.1", 80)
+    assert address("[::1]:80") == ("::1", 80)
+
+
+class Desks:
+    """A desk alone, with what it says."""
+
+    def __init__(self) -> None:
+        self.said: list[messages.Notice] = []
+        self.desk = Desk(self.said.append)
+
+    def command(self, line: str) -> commands.Command:
+        return self.desk.command(messages.JSON.request(line.encode()))
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"do": "publish", "x": 1, "y": 2, "retain": true}', "no states"),
+        ('{"do": "subscribe", "subscription": 1, "watch": true}', "hears everything"),
+        ('{"do": "subscribe", "subscription": 1, "closest": 3}', "hears everything"),
+        ('{"do": "move", "subscription": 9, "area": {}}', "no subscription 9"),
+        ('{"do": "unsubscribe", "subscription": 9}', "no subscription 9"),
+        ('{"do": "join"}', "publishes, subscribes and leaves"),
+        ('{"do": "publish", "x": 1, "y": 2, "r": 1, "rx": 2}', "not both"),
+    ],
+)
+def test_what_a_peer_cannot_do_is_refused_with_a_reason(line, why):
+    with pytest.raises(ValueError, match=why):
+        Desks().command(line)
+
+
+def test_the_same_number_again_replaces_that_subscription():
+    desks = Desks()
+    first = desks.command('{"do": "subscribe", "subscription": 4, "area": {"x": 1, "y": 1}}')
+    again = desks.command('{"do": "subscribe", "subscription": 4, "area": {"x": 2, "y": 1}}')
+    other = desks.command('{"do": "subscribe", "subscription": 5}')
+    assert first.subscription == again.subscription != other.subscription
+    desks.command('{"do": "unsubscribe", "subscription": 4}')
+    renewed = desks.command('{"do": "subscribe", "subscription": 4}')
+    assert renewed.subscription != first.subscription
+
+
+def test_a_delivery_is_told_by_the_applications_own_numbers_and_in_whole_lines():
+    desks = Desks()
+    wanted = desks.command('{"do": "subscribe", "subscription": 4}').subscription
+    for number, payload in enumerate((b'{"a":\n1}', b"not json\n", b"")):
+        said = Publication(number, 3, 9, box(1, 2, 5, 6), payload=payload)
+        desks.desk.deliver(1, said, (wanted, 12345))
+    lines = [messages.JSON.write(notice) for notice in desks.said]
+    told = [json.loads(line) for line in lines]
+    assert all(b"\n" not in line for line in lines)
+    assert [(t["to"], t["from"], t["x"], t["rx"]) for t in told] == [([4], 3, 1.0, 5.0)] * 3
+    assert [t.get("payload") for t in told] == [{"a": 1}, None, None]
+
+
+def test_numbers_differ_between_peers_and_are_identifiers():
+    one, other = numbers(Random(1)), numbers(Random(2))
+    drawn = [next(one) for _ in range(70_000)] + [next(other) for _ in range(70_000)]
+    assert len(set(drawn)) == len(drawn)
+    assert all(0 <= number < 2**53 for number in drawn)
+    assert Publication(drawn[0], FIRST_SERVER, 0, point(0, 0)).id == drawn[0]

@@ -1,0 +1,282 @@
+"""Coming into an overlay by one address, whatever the overlay; and what goes wrong, in one line."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nearcast.peer.bootstrap import REMIND, Acquaintances, Bootstrap
+from nearcast.peer.host import run
+from nearcast.peer.peer import Options, live
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.space.motion import SECOND
+from nearcast.transport.address_book import Book, write_card
+from nearcast.transport.identity import new_identity
+from support.peers import PATIENCE_S, SETTINGS, Player, play
+
+EVERYBODY = {"x": 0, "y": 0, "r": 50}
+# Small networks that settle soon.
+QUICK: dict[str, dict[str, Any]] = {
+    "bubblestorm": {"lambda": 3.0, "gossip_s": 1.0},
+    "psense": {"limit": 1_000_000},
+    "von": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("overlay", "link"), [("bubblestorm", "quic"), ("psense", "tls"), ("von", "tls")]
+)
+def test_peers_that_know_one_address_find_all_and_miss_nothing(
+    overlay: str, link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SETTINGS, overlay, QUICK[overlay])
+    run(play(Player, overlay, link, 4, tmp_path))
+
+
+async def until_heard(players: list[Player], speaker: Player) -> None:
+    """What one says, all others hear, sooner or later."""
+    others = [player for player in players if player is not speaker]
+    number = 0
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            number += 1
+            speaker.say("publish", x=1, y=1, payload={"word": number})
+            await asyncio.sleep(0.2)
+            said = [[m.get("payload") for m in other.of("message")] for other in others]
+            if all({"word": number} in heard for heard in said):
+                return
+
+
+def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
+    async def story() -> None:
+        first = Player(Options(overlay="brokers"))
+        await first.begin()
+        second = Player(Options(join=first.address, serve=True))
+        await second.begin()
+        assert second.address != first.address
+        third = Player(Options(join=second.address))
+        await third.begin()
+        fourth = Player(Options(join=third.address))  # a client, which knows its broker
+        await fourth.begin()
+        players = [first, second, third, fourth]
+        for player in players:
+            player.say("subscribe", subscription=1, area=EVERYBODY)
+        for speaker in players:
+            await until_heard(players, speaker)
+        for player in players[::-1]:
+            await player.end()
+
+    run(story())
+
+
+def test_a_newcomer_learns_overlay_and_settings_from_whom_it_joins(tmp_path: Path) -> None:
+    async def story() -> None:
+        first = Player(Options(overlay="psense", settings={"round_ms": 100.0, "dimensions": 3}))
+        await first.begin()
+        other = Player(Options(join=first.address, trace=tmp_path / "other"))
+        await other.begin()
+        for player in (first, other):
+            player.say("subscribe", subscription=1, area={**EVERYBODY, "z": 200})
+        first.say("publish", x=0, y=0, z=0)
+        for speaker in (first, other):
+            async with asyncio.timeout(PATIENCE_S):
+                hearer = other if speaker is first else first
+                while not hearer.of("message"):
+                    speaker.say("publish", x=0, y=0, z=200)
+                    await asyncio.sleep(0.1)
+        assert {m["z"] for m in first.of("message")} == {200.0}
+        with pytest.raises(ValueError, match="is in an overlay of psense, not von"):
+            await live(Options(overlay="von", join=first.address), asyncio.Queue(), lambda _: None)
+        with pytest.raises(ValueError, match="no room for a further server"):
+            await live(Options(join=first.address, serve=True), asyncio.Queue(), lambda _: None)
+        await other.end()
+        await first.end()
+
+    run(story())
+
+
+def test_nobody_there_and_somebody_else_there_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("nearcast.peer.peer.JOIN_WITHIN_S", 0.3)
+
+    async def why(options: Options) -> str:
+        with pytest.raises((OSError, ValueError)) as told:
+            await live(options, asyncio.Queue(), lambda _: None)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return str(told.value)
+
+    async def story() -> None:
+        def hang_up(_: Any, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        other = server.sockets[0].getsockname()[:2]
+        where = f"{other[0]}:{other[1]}"
+        assert (
+            await why(Options(join=other))
+            == f"whoever listens at {where} is no peer with tls links"
+        )
+        assert "try --link tls" in await why(Options(join=other, link="quic"))
+        server.close()
+        await server.wait_closed()
+        assert await why(Options(join=other)) == f"nobody answers at {where}"
+        key = tmp_path / "key"
+        key.write_text("no key")
+        key.chmod(0o600)
+        assert "holds no private key" in await why(Options(overlay="von", key=key))
+
+    run(story())
+
+
+def test_two_with_one_key_are_not_mistaken_for_one(tmp_path: Path) -> None:
+    async def story() -> None:
+        first = Player(Options(overlay="von", key=tmp_path / "key"))
+        await first.begin()
+        with pytest.raises(ConnectionError, match="the key that this one has"):
+            twin = Options(join=first.address, key=tmp_path / "key")
+            await live(twin, asyncio.Queue(), lambda _: None)
+        await first.end()
+
+    run(story())
+
+
+def test_what_begins_an_overlay_must_be_said_and_where_it_listens_must_be_somewhere() -> None:
+    with pytest.raises(ValueError, match="which overlay shall begin"):
+        Options()
+    with pytest.raises(ValueError, match="is nowhere"):
+        Options(overlay="von", host="0.0.0.0")
+    assert Options(overlay="von").own_host() == "127.0.0.1"
+    assert Options(join=("127.0.0.9", 9)).own_host() == "127.0.0.1"
+    assert Options(join=("127.0.0.9", 9), host="127.0.0.3").own_host() == "127.0.0.3"
+
+
+def started(*words: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*inside, sys.executable, "-m", "nearcast.cli", "peer", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "NEARCAST_DEBUG": ""},
+    )  # fmt: skip
+
+
+def word(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr and process.stderr.read()
+    said: dict[str, Any] = json.loads(line)
+    return said
+
+
+def tell(process: "subprocess.Popen[str]", **request: Any) -> None:
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+
+
+def test_a_peer_that_still_looks_for_others_stops_when_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with started("--join", f"127.0.0.1:{port}") as process:
+            called = silent.accept()  # and is not answered
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+            assert process.stdout is not None and process.stdout.read() == ""
+            called[0].close()
+
+
+NETWORK = "10.213.78"
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def spaces() -> Iterator[list[str]]:
+    """Three network namespaces on one bridge."""
+    names, bridge = [f"ncpeer-{number}" for number in (1, 2, 3)], "ncpeer0"
+
+    def unmake() -> None:
+        for words in (*(["netns", "del", name] for name in names), ["link", "del", bridge]):
+            subprocess.run(["ip", *words], check=False, capture_output=True)
+
+    unmake()
+    try:
+        ip("link", "add", bridge, "type", "bridge")
+        ip("link", "set", bridge, "up")
+        for number, name in enumerate(names, 1):
+            ip("netns", "add", name)
+            ip("link", "add", f"ncp{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"ncp{number}", "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"{NETWORK}.{number}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                ip("-n", name, "link", "set", device, "up")
+    except (OSError, subprocess.CalledProcessError) as why:
+        unmake()
+        pytest.skip(f"network namespaces are not permitted here: {why}")
+    yield names
+    unmake()
+
+
+def test_peers_on_machines_of_their_own_reach_those_of_whom_they_only_heard(
+    spaces: list[str],
+) -> None:
+    def start(number: int, *words: str) -> "subprocess.Popen[str]":
+        return started(*words, inside=("ip", "netns", "exec", spaces[number - 1]))
+
+    where = f"{NETWORK}.1:9001"
+    with (
+        start(1, "--overlay", "bubblestorm", "--host", f"{NETWORK}.1", "--port", "9001",
+              "--set", "gossip_s=1") as one,
+        start(2, "--join", where) as two,
+        start(3, "--join", where) as three,
+    ):  # fmt: skip
+        peers = [one, two, three]
+        assert [word(peer)["node"].split(":")[0] for peer in peers] == [
+            f"{NETWORK}.{number}" for number in (1, 2, 3)
+        ]
+        # The first has no interest: two and three can hear each other only directly.
+        for peer in (two, three):
+            tell(peer, do="subscribe", subscription=1, area=EVERYBODY)
+        for _ in range(int(PATIENCE_S / 0.2)):
+            tell(two, do="publish", x=1, y=1, payload="hello")
+            tell(three, do="publish", x=1e6, y=1e6, id=1)
+            said = word(three)
+            if said["is"] == "message":
+                break
+            asyncio.run(asyncio.sleep(0.2))
+        assert said["payload"] == "hello"
+        for peer in peers[::-1]:
+            peer.send_signal(signal.SIGINT)
+            peer.stdout.read()
+            assert peer.wait(PATIENCE_S) == 0
+
+
+def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then() -> None:
+    node, book = SimpleNamespace(id=7, told=[]), Book()
+    young, old, server = new_identity(), new_identity(), new_identity(serves=True)
+    bootstrap = Bootstrap(
+        lambda *_: node, introduce=lambda to, name: to.told.append(name), newcomer=5 * SECOND
+    )
+    begun = 1_000 * SECOND
+    for identity, t in ((old, begun - 9 * SECOND), (young, begun), (server, 0)):
+        assert book.learn(write_card(identity, "127.0.0.1", 80, t))
+    acquaintances = Acquaintances(bootstrap, node, book)
+    for second in range(8):
+        acquaintances.tell(begun + second * SECOND)
+    assert node.told == [old.name, young.name]
+    assert server.name >= FIRST_SERVER
+    book.learn(write_card(old, "127.0.0.1", 81, begun + SECOND))
+    acquaintances.tell(begun + 9 * SECOND)
+    assert node.told[2:] == [old.name]
+    acquaintances.tell(begun + REMIND)
+    assert sorted(node.told[3:]) == sorted([old.name, young.name])

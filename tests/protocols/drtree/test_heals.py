@@ -1,0 +1,162 @@
+"""The tree heals: after crashes, and from any state that a member could be in.
+
+How long it takes is counted in periods of the checks. After 30 % have crashed: three silent periods
+until it is noticed, then orphans find new fathers, small nodes are merged level by level, and the
+largest children become owners. From garbage: the same.
+"""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.model.commands import Leave, Publish
+from nearcast.protocols.drtree.member import Child, Level, Member
+from nearcast.protocols.drtree.messages import SLOTS
+from nearcast.protocols.drtree.parameters import PROMOTES
+from nearcast.protocols.drtree.strategies import STRATEGIES
+from nearcast.space.rtree import Bounds
+from nearcast.space.shapes import point
+from support.drtree_worlds import Grove, assert_heard_exactly, grown
+
+PERIODS_AFTER_CRASHES = 25
+PERIODS_FROM_GARBAGE = 40
+
+
+def assert_nothing_is_missed(grove: Grove, at_least: int = 5) -> None:
+    nodes = list(grove.simulation.nodes)
+    for number in range(200):
+        shape = point(37.0 * number % 500, 61.0 * number % 500)
+        grove.simulation.obey(nodes[number % len(nodes)], Publish(number, shape))
+    grove.pass_periods(2)
+    grove.simulation.recorder.close()
+    assert_heard_exactly(grove.memory, at_least)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_after_a_third_has_crashed_the_tree_is_whole_again_and_nothing_is_missed(
+    strategy: str,
+) -> None:
+    grove = grown(120, strategy=strategy, check_ms=1000.0)
+    for node in Random(7).sample(range(120), 36):
+        grove.simulation.crash(node)
+    assert grove.settle(PERIODS_AFTER_CRASHES) >= 3, "nobody can know before"
+    assert_nothing_is_missed(grove)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_says_goodbye_leaves_a_tree_behind(seed: int) -> None:
+    rng = Random(seed)
+    grove = grown(60, seed=seed, check_ms=1000.0)
+    for node in rng.sample(range(60), 45):
+        grove.simulation.obey(node, Leave())
+        grove.pass_periods(rng.choice([0.0, 0.02, 0.5]))
+    grove.settle(PERIODS_AFTER_CRASHES)
+    assert len(grove.members()) == 15
+    assert_nothing_is_missed(grove)
+
+
+def test_the_last_one_is_the_tree_and_a_new_one_finds_it() -> None:
+    grove = grown(12, check_ms=1000.0)
+    for node in range(11):
+        grove.simulation.obey(node, Leave())
+    grove.settle(PERIODS_AFTER_CRASHES)
+    (last,) = grove.members().values()
+    assert last.top == 0 and last.is_root
+    grove.plant(100, *[point(1, 1)])
+    grove.pass_periods(1)
+    grove.settle(PERIODS_AFTER_CRASHES)
+    assert len(grove.members()) == 2
+
+
+def test_when_all_contacts_are_dead_newcomers_begin_a_tree_of_their_own() -> None:
+    grove = grown(5, check_ms=1000.0)
+    for node in range(5):
+        grove.simulation.crash(node)
+    for node in range(10, 20):
+        grove.plant(node, point(node, node))
+    grove.pass_periods(10)
+    grove.settle(PERIODS_FROM_GARBAGE)
+    assert len(grove.members()) == 10
+
+
+# Garbage.
+
+SIDES = st.tuples(st.integers(0, 500), st.integers(0, 500)).map(sorted)
+BOXES = st.tuples(SIDES, SIDES).map(
+    lambda sides: Bounds(
+        (float(sides[0][0]), float(sides[1][0])), (float(sides[0][1]), float(sides[1][1]))
+    )
+)
+
+
+@st.composite
+def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
+    """Change anything that a member knows, but for what it wants and who it is."""
+    whom = st.sampled_from([*addresses, 999 * SLOTS])
+    children = st.dictionaries(whom, st.tuples(BOXES, st.integers(0, 9)), max_size=12)
+    now = member.host.now
+    what = draw(st.integers(0, 8))
+    if what == 0:
+        member.parent = draw(st.none() | whom)
+    elif what == 1:
+        kids = {a: Child(b, count, now) for a, (b, count) in draw(children).items()}
+        member.levels.append(Level(draw(BOXES), kids))
+    elif what == 2 and member.top:
+        del member.levels[draw(st.integers(1, member.top)) :]
+    elif what == 3 and member.top:
+        member.levels[draw(st.integers(1, member.top))].box = draw(BOXES)
+    elif what == 4 and member.top:
+        kids = member.levels[draw(st.integers(1, member.top))].children
+        for address in draw(st.lists(st.sampled_from(list(kids) or addresses))):
+            kids.pop(address, None)
+    elif what == 5 and member.top:
+        kids = member.levels[draw(st.integers(1, member.top))].children
+        kids.update({a: Child(b, count, now) for a, (b, count) in draw(children).items()})
+    elif what == 6:
+        member.confirmed, member.doubted = draw(st.booleans()), draw(st.booleans())
+        member.seated, member.moving = draw(st.booleans()), draw(st.booleans())
+        member.former, member.tries = draw(st.none() | whom), draw(st.integers(0, 5))
+        member.displaced, member.home = draw(st.booleans()), draw(st.none() | BOXES)
+    elif what == 7:
+        steps = st.lists(st.tuples(whom, st.integers(0, 9)), max_size=4)
+        member.above = tuple(draw(steps))
+        member.brothers = draw(st.dictionaries(whom, BOXES, max_size=4))
+        member.parent_is_root, member.told = draw(st.booleans()), draw(BOXES)
+    elif what == 8:
+        trips = st.tuples(st.integers(0, 16), st.integers(0, 10**6))
+        member.round_trips = draw(st.dictionaries(whom, trips, max_size=8))
+        for level in range(1, member.top + 1):
+            for child in member.levels[level].children.values():
+                child.apart = draw(st.none() | st.integers(0, 10**6))
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_from_any_state_the_tree_becomes_legal_again(data: st.DataObject) -> None:
+    count = data.draw(st.sampled_from([2, 3, 9, 20, 30]))
+    strategy = data.draw(st.sampled_from(list(STRATEGIES)))
+    promotes = data.draw(st.sampled_from(PROMOTES))
+    grove = grown(count, strategy=strategy, promotes=promotes, check_ms=1000.0)
+    members = grove.members()
+    victims = data.draw(st.lists(st.sampled_from(list(members)), min_size=1, max_size=2 * count))
+    for address in victims:
+        data.draw(corrupted(members[address], list(members)))
+    grove.settle(PERIODS_FROM_GARBAGE)
+    assert_nothing_is_missed(grove, at_least=-1)
+    assert grove.faults() == []
+
+
+def test_two_trees_that_meet_become_one() -> None:
+    grove = grown(40, check_ms=1000.0)
+    members = grove.members()
+    halves: dict[bool, list[int]] = {True: [], False: []}
+    for address in members:
+        halves[address < 20 * SLOTS].append(address)
+    for half in halves.values():
+        for address in half:
+            member = members[address]
+            member.sink(1)
+            member.set_parent(half[0] if address != half[0] else None)
+    grove.settle(PERIODS_FROM_GARBAGE)

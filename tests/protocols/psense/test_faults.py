@@ -1,0 +1,130 @@
+"""pSense among walkers, under loss, crashes and nonsense."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.model.commands import Leave, Publish
+from nearcast.node import Note, SetTimer
+from nearcast.protocols.psense import layouts
+from nearcast.protocols.psense.layouts import Sighting
+from nearcast.protocols.psense.messages import CODEC, Position, Request, Response, Tell
+from nearcast.protocols.psense.peer import Round
+from nearcast.sim.network import Constant, Duplication, Loss
+from nearcast.space.motion import SECOND
+from nearcast.space.shapes import disc
+from support.brute_force import delivered, expected
+from support.message_strategies import messages
+from support.peer_worlds import recall
+from support.psense_peers import Party, alone, run
+
+DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
+
+
+@DIMENSIONS
+def test_walkers_know_nearly_all_they_should_and_are_heard(dimensions: int) -> None:
+    trace = run(50, 6.0, dimensions=dimensions, dims=dimensions, radius=300.0, limit=20_000)
+    assert recall(trace, 300.0) >= 0.99
+    heard = set(delivered(trace.table("deliveries")))
+    should = expected(trace.table("interests"), trace.table("publications"))
+    assert heard <= should
+    assert len(heard) >= 0.98 * len(should)
+
+
+def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted() -> None:
+    trace = run(
+        40, 12.0, loss=0.1, duplicate=0.1, reorder=0.1, crash=0.01, restart_s=3.0, limit=20_000
+    )
+    heard = delivered(trace.table("deliveries"))
+    should = expected(trace.table("interests"), trace.table("publications"))
+    assert len(heard) == len(set(heard))
+    assert set(heard) <= should
+    assert len(heard) > 0.85 * len(should)
+    assert recall(trace, 150.0) > 0.95
+
+
+def test_after_half_have_crashed_and_under_loss_all_near_nodes_are_known_again() -> None:
+    rng = Random(9)
+    party = Party(Loss(0.1, rng, Duplication(0.1, rng, Constant(50_000))), silent_s=3.0)
+    party.crowd(60, 400, 90, 7)
+    party.pass_seconds(6)
+    gone = rng.sample(range(60), 30)
+    for node in gone:
+        party.simulation.crash(node)
+    party.pass_seconds(15)
+    assert party.strangers() == []
+    believed = {node for peer in party.peers() for node, _ in peer.known(party.simulation.now)}
+    assert not believed & set(gone)
+
+
+def test_whose_contacts_have_all_died_begins_anew() -> None:
+    party = Party(alone_s=3.0, silent_s=3.0)
+    party.come(1, disc(0, 0, 10))
+    party.pass_seconds(2)
+    party.simulation.crash(1)
+    peer = party.come(2, disc(0, 0, 10))
+    party.pass_seconds(8)
+    other = party.come(3, disc(5, 0, 10))
+    party.pass_seconds(10)
+    assert dict(other.known(party.simulation.now)) == {2: (0.0, 0.0, 0.0)}
+    assert dict(peer.known(party.simulation.now)) == {3: (5.0, 0.0, 0.0)}
+
+
+NUMBERS = st.integers(0, 5)
+SIGHTINGS = st.builds(
+    Sighting,
+    NUMBERS,
+    st.tuples(st.floats(-1e29, 1e29), st.floats(-20, 20), st.just(0.0)),
+    st.floats(0, 1e30),
+    st.integers(0, 2**16 - 1),
+    st.integers(0, 255),
+)
+HONEST = st.one_of(
+    st.builds(lambda s, r: Position(layouts.pack_position(s, r, 2)), SIGHTINGS, st.lists(NUMBERS)),
+    st.builds(lambda s, k: Request(layouts.pack_request(s, k, 2)), SIGHTINGS, st.integers(0, 7)),
+    st.builds(
+        lambda n, k, s: Response(layouts.pack_response(layouts.Response(n, k, s, 0), 2)),
+        NUMBERS, st.integers(0, 7), SIGHTINGS,
+    ),
+    messages(Tell).flatmap(
+        lambda tell: SIGHTINGS.map(
+            lambda s: Tell(
+                layouts.pack_position(s._replace(node=tell.publication.node), (), 2),
+                tell.publication,
+            )
+        )
+    ),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(NUMBERS, HONEST | st.one_of(*map(messages, CODEC.messages))), max_size=8))
+@settings(deadline=None, max_examples=30)
+def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]]) -> None:
+    party = Party()
+    peers = [party.come(0), party.come(1, disc(0, 0, 10)), party.come(2, disc(5, 5, 10))]
+    for sender, message in said:
+        for peer in peers:
+            party.simulation._apply(peer, peer.receive(party.simulation.now, sender, message))
+        party.pass_seconds(0.4)
+    party.obey(1, Publish(1, disc(0, 0, 9)))
+    party.pass_seconds(1)
+    for peer in peers:
+        list(peer.known(party.simulation.now))
+    party.obey(1, Leave())
+
+
+@given(st.sampled_from([Position, Request, Response]), st.binary(max_size=60))
+@settings(deadline=None, max_examples=30)
+def test_a_malformed_packet_changes_nothing(kind: Any, packet: bytes) -> None:
+    peer = alone()
+    reads = (layouts.unpack_position, layouts.unpack_request, layouts.unpack_response)
+    if any(read(packet, 2) for read in reads):
+        return  # by chance a good one
+    assert peer.receive(2 * SECOND, 7, kind(packet)) == [Note("refused", 7)]
+    assert peer.known_of.seen == {}
+    assert 7 not in peer.contacts.some(Random(1), 9, 0)
+    effects = peer.wake(3 * SECOND, Round())
+    assert effects == [SetTimer(Round(), 333_000)]

@@ -1,0 +1,245 @@
+"""Flows stay whole: whatever is decided at the same time, however late, and whoever dies."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.model.commands import Leave
+from nearcast.protocols.relays.flow_table import Table
+from nearcast.protocols.relays.kernels import REDIR, SHORT
+from nearcast.protocols.relays.parameters import Parameters
+from nearcast.sim.checkers import BrokenError, Checker, Once
+from nearcast.sim.network import Constant, Loss
+from nearcast.space.motion import SECOND, Time
+from support.relay_peers import Club, Drawn, Member
+
+INTERVAL: Time = 500_000
+MISSES = 3
+RESTORED = (MISSES + 1) * INTERVAL  # as `relays` states it
+MEMBERS = 5
+OTHERS = st.integers(0, MEMBERS - 1)
+
+
+class Whole(Checker):
+    """From each source, tables lead to each destination, over nobody twice."""
+
+    def __init__(self, club: Club) -> None:
+        self.club = club
+        self.longest = 0
+
+    def passed(self, now: Time) -> None:
+        for flow in self.club.flows():
+            if flow not in self.club.relays(flow[0]).table.entries:
+                continue
+            path = self.club.path(flow)
+            if path is None:
+                raise BrokenError(f"at {now} the flow {flow} leads nowhere")
+            self.longest = max(self.longest, len(path))
+
+
+def once(_: Club) -> Checker:
+    return Once()
+
+
+# All on two flows of one source, so that much happens at once.
+acts = st.lists(
+    st.tuples(
+        st.integers(0, 70), OTHERS, st.just(0), st.sampled_from((1, 1, 2)), OTHERS, st.booleans()
+    ),
+    min_size=20,
+    max_size=80,
+)
+
+
+def plan(club: Club, chosen: list[tuple[int, int, int, int, int, bool]]) -> None:
+    """At these moments, members on these paths ask for these operations, if they are any."""
+    for t, node, source, destination, whom, shortens in chosen:
+        if source == destination:
+            continue
+
+        def act(
+            place: int = node, flow: tuple[int, int] = (source, destination), whom: int = whom,
+            shortens: bool = shortens,
+        ) -> None:  # fmt: skip
+            path = club.path(flow)
+            assert path is not None
+            node = path[place % (len(path) - 1)]
+            table = club.relays(node).table
+            before = table.sole_lister(table.entries[flow])
+            if shortens and flow[0] != node and before is not None:
+                club.force(SHORT, node, flow, before)
+            elif whom not in (node, table.entries[flow].next, *flow):
+                club.force(REDIR, node, flow, whom)
+
+        club.simulation.at(SECOND + t * 100_000, act)
+
+
+@given(acts, st.lists(st.integers(1, INTERVAL - 1), min_size=1, max_size=30))
+@settings(deadline=None, max_examples=30)
+def test_whatever_is_decided_at_once_and_however_late_it_is_known_nothing_is_lost(
+    chosen: list[tuple[int, int, int, int, int, bool]], delays: list[int]
+) -> None:
+    club = Club(MEMBERS, Drawn(delays), (Whole, once), optimises=False)
+    club.speak_every(90_000, 10 * SECOND, [0])
+    plan(club, chosen)
+    club.pass_seconds(13)
+    everybody = {(number, node) for _, number, _ in club.spoken for node in range(1, MEMBERS)}
+    assert club.heard() == everybody
+
+
+def test_those_plans_do_make_long_paths_and_shorten_them_again() -> None:
+    rng = Random(4)
+    chosen = [
+        (rng.randrange(70), *(rng.randrange(MEMBERS) for _ in range(4)), rng.random() < 0.4)
+        for _ in range(250)
+    ]
+    watch: list[Whole] = []
+
+    def whole(club: Club) -> Checker:
+        watch.append(Whole(club))
+        return watch[0]
+
+    club = Club(MEMBERS, Constant(40_000), (whole, once), optimises=False)
+    club.speak_every(250_000, 9 * SECOND)
+    plan(club, chosen)
+    club.pass_seconds(9)
+    facts = [row["fact"] for row in notes(club)]
+    assert facts.count("redirected") > 20
+    assert facts.count("shortened") > 3
+    assert watch[0].longest >= 4
+
+
+def notes(club: Club) -> list[dict]:
+    club.simulation.recorder.flush()
+    return club.memory.table("notes").to_pylist()
+
+
+def chained(path: list[int], network: object = None) -> Club:
+    """A club in which the flow from the first to the last goes over all of these."""
+    club = Club(6, network or Constant(30_000), (once,), optimises=False)
+    club.speak_every(100_000, 20 * SECOND)
+    club.pass_seconds(1)
+    flow = path[0], path[-1]
+    for node, whom in pairwise(path[:-1]):
+        club.force(REDIR, node, flow, whom)
+        club.pass_seconds(1)
+    assert club.path(flow) == path
+    return club
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_when_a_forwarder_crashes_its_flows_are_restored_in_time(gone: int) -> None:
+    club = chained([0, 1, 2, 3, 5])
+    club.simulation.crash(gone)
+    crashed = club.simulation.now
+    club.simulation.run(crashed + RESTORED)
+    path = club.path((0, 5))
+    assert path is not None
+    assert gone not in path
+    club.simulation.run(crashed + RESTORED + 5 * SECOND)
+    lost = {
+        number for t, number, speaker in club.spoken
+        if speaker == 0 and t > crashed + RESTORED and t < club.simulation.now - SECOND
+        and (number, 5) not in club.heard()
+    }  # fmt: skip
+    assert lost == set()
+
+
+def test_a_forwarder_that_comes_back_knowing_nothing_is_found_out_within_two_intervals() -> None:
+    club = chained([0, 1, 2, 5])
+    club.simulation.crash(1)
+    club.simulation.start(Member(1, club.everybody, club.parameters, optimises=False))
+    club.simulation.run(club.simulation.now + 2 * INTERVAL)
+    assert club.path((0, 5)) == [0, 5]
+
+
+def test_a_forwarder_that_leaves_says_so_and_nothing_is_lost_after_a_moment() -> None:
+    club = chained([0, 1, 2, 5])
+    club.simulation.obey(1, Leave())
+    left = club.simulation.now
+    club.pass_seconds(0.05)
+    assert club.path((0, 5)) == [0, 5]
+    club.pass_seconds(2)
+    later = [n for t, n, s in club.spoken if s == 0 and left + 50_000 < t < left + SECOND]
+    assert later
+    assert all((number, 5) in club.heard() for number in later)
+
+
+def test_what_nobody_relies_on_any_more_is_forgotten() -> None:
+    club = chained([0, 1, 2, 3, 5])
+    club.simulation.crash(0)
+    club.pass_seconds(8)
+    for node in (1, 2, 3):
+        assert not club.relays(node).table.of(0)
+
+
+def test_a_flow_that_ends_is_dropped_by_its_forwarder_at_once() -> None:
+    club = chained([0, 1, 5])
+    club.member(0).others.remove(5)
+    club.pass_seconds(4 * 0.5 + 0.7)
+    assert (0, 5) not in club.relays(0).table.entries
+    assert (0, 5) not in club.relays(1).table.entries
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_loss_has_ended_every_flow_is_whole_again(seed: int) -> None:
+    rng = Random(seed)
+    calm = Constant(30_000)
+    club = Club(6, Loss(0.3, rng, calm), (once,), capacity=4_000.0)
+    club.speak_every(125_000, 20 * SECOND)
+    club.pass_seconds(8)
+    assert sum(row["fact"] == "redirected" for row in notes(club)) > 3
+    club.simulation.network = calm
+    club.simulation.run(club.simulation.now + 2 * RESTORED)
+    assert club.broken() == []
+
+
+def test_a_chain_learns_how_long_the_rest_of_the_way_takes() -> None:
+    club = chained([0, 1, 2, 5], Constant(30_000))
+    club.pass_seconds(3)
+    hold = Parameters().hold_ms * 1000
+    first = club.relays(0).table.entries[0, 5]
+    assert first.rest == pytest.approx(2 * 30_000, rel=0.1)
+    ahead = club.relays(5)._ahead[0]
+    assert 3 * 30_000 * 0.9 <= ahead <= (3 * 30_000 + 2 * hold) * 1.1
+
+
+def test_who_awaits_an_answer_lets_nobody_change_the_flow_meanwhile() -> None:
+    table, flow = Table(0, INTERVAL, MISSES), (0, 5)
+    table.open(flow, 1, 0.5, 0, 0)
+    assert table.may_skip(flow, 1, 3)
+    number = table.ask(flow, REDIR, 2, 0)
+    assert not table.may_skip(flow, 1, 3)
+    assert table.answered(flow, 3, number, True, 1) is None, "that one was not asked"
+    assert table.answered(flow, 2, number + 1, True, 1) is None, "nor that"
+    assert table.answered(flow, 2, number, True, 1) is not None
+    assert table.entries[flow].next == 2
+    assert table.may_skip(flow, 2, 1)
+
+
+def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
+    table, flow = Table(0, INTERVAL, MISSES), (0, 5)
+    table.open(flow, 1, 0.5, 0, 0)
+    number = table.ask(flow, REDIR, 2, 0)
+    assert table.answered(flow, 2, number, True, MISSES * INTERVAL) is None
+    assert table.entries[flow].next == 1
+
+
+def test_who_is_on_a_path_is_not_put_on_it_again_and_with_two_before_it_does_not_leave() -> None:
+    table, flow = Table(3, INTERVAL, MISSES), (0, 5)
+    assert table.may_take(flow, 4)
+    assert not table.may_take((0, 3), 4)
+    assert not table.may_take((3, 5), 4)
+    assert not table.may_take(flow, 0)
+    entry = table.open(flow, 4, 0.5, 0, 0)
+    assert entry is not None
+    assert not table.may_take(flow, 4)
+    assert table.rely(flow, 1, 0)
+    assert table.sole_lister(entry) == 1
+    assert table.rely(flow, 2, INTERVAL)
+    assert table.sole_lister(entry) is None
+    table.forget(MISSES * INTERVAL + 1)
+    assert table.sole_lister(entry) == 2

@@ -1,0 +1,215 @@
+"""An audience hears together exactly what its clients would hear one by one."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.model.commands import Leave, Move, Subscribe, Unsubscribe
+from nearcast.model.publication import Publication
+from nearcast.model.subscription import Filter, Formula
+from nearcast.node import Deliver, Effect
+from nearcast.protocols.dedup import COPIES_COME_WITHIN, Had
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.voronoi.vso import Beat, Member, Vso
+from nearcast.protocols.voronoi.vso_messages import Notify, Served
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.space.motion import SECOND, Moving, line, path
+from nearcast.space.shapes import box, disc, point
+from nearcast.trace.schema import TABLES
+from support.vso_worlds import run
+
+NODES = range(6)
+MATCHERS = [FIRST_SERVER + k for k in range(3)]
+
+
+class Hall:
+    """Clients without a network; `together`: what comes to several goes through their crowd."""
+
+    def __init__(self, *, together: bool) -> None:
+        self.together = together
+        self.overlay = Vso(Parameters(), Random)
+        self.members: dict[int, Member] = {}
+        self.delivered: list[tuple[int, int, int, int]] = []
+        self.said: list[Effect] = []
+
+    def enter(self, now: int, node: int) -> None:
+        self.members[node] = self.overlay.entity(node, Random(node))
+        self.members[node].start(now)
+
+    def crash(self, now: int, node: int) -> None:
+        del self.members[node]
+        self.overlay.audience.leave(node, now)
+
+    def obey(self, now: int, node: int, command: Any) -> None:
+        self.said += self.members[node].obey(now, command)
+        if isinstance(command, Leave):
+            self.crash(now, node)
+
+    def serve(self, now: int, node: int, message: Served, sender: int) -> None:
+        self.said += self.members[node].receive(now, sender, message)
+
+    def beat(self, now: int, node: int) -> None:
+        self.said += self.members[node].wake(now, Beat())
+
+    def notify(self, now: int, arrivals: list[tuple[tuple[int, ...], int]], said: Notify) -> None:
+        if self.together and sum(len(to) for to, _ in arrivals) > 1:
+            made = self.overlay.audience.receive(now, arrivals, said)
+            pairs = zip(made.node.tolist(), made.subscription.tolist(), strict=True)
+            self.delivered += [(n, made.publication.id, s, made.hops) for n, s in pairs]
+            return
+        for to, sender in arrivals:
+            for node in to:
+                if node in self.members:
+                    for effect in self.members[node].receive(now, sender, said):
+                        assert isinstance(effect, Deliver)
+                        for subscription in effect.subscriptions:
+                            row = (node, effect.publication.id, subscription, effect.hops)
+                            self.delivered.append(row)
+
+    def known(self, now: int) -> list[tuple[Any, ...]]:
+        if self.together:
+            views = self.overlay.audience.views(now, [*self.members, 99])
+            columns = (views.node.tolist(), views.other.tolist(), *views.place.T.tolist())
+            return sorted(zip(*columns, strict=True))
+        return sorted(
+            (node, other, *where)
+            for node, member in self.members.items()
+            for other, where in member.known(now)
+        )
+
+
+def some_region(rng: Random) -> Any:
+    x, y = rng.uniform(0, 100), rng.uniform(0, 100)
+    return rng.choice(
+        [
+            Moving(disc(x, y, 40)),
+            Moving(box(x, y, 40, 20)),
+            Moving(disc(x, y, 30), velocity=(20.0, 0.0, 0.0), growth=(1.0, 0.0, 0.0)),
+            line(disc(x, y, 30), (rng.uniform(0, 100), y, 0.0), 20.0),
+            path(disc(x, y, 30), [(50, 50, 0), (0, 0, 0)], 30.0),
+            Formula(f"x > {x} - 5 * t, y < {y}"),
+        ]
+    )
+
+
+def some_publication(rng: Random, number: int, now: int) -> Publication:
+    x, y = rng.uniform(0, 100), rng.uniform(0, 100)
+    return Publication(
+        number, rng.choice([*NODES, 50]), max(0, now - rng.choice([0, 1, 10**5, 10**6])),
+        rng.choice([point(x, y), disc(x, y, 10), box(x, y, 5, 30)]),
+        rng.choice(["", "", "news"]), {"weight": rng.randrange(5)},
+    )  # fmt: skip
+
+
+def act(rng: Random, now: int, halls: list[Hall], said: list[Notify]) -> None:
+    """Something happens, in all halls alike."""
+    node, what = rng.choice(NODES), rng.random()
+    name = node * 10 + rng.randrange(3)
+    here = node in halls[0].members
+    if not here:
+        todo: list[Any] = ["enter", node]
+    elif what < 0.15:
+        condition = rng.choice([None, None, Filter("weight > 2")])
+        wanted = Subscribe(
+            name, some_region(rng), condition, rng.choice(["", "", "news"]), rng.random() < 0.3
+        )
+        todo = ["obey", node, wanted]
+    elif what < 0.25:
+        todo = ["obey", node, Move(name, some_region(rng))]
+    elif what < 0.28:
+        todo = ["obey", node, Unsubscribe(name)]
+    elif what < 0.36:
+        todo = ["serve", node, Served(name, rng.randrange(3)), rng.choice(MATCHERS)]
+    elif what < 0.46:
+        todo = ["beat", node]
+    elif what < 0.48:
+        todo = ["crash", node] if rng.random() < 0.5 else ["obey", node, Leave()]
+    else:
+        if not said or rng.random() < 0.6:
+            said.append(Notify(some_publication(rng, len(said), now), rng.randrange(1, 4)))
+        arrivals = [
+            (tuple(rng.sample([*NODES, 77], rng.randrange(1, 6))), rng.choice(MATCHERS))
+            for _ in range(rng.randrange(1, 3))
+        ]
+        todo = ["notify", arrivals, rng.choice(said[-4:])]
+    for hall in halls:
+        getattr(hall, todo[0])(now, *todo[1:])
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+def test_what_many_hear_at_once_is_what_each_would_hear(seed: int) -> None:
+    rng, now = Random(seed), 0
+    halls, said = [Hall(together=True), Hall(together=False)], list[Notify]()
+    for _ in range(150):
+        now += rng.choice([0, 1, 10**4, 3 * 10**5, 2 * SECOND])
+        act(rng, now, halls, said)
+        if rng.random() < 0.1:
+            assert halls[0].known(now) == halls[1].known(now)
+        assert halls[0].delivered == halls[1].delivered
+        assert halls[0].said == halls[1].said
+
+
+def test_such_histories_have_all_that_may_happen() -> None:
+    rng, now = Random(1), 0
+    hall, said = Hall(together=True), list[Notify]()
+    for _ in range(3000):
+        now += rng.choice([0, 1, 10**4, 3 * 10**5, 2 * SECOND])
+        act(rng, now, [hall], said)
+    assert len(hall.delivered) > 500
+    assert len({subscription for _, _, subscription, _ in hall.delivered}) > 12
+    assert any(getattr(effect, "fact", "") == "unlinked" for effect in hall.said)
+
+
+def tables_of(**settings: Any) -> dict[str, pa.Table]:
+    world, memory = run(nodes=30, seconds=6, rate=5.0, overload_ms=300.0, limit=4.0, **settings)
+    world.recorder.close()
+    tables = {name: memory.table(name) for name in TABLES}
+    keys = [(name, "ascending") for name in TABLES["views"].names]
+    return {**tables, "views": tables["views"].sort_by(keys)}  # in no order within a node's
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"churn_rate": 2.0, "churn_by": "crash"}, {"motion": "path", "blast": 40.0}]
+)
+def test_a_run_with_a_crowd_leaves_the_trace_of_one_without(
+    more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = tables_of(**more)
+    monkeypatch.setattr(Member, "crowd", property(lambda _: None, lambda *_: None))
+    apart = tables_of(**more)
+    for name, table in apart.items():
+        assert table.equals(together[name]), name
+    assert apart["deliveries"].num_rows > 1000
+    assert apart["views"].num_rows > 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sets(st.integers(0, 5)), st.booleans())))
+def test_who_had_what_is_one_answer_however_it_is_asked(
+    hearings: list[tuple[int, set[int], bool]],
+) -> None:
+    had, truth = Had(), set[tuple[int, int]]()
+    for publication, ears, at_once in hearings:
+        before = had.those(publication)
+        assert set(before.tolist()) == {ear for p, ear in truth if p == publication}
+        more = [ear for ear in sorted(ears) if (publication, ear) not in truth]
+        if at_once:
+            had.add(publication, before, np.array(more, np.int32), 0)
+        else:
+            assert [e for e in sorted(ears) if had.is_new(publication, e, 0)] == more
+        truth |= {(publication, ear) for ear in more}
+
+
+def test_copies_are_remembered_as_long_as_they_may_come() -> None:
+    had = Had()
+    assert had.is_new(1, 7, 0)
+    assert had.is_new(2, 7, COPIES_COME_WITHIN)
+    assert not had.is_new(1, 7, COPIES_COME_WITHIN)
+    assert had.is_new(3, 7, COPIES_COME_WITHIN + 1)
+    assert len(had.those(1)) == 0
+    assert had.those(2).tolist() == [7]

@@ -1,0 +1,234 @@
+"""Where many crash: deaths are noticed soon, newcomers are served soon, and what was said is heard.
+
+Moments are those of the simulated clock; each bound is what the parameters promise.
+"""
+
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+
+from nearcast.model.commands import Publish
+from nearcast.node import Outbox, Send
+from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.voronoi.site import Site
+from nearcast.protocols.voronoi.vso_messages import Candidate, Present, Promote
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.sim.network import Constant, Interrupted
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import disc, point
+from support.vso_worlds import LATENCY, Town, consistency, crowd, run
+
+GATEWAY = FIRST_SERVER
+NORTH, SOUTH = FIRST_SERVER, FIRST_SERVER + 1  # of two matchers; y grows from north to south
+FOREVER_MS = 1e7
+
+
+class Post:
+    """A gateway alone with its candidates, and what it says to them."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now, self.out = 0, Outbox()
+        self.site = Site(1, self.out, Random(1), lambda: self.now, Parameters(**settings))
+        self.site.found((0.0, 0.0))
+
+    def offer(self, at: float, *nodes: int) -> None:
+        self.now = round(at * SECOND)
+        for node in nodes:
+            self.site.on(Candidate(node), node)
+
+    def called(self, at: float) -> list[int]:
+        """Who has been called since the last time, after a tick at this moment."""
+        self.now = round(at * SECOND)
+        self.site.tick(self.now)
+        sent = [effect for effect in self.out.drain() if isinstance(effect, Send)]
+        return [one.to for one in sent if isinstance(one.message, Promote)]
+
+
+@pytest.mark.parametrize(("fresh_ms", "called"), [(4000.0, 6), (FOREVER_MS, 5)])
+def test_of_those_who_spoke_lately_who_has_waited_longest_is_called(
+    fresh_ms: float, called: int
+) -> None:
+    post = Post(fresh_ms=fresh_ms)
+    post.offer(1.0, 5, 6)
+    post.offer(9.0, 6, 7)
+    post.site.gateway.insert((10.0, 0.0), 2.0)
+    assert post.called(10.0) == [called]
+
+
+def test_if_nobody_spoke_lately_who_spoke_last_is_called() -> None:
+    post = Post()
+    post.offer(1.0, 5)
+    post.offer(2.0, 6)
+    post.now = 10 * SECOND
+    post.site.gateway.insert((10.0, 0.0), 2.0)
+    assert post.called(10.0) == [6]
+
+
+def test_who_does_not_come_when_called_is_replaced_and_who_comes_is_not() -> None:
+    post = Post()
+    post.offer(1.0, 5, 6, 7)
+    post.site.gateway.insert((10.0, 0.0), 2.0)
+    assert post.called(1.0) == [5]
+    assert post.called(2.9) == []
+    assert post.called(3.0) == [6]
+    post.site.on(Present((10.0, 0.0)), 6)
+    assert post.called(6.0) == []
+    post.site.gateway.insert((10.0, 0.0), 2.0)
+    assert post.called(6.0) == [7], "5 is not known as a candidate any more"
+
+
+@pytest.mark.parametrize("least", [1, 3])
+def test_there_are_at_least_so_many_matchers_though_nobody_is_overloaded(least: int) -> None:
+    town = Town(least=least, calm=False)
+    crowd(town, 8)
+    town.passes(10)
+    assert len(town.sites) == least
+    town.settles(5)
+
+
+def test_who_is_next_becomes_gateway_as_soon_as_its_neighbours_see_that_it_is_dead() -> None:
+    town = Town(partitioning="static", matchers=4, calm=False)
+    crowd(town, 10)
+    town.passes(5)
+    first, second, third, _ = town.sites[GATEWAY].gateway.matchers
+    assert first == GATEWAY
+    town.simulation.crash(first)
+    town.simulation.crash(second)  # who would have followed it
+    town.passes(2.5)  # three to four beats of 0.3 s, a turn of 0.6 s, and a message's way
+    assert town.overlay.directory.gateway == third
+    assert {site.gateway.gateway for site in town.sites.values()} == {third}
+
+
+def test_who_is_seen_to_be_dead_is_not_waited_for_when_a_gateway_is_followed() -> None:
+    town = Town(partitioning="static", matchers=4, calm=False)
+    crowd(town, 40)
+    town.passes(5)
+    *first, last = town.sites[GATEWAY].gateway.matchers
+    assert set(first) <= set(town.sites[last].mesh.known)
+    for site in first:
+        town.simulation.crash(site)
+    town.passes(1.6)  # as long as it takes to see it; two turns would be 1.2 s more
+    assert town.overlay.directory.gateway == last
+
+
+def test_a_dead_matchers_clients_are_served_by_others_within_five_beats() -> None:
+    town = Town(partitioning="static", matchers=9)
+    crowd(town, 40)
+    town.passes(4)
+    dead = FIRST_SERVER + 4
+    orphans = [s for m in town.members.values() for s, o in m.client.owner.items() if o == dead]
+    town.simulation.crash(dead)
+    town.passes(1.5)
+    owners = {s: o for m in town.members.values() for s, o in m.client.owner.items()}
+    assert len(orphans) > 2
+    assert dead not in {owners[orphan] for orphan in orphans}
+
+
+def test_a_newcomer_whose_first_word_is_lost_asks_again_before_its_heartbeat() -> None:
+    network = Interrupted(Constant(LATENCY))
+    town = Town(network)
+    network.group[5] = 1
+    member = town.enter(5, Moving(disc(100, 100, 50.0)))
+    town.passes(0.4)
+    network.group.clear()
+    assert not member.client.owner
+    town.passes(0.4)
+    assert member.client.owner == {5000: GATEWAY}
+
+
+def test_while_nobody_answers_a_newcomer_asks_ever_more_rarely() -> None:
+    network = Interrupted(Constant(LATENCY))
+    town = Town(network)
+    network.group[5] = 1
+    town.enter(5, Moving(disc(100, 100, 50.0)))
+    town.passes(13.9)
+    asked = [t for t, kind in sent_by(town, 5) if kind == "Interest"]
+    gaps = [(b - a) / SECOND for a, b in pairwise(asked)]
+    assert gaps == [0.5, 1.0, *[2.0] * 6]
+
+
+def sent_by(town: Town, node: int) -> list[tuple[int, str]]:
+    town.simulation.recorder.flush()
+    rows = town.memory.table("messages").to_pylist()
+    return [(row["t"], row["kind"]) for row in rows if row["node"] == node]
+
+
+@pytest.mark.parametrize(("doubt_ms", "given_up"), [(700.0, True), (FOREVER_MS, False)])
+def test_who_publishes_and_hears_nothing_gives_its_owner_up_though_sites_notice_nothing(
+    doubt_ms: float, given_up: bool
+) -> None:
+    town = Town(
+        partitioning="static", matchers=2, site_beat_ms=FOREVER_MS, silence_ms=FOREVER_MS,
+        doubt_ms=doubt_ms, calm=False,
+    )  # fmt: skip
+    town.enter(5, Moving(disc(380, 700, 50.0)))
+    town.passes(3)
+    client = town.members[5].client
+    assert client.owner == {5000: SOUTH}
+    town.simulation.crash(SOUTH)
+    for number in range(7):
+        town.obey(5, Publish(number, point(380, 700)))
+        town.passes(0.5)
+    assert (SOUTH not in client.owner.values()) == given_up
+
+
+def test_who_hears_something_now_and_then_asks_no_more_than_with_its_heartbeat() -> None:
+    asked = []
+    for doubt_ms in (700.0, FOREVER_MS):
+        town = Town(doubt_ms=doubt_ms)
+        for node in (5, 6):
+            town.enter(node, Moving(disc(100, 100, 50.0)))
+        town.passes(3)
+        began = town.simulation.now  # until then both had been silent, so the first word is a doubt
+        for number in range(20):
+            town.obey(5 + number % 2, Publish(number, point(100, 100)))
+            town.passes(0.25)
+        kinds = [kind for node in (5, 6) for t, kind in sent_by(town, node) if t > began]
+        asked.append(kinds.count("Alive"))
+    assert asked[0] == asked[1] > 0
+
+
+@pytest.mark.parametrize(("recall_ms", "known"), [(1000.0, [5]), (0.0, [])])
+def test_a_newcomer_knows_at_once_who_is_there_and_hears_nothing_said_before_it_came(
+    recall_ms: float, known: list[int]
+) -> None:
+    town = Town(recall_ms=recall_ms)
+    for node, x in ((5, 100), (6, 400)):
+        town.enter(node, Moving(disc(x, 100, 50.0)))
+    town.passes(3)
+    town.obey(5, Publish(1, point(100, 100)))
+    town.obey(6, Publish(2, point(400, 100)))  # out of its sight
+    town.passes(0.3)
+    newcomer = town.enter(7, Moving(disc(120, 100, 50.0)))
+    town.passes(0.2)
+    assert [other for other, _ in newcomer.known(town.simulation.now)] == known
+    town.passes(2)
+    town.assert_heard_exactly(at_least=-1)
+
+
+def test_what_is_said_to_a_dead_matcher_is_heard_when_another_has_followed_it() -> None:
+    town = Town(partitioning="static", matchers=2, calm=False)
+    for node in (5, 6):
+        town.enter(node, Moving(disc(380, 700, 50.0)))
+    town.enter(7, Moving(disc(380, 400, 50.0)))
+    town.passes(3)
+    assert town.members[5].client.owner == {5000: SOUTH}
+    town.simulation.crash(SOUTH)
+    for number in range(3):
+        town.passes(0.2)
+        town.obey(5, Publish(number, point(380, 690)))
+    town.passes(3)
+    assert town.members[5].client.owner == {5000: NORTH}
+    town.assert_heard_exactly(at_least=2)
+
+
+def test_the_world_goes_on_without_any_server() -> None:
+    world, memory = run(
+        nodes=24, seconds=20.0, rate=2.0, buffer=32.0, motion="steps", join_rate=12.0,
+        servers_until=8.0, least=3,
+    )  # fmt: skip
+    world.recorder.close()
+    assert all(node < FIRST_SERVER for node in world.simulation.nodes)
+    assert consistency(memory, 192.0, world.begins + 12 * SECOND) > 0.97

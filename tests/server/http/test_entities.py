@@ -1,0 +1,168 @@
+"""One client speaks for many entities, and takes states back."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+import nearcast
+from nearcast.client.client import Refused
+from nearcast.client.subscription import Entered, Left, Message, Subscription
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.server.overview import gauges
+from nearcast.server.server import Service
+from nearcast.service.client_state import Seat
+from nearcast.service.realm import Limits
+from nearcast.space.shapes import disc, point
+from support.join_targets import Join, address, in_both, quiet, run
+from support.realm_histories import Company
+from support.simulated_cluster import Played, Town
+
+
+async def next_of(here: Subscription) -> Message:
+    return await asyncio.wait_for(anext(here), 20)
+
+
+async def change_of(here: Subscription) -> Entered | Left:
+    return await asyncio.wait_for(anext(here.changes()), 20)
+
+
+@in_both
+async def test_each_entity_of_one_client_has_a_number_and_a_state_of_its_own(join: Join) -> None:
+    server, player = await join("server"), await join("player")
+    for number in range(3):
+        name = f"npc {number}"
+        published = await server.publish(point(number, 0), number, name=name, retain=True)
+        assert published > 0
+    here = await player.subscribe(disc(0, 0, 50), watch=True)
+    assert {e.name: (e.x, e.payload) for e in here.inside.values()} == {
+        "npc 0": (0.0, 0), "npc 1": (1.0, 1), "npc 2": (2.0, 2),
+    }  # fmt: skip
+    assert len({server.entity, player.entity, *here.inside}) == 5
+    await server.publish(point(9, 0), "again", name="npc 1", retain=True)
+    heard = await next_of(here)
+    assert here.inside[heard.source].name == "npc 1"
+    assert here.inside[heard.source].payload == "again"
+
+
+@in_both
+async def test_an_entity_leaves_when_its_states_are_withdrawn(join: Join) -> None:
+    server, player = await join("server"), await join("player")
+    here = await player.subscribe(disc(0, 0, 50), watch=True)
+    await server.publish(point(1, 0), name="npc", retain=True)
+    came = await change_of(here)
+    assert isinstance(came, Entered)
+    await server.withdraw(name="npc")
+    went = await change_of(here)
+    assert isinstance(went, Left)
+    assert (went.entity.entity, went.gone) == (came.entity.entity, True)
+    assert await player.nearby(disc(0, 0, 50)) == []
+    with pytest.raises(Refused, match="you do not speak for 'npc'"):
+        await server.withdraw(name="npc")
+
+
+@in_both
+async def test_a_client_takes_its_own_state_back_and_says_another(join: Join) -> None:
+    alice, bob = await join("alice"), await join("bob")
+    await bob.publish(point(1, 0), "first", retain=True)
+    await bob.publish(point(2, 0), "chat", retain=True, channel="chat")
+    here = await alice.subscribe(disc(0, 0, 50), watch=True)
+    assert isinstance(await change_of(here), Entered)
+    await bob.withdraw("")
+    went = await change_of(here)
+    assert isinstance(went, Left)
+    assert went.gone
+    assert await alice.nearby(disc(0, 0, 50)) == []
+    assert [e.payload for e in await alice.nearby(disc(0, 0, 50), "chat")] == ["chat"]
+    await bob.publish(point(3, 0), "second", retain=True)
+    again = await change_of(here)
+    assert isinstance(again, Entered)
+    assert (again.entity.entity, again.entity.payload) == (bob.entity, "second")
+
+
+@in_both
+async def test_entities_leave_with_the_client_that_speaks_for_them(join: Join) -> None:
+    server, player = await join("server"), await join("player")
+    for number in range(5):
+        await server.publish(point(number, 0), name=f"npc {number}", retain=True)
+    here = await player.subscribe(disc(0, 0, 50), watch=True)
+    assert len(here.inside) == 5
+    await server.close()
+    while here.inside:
+        await change_of(here)
+    assert await player.nearby(disc(0, 0, 50)) == []
+
+
+def test_what_is_withdrawn_before_it_is_made_is_heard_and_is_no_state() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(1, Area(x=0.0, y=0.0, r=9.0)))
+    company.ask(1, messages.Publish(1.0, 1.0, retain=True, channel=""))
+    company.ask(1, messages.Publish(1.0, 1.0, retain=True, name="npc"))
+    company.ask(1, messages.Withdraw())
+    heard = company.realm.flush(company.now + 5)
+    assert [said.request.retain for said in heard.publications] == [False, True]
+    assert heard.publication.tolist() == [0, 1]
+    (near,) = company.ask(0, messages.Nearby(Area(x=0.0, y=0.0, r=9.0)))
+    assert near.name == "npc"
+
+
+def test_a_client_speaks_for_a_bounded_number_and_frees_them() -> None:
+    company = Company(limits=Limits(entities=2))
+    for name in ("a", "b"):
+        company.ask(0, messages.Publish(0.0, 0.0, retain=True, name=name))
+    with pytest.raises(Refused, match="at most 2 entities beside itself"):
+        company.ask(0, messages.Publish(0.0, 0.0, name="c"))
+    company.ask(0, messages.Withdraw(name="a"))
+    company.ask(0, messages.Publish(0.0, 0.0, retain=True, name="c"))
+    company.realm.flush(company.now)
+    assert sorted(company.seats[0].entities) == ["b", "c"]
+    company.ask(0, messages.Leave())
+    assert [seat for seat in company.realm.seats if seat is not None] == []
+
+
+def test_five_hundred_entities_need_one_connection() -> None:
+    async def story() -> None:
+        async with (
+            Service(quiet()) as service,
+            nearcast.connect(address(service), name="server") as server,
+            nearcast.connect(address(service), name="player") as player,
+        ):
+            sends = [
+                server.publish(point(n, 0), n, name=f"npc {n}", retain=True) for n in range(500)
+            ]
+            await asyncio.gather(*sends)
+            near = await player.nearby(disc(0, 0, 1_000), limit=1_000)
+            assert sorted(e.payload for e in near) == list(range(500))
+            assert len(service.gateway.open) == 2
+            assert gauges(service.gateway)["entities"][1] == 502
+
+    run(story())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
+    """Also of the newest of several states, and whatever overtakes what on its way."""
+    town = Town(seed, nodes=3)
+    town.settle()
+    everywhere = messages.Nearby(Area(), limit=1_000)
+    homes = list(town.nodes.values())
+    for home in homes:
+        for seat in home.seats[:3]:
+            for _ in range(4):
+                said = messages.Publish(*(town.random.uniform(0, 200) for _ in "xy"), retain=True)
+                town.at(town.now, home, partial(town._say, home, seat, said))
+                town.run(town.random.uniform(0.0, 0.3))
+                if town.random.random() < 0.5:
+                    gone = messages.Withdraw(town.random.choice([None, ""]))
+                    town.at(town.now, home, partial(_withdraw, town, home, seat, gone))
+                    town.run(town.random.uniform(0.0, 0.3))
+    town.run(3.0)
+    known = [{e.entity for e in home.realm.nearby(town.now, everywhere)} for home in homes]
+    kept = {seat.entity for home in homes for seat in home.seats if home.realm.states(seat)}
+    assert known == [kept] * 3
+    assert 0 < len(kept) < 9
+
+
+def _withdraw(town: Town, home: Played, seat: Seat, asked: messages.Withdraw) -> None:
+    home.realm.withdraw(town.now, seat, asked)

@@ -1,0 +1,53 @@
+"""Bad frames and vanishing clients: no crash, no leak, and nobody else notices."""
+
+import asyncio
+import logging
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from nearcast.server import gateway
+from nearcast.server.config import Limits
+from nearcast.trace.validate import validate
+from support.bad_frames import Honest, come_and_go, misbehave, nothing_left
+from support.live_clients import run, service
+
+
+def test_bad_frames_hurt_only_those_who_send_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(gateway, "READ_WORK", 2**40)  # they are read at once, and not later
+
+    async def story() -> int:
+        limits = Limits(requests=10**6, refusals=10**6, frame=4_096)
+        async with service(tmp_path / "t", limits) as node:
+            async with Honest(node):
+                await asyncio.gather(*(misbehave(node, Random(n), 5_000) for n in range(4)))
+            await nothing_left(node)
+            return node.gateway.metrics.refused
+
+    assert run(story()) > 10_000
+    assert [record.getMessage() for record in caplog.records] == []
+    assert validate(tmp_path / "t").problems == ()
+
+
+def test_clients_who_come_and_vanish_leave_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def story() -> int:
+        async with service(tmp_path / "t") as node:
+            end = asyncio.get_running_loop().time() + 4.0
+            async with Honest(node):
+                times = await asyncio.gather(
+                    *(come_and_go(node, Random(n), end) for n in range(20))
+                )
+            await nothing_left(node)
+            return sum(times)
+
+    assert run(story()) > 100
+    assert [record.getMessage() for record in caplog.records] == []
+    assert validate(tmp_path / "t").problems == ()

@@ -1,0 +1,149 @@
+"""A node as a process: ready, told to stop, or killed."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.server.config import Settings
+from nearcast.server.server import Service
+from nearcast.trace.reader import read
+from nearcast.trace.validate import validate
+from support.live_clients import Visitor, run, visit
+
+NODE = """
+import sys
+from nearcast.server import gateway
+from nearcast.server.config import Settings
+from nearcast.server.server import serve
+gateway.ROTATE_S = 0.5
+serve(Settings(port=0, trace=sys.argv[1]), lambda node: print(node.port, flush=True))
+"""
+
+
+async def started(trace: Path) -> tuple[asyncio.subprocess.Process, Any]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", NODE, str(trace), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    port = int(await asyncio.wait_for(process.stdout.readline(), 60))
+    return process, SimpleNamespace(port=port, url=f"ws://127.0.0.1:{port}/ws")
+
+
+async def talk(node: Any, seconds: float) -> tuple[Visitor, Visitor]:
+    """One listens, one publishes, each publication answered."""
+    ann, bob = await visit(node, "ann", messages.PACKED), await visit(node, "bob")
+    await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=10.0, vx=1.0))
+    loop = asyncio.get_running_loop()
+    end, number = loop.time() + seconds, 1_000
+    while loop.time() < end:
+        for _ in range(10):
+            number += 1
+            bob.say(messages.Publish(1.0, 2.0, retain=True, id=number))
+        await asyncio.sleep(0.01)
+    return ann, bob
+
+
+def test_a_node_told_to_stop_loses_no_row(tmp_path: Path) -> None:
+    async def story() -> tuple[int | None, Visitor, Visitor]:
+        process, node = await started(tmp_path / "t")
+        ann, bob = await talk(node, 1.0)
+        process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(process.wait(), 20)
+        await asyncio.wait_for(bob.gone.wait(), 5)
+        return code, ann, bob
+
+    code, ann, bob = run(story())
+    assert code == 0
+    assert validate(tmp_path / "t").problems == ()
+    assert validate(tmp_path / "t").finished
+    kept = read(tmp_path / "t", "publications")["publication"].to_pylist()
+    accepted = [done.publication for done in bob.of(messages.Done)]
+    assert len(accepted) > 100
+    assert kept == accepted
+    heard = [message.publication for message in ann.of(messages.Message)]
+    assert read(tmp_path / "t", "deliveries")["publication"].to_pylist() == heard
+    assert ann.of(messages.Bye)
+
+
+def test_a_node_that_is_killed_leaves_a_sound_trace(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        process, node = await started(tmp_path / "t")
+        _, bob = await talk(node, 2.5)
+        process.kill()
+        await process.wait()
+        return [done.publication for done in bob.of(messages.Done)]
+
+    accepted = run(story())
+    assert validate(tmp_path / "t").problems == ()
+    assert not validate(tmp_path / "t").finished
+    kept = read(tmp_path / "t", "publications")["publication"].to_pylist()
+    assert len(kept) > 50
+    assert kept == accepted[: len(kept)]
+
+
+def files(trace: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in trace.rglob("*") if file.is_file()}
+
+
+def test_a_node_that_was_killed_starts_again_and_records_beside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = tmp_path / "t"
+
+    async def story() -> dict[str, bytes]:
+        process, node = await started(trace)
+        await (await visit(node, "ann")).ask(messages.Publish, 1.0, 2.0)
+        process.kill()
+        await process.wait()
+        left = files(trace)
+        process, node = await started(trace)  # as a service manager would
+        await (await visit(node, "ann")).ask(messages.Publish, 1.0, 2.0)
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+        async with Service(Settings(port=0, trace=str(trace))) as third:
+            assert third.recording is not None
+            assert third.recording.path == tmp_path / "t-3"
+        return left
+
+    left = run(story())
+    assert files(trace) == left, "nothing is added to an earlier trace"
+    assert left
+    assert not validate(trace).finished
+    for name in ("t-2", "t-3"):
+        assert validate(tmp_path / name).problems == ()
+        assert validate(tmp_path / name).finished
+    assert len(read(tmp_path / "t-2", "publications")) == 1
+    told = f"{trace} holds the trace of an earlier run; recording to {tmp_path / 't-3'}"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
+def test_a_port_that_is_taken_is_told_and_leaves_a_sound_trace(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Service(Settings(port=0, record=False)) as first:
+            taken = Settings(port=first.port, trace=str(tmp_path / "t"))
+            with pytest.raises(OSError, match="in use"):
+                await Service(taken).start()
+
+    run(story())
+    assert validate(tmp_path / "t").problems == ()
+
+
+def test_an_embedded_node_starts_again_and_again() -> None:
+    async def story() -> int:
+        ports = set()
+        for _ in range(3):
+            async with Service(Settings(port=0, record=False)) as node:
+                await visit(node, "ann")
+                ports.add(node.port)
+        await asyncio.sleep(0.05)
+        return len(asyncio.all_tasks())
+
+    assert run(story()) == 1, "no task outlives its node"

@@ -1,0 +1,15 @@
+"""Nothing is missed, repeated or overtaken in a cluster, whatever links and nodes take for it."""
+
+import pytest
+
+from support.simulated_cluster import check
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_delays_everybody_hears_everything_once_and_in_order(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_same_holds_when_nodes_are_too_busy_to_publish_everything_at_once(seed: int) -> None:
+    check(seed, busy=True)

@@ -1,0 +1,405 @@
+"""The parts of a member of a cluster by themselves: what was so a moment ago, and who knows it."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.limits import Limits
+from nearcast.matching import MATCHERS
+from nearcast.model import commands
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Outbox
+from nearcast.protocols.voronoi.site import Site
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.service.client_state import Standing, Wish
+from nearcast.service.cluster.messages import (
+    Ended,
+    Held,
+    Hint,
+    Hold,
+)
+from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.cluster.recent_history import KEPT, Former, Had, Lately, Was, recent
+from nearcast.service.cluster.remote_entities import SILENT, UNCHECKED, Strangers
+from nearcast.service.cluster.remote_subscriptions import Abroad, block_of, first_number, record_of
+from nearcast.service.cluster.subscription_registry import (
+    TELL_EVERY,
+    UNANSWERED,
+    UNCONFIRMED,
+    Holdings,
+)
+from nearcast.service.retained_state import Voices
+from nearcast.space.motion import FOREVER, SECOND, Time
+from support.cluster_flushes import ELSEWHERE, ME, THERE, homes, passed, put, said, wanted
+
+# What was so a moment ago.
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    versions=st.lists(
+        st.tuples(
+            st.integers(0, 5), st.integers(0, 40), st.one_of(st.none(), st.integers(0, 30)),
+            st.integers(0, 50),
+        ),
+        max_size=12,
+    ),
+    made=st.lists(st.tuples(st.integers(0, 80), st.integers(0, 50)), min_size=1, max_size=12),
+)  # fmt: skip
+def test_former_versions_hear_what_was_made_while_they_held(
+    versions: list[tuple[int, int, int | None, int]], made: list[tuple[int, int]]
+) -> None:
+    former = Former()
+    for key, since, lasts, x in versions:
+        until = FOREVER if lasts is None else since + lasts
+        former.add(0, key, wanted(1, float(x)), since, until)
+    _, publications = said(*((t, float(x), 0.0) for t, x in made))
+    found, keys = former.match(publications)
+    truth = sorted(
+        (i, key)
+        for i, (t, at) in enumerate(made)
+        for key, since, lasts, x in versions
+        if abs(at - x) <= 10 and since <= t and (lasts is None or t < since + lasts)
+    )
+    assert sorted(zip(found.tolist(), keys.tolist(), strict=True)) == truth
+
+
+def test_former_versions_are_forgotten_in_their_time_and_their_places_used_again() -> None:
+    former = Former()
+    former.add(0, 1, wanted(1, 0.0), 0)
+    former.add(5, 2, wanted(2, 0.0), 0, kept=SECOND)
+    _, publications = said((3, 0.0, 0.0))
+    former.forget(SECOND + 5)
+    assert former.match(publications)[1].tolist() == [1]
+    former.forget(KEPT)
+    assert len(former) == 0
+    assert former.match(publications)[1].tolist() == []
+    former.add(KEPT, 3, wanted(3, 100.0), 0, 10)
+    assert former.match(publications)[1].tolist() == []
+
+
+def test_former_versions_of_one_are_found_and_dropped_and_the_others_stay() -> None:
+    former = Former()
+    former.add(0, 1, wanted(11, 0.0), 0, 10)
+    former.add(0, 2, wanted(12, 0.0), 0, 10)
+    former.add(10, 1, wanted(11, 5.0), 10, 20)
+    assert former.of(1, since=10) == [Was(wanted(11, 5.0), 10, 20)]
+    assert len(former.of(1, since=9)) == 2
+    former.drop(1)
+    assert former.of(1, since=0) == []
+    _, publications = said((3, 0.0, 0.0))
+    assert former.match(publications)[1].tolist() == [2]
+    former.forget(10 + KEPT)
+    assert len(former) == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    flushes=st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=6), since=st.integers(0, 70)
+)
+def test_what_is_recent_is_all_that_was_made_since(flushes: list[list[int]], since: int) -> None:
+    kept = [
+        passed(10 * n + 10, *((10 * n + t, float(t), 0.0) for t in made))
+        for n, made in enumerate(flushes)
+        if made
+    ]
+    found = recent(kept, since)
+    truth = [(one, i) for one in kept for i, t in enumerate(one.publications.t) if t >= since]
+    if found is None:
+        assert truth == []
+        return
+    assert [found.place(at) for at in range(len(found.publications))] == truth
+    assert found.ids.tolist() == [one.accepted[i].id for one, i in truth]
+    assert [found.publications.publications[i].t for i in range(len(truth))] == [
+        one.accepted[i].t for one, i in truth
+    ]
+
+
+# Other nodes' clients.
+
+
+def test_a_site_tells_each_home_once_as_it_was_and_as_it_is() -> None:
+    abroad = Abroad()
+    put(abroad, 100, 1, 0.0, 100, THERE)
+    put(abroad, 100, 2, 5.0, 100, THERE)
+    put(abroad, 100, 3, 0.0, 100, ELSEWHERE)
+    assert homes(abroad, (150, 0.0, 0.0), (150, 50.0, 0.0)) == [(0, THERE), (0, ELSEWHERE)]
+    put(abroad, 200, 3, 50.0, 200, ELSEWHERE)
+    assert homes(abroad, (150, 0.0, 0.0), (250, 0.0, 0.0)) == [
+        (0, THERE), (0, ELSEWHERE), (1, THERE),
+    ]  # fmt: skip
+    abroad.drop(300, 1)
+    abroad.drop(300, 2)
+    assert homes(abroad, (350, 0.0, 0.0)) == [(0, THERE)], "until others certainly have it"
+    abroad.forget(300 + KEPT)
+    assert homes(abroad, (350, 0.0, 0.0)) == []
+    assert len(abroad) == 1
+
+
+def test_an_interest_that_comes_late_finds_what_it_should_have_heard_once() -> None:
+    abroad = Abroad()
+    before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 0.0, 0.0), (200, 90.0, 0.0))]
+    record = record_of(THERE, wanted(1, 0.0), 150, 0)
+    abroad.hint(250, record, THERE)
+    assert [(one.t, i, home) for one, i, home in abroad.late(250, before)] == [(200, 0, THERE)]
+    assert list(abroad.late(260, before)) == []
+    abroad.put(270, record, THERE)
+    assert list(abroad.late(280, before)) == [], "its home had said so"
+    put(abroad, 300, 2, 90.0, 190, ELSEWHERE)
+    assert [(one.t, i, home) for one, i, home in abroad.late(300, before)] == [(200, 1, ELSEWHERE)]
+
+
+def test_of_two_versions_that_come_together_each_finds_what_it_should_have_heard() -> None:
+    abroad = Abroad()
+    before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 90.0, 0.0))]
+    for since, x in ((50, 0.0), (150, 90.0)):
+        abroad.hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
+    assert [(one.t, i) for one, i, _ in abroad.late(250, before)] == [(100, 0), (200, 0)]
+
+
+# My own clients.
+
+
+class Home:
+    """Holdings beside a site that is alone, or knows of another."""
+
+    def __init__(self) -> None:
+        self.now: Time = SECOND
+        out = Outbox()
+        self.site = Site(ME, out, Random(1), lambda: self.now, Parameters())
+        self.site.found((0.0, 0.0))
+        self.sent: list[tuple[NodeId, Message]] = []
+        self.abroad = Abroad()
+        self.holdings = Holdings(
+            ME, lambda: self.site, self.abroad, lambda to, m: self.sent.append((to, m)),
+            lambda node: node in (ME, THERE),
+        )  # fmt: skip
+
+    def pass_on(self, by: Time) -> list[tuple[NodeId, Message]]:
+        self.now += by
+        self.site.tick(self.now)
+        self.settle()
+        self.holdings.tick(self.now)
+        sent, self.sent = self.sent, []
+        return sent
+
+    def settle(self) -> None:
+        for change in self.site.drain():
+            self.holdings.settle(self.now, change)
+
+    def want(self, number: int, x: float) -> Standing:
+        subscription = wanted(number, x)
+        standing = Standing(
+            0, 1, self.now, commands.Subscribe(number, subscription.region), subscription, Wish()
+        )
+        self.holdings.tell(self.now, {number: standing}, [])
+        self.settle()
+        return standing
+
+
+def test_what_my_clients_want_is_mine_while_i_am_alone_and_ends_with_them() -> None:
+    home = Home()
+    home.want(11, 5.0)
+    assert home.pass_on(SECOND // 10) == []
+    assert home.holdings.owner(11) == ME
+    assert len(home.abroad) == 0, "those are matched as clients are"
+    home.holdings.tell(home.now, {11: None}, [])
+    home.settle()
+    assert home.site.record(11) is None
+    assert home.holdings.owner(11) is None
+
+
+def test_a_site_holds_what_another_home_says_and_tells_it_so() -> None:
+    home = Home()
+    record = record_of(THERE, wanted(21, 5.0), home.now, 0)
+    home.holdings.on(Hold((record,)), THERE)
+    home.settle()
+    assert home.pass_on(SECOND // 10) == [(THERE, Held(((21, record.version),)))]
+    assert homes(home.abroad, (home.now, 5.0, 0.0)) == [(0, THERE)]
+    home.holdings.on(Ended(((21, record.version - 1),)), THERE)
+    assert home.site.record(21) is not None, "an end of something older"
+    home.holdings.on(Ended(((21, record.version),)), THERE)
+    home.settle()
+    assert home.site.record(21) is None
+    assert len(home.abroad) == 0
+
+
+def test_what_somebody_holds_for_me_without_reason_is_ended_there() -> None:
+    home = Home()
+    home.holdings.on(Held(((33, 5),)), THERE)
+    assert home.sent == [(THERE, Ended(((33, 5),)))]
+    home.sent.clear()
+    home.holdings.depart(home.now, 34)
+    home.holdings.on(Held(((34, 5),)), THERE)
+    assert home.sent == [], "its new home speaks for it"
+
+
+def test_an_owner_that_knows_an_older_version_is_told_again() -> None:
+    home = Home()
+    home.want(11, 5.0)
+    home.pass_on(UNANSWERED + 1)
+    home.holdings.on(Held(((11, 1),)), THERE)
+    ((to, message),) = home.sent
+    assert to == THERE
+    assert isinstance(message, Hold)
+    assert [record.id for record in message.records] == [11]
+
+
+def test_what_nobody_confirms_any_more_is_told_anew_in_a_higher_version() -> None:
+    home = Home()
+    standing = home.want(11, 5.0)
+    home.holdings.on(Held(((11, 2**60),)), THERE)
+    assert home.holdings.owner(11) == THERE
+    home.sent.clear()
+    home.site.dropped(11, 2**60)
+    home.settle()
+    home.pass_on(UNCONFIRMED + TELL_EVERY)
+    assert standing.homes == 1
+    assert home.holdings.owner(11) in (ME, None)
+
+
+def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> None:
+    home = Home()
+    home.holdings.on(Hold((record_of(THERE, wanted(21, 5.0), home.now, 0),)), THERE)
+    home.want(11, 5.0)
+    home.holdings.on(Held(((11, 2**60),)), THERE)
+    home.settle()
+    home.holdings.lost(home.now, THERE)
+    home.settle()
+    assert home.site.record(21) is None
+    assert home.holdings.owner(11) is None or home.holdings.owner(11) == ME
+    home.holdings.on(Hint((record_of(THERE, wanted(22, 5.0), home.now, 0),)), THERE)
+    assert homes(home.abroad, (home.now + 1, 500.0, 0.0)) == []
+    home.holdings.back(THERE)
+    home.holdings.on(Hold((record_of(THERE, wanted(23, 5.0), home.now, 0),)), THERE)
+    home.settle()
+    assert home.site.record(23) is not None
+
+
+def test_what_was_wanted_for_a_moment_only_is_kept_to_be_told() -> None:
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    seat = realm.join(100, "anna", messages.JSON)
+    realm.subscribe(100, seat, messages.Subscribe(1, messages.Area(0.0, 0.0, r=10.0)))
+    (standing,) = seat.subscriptions.values()
+    realm.lately.news.clear()  # all have been told
+    for t, x in ((200, 50.0), (300, 60.0), (400, 70.0)):
+        realm.move(t, seat, messages.Move(1, messages.Area(x, 0.0, r=10.0)))
+    assert [(was.since, was.until) for was in realm.lately.skipped] == [(200, 300), (300, 400)]
+    assert list(realm.lately.news.values()) == [standing]
+    assert standing.since == 400
+
+
+def test_what_is_so_late_that_it_was_forgotten_is_not_taken_for_new() -> None:
+    lately = Lately()
+    first, other = first_number(THERE), first_number(ELSEWHERE)
+    assert lately.is_new(first + 5)
+    assert lately.is_new(other)
+    for turn in range(1, 4):  # by then it is not remembered
+        lately.forget(turn * (3 * KEPT + 1))
+    assert not lately.is_new(first + 5)
+    assert not lately.is_new(first + 4), "it may have come, too"
+    assert lately.is_new(first + 6)
+    assert not lately.is_new(other)
+    assert lately.is_new(other + 1)
+
+
+# Clients who come from another node, and what comes late.
+
+
+class Arrived:
+    """A realm with a client that has come from another node, where it had heard something."""
+
+    def __init__(self) -> None:
+        self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+        self.realm.tick(SECOND)
+        standing = Standing(
+            -1, 1, 0, commands.Subscribe(11, wanted(11, 0.0).region), wanted(11, 0.0), Wish()
+        )
+        self.seat = self.realm.arrive(SECOND, 7, "anna", messages.JSON, [standing], [()], SECOND)
+
+    def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
+        """What the client is told if this comes now, made at `t`."""
+        self.realm.tick(now)
+        said = messages.Publish(1.0, 0.0)
+        self.realm.overhear(entity, "", first_number(THERE) + number, said, messages.JSON, t)
+        heard = self.realm.flush(now)
+        return [int(n) - first_number(THERE) for n in heard.numbers()] if len(heard) else []
+
+
+def test_what_a_client_had_on_another_node_is_not_told_again_however_late_it_comes() -> None:
+    story = Arrived()
+    had = Had(0, SECOND, frozenset({first_number(THERE) + 1}), 3 * SECOND)
+    story.realm.had[story.seat.place] = had
+    assert story.hears(SECOND + 10, 1, SECOND - 10) == []
+    assert story.hears(SECOND + 20, 2, SECOND - 10, entity=8) == [2]
+    assert story.hears(4 * SECOND, 1, SECOND - 10) == []
+    assert story.hears(4 * SECOND, 3, 4 * SECOND - 10) == [3]
+
+
+def test_what_comes_too_late_is_told_only_if_its_publisher_has_not_been_heard_since() -> None:
+    story = Arrived()
+    assert story.hears(4 * SECOND, 5, 4 * SECOND - 5) == [5]
+    assert story.hears(5 * SECOND - 10, 4, 4 * SECOND - 6) == [4], "nodes may be so slow"
+    assert story.hears(6 * SECOND, 3, 4 * SECOND - 7) == []
+    assert story.hears(7 * SECOND, 6, 4 * SECOND - 1) == [6], "late, and newer"
+    assert story.hears(8 * SECOND, 2, 4 * SECOND, entity=8) == [2], "late, and the first"
+
+
+# Entities elsewhere.
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
+    strangers = Strangers(Voices())
+    strangers.speaks(10, 77, "", messages.JSON, first_number(THERE), 10)
+    strangers.settles(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
+    if late:  # it was said before anna went
+        strangers.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
+    strangers.lost(THERE)
+    assert len(strangers) == 1
+    strangers.lost(ELSEWHERE)
+    assert len(strangers) == 0
+    assert block_of(THERE) != block_of(ELSEWHERE)
+
+
+def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
+    strangers = Strangers(Voices())
+    strangers.settles(10, 77, "anna", messages.JSON, THERE, 10)
+    strangers.gone(20, 77, ELSEWHERE)
+    assert len(strangers) == 1
+    strangers.gone(20, 77, THERE)
+    assert len(strangers) == 0
+    assert strangers.is_gone(77, 20)
+    assert not strangers.is_gone(77, 21), "whoever says something later has not left"
+
+
+def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them() -> None:
+    realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
+    strangers = realm.strangers
+    for entity, home in ((77, THERE), (78, ELSEWHERE)):
+        request = messages.Publish(1.0, 2.0, retain=True)
+        realm.recall(10, home, entity, "", request, messages.JSON, first_number(home), 10)
+    strangers.settles(10, 79, "", messages.JSON, THERE, 10)  # retains nothing
+    assert strangers.unchecked(10) == {}
+    later = 10 + UNCHECKED + 1
+    assert strangers.unchecked(later) == {block_of(THERE): [77], block_of(ELSEWHERE): [78]}
+    assert strangers.unchecked(later + UNCHECKED) == {}, "they have been asked for"
+    assert not strangers.absent(78, THERE), "it is not there, but elsewhere"
+    assert strangers.absent(77, THERE)
+    assert len(strangers) == 2
+
+
+def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
+    voices = Voices()
+    strangers = Strangers(voices)
+    strangers.voice(strangers.speaks(10, 77, "", messages.JSON, first_number(THERE), 10), "")
+    strangers.gone(20, 77, THERE)
+    seat = strangers.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
+    assert seat.left
+    assert strangers.voice(seat, "") in voices.left.tolist()
+    assert len(strangers) == 0
+    strangers.forget(21 + SILENT + SECOND)
+    assert not strangers.is_gone(77, 20)

@@ -1,0 +1,113 @@
+"""Frames are built once for all who hear alike, and each client gets exactly its own."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from nearcast.client_protocol import messages
+from nearcast.service.client_state import Accepted, Heard, Seat
+from nearcast.service.frames import framed, letters, message
+from nearcast.space.shapes import Kind
+
+FORMS = (messages.JSON, messages.PACKED)
+
+
+def accepted(
+    number: int, request: messages.Publish, form: messages.Form = messages.JSON
+) -> Accepted:
+    kind = Kind.DISC if request.r else Kind.POINT
+    return Accepted(Seat(0, 77, "p", form), number, kind, request, form)
+
+
+def body(frame: bytes) -> bytes:
+    size = frame[1]
+    if size < 126:
+        return frame[2:]
+    return frame[4:] if size == 126 else frame[10:]
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
+def test_a_frame_says_how_long_it_is(size: int) -> None:
+    frame = framed(messages.PACKED, b"x" * size)
+    assert frame[0] == 0x82
+    header = len(frame) - size
+    assert header == (2 if size < 126 else 4 if size < 65_536 else 10)
+    said = frame[1] if header == 2 else int.from_bytes(frame[2:header], "big")
+    assert said == size
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        messages.Publish(1.5, -2.0),
+        messages.Publish(1.5, -2.0, retain=True),
+        messages.Publish(1.5, -2.0, z=3.0),
+        messages.Publish(1.5, -2.0, r=3.0),
+        messages.Publish(1.5, -2.0, attributes={"level": 3}, channel="chat"),
+    ],
+)
+@pytest.mark.parametrize("said", [None, {"a": [1, "b"]}])
+def test_a_message_is_written_as_the_form_writes_it(
+    form: messages.Form, request_: messages.Publish, said: object
+) -> None:
+    fields = {name: getattr(request_, name) for name in request_.__struct_fields__}
+    request = messages.Publish(**fields | {"payload": form.seal(said)})
+    word = messages.Message(
+        [3, 4], 77, 9, 123, request.x, request.y, form.seal(said), request.retain,
+        request.attributes, request.channel, request.z, request.r,
+    )  # fmt: skip
+    assert body(message(accepted(9, request, form), 123, form, [3, 4])) == form.write(word)
+
+
+def test_a_payload_is_turned_into_the_readers_form() -> None:
+    value = {"name": "ann", "place": [1, 2.5], "ok": None}
+    one = accepted(1, messages.Publish(0.0, 0.0, messages.PACKED.seal(value)), messages.PACKED)
+    told = messages.JSON.notice(body(message(one, 5, messages.JSON, [1])))
+    assert messages.JSON.open(told.payload) == value
+
+
+def test_a_payload_that_json_cannot_say_is_nothing() -> None:
+    strange = Raw(b"\x81\x92\x01\x02\x03")  # a map whose key is an array
+    one = accepted(1, messages.Publish(0.0, 0.0, strange), messages.PACKED)
+    told = messages.JSON.notice(body(message(one, 5, messages.JSON, [1])))
+    assert messages.JSON.open(told.payload) is None
+    assert (told.x, told.publication) == (0.0, 1)
+
+
+@given(
+    pairs=st.sets(st.tuples(st.integers(0, 4), st.integers(0, 5), st.integers(0, 9)), max_size=60),
+    numbers=st.lists(st.integers(0, 3), min_size=10, max_size=10),
+    packed=st.lists(st.booleans(), min_size=5, max_size=5),
+)
+@settings(deadline=None, max_examples=200)
+def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
+    pairs: set[tuple[int, int, int]], numbers: list[int], packed: list[bool]
+) -> None:
+    """Pairs are (seat, publication, standing); a naive grouping must give the same words."""
+    publications = [accepted(100 + n, messages.Publish(float(n), 0.0)) for n in range(6)]
+    rows = np.array(sorted(pairs), np.int64).reshape(-1, 3)
+    heard = Heard(7, publications, rows[:, 0], rows[:, 1], rows[:, 2])
+    post = letters(heard, np.array(numbers), np.array(packed))
+    wanted: dict[int, dict[int, list[int]]] = {}
+    for seat, publication, standing in sorted(pairs):
+        mine = wanted.setdefault(seat, {})
+        mine.setdefault(publication, []).append(numbers[standing])
+    assert post.seats.tolist() == sorted(wanted)
+    for turn, seat in enumerate(post.seats.tolist()):
+        form = FORMS[packed[seat]]
+        mine = post.frames[post.starts[turn] : post.starts[turn + 1]]
+        told = [form.notice(body(frame)) for frame in mine]
+        assert post.sizes[turn] == sum(map(len, mine))
+        assert [(m.publication - 100, m.to) for m in told] == list(wanted[seat].items())
+        what = post.publications[post.starts[turn] : post.starts[turn + 1]].tolist()
+        assert what == list(wanted[seat])
+
+
+def test_those_who_hear_alike_share_one_frame() -> None:
+    one = [accepted(1, messages.Publish(0.0, 0.0))]
+    heard = Heard(7, one, np.arange(50), np.zeros(50, np.int64), np.arange(50))
+    post = letters(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))
+    assert len({id(frame) for frame in post.frames}) == 1

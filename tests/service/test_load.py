@@ -1,0 +1,286 @@
+"""Clients that do not read, send too much or are always refused: slowed down, bounded, let go."""
+
+import asyncio
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.server import gateway, memory
+from nearcast.server.access.tokens import Bucket
+from nearcast.server.config import Limits
+from nearcast.server.server import Service
+from nearcast.server.session import ENTRY, Said, Session, Waiting, fair_level, trim
+from nearcast.service import realm
+from support.live_clients import WAIT_S, run, service, visit
+from support.raw_websocket import Stranger, dial, masked
+
+EVERYWHERE = Area()
+SIZES = st.lists(st.integers(1, 1_000), min_size=1, max_size=20)
+
+
+def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, Said]:
+    return b"m" * size, Said(n % 3, "", retain, n, ())
+
+
+def deaf_session(**limits: int) -> Session:
+    """Its transport is full, and nobody reads."""
+    node: Any = SimpleNamespace(limits=Limits(**limits), queued=0, read=None)
+    session = Session(node)
+    session.paused = True
+    return session
+
+
+def put(session: Session, messages: list[tuple[bytes, Said]]) -> list[Said]:
+    return session.queue([frame for frame, _ in messages], [said for _, said in messages])
+
+
+@given(SIZES, st.integers(0, 20_000))
+def test_the_level_of_queues_is_the_highest_that_fits(sizes: list[int], most: int) -> None:
+    level = fair_level(sizes, most)
+    assert sum(min(size, level) for size in sizes) <= max(most, 0)
+    if sum(sizes) > most:
+        assert sum(min(size, level + 1) for size in sizes) > most
+
+
+@given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3_000))
+def test_messages_are_given_up_until_so_many_bytes_are_free(sizes: list[int], excess: int) -> None:
+    waiting = [Waiting(*message(n, size)) for n, size in enumerate(sizes)]
+    stays, dropped, _ = trim(waiting, 0, excess)
+    freed = [len(one.frame) + ENTRY for one in waiting[: len(dropped)]]
+    assert stays == waiting[len(dropped) :], "the oldest go"
+    assert sum(freed) >= excess or not stays
+    assert not freed or sum(freed[:-1]) < excess
+
+
+def test_a_full_queue_is_trimmed_rarely_and_keeps_the_newest() -> None:
+    session, trims = deaf_session(queue=80), []
+    with patch.object(session, "trim", lambda *a: trims.append(1) or trim(*a)):
+        for n in range(1_000):
+            put(session, [message(n)])
+            assert session.messages <= 90
+    assert len(trims) == 83, "each time that an eighth more is there"
+    numbers = [one.said.publication for one in session.waiting if one.said]
+    assert numbers[-80:] == list(range(920, 1_000))
+    assert session.dropped == 1_000 - session.messages
+
+
+def test_bytes_of_queues_are_counted_for_the_node() -> None:
+    session = deaf_session(queue=80, queue_bytes=5_000)
+    for n in range(100):
+        put(session, [message(n)])
+        if n % 10 == 0:
+            session.send_frames([b"some", b"notices"])
+        counted = sum(len(one.frame) + ENTRY for one in session.waiting)
+        assert session.bytes == session.gateway.queued == counted
+        assert session.messages == sum(one.said is not None for one in session.waiting)
+    session.forget()
+    assert session.gateway.queued == session.bytes == session.messages == 0
+    assert session.waiting == deque()
+
+
+def test_memory_is_given_back_once_a_wave_is_over() -> None:
+    given: list[int] = []
+    trimming = memory.Trimming(lambda: given.append(1))
+    wave = memory.WAVE
+    for queued in (0, wave // 2, 0, wave, wave // 2, wave // 5, 0, 0):
+        trimming.look(queued)
+    assert given == [1]
+
+
+def test_a_cost_leads_into_debt_of_two_seconds_at_most() -> None:
+    bucket = Bucket(10, 0.0)
+    bucket.charge(1_000)
+    assert not bucket.fill(2.0), "20 are owed and 20 were gained"
+    assert bucket.fill(2.1)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def deaf(node: Service) -> Stranger:
+    client = await dial(node, buffer=4_096)
+    client.say(messages.Join("deaf"))
+    client.say(messages.Subscribe(5, EVERYWHERE))
+    await until(lambda: any(seat and seat.name == "deaf" and seat.subscriptions
+                            for seat in node.realm.seats))  # fmt: skip
+    return client
+
+
+def test_all_queues_together_are_bounded_and_share_frames() -> None:
+    most = 400_000
+
+    async def story() -> None:
+        limits = Limits(requests=10**6, queues_bytes=most, slow_s=3600.0)
+        async with service(limits=limits) as node:
+            others = [await deaf(node) for _ in range(4)]
+            speaker = await visit(node, "speaker")
+            highest = 0
+            for n in range(3_000):
+                speaker.say(messages.Publish(0.0, 0.0, messages.JSON.seal([n, "x" * 500])))
+                if n % 100 == 99:
+                    await speaker.ask(messages.Publish, 1e6, 1e6)
+                    highest = max(highest, node.gateway.queued)
+            slow = [session for session in node.gateway.open if session.waiting]
+            assert len(slow) == 4, "nobody was let go"
+            assert most // 2 < highest <= most
+            frames = [{id(one.frame) for one in session.waiting} for session in slow]
+            assert len(set.intersection(*frames)) > 50, "what waits for all exists once"
+            assert node.gateway.metrics.dropped > 0
+            for other in others:
+                other.vanish()
+            await until(lambda: node.gateway.queued == 0)
+
+    run(story())
+
+
+def test_who_is_refused_again_and_again_is_let_go_and_told_why() -> None:
+    async def story() -> list[Any]:
+        async with service(limits=Limits(requests=10**6, refusals=50)) as node:
+            good = await visit(node, "good")
+            bad = await visit(node, "bad")
+            for _ in range(200):
+                bad.send(b"nonsense")
+            await asyncio.wait_for(bad.gone.wait(), WAIT_S)
+            assert len(bad.of(messages.Error)) == 51
+            assert node.gateway.metrics.cut_refused == 1
+            assert (await good.ask(messages.Publish, 1.0, 1.0)).publication
+            return bad.of(messages.Bye)
+
+    (bye,) = run(story())
+    assert bye.reason == "more than 50 of your requests were refused within 10 seconds"
+
+
+def test_who_is_refused_now_and_then_stays() -> None:
+    async def story() -> None:
+        with patch.multiple(gateway, REFUSALS_S=1, TICKS=1):
+            async with service(limits=Limits(requests=10**6, refusals=3)) as node:
+                client = await visit(node)
+                for _ in range(4):
+                    for n in range(3):
+                        assert (
+                            client.form.kind(await client.ask(messages.Unsubscribe, n))
+                            is messages.Error
+                        )
+                    (session,) = node.gateway.open
+                    await until(lambda: session.refused_before == session.refused)  # noqa: B023
+
+    run(story())
+
+
+async def flood(node: Service, count: int, size: int) -> tuple[int, list[int]]:
+    """One publishes as fast as it can; gives how often it was slowed down, and what was heard."""
+    listener = await visit(node, "listener")
+    await listener.ask(messages.Subscribe, 1, EVERYWHERE)
+    speaker = await visit(node, "speaker")
+    for n in range(count):
+        speaker.say(messages.Publish(0.0, 0.0, messages.JSON.seal([n, "x" * size])))
+    await listener.hear(messages.Message, count)
+    heard = [messages.JSON.open(m.payload)[0] for m in listener.of(messages.Message)]
+    slowed = [session.paused_reading for session in node.gateway.open]
+    assert sum(slowed) == node.gateway.metrics.slowed == max(slowed)
+    return sum(slowed), heard
+
+
+def test_more_bytes_than_a_second_allows_are_read_later_and_none_is_lost() -> None:
+    async def story() -> tuple[int, list[int]]:
+        async with service(limits=Limits(requests=10**6, bytes=20_000)) as node:
+            return await flood(node, 100, 500)
+
+    slowed, heard = run(story())
+    assert slowed >= 1
+    assert heard == list(range(100))
+
+
+def test_large_frames_beyond_the_work_of_a_tick_are_read_later_and_none_is_lost() -> None:
+    async def story() -> tuple[int, list[int]]:
+        with patch.object(gateway, "READ_WORK", 20_000):
+            async with service() as node:
+                return await flood(node, 20, 5_000)
+
+    slowed, heard = run(story())
+    assert slowed >= 1
+    assert heard == list(range(20))
+
+
+def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force() -> None:
+    condition = "level > 1, " * 9 + "level > 2"
+
+    async def story() -> tuple[int, int]:
+        with patch.object(gateway, "READ_WORK", 200_000):
+            async with service() as node:
+                client = await visit(node, "client")
+                for n in range(20):
+                    client.say(messages.Subscribe(n, EVERYWHERE, condition))
+                await client.ask(messages.Publish, 0.0, 0.0)
+                (session,) = node.gateway.open
+                assert session.seat is not None
+                return session.paused_reading, len(session.seat.subscriptions)
+
+    slowed, subscriptions = run(story())
+    assert slowed >= 1
+    assert subscriptions == 20
+
+
+def test_a_client_that_is_read_later_can_be_let_go() -> None:
+    async def story() -> None:
+        with patch.multiple(gateway, READ_WORK=1, TICK_S=3600.0):  # it is never read on
+            async with service(limits=Limits(requests=10**6, slow_s=0.1)) as node:
+                client = await dial(node)
+                client.say(messages.Join("held"))
+                client.writer.write(masked(b"x" * 5_000))
+                await until(lambda: node.gateway._held)
+                (session,) = node.gateway.open
+                session.end("for a test")
+                assert not node.gateway._held and session.held is None
+                await until(lambda: not node.gateway.open)
+
+    run(story())
+
+
+def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
+    async def story() -> None:
+        with patch.multiple(realm, LOOKED_AT=2, LISTED=5):
+            async with service(limits=Limits(requests=1_000)) as node:
+                for n in range(20):
+                    await (await visit(node)).ask(messages.Publish, float(n), 0.0, retain=True)
+                client = await visit(node)
+                bucket = list(node.gateway.open)[-1].bucket
+                for word, more, listed in (
+                    (messages.Nearby, (EVERYWHERE,), 20),
+                    (messages.Subscribe, (1, Area(x=0.0, y=0.0, r=4.5)), 5),
+                ):
+                    before = bucket._left
+                    watch = {"watch": True} if word is messages.Subscribe else {}
+                    await client.ask(word, *more, **watch)
+                    assert before - bucket._left == 2 + 20 // 2 + listed // 5
+                before = bucket._left
+                await client.ask(messages.Subscribe, 2, EVERYWHERE)
+                assert before - bucket._left == 1
+
+    run(story())
+
+
+def test_the_largest_queue_pays_first_and_notices_alone_end_a_client() -> None:
+    node: Any = SimpleNamespace(limits=Limits(queues_bytes=3_000), queued=0, read=None)
+    node._withhold = lambda *_: None
+    many, few, notices = (Session(node) for _ in range(3))
+    node.open, cut = [many, few, notices], []
+    for session in node.open:
+        session.paused = True
+    put(many, [message(n) for n in range(20)])
+    put(few, [message(n) for n in range(2)])
+    notices.send_frames([b"n" * 3_000])
+    with patch.object(Session, "cut", lambda session, _: cut.append(session)):
+        gateway.Gateway._relieve(node)
+    assert few.messages == 2 and few.dropped == 0
+    assert 0 < many.messages < 20 and many.bytes <= 3_000 // 2
+    assert cut == [notices]

@@ -1,0 +1,247 @@
+"""Presence under overload: looked at less often, told exactly once, the same in the end."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Limits
+from nearcast.service import presence, realm
+from nearcast.service.realm import Refused
+from nearcast.space.motion import SECOND
+from support.presence_model import EVERYBODY, HERE, HISTORIES, WatchModel, settled
+from support.realm_histories import FLUSH, TICK, Company, Step
+
+MANY = 60  # ticks: more than any of these histories has steps of work
+
+
+@contextmanager
+def overloaded() -> Iterator[None]:
+    """A tick does one step of one group; a step matches one state; a client that knows two is heavy
+    and has a group of its own; one watch settles in a round."""
+    small = {"WORK": 1, "CHUNK": 1, "LOAD": 1, "HEAVY": 1, "SETTLING": 1}
+    with patch.multiple(presence, **small):
+        yield
+
+
+class Told:
+    """What clients know from what they were told. Nobody enters or leaves twice."""
+
+    def __init__(self, company: Company) -> None:
+        self.company = company
+        self.known: dict[tuple[int, int], set[int]] = {}
+
+    def tick(self) -> None:
+        clients = {seat.place: client for client, seat in self.company.seats.items()}
+        for seat, word in self.company.realm.tick(self.company.now):
+            known = self.known[clients[seat.place], word.subscription]
+            if isinstance(word, messages.Enter):
+                assert word.entity.entity not in known
+                known.add(word.entity.entity)
+            else:
+                assert isinstance(word, messages.Left)
+                known.remove(word.entity)
+
+
+@given(HISTORIES)
+@settings(max_examples=100, deadline=None)
+def test_under_overload_everybody_is_told_the_same_in_the_end(history: list[Step]) -> None:
+    company, model = Company(recorded=False), WatchModel()
+    told = Told(company)
+
+    def obey(client: int, step: Any) -> None:
+        seat = company.seat(client)
+        try:
+            answer = company.ask(client, step)
+        except Refused:
+            return
+        model.obey(company.realm.now, client, seat.entity, step)
+        told.known = {key: known for key, known in told.known.items() if key in model.watches}
+        if isinstance(step, messages.Subscribe) and step.watch:
+            (inside,) = answer
+            told.known[client, step.subscription] = {e.entity for e in inside.entities}
+
+    with overloaded():
+        for later, client, step in [*history, (0, 0, FLUSH)]:
+            company.now += later
+            if step == TICK:
+                told.tick()
+            elif step == FLUSH:
+                model.flush(company.realm.flush(company.now).t)
+            else:
+                obey(client, step)
+        for _ in range(MANY):
+            told.tick()
+        before = {key: set(model.seen(model.wanted[key], company.realm.now)) for key in told.known}
+        company.now = company.realm.now + 2 * SECOND  # longer than anybody lingers
+        for _ in range(MANY):
+            told.tick()
+    assert told.known.keys() == model.watches.keys()
+    for key, known in told.known.items():
+        now = set(model.seen(model.wanted[key], company.realm.now))
+        assert now <= known
+        assert known - now <= before[key], "who went out of sight just now may linger"
+        assert known <= model.present
+
+
+def world(states: int, limits: Limits | None = None) -> Company:
+    """So many clients with a state, at 0, 1, 2 …"""
+    company = Company(recorded=False)
+    if limits is not None:
+        company.realm = realm.Realm(presence.MATCHERS["swept"](), limits, None)
+    settled(
+        company, *((100 + n, messages.Publish(float(n), 0.0, retain=True)) for n in range(states))
+    )
+    return company
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many states each call of an engine was for."""
+    counts: list[int] = []
+    match = presence._Group._match
+
+    def counted(self: Any, engine: Any, which: Any, states: Any) -> Any:
+        counts.append(len(which))
+        return match(self, engine, which, states)
+
+    monkeypatch.setattr(presence._Group, "_match", counted)
+    return counts
+
+
+def test_only_what_can_have_changed_is_looked_at(looked_at: list[int]) -> None:
+    company = world(50)
+    company.ask(0, messages.Subscribe(0, HERE, watch=True))
+    company.realm.tick(company.now)
+    assert looked_at == [50], "a new watch looks at all states"
+    looked_at.clear()
+    company.realm.tick(company.now + SECOND)
+    assert looked_at == [], "nothing has changed"
+    settled(company, (100, messages.Publish(77.0, 0.0, retain=True)))
+    company.realm.tick(company.now + 2 * SECOND)
+    assert looked_at == [1], "one state has changed"
+    looked_at.clear()
+    company.ask(0, messages.Move(0, Area(x=5.0, y=0.0, r=5.0, vx=1.0)))
+    for n in range(3, 6):
+        company.realm.tick(company.now + n * SECOND)
+    assert looked_at == [50, 50, 50], "what moves by itself looks at all states every time"
+
+
+def test_the_work_of_a_look_is_bounded(
+    looked_at: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "WORK", 2_000)
+    monkeypatch.setattr(presence, "CHUNK", 2_000)
+    company = world(100)
+    for client in range(8):
+        for number in range(8):
+            company.ask(client, messages.Subscribe(number, EVERYBODY, watch=True))
+    ticks = 0
+    while any(
+        not group.idle(company.realm._voices.seq) for group in company.realm._watches._groups
+    ):
+        looked_at.clear()
+        assert company.realm.tick(company.now) == [], "they know everybody from the beginning"
+        assert sum(looked_at) <= 40, "of 100 states"
+        ticks += 1
+        assert ticks < 100
+    assert ticks > 2
+
+
+def test_who_sees_little_does_not_wait_for_those_who_see_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(presence, "WORK", 30_000)
+    company = world(60)
+    for client in range(10):
+        for number in range(64):
+            company.ask(client, messages.Subscribe(number, EVERYBODY, watch=True))
+    company.ask(50, messages.Subscribe(0, Area(x=-9.0, y=0.0, r=1.0), watch=True, linger=0.0))
+    for _ in range(60):  # everybody has been looked at
+        company.realm.tick(company.now)
+    told = []
+    for turn in range(30):
+        moved = [(100, messages.Publish(5.0 if turn % 2 else -9.0, 0.0, retain=True))]
+        moved += [(101 + n, messages.Publish(float(turn), 0.0, retain=True)) for n in range(59)]
+        settled(company, *moved)
+        company.now += SECOND // 10
+        told += [
+            type(word)
+            for seat, word in company.realm.tick(company.now)
+            if seat is company.seats[50]
+        ]
+    assert told == [messages.Enter, messages.Left] * 15
+    seq = company.realm._voices.seq
+    behind = [group for group in company.realm._watches._groups if group._begun < seq]
+    assert len(behind) >= 5, "the others are looked at less often"
+
+
+def test_what_all_watches_of_a_client_know_is_bounded() -> None:
+    company = world(5, Limits(watched=3))
+    ((inside),) = company.ask(0, messages.Subscribe(0, Area(x=50.0, y=0.0, r=1.0), watch=True))
+    assert inside.entities == []
+    settled(company, *((100 + n, messages.Publish(50.0, 0.0, retain=True)) for n in range(5)))
+    known: set[int] = set()
+
+    def tick() -> None:
+        company.now += SECOND
+        for _, word in company.realm.tick(company.now):
+            if isinstance(word, messages.Enter):
+                known.add(word.entity.entity)
+            else:
+                known.remove(word.entity)
+
+    tick()
+    assert len(known) == 3
+    first = set(known)
+    leaver = next(c for c, seat in company.seats.items() if seat.entity in first)
+    company.ask(leaver, messages.Leave())
+    tick()
+    tick()
+    assert len(known) == 3 and len(known & first) == 2, "another one enters instead"
+
+
+def test_inside_and_nearby_list_a_bounded_answer_and_the_rest_enters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    company = world(5, Limits(nearby=2))
+    (inside,) = company.ask(0, messages.Subscribe(0, EVERYBODY, watch=True))
+    entered = [word.entity for _, word in company.realm.tick(company.now)]
+    assert len(inside.entities) == 2
+    assert len({e.entity for e in inside.entities} | {e.entity for e in entered}) == 5
+    payload = messages.JSON.seal("x" * 100)
+    settled(company, *((100 + n, messages.Publish(0.0, 0.0, payload, True)) for n in range(5)))
+    monkeypatch.setattr(realm, "ANSWER_BYTES", 150)
+    assert len(company.realm.nearby(company.now, messages.Nearby(EVERYBODY, limit=2))) == 1
+
+
+def test_who_is_told_the_same_shares_the_notice() -> None:
+    company = world(1)
+    for client in range(3):
+        company.ask(client, messages.Subscribe(7, Area(x=30.0, y=0.0, r=1.0), watch=True))
+    settled(company, (100, messages.Publish(30.0, 0.0, retain=True)))
+    notices = [word for _, word in company.realm.tick(company.now)]
+    assert len(notices) == 3 and len({id(word) for word in notices}) == 1
+
+
+def test_a_number_of_a_voice_is_kept_back_until_every_group_has_heard_that_it_left() -> None:
+    company = world(1)
+    with overloaded():
+        for client in (0, 1):
+            company.ask(client, messages.Subscribe(0, EVERYBODY, watch=True))
+        for _ in range(10):
+            company.realm.tick(company.now)
+        company.ask(100, messages.Leave())
+        told = []
+        for _ in range(10):
+            waiting = len(company.realm._voices.left)
+            told += [word for _, word in company.realm.tick(company.now)]
+            assert waiting == 1 or len(told) == 2
+    assert [word.gone for word in told] == [True, True]
+    assert np.array_equal(company.realm._voices.left, [])

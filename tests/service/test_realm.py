@@ -1,0 +1,231 @@
+"""What is heard is what the trace says should be heard: once, in order, by those who asked."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.matching import MATCHERS
+from nearcast.scenario import Scenario, to_json
+from nearcast.service.realm import Heard, Limits, Realm, Refused
+from nearcast.space.motion import SECOND
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Folder
+from nearcast.trace.validate import validate
+from support.brute_force import delivered, expected
+from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Model, Step
+
+
+def heard_by(company: Company, heard: Heard) -> list[tuple[int, int, int]]:
+    """Client, publication and the client's own number of the subscription, as the realm says."""
+    clients = {seat.place: client for client, seat in company.seats.items()}
+    return [
+        (clients[seat], publication, int(company.realm.numbers[standing]))
+        for seat, publication, standing in zip(
+            heard.seat.tolist(), heard.publication.tolist(), heard.standing.tolist(), strict=True
+        )
+    ]
+
+
+def in_order(heard: Heard) -> bool:
+    """By seat, then in the order of publication, and no pair twice."""
+    pairs = list(zip(heard.seat, heard.publication, heard.standing, strict=True))
+    return pairs == sorted(set(pairs))
+
+
+def live(company: Company, model: Model, history: list[Step]) -> None:
+    """Let the history happen to both, and compare at each flush."""
+    for later, client, step in [*history, (SECOND, 0, FLUSH)]:
+        company.now += later
+        if step == TICK:
+            company.realm.tick(company.now)
+        elif step == FLUSH:
+            heard = company.realm.flush(company.now)
+            assert heard.t == company.realm.now
+            assert in_order(heard)
+            assert sorted(heard_by(company, heard)) == model.flush(heard.t)
+            company.realm.delivered(heard.t + 7, heard)
+        else:
+            entity = company.seat(client).entity
+            try:
+                company.ask(client, step)
+            except Refused:
+                continue
+            model.obey(company.realm.now, client, entity, step)
+
+
+@given(HISTORIES)
+@settings(max_examples=100, deadline=None)
+def test_everybody_hears_what_they_want_at_the_moment_of_the_flush(history: list[Step]) -> None:
+    live(Company(recorded=False), Model(), history)
+
+
+@given(HISTORIES)
+@settings(max_examples=100, deadline=None)
+def test_the_trace_agrees_with_what_was_heard(history: list[Step]) -> None:
+    company = Company()
+    live(company, Model(), history)
+    happened = delivered(company.table("deliveries"))
+    should = expected(company.table("interests"), company.table("publications"))
+    assert len(happened) == len(set(happened))
+    assert set(happened) == should
+
+
+@given(HISTORIES)
+@settings(max_examples=30, deadline=None)
+def test_the_trace_is_sound_wherever_its_files_are_cut(history: list[Step]) -> None:
+    with TemporaryDirectory() as folder:
+        scenario = Scenario(protocol="live", workload="live", nodes=1, seconds=1.0)
+        sink = Folder(Path(folder) / "trace", to_json(scenario))
+        company = Company()
+        company.recorder = Recorder(sink, limit=3)
+        company.realm = Realm(MATCHERS["swept"](), Limits(), company.recorder)
+        live(company, Model(), history)
+        company.recorder.close()
+        sink.finish({})
+        assert validate(sink.path).problems == ()
+
+
+HERE = Area(x=0.0, y=0.0, r=5.0)
+
+
+def say(company: Company, *said: tuple[int, messages.Publish]) -> list[tuple[int, int, int]]:
+    for client, request in said:
+        company.ask(client, request)
+    return heard_by(company, company.realm.flush(company.now))
+
+
+def test_what_waits_is_heard_by_those_who_come_before_the_flush() -> None:
+    company = Company()
+    company.ask(1, messages.Publish(0.0, 0.0))
+    company.ask(0, messages.Subscribe(0, HERE))
+    assert say(company) == [(0, 0, 0)]
+
+
+def test_an_interest_takes_effect_after_the_publications_before_it() -> None:
+    company = Company()
+    assert say(company, (1, messages.Publish(0.0, 0.0))) == []
+    company.ask(0, messages.Subscribe(0, HERE))
+    assert company.realm.now == company.now + 1
+    assert expected(company.table("interests"), company.table("publications")) == set()
+
+
+def test_messages_of_one_publisher_keep_their_order_between_those_of_others() -> None:
+    company = Company()
+    for client in (0, 1):
+        company.ask(client, messages.Subscribe(0, HERE, echo=True))
+        company.ask(client, messages.Subscribe(1, HERE))
+    said = [(i % 3, messages.Publish(float(i % 5), 0.0)) for i in range(30)]
+    heard = say(company, *said)
+    for client in (0, 1):
+        mine = [i for c, i, number in heard if (c, number) == (client, 0)]
+        assert mine == list(range(30))
+        others = [i for c, i, number in heard if (c, number) == (client, 1)]
+        assert others == [i for i in range(30) if i % 3 != client]
+    company.now += 1
+    first = company.realm.flush(company.now)
+    assert len(first) == 0 and company.realm.waiting == 0
+
+
+def test_places_are_used_again_and_numbers_of_the_trace_never() -> None:
+    company = Company()
+    entities, numbers, places = set(), set(), set()
+    for client in range(200):
+        seat = company.seat(client)
+        company.ask(client, messages.Subscribe(9, HERE))
+        company.ask(client, messages.Subscribe(9, HERE, echo=True))
+        standing = seat.subscriptions[9]
+        assert company.realm.subscriptions[standing.place] == standing.subscription.id
+        assert company.realm.entities[seat.place] == seat.entity
+        entities.add(seat.entity)
+        numbers.add(standing.subscription.id)
+        places.add((seat.place, standing.place))
+        if client % 2:
+            company.ask(client, messages.Leave())
+    assert len(entities) == len(numbers) == 200
+    assert len(places) <= 101
+    assert len(say(company, (0, messages.Publish(1.0, 1.0)))) == 100
+
+
+def test_many_clients_hear_as_few_do() -> None:
+    company = Company()
+    for client in range(150):
+        for number in (1, 2):
+            company.ask(client, messages.Subscribe(number, Area(x=float(client), y=0.0, r=1.0)))
+    heard = say(company, (0, messages.Publish(70.0, 0.0)), (1, messages.Publish(149.0, 0.0)))
+    assert heard == [
+        (client, publication, number)
+        for client, publication in [(69, 0), (70, 0), (71, 0), (148, 1), (149, 1)]
+        for number in (1, 2)
+    ]
+
+
+def test_each_leg_of_a_walk_is_a_row_from_the_moment_it_begins() -> None:
+    company = Company()
+    walk = Area(x=0.0, y=0.0, r=1.0, to=[[10.0, 0.0], [10.0, 10.0], [0.0, 10.0]], speed=10.0)
+    company.ask(0, messages.Subscribe(0, walk))
+    start = company.realm.now
+    company.realm.flush(start + 1_500_000)
+    company.realm.tick(start + 5 * SECOND)
+    rows = [
+        (row["t"] - start, row["x"], row["y"]) for row in company.table("interests").to_pylist()
+    ]
+    assert rows == [(0, 0.0, 0.0), (SECOND, 10.0, 0.0), (2 * SECOND, 10.0, 10.0)]
+
+
+def test_a_walk_that_is_given_up_leaves_nothing_behind() -> None:
+    company = Company()
+    walk = Area(x=0.0, y=0.0, r=1.0, to=[[1e5, 0.0], [0.0, 0.0]], speed=1.0)
+    company.ask(0, messages.Subscribe(0, walk))
+    for _ in range(1000):
+        company.ask(0, messages.Move(0, walk))
+    assert len(company.realm._walks._due) < 100
+    company.ask(0, messages.Unsubscribe(0))
+    company.realm.tick(company.now + 10**6 * SECOND)
+    rows = company.table("interests").to_pylist()
+    assert max(row["t"] for row in rows) < company.now + SECOND
+
+
+def test_what_leaves_is_forgotten() -> None:
+    company = Company()
+    realm = company.realm
+    for client in range(100):
+        company.ask(client, messages.Subscribe(0, HERE, watch=True, closest=3))
+        company.ask(client, messages.Publish(0.0, 0.0, retain=True))
+    while realm.waiting:
+        realm.flush(company.now)
+    realm.tick(company.now)
+    for client in range(100):
+        company.ask(client, messages.Leave())
+    realm.tick(company.now)
+    assert [seat for seat in realm.seats if seat] == []
+    for numbers in (
+        realm._seat_places, realm._standing_places, realm._voices._numbers,
+        realm._watches._numbers, realm._sparing._numbers,
+    ):  # fmt: skip
+        assert len(numbers) == 0
+    assert not realm._voices._states and not len(realm._sparing._pairs)
+    assert not realm._watching and not realm._thrifty and not realm._watches._groups
+
+
+def test_leaving_twice_is_leaving_once() -> None:
+    company = Company()
+    seat = company.seat(0)
+    company.ask(0, messages.Leave())
+    company.realm.leave(company.now, seat)
+    assert company.seat(1).place != company.seat(2).place
+
+
+def test_two_changes_of_one_subscription_are_never_at_one_moment() -> None:
+    company = Company()
+    assert company.recorder
+    company.ask(0, messages.Subscribe(0, HERE))
+    for x in (1.0, 2.0):
+        company.recorder.flush()
+        company.ask(0, messages.Move(0, Area(x=x, y=0.0, r=5.0)))
+    company.recorder.flush()
+    company.ask(0, messages.Leave())
+    rows = company.table("interests").to_pylist()
+    assert [row["t"] - company.now for row in rows] == [0, 1, 2, 3]

@@ -1,0 +1,289 @@
+"""Less than everything: against a model that decides message by message."""
+
+from dataclasses import dataclass, field
+from math import ceil, inf, sqrt
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.model.subscription import Formula, Subscription
+from nearcast.service.realm import Heard, Refused
+from nearcast.service.throttling import ENVELOPE
+from nearcast.space.motion import SECOND
+from nearcast.space.shapes import EVERYWHERE
+from support.realm_histories import (
+    CHANNELS,
+    FLUSH,
+    NUMBERS,
+    TICK,
+    Company,
+    Model,
+    Step,
+    areas_of_interest,
+    histories,
+    publishes,
+)
+
+Key = tuple[int, int]  # client, and its number of the subscription
+Voice = tuple[int, str]  # entity and channel
+
+
+@dataclass
+class Purse:
+    """What one subscription asked for, and what it has heard of whom."""
+
+    asked: messages.Subscribe
+    filled: int
+    told: int
+    left: float = inf
+    last: dict[Voice, int] = field(default_factory=dict)
+    near: set[Voice] = field(default_factory=set)
+    withheld: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+
+@dataclass
+class SparingModel(Model):
+    company: Company = field(default_factory=Company)
+    purses: dict[Key, Purse] = field(default_factory=dict)
+    places: dict[Voice, tuple[float, float, float]] = field(default_factory=dict)
+    numbers: dict[Voice, int] = field(default_factory=dict)  # for those equally far away
+    gone: set[int] = field(default_factory=set)
+    notes: list[tuple[int, int]] = field(default_factory=list)
+
+    def obey(self, t: int, client: int, entity: int, request: Any) -> None:
+        super().obey(t, client, entity, request)
+        if isinstance(request, messages.Leave):
+            self.gone.add(entity)
+        if isinstance(request, messages.Publish):
+            voices = self.company.seats[client].voices
+            self.numbers[entity, request.channel] = voices[request.channel]
+        if isinstance(request, messages.Subscribe):
+            purse = Purse(request, t, t, request.budget or inf)
+            self.purses[client, request.subscription] = purse
+        self.purses = {key: purse for key, purse in self.purses.items() if key in self.wanted}
+
+    def flush(self, t: int) -> list[tuple[int, int, int]]:
+        said = list(self.waiting)
+        heard = super().flush(t)
+        for entity, request in said:
+            self.places[entity, request.channel] = request.x, request.y, request.z
+            for purse in self.purses.values():
+                purse.near.discard((entity, request.channel))
+        kept = []
+        for (client, number), purse in self.purses.items():
+            mine = [i for c, i, n in heard if (c, n) == (client, number)]
+            kept += [(client, i, number) for i in self._spared(t, (client, number), mine, said)]
+            assert purse.left == inf or purse.left <= (purse.asked.budget or 0)
+        return sorted(kept)
+
+    def _spared(
+        self, t: int, key: Key, mine: list[int], said: list[tuple[int, messages.Publish]]
+    ) -> list[int]:
+        purse, centre = self.purses[key], _centre(self.wanted[key], t)
+        voices = {i: (said[i][0], said[i][1].channel) for i in mine}
+        away = {i: _away(centre, (said[i][1].x, said[i][1].y, said[i][1].z)) for i in mine}
+        purse.near |= set(voices.values())
+        why = {i: 0 for i in mine if not self._rare(t, purse, voices, away, i)}
+        near = sorted(
+            (_away(centre, self.places[voice]), self.numbers[voice], voice)
+            for voice in purse.near
+            if voice[0] not in self.gone
+        )
+        if purse.asked.closest is not None:
+            far = [voice for _, _, voice in near[purse.asked.closest :]]
+            why |= {i: 1 for i in mine if i not in why and voices[i] in far}
+        if purse.asked.budget is not None:
+            rest = [i for i in mine if i not in why]
+            if rest:
+                filled = purse.left + purse.asked.budget * ((t - purse.filled) / 1e6)
+                purse.left, purse.filled = min(filled, purse.asked.budget), t
+            for i in sorted(rest, key=lambda i: (away[i], i)):
+                if purse.left > 0:
+                    purse.left -= len(said[i][1].payload) + ENVELOPE
+                else:
+                    why[i] = 2
+        for i in mine:
+            if i not in why:
+                purse.last[voices[i]] = t
+        for i, reason in why.items():
+            purse.withheld[reason] += 1
+            self.notes.append((key[0], i))
+        return [i for i in mine if i not in why]
+
+    def _rare(
+        self, t: int, purse: Purse, voices: dict[int, Voice], away: dict[int, float], i: int
+    ) -> bool:
+        def apart(j: int) -> float:
+            rates = [most for beyond, most in sorted(purse.asked.rates) if away[j] > beyond]
+            return 0 if not rates else inf if rates[-1] == 0 else ceil(SECOND / rates[-1])
+
+        def ready(j: int) -> bool:
+            return t - purse.last.get(voices[j], -inf) >= apart(j) and apart(j) < inf
+
+        earlier = [j for j in voices if j < i and voices[j] == voices[i] and ready(j)]
+        return ready(i) and (apart(i) == 0 or not earlier)
+
+    def tick(self, t: int) -> list[tuple[int, messages.Withheld]]:
+        notices = []
+        for (client, number), purse in self.purses.items():
+            if any(purse.withheld) and t - purse.told >= SECOND:
+                notices.append((client, messages.Withheld(number, *purse.withheld)))
+                purse.withheld, purse.told = [0, 0, 0], t
+        return notices
+
+
+def _centre(wanted: Subscription, t: int) -> tuple[float, float, float] | None:
+    if isinstance(wanted.region, Formula) or wanted.region.at(t) == EVERYWHERE:
+        return None
+    shape = wanted.region.at(t)
+    return shape.x, shape.y, shape.z
+
+
+def _away(centre: tuple[float, float, float] | None, place: tuple[float, float, float]) -> float:
+    if centre is None:
+        return 0.0
+    return sqrt(sum((c - p) * (c - p) for c, p in zip(centre, place, strict=True)))
+
+
+SPARING = st.builds(
+    messages.Subscribe,
+    NUMBERS,
+    areas_of_interest(),
+    channel=CHANNELS,
+    echo=st.booleans(),
+    variables=st.just({"wide": 2.0}),
+    rates=st.lists(
+        st.tuples(st.sampled_from([0.0, 2.0, 5.0]), st.sampled_from([0.0, 0.5, 2.0, 10.0])),
+        max_size=3,
+        unique_by=lambda rate: rate[0],
+    ),
+    closest=st.sampled_from([None, None, 1, 2]),
+    budget=st.sampled_from([None, None, 70.0, 200.0]),
+)
+HISTORIES = histories(
+    st.one_of(
+        SPARING,
+        publishes(),
+        publishes(),
+        publishes(),
+        publishes(),
+        st.builds(messages.Move, NUMBERS, areas_of_interest()),
+        st.sampled_from([messages.Unsubscribe(0), messages.Leave()]),
+    )
+)
+
+
+def triples(company: Company, heard: Heard) -> list[tuple[int, int, int]]:
+    clients = {seat.place: client for client, seat in company.seats.items()}
+    numbers = company.realm.numbers[heard.standing].tolist()
+    pairs = zip(heard.seat.tolist(), heard.publication.tolist(), numbers, strict=True)
+    return [(clients[seat], publication, number) for seat, publication, number in pairs]
+
+
+@given(HISTORIES)
+@settings(max_examples=100, deadline=None)
+def test_everybody_gets_what_is_left_of_it_and_is_told_what_is_not(history: list[Step]) -> None:
+    company = Company()
+    model = SparingModel(company=company)
+    notes = []
+    for later, client, step in [*history, (0, 0, FLUSH), (SECOND, 0, TICK)]:
+        company.now += later
+        if step == TICK:
+            clients = {seat.place: client for client, seat in company.seats.items()}
+            notices = company.realm.tick(company.now)
+            told = [(clients[seat.place], word) for seat, word in notices]
+            key = lambda notice: (notice[0], notice[1].subscription)  # noqa: E731
+            assert sorted(told, key=key) == sorted(model.tick(company.realm.now), key=key)
+        elif step == FLUSH:
+            heard = company.realm.flush(company.now)
+            assert sorted(triples(company, heard)) == model.flush(heard.t)
+            notes += [(company.seats[c].entity, heard.publications[i].id) for c, i in model.notes]
+            model.notes.clear()
+        else:
+            entity = company.seat(client).entity
+            try:
+                company.ask(client, step)
+            except Refused:
+                continue
+            model.obey(company.realm.now, client, entity, step)
+    rows = [row for row in company.table("notes").to_pylist() if row["fact"] == "withheld"]
+    assert sorted((row["node"], row["about"]) for row in rows) == sorted(notes)
+
+
+HERE = Area(x=0.0, y=0.0, r=50.0)
+
+
+def say(company: Company, *where: tuple[int, float]) -> list[float]:
+    """These clients publish at these places, at once; which of them does client 0 hear?"""
+    for client, x in where:
+        company.ask(client, messages.Publish(x, 0.0, Raw(b"1" * 36)))
+    heard = company.realm.flush(company.now)
+    company.now += 100_000
+    return [heard.publications[i].request.x for i in heard.publication.tolist()]
+
+
+def test_a_rate_holds_beyond_its_distance() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(0, HERE, rates=[(10.0, 5.0), (20.0, 0.0)]))
+    heard = [say(company, (1, 10.0), (2, 11.0), (3, 21.0)) for _ in range(4)]
+    assert heard == [[10.0, 11.0], [10.0], [10.0, 11.0], [10.0]]
+
+
+def test_who_comes_closer_is_heard_at_once() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(0, HERE, rates=[(10.0, 0.01)]))
+    assert [say(company, (1, x)) for x in (12.0, 11.0, 10.0)] == [[12.0], [], [10.0]]
+
+
+def test_the_closest_stand_in_the_way_of_others_until_they_go() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(0, HERE, closest=2))
+    assert say(company, (1, 1.0), (2, 2.0), (3, 3.0)) == [1.0, 2.0]
+    assert say(company, (3, 3.0)) == []
+    assert say(company, (2, 99.0), (3, 3.0)) == [3.0]
+    assert say(company, (2, 2.0), (3, 3.0)) == [2.0]
+    company.ask(1, messages.Leave())
+    assert say(company, (3, 3.0)) == [3.0]
+    company.ask(0, messages.Move(0, Area(x=4.0, y=0.0, r=50.0)))
+    assert say(company, (4, 5.0), (2, 2.0)) == [5.0]
+
+
+def test_a_budget_is_spent_on_the_nearest_and_fills_up_again() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(0, HERE, budget=200.0))
+    assert say(company, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
+    assert say(company, (1, 3.0)) == [3.0]  # a tenth of a second later there are 20 bytes
+    assert say(company, (1, 3.0)) == []
+    company.now += 2 * SECOND
+    assert say(company, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
+
+
+def test_a_centre_walks_with_its_area() -> None:
+    company = Company()
+    walk = Area(x=0.0, y=0.0, r=50.0, to=[[10.0, 0.0], [0.0, 0.0]], speed=10.0)
+    company.ask(0, messages.Subscribe(0, walk, rates=[(1.0, 0.0)]))
+    company.now = company.realm.now
+    heard = [i for i in range(25) if say(company, (1, 9.5))]
+    assert heard == [9, 10, 11]
+
+
+def test_others_hear_everything() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(0, HERE, rates=[(0.0, 0.0)]))
+    company.ask(5, messages.Subscribe(0, HERE))
+    assert say(company, (1, 1.0), (2, 2.0)) == [1.0, 2.0]
+    ((seat, word),) = company.realm.tick(company.now + SECOND)
+    assert (seat, word) == (company.seats[0], messages.Withheld(0, rate=2))
+
+
+def test_what_the_budget_withholds_does_not_count_for_the_rate() -> None:
+    company = Company()
+    company.ask(0, messages.Subscribe(0, HERE, rates=[(5.0, 0.5)], budget=100.0))
+    assert say(company, (1, 1.0), (2, 9.0)) == [1.0]
+    assert say(company, (2, 9.0)) == [9.0]
+    company.now += SECOND
+    assert say(company, (2, 9.0)) == []

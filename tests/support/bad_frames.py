@@ -1,0 +1,186 @@
+"""Frames that no client should send, clients that come and vanish, and what may be left of them."""
+
+import asyncio
+import gc
+import os
+from random import Random
+from typing import Any
+
+from msgspec import Raw
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.server.overview import gauges
+from nearcast.server.server import Service
+from nearcast.server.session import Session
+from support.live_clients import visit
+from support.raw_websocket import BINARY, TEXT, Stranger, dial, masked
+
+AREA = Area(x=1.0, y=2.0, r=3.0, vx=1.0)
+HONEST = (
+    messages.Publish(
+        1.0, 2.0, messages.JSON.seal({"a": [1, 2, {"b": None}]}), True, {"level": 3}, "c"
+    ),
+    messages.Subscribe(1, AREA, "level > 3", rates=[(1.0, 2.0)], variables={"v": 1.0}, watch=True),
+    messages.Subscribe(2, Area(formula="x >= 3 - t, y <= 9"), closest=3, budget=100.0),
+    messages.Move(1, AREA), messages.Tune(1, {"v": 2.0}), messages.Unsubscribe(1),
+    messages.Nearby(AREA),
+    messages.Join("x", "y", 3),
+)  # fmt: skip
+NUMBERS = (0, -1, 1e308, 2**63, -(2**70), 0.1, None, "x", [], {}, True)
+
+
+def odd_word(random: Random) -> tuple[bytes, int]:
+    """A word's body, spoilt in one of many ways, and the opcode it comes with."""
+    form = random.choice((messages.JSON, messages.PACKED))
+    word = random.choice(HONEST)
+    if form.binary and isinstance(word, messages.Publish):
+        word = messages.Publish(1.0, 2.0, messages.PACKED.seal({"a": 1}), True)
+    body = bytearray(form.write(word))
+    way = random.randrange(7)
+    if way == 0:
+        body = bytearray(random.randbytes(random.randrange(200)))
+    elif way == 1:
+        body = body[: random.randrange(len(body))]
+    elif way == 2:
+        for _ in range(random.randrange(1, 6)):
+            body[random.randrange(len(body))] = random.randrange(256)
+    elif way == 3:
+        place = random.randrange(len(body))
+        body[place:place] = random.randbytes(random.randrange(1, 20))
+    elif way == 4:
+        body = bytearray(b"[" * random.randrange(1, 5_000))
+    elif way == 5 and not form.binary:
+        fields: dict[str, Any] = messages.JSON.open(Raw(bytes(body)))
+        fields[random.choice([*fields, "r", "z", "subscription"])] = random.choice(NUMBERS)
+        body = bytearray(messages.JSON.seal(fields))
+    opcode = random.choice((TEXT, BINARY)) if way == 6 else (BINARY if form.binary else TEXT)
+    if opcode == TEXT:  # else it would be the last of its connection
+        body = bytearray(body.decode(errors="replace").encode())
+    return bytes(body), opcode
+
+
+def odd_bytes(random: Random) -> bytes:
+    """What is not even a frame, or a frame that breaks RFC 6455."""
+    body = random.randbytes(random.randrange(120))
+    way = random.randrange(9)
+    if way == 0:
+        return random.randbytes(random.randrange(1, 300))
+    if way == 1:
+        return masked(body, random.choice((3, 4, 5, 6, 7, 11, 12, 15)))
+    if way == 2:
+        return bytes((0x81, len(body))) + body  # not masked
+    if way == 3:
+        return b"\x82\xff" + (2**40).to_bytes(8, "big") + body  # far too large
+    if way == 4:
+        return masked(body, random.choice((8, 9, 10)), fin=False)
+    if way == 5:
+        return masked(body, 8)  # a close whose code and reason are noise
+    if way == 6:
+        return masked(b"\xff" + body)  # a text that is not UTF-8
+    if way == 7:
+        return masked(body, random.randrange(1, 8) << 4 | BINARY)  # reserved bits
+    return masked(body)[: random.randrange(1, len(body) + 3)]
+
+
+async def misbehave(node: Service, random: Random, frames: int) -> None:
+    """Send so many bad frames over as many connections as it takes."""
+    while frames > 0:
+        client = await dial(node)
+        if random.random() < 0.8:
+            client.say(messages.Join("odd"))
+        for _ in range(min(frames, random.randrange(1, 400))):
+            frames -= 1
+            body, opcode = odd_word(random)
+            client.writer.write(masked(body, opcode))
+        if random.random() < 0.5:
+            client.writer.write(odd_bytes(random))
+            frames -= 1
+        await _read_a_little(client)
+        client.vanish()
+
+
+async def _read_a_little(client: Stranger) -> None:
+    try:
+        await asyncio.wait_for(client.writer.drain(), 5)
+        while await asyncio.wait_for(client.reader.read(65_536), 0.02):
+            pass
+    except (TimeoutError, ConnectionError):
+        pass
+
+
+async def come_and_go(node: Service, random: Random, end: float, stay: float = 0.1) -> int:
+    """Connect, do something, vanish; over and over."""
+    times = 0
+    while asyncio.get_running_loop().time() < end:
+        client = await dial(node)
+        times += 1
+        for _ in range(random.randrange(8)):
+            client.say(random.choice((messages.Join("g"), *HONEST)))
+        await asyncio.sleep(random.uniform(0, stay))
+        if random.random() < 0.3:
+            client.say(messages.Leave())
+            await asyncio.sleep(0)
+        client.vanish()
+    return times
+
+
+class Honest:
+    """Two who talk all the while and must not notice anything."""
+
+    async def __aenter__(self) -> "Honest":
+        self.said = 0
+        self._task = asyncio.create_task(self._talk())
+        return self
+
+    def __init__(self, node: Service) -> None:
+        self._node, self._over = node, False
+
+    async def _talk(self) -> None:
+        self.ann = await visit(self._node, "ann", messages.PACKED)
+        bob = await visit(self._node, "bob")
+        await self.ann.ask(messages.Subscribe, 1, Area(x=-500.0, y=-500.0, r=5.0))
+        while not self._over:
+            await bob.ask(messages.Publish, -500.0, -500.0, messages.JSON.seal(self.said))
+            self.said += 1
+            await asyncio.sleep(0.005)
+        for one in (self.ann, bob):
+            one.say(messages.Leave())
+            await asyncio.wait_for(one.gone.wait(), 20)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._over = True
+        await asyncio.wait_for(self._task, 30)
+        heard = [messages.PACKED.open(m.payload) for m in self.ann.of(messages.Message)]
+        assert heard == list(range(self.said))
+        assert self.said > 10
+
+
+async def nothing_left(node: Service) -> None:
+    """All connections gone: so are their seats, subscriptions and timers."""
+    async with asyncio.timeout(20):
+        while node.gateway.open or node._fronts:
+            await asyncio.sleep(0.05)
+    await asyncio.sleep(0.1)
+    assert [seat for seat in node.realm.seats if seat is not None] == []
+    assert gauges(node.gateway)["subscriptions"][1] == 0
+    assert [one for one in node.gateway._sessions if one is not None] == []
+    assert node.gateway._states == {}
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    assert others == []
+    realm = node.realm
+    assert (len(realm._standing_places), realm._watching, realm._thrifty) == (0, {}, {})
+    async with asyncio.timeout(60):  # picows keeps one that broke the protocol for a moment
+        while _sessions(node):
+            await asyncio.sleep(0.2)
+
+
+def _sessions(node: Service) -> list[Session]:
+    """Of this node; tests before this one may have left others."""
+    gc.collect()
+    sessions = [thing for thing in gc.get_objects() if type(thing) is Session]
+    return [session for session in sessions if session.gateway is node.gateway]
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))

@@ -1,0 +1,52 @@
+"""Flushes of a node, and what other nodes' clients want: for tests of a cluster's parts."""
+
+import numpy as np
+
+from nearcast.client_protocol import messages
+from nearcast.matching.matcher import Batch
+from nearcast.model.subscription import NodeId, Subscription
+from nearcast.protocols.voronoi.vso_messages import Record
+from nearcast.service.client_state import Accepted, Seat
+from nearcast.service.cluster.recent_history import Passed
+from nearcast.service.cluster.remote_subscriptions import Abroad, first_number, record_of
+from nearcast.service.retained_state import SAID, batch, pack
+from nearcast.space.motion import Moving, Time
+from nearcast.space.shapes import disc
+
+ME, THERE, ELSEWHERE = 1, 2, 3  # nodes
+
+
+def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
+    """Publications of points, each with its moment."""
+    seat = Seat(0, 9, "", messages.JSON)
+    accepted = [
+        Accepted(seat, first_number(ME) + 1000 * t + i, 0, messages.Publish(x, y), messages.JSON, t)
+        for i, (t, x, y) in enumerate(made)
+    ]
+    rows = b"".join(pack(9, 9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
+    publications = batch(0, np.frombuffer(rows, SAID), accepted, None)
+    publications.t[:] = [t for t, _, _ in made]
+    return accepted, publications
+
+
+def passed(t: Time, *made: tuple[Time, float, float]) -> Passed:
+    accepted, publications = said(*made)
+    none = np.zeros(0, np.int64)
+    ids = np.array([one.id for one in accepted], np.int64)
+    return Passed(t, accepted, ids, publications, none, none, none, [9] * len(accepted))
+
+
+def wanted(number: int, x: float, r: float = 10.0) -> Subscription:
+    return Subscription(number, 7, Moving(disc(x, 0, r)))
+
+
+def put(abroad: Abroad, now: Time, number: int, x: float, since: Time, home: NodeId) -> Record:
+    record = record_of(home, wanted(number, x), since, 0)
+    abroad.put(now, record, home)
+    return record
+
+
+def homes(abroad: Abroad, *made: tuple[Time, float, float]) -> list[tuple[int, NodeId]]:
+    _, publications = said(*made)
+    found, whose = abroad.homes(publications, np.arange(len(made)))
+    return list(zip(found.tolist(), whose.tolist(), strict=True))

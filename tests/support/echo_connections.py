@@ -1,0 +1,89 @@
+"""The server's and the client's own connection classes, with a core that echoes every message."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+from picows import WSMsgType
+
+from nearcast.client.websocket import Connection, dial
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.close_codes import ABNORMAL
+from nearcast.server.config import Limits
+from nearcast.server.http.connections import Connections
+from nearcast.server.http.protocol import Front, Request, Routes
+from nearcast.server.metrics import Metrics
+from nearcast.server.session import Session
+from nearcast.service.frames import framed
+
+
+class EchoSession(Session):
+    def say_bye(self, reason: str) -> None:
+        """Nobody expects words."""
+
+
+class Echo:
+    """What a session asks of a gateway."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.loop = asyncio.get_running_loop()
+        self.metrics = SimpleNamespace(cut=0)
+        self.open: set[Session] = set()
+        self.disconnected = self.open.discard
+        self.connected = self.open.add
+
+    def admit(self, _: Request) -> Session:
+        gateway: Any = self
+        return EchoSession(gateway)
+
+    def read(self, session: Session, payload: bytes, binary: bool) -> None:
+        session.write(framed(messages.PACKED if binary else messages.JSON, payload))
+
+    def retire(self, session: Session) -> None:
+        """Nobody waits for anything."""
+
+    paused = resumed = retire
+
+
+@asynccontextmanager
+async def echo_server(frame: int = 65_536) -> AsyncIterator[int]:
+    """Its port."""
+    limits = Limits(frame=frame, join_s=3_600.0)
+    echo, fronts, connections = Echo(limits), set[Front](), Connections(limits, Metrics())
+
+    def front() -> Front:
+        routes = Routes()
+        return Front(routes, echo.admit, limits.frame, limits.requests, fronts, connections)
+
+    server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for session in list(echo.open):
+            session.raw.abort()
+
+
+class EchoClient(Connection):
+    """A client's connection that echoes, and keeps all that it has received."""
+
+    def __init__(self) -> None:
+        super().__init__(messages.PACKED, lambda _kind, _word: None, self._ended)
+        self.heard: list[bytes] = []
+        self.ended: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+
+    def received(self, payload: bytes, binary: bool) -> None:
+        self.heard.append(payload)
+        self.transport.send(WSMsgType.BINARY if binary else WSMsgType.TEXT, payload)
+
+    def _ended(self, reason: str, code: int = ABNORMAL) -> None:
+        self.ended.set_result((reason, code))
+
+
+async def echo(url: str) -> EchoClient:
+    client = EchoClient()
+    await dial(client, url, None)
+    return client

@@ -1,0 +1,116 @@
+"""Meshes of sites for tests: a node that is nothing but a site, and what a mesh should know."""
+
+from random import Random
+
+from nearcast.model.subscription import NodeId
+from nearcast.node import Message, Node, Timer
+from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.mesh import MESSAGES, Mesh, Notice, Parameters
+from nearcast.sim.network import Constant, Network
+from nearcast.sim.simulation import Simulation
+from nearcast.space import voronoi
+from nearcast.space.motion import SECOND
+from nearcast.space.voronoi import Point
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+from nearcast.wire import Codec
+
+CODEC = Codec(*MESSAGES)
+LATENCY = 50_000
+
+
+class Tick(Timer, frozen=True):
+    pass
+
+
+class Lone(Node):
+    """A site and no more."""
+
+    def __init__(self, node: NodeId, parameters: Parameters | None = None) -> None:
+        super().__init__(node, Random(node))
+        self.mesh = Mesh(node, self.out, self.rng, lambda: self.now, parameters)
+        self.noticed: list[Notice] = []
+
+    def on_start(self) -> None:
+        self.out.set_timer(Tick(), SECOND // 5)
+
+    def on_timer(self, timer: Timer) -> None:
+        self.mesh.tick(self.now)
+        self.noticed += self.mesh.drain()
+        self.out.set_timer(timer, SECOND // 5)
+
+    def on_message(self, sender: NodeId, message: Message) -> None:
+        assert self.mesh.on(message, sender)
+
+
+class Net:
+    """Sites on a network of one's choice."""
+
+    def __init__(self, network: Network | None = None, **parameters: float) -> None:
+        self.simulation = Simulation(network or Constant(LATENCY), CODEC, Recorder(Memory()), ())
+        self.parameters = Parameters(**parameters)
+
+    def join(self, node: NodeId, place: Point, contact: NodeId | None, reach: float = 0.0) -> Mesh:
+        lone = Lone(node, self.parameters)
+        self.simulation.start(lone)
+        self.act(node, lambda mesh: mesh.join_at(place, contact, reach))
+        return lone.mesh
+
+    def act(self, node: NodeId, verb: object) -> None:
+        lone = self.lone(node)
+        assert callable(verb)
+        lone._advance(self.simulation.now)
+        verb(lone.mesh)
+        self.simulation._apply(lone, lone.out.drain())
+
+    def lone(self, node: NodeId) -> Lone:
+        lone = self.simulation.nodes[node]
+        assert isinstance(lone, Lone)
+        return lone
+
+    def meshes(self) -> dict[NodeId, Mesh]:
+        return {n: self.lone(n).mesh for n in self.simulation.nodes if self.lone(n).mesh.me}
+
+    def pass_seconds(self, seconds: float) -> None:
+        self.simulation.run(self.simulation.now + round(seconds * SECOND))
+
+    def wrong(self) -> list[str]:
+        """What sites do not know but should, believe wrongly, or take for their surroundings."""
+        meshes, whole = self.meshes(), Diagram()
+        for node, mesh in meshes.items():
+            assert mesh.me is not None
+            whole.put(node, mesh.me.place, mesh.me.reach)
+        found = []
+        for node, mesh in meshes.items():
+            found += [f"{node} lacks {o}" for o in whole.related(node, 0.0) if o not in mesh.known]
+            found += [f"{node} knows {other}, gone" for other in mesh.known if other not in meshes]
+            found += [
+                f"{node} has {other} elsewhere"
+                for other, neighbour in mesh.known.items()
+                if other in meshes and neighbour.site != meshes[other].me
+            ]
+            if mesh.enclosing() != voronoi.enclosing(whole.places, node):
+                found.append(f"{node} is enclosed by others than it thinks")
+            if not mesh.joined:
+                found.append(f"{node} is not in")
+        return found
+
+    def settle(self, seconds: int) -> int:
+        """How many seconds it takes until all is right; fails after so many."""
+        for passed in range(seconds + 1):
+            if not self.wrong():
+                return passed
+            self.pass_seconds(1)
+        raise AssertionError(f"after {seconds} s: {self.wrong()[:5]}")
+
+
+def grown(
+    count: int, seed: int = 1, reach: float = 0.0, network: Network | None = None, **set_: float
+) -> Net:
+    """So many sites at random places that came at once, with nobody known but the first."""
+    net, rng = Net(network, **set_), Random(seed)
+    for node in range(count):
+        place = rng.uniform(0, 500), rng.uniform(0, 500)
+        net.join(node, place, 0 if node else None, reach)
+    net.settle(20)
+    return net

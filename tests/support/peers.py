@@ -1,0 +1,150 @@
+"""Applications with their peers, in tasks or in processes, and a judge of their traces."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from nearcast.client_protocol import messages
+from nearcast.peer.peer import Options, address, live
+from nearcast.trace.reader import read
+from nearcast.trace.validate import validate
+from support.brute_force import delivered, expected
+
+PATIENCE_S = 60.0
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "client-server": {"matcher": "scan"},
+    # Nobody is given up before ten seconds: a busy machine is no storm.
+    "drtree": {"check_ms": 250.0, "misses": 40, "least": 1, "most": 2},
+    "brokers": {},
+}
+
+
+class Player:
+    """An application with its peer, in a task of this process."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.notices: list[dict[str, Any]] = []
+
+    async def begin(self) -> None:
+        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+        hear = self.hear
+        self.task = asyncio.create_task(
+            live(self.options, self.lines, lambda notice: hear(messages.JSON.write(notice)))
+        )
+        await self.until(lambda: self.of("welcome"))
+
+    def hear(self, line: bytes) -> None:
+        self.notices.append(json.loads(line))
+
+    def say(self, do: str, **more: Any) -> None:
+        self.lines.put_nowait(json.dumps({"do": do, **more}).encode())
+
+    async def end(self) -> None:
+        self.say("leave")
+        await asyncio.wait_for(self.task, PATIENCE_S)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                assert not self.task.done(), self.task.exception()
+                await asyncio.sleep(0.01)
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [notice for notice in self.notices if notice["is"] == kind]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return address(self.of("welcome")[0]["node"])
+
+
+async def settle(players: list[Player], turn: count) -> None:
+    """Everybody publishes where all listen, until all hear all others three times in a row."""
+    complete = 0
+    async with asyncio.timeout(PATIENCE_S):
+        while complete < 3:
+            probe = {"probe": next(turn)}
+            for player in players:
+                player.say("publish", x=30, y=0, payload=probe)
+            await asyncio.sleep(0.3)
+            heard = [
+                sum(m.get("payload") == probe for m in player.of("message")) for player in players
+            ]
+            complete = complete + 1 if heard == [len(players) - 1] * len(players) else 0
+
+
+async def publish(players: list[Player], rng: Random, number: count) -> None:
+    for _ in range(10):
+        for player in players:
+            x, y = rng.uniform(-60, 120), rng.uniform(-40, 40)
+            player.say("publish", x=x, y=y, payload="news", id=next(number))
+        await asyncio.sleep(0.02)
+
+
+async def all_done(players: list[Player], number: count) -> None:
+    """Whatever has been said to a process, it has done when it answers what is said last."""
+    for player in players:
+        last = next(number)
+        player.say("publish", x=1e6, y=0, payload="nobody hears this", id=last)
+        await player.until(lambda p=player, n=last: any(d["id"] == n for d in p.of("done")))
+
+
+async def play(kind: type[Player], overlay: str, link: str, peers: int, folder: Path) -> None:
+    def options(number: int, join: tuple[str, int] | None) -> Options:
+        trace, settings = folder / str(number), SETTINGS[overlay]
+        return Options(overlay=overlay, link=link, join=join, trace=trace, settings=settings)
+
+    players = [kind(options(0, None))]
+    await players[0].begin()
+    players += [kind(options(number, players[0].address)) for number in range(1, peers)]
+    await asyncio.gather(*(player.begin() for player in players[1:]))
+    rng, turn, number = Random(7), count(), count(1)
+    for i, player in enumerate(players):
+        player.say("subscribe", subscription=1, area={"x": 15 * i, "y": 0, "r": 45})
+    await all_done(players, number)
+    await settle(players, turn)
+    await publish(players, rng, number)
+    await all_done(players, number)
+    await settle(players, turn)  # what is under way arrives before this does
+    for i, player in enumerate(players):
+        player.say("move", subscription=1, area={"x": 15 * (peers - 1 - i), "y": 10, "r": 45})
+    players[-1].say("subscribe", subscription=2, area={"x": 90, "y": 0, "rx": 20, "ry": 50})
+    await all_done(players, number)
+    await settle(players, turn)
+    await publish(players, rng, number)
+    await all_done(players, number)
+    await settle(players, turn)
+    news = {done["publication"] for player in players for done in player.of("done")}
+    for player in players[::-1]:  # who has begun, and may serve, goes last
+        await player.end()
+    judge([options(number, None).trace for number in range(peers)], news)
+    heard = sum(len(m["to"]) for p in players for m in p.of("message") if m["payload"] == "news")
+    assert heard == len([pair for pair in deliveries_of(folder) if pair[0] in news])
+
+
+def deliveries_of(folder: Path) -> list[tuple[int, int]]:
+    return [pair for trace in folder.iterdir() for pair in delivered(read(trace, "deliveries"))]
+
+
+def judge(traces: list[Path], news: set[int]) -> None:
+    for trace in traces:
+        # A peer's own trace knows neither what others published nor what it was sent.
+        problems = [p for p in validate(trace).problems if p.table not in ("deliveries",)]
+        assert not problems
+    interests, publications = (
+        pa.concat_tables([read(trace, table) for trace in traces])
+        for table in ("interests", "publications")
+    )
+    wanted = {pair for pair in expected(interests, publications) if pair[0] in news}
+    heard = [pair for pair in deliveries_of(traces[0].parent) if pair[0] in news]
+    assert len(wanted) > 50
+    assert set(heard) == wanted
+    assert len(heard) == len(wanted)

@@ -1,0 +1,147 @@
+"""A naive model of presence: it looks at everybody at every tick."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nearcast.client_protocol import geometry_json, messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.model.publication import Publication, wants
+from nearcast.model.subscription import Subscription
+from nearcast.space.motion import SECOND
+from support.realm_histories import (
+    CHANNELS,
+    FILTERS,
+    NUMBERS,
+    VARIABLES,
+    Company,
+    Model,
+    areas_of_interest,
+    histories,
+    publishes,
+)
+
+EVERYBODY = Area()
+
+
+HERE = Area(x=0.0, y=0.0, r=5.0)
+
+
+@dataclass
+class Watch:
+    linger: int
+    known: dict[int, int | None] = field(default_factory=dict)  # entity: out of sight since
+    withdrawn: list[int] = field(default_factory=list)  # entities, told at the next tick
+
+
+@dataclass
+class WatchModel(Model):
+    """Also: who has which state, and which watch knows whom."""
+
+    states: dict[tuple[int, str], messages.Publish] = field(default_factory=dict)
+    present: set[int] = field(default_factory=set)
+    watches: dict[tuple[int, int], Watch] = field(default_factory=dict)
+
+    def obey(self, t: int, client: int, entity: int, request: Any) -> None:
+        super().obey(t, client, entity, request)
+        self.present.add(entity)
+        if isinstance(request, messages.Leave):
+            self.present.discard(entity)
+            self.states = {key: said for key, said in self.states.items() if key[0] != entity}
+        if isinstance(request, messages.Withdraw):
+            self._withdraw(entity, request.channel)
+        if isinstance(request, messages.Subscribe):
+            self.watches.pop((client, request.subscription), None)
+            if request.watch:
+                watch = Watch(round(request.linger * SECOND))
+                key = client, request.subscription
+                watch.known = dict.fromkeys(self.seen(self.wanted[key], t))
+                self.watches[key] = watch
+        self.watches = {key: watch for key, watch in self.watches.items() if key in self.wanted}
+
+    def _withdraw(self, entity: int, channel: str | None) -> None:
+        """What is known of it ends; what it has said and is not flushed is no state."""
+        self.states = {
+            key: said
+            for key, said in self.states.items()
+            if key[0] != entity or channel not in (None, key[1])
+        }
+        for place, (who, said) in enumerate(self.waiting):
+            if who == entity and channel in (None, said.channel):
+                self.waiting[place] = who, replace(said, retain=False)
+        for key, watch in self.watches.items():
+            if entity in watch.known and channel in (None, self.wanted[key].channel):
+                del watch.known[entity]
+                watch.withdrawn.append(entity)
+
+    def flush(self, t: int) -> list[tuple[int, int, int]]:
+        for entity, said in self.waiting:
+            if said.retain and entity in self.present:
+                self.states[entity, said.channel] = said
+        return super().flush(t)
+
+    def seen(self, subscription: Subscription, t: int) -> list[int]:
+        """Whose state would be heard, were it said now? Nobody's own."""
+        watching = replace(subscription, echo=False)
+        return [
+            entity
+            for (entity, channel), said in self.states.items()
+            if wants(watching, _publication(entity, said, t), t)
+        ]
+
+    def tick(self, t: int) -> list[tuple[int, str, int, int, bool]]:
+        """Client, "enter" or "leave", the client's number, the entity, and whether it is gone."""
+        notices = []
+        for (client, number), watch in self.watches.items():
+            seen = self.seen(self.wanted[client, number], t)
+            gone = [entity for entity in watch.known if entity not in self.present]
+            for entity in (*gone, *watch.withdrawn):
+                notices.append((client, "leave", number, entity, True))
+                watch.known.pop(entity, None)
+            watch.withdrawn.clear()
+            for entity in seen:
+                if entity not in watch.known:
+                    notices.append((client, "enter", number, entity, False))
+                watch.known[entity] = None
+            for entity, since in list(watch.known.items()):
+                if entity not in seen:
+                    watch.known[entity] = since = t if since is None else since
+                    if t - since >= watch.linger:
+                        notices.append((client, "leave", number, entity, False))
+                        del watch.known[entity]
+        return sorted(notices)
+
+
+def _publication(entity: int, said: messages.Publish, t: int) -> Publication:
+    shape = geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
+    return Publication(0, entity, t, shape, said.channel, said.attributes)
+
+
+WATCHES = st.builds(
+    messages.Subscribe, NUMBERS, areas_of_interest(), st.sampled_from(FILTERS), CHANNELS,
+    st.booleans(), VARIABLES, st.sampled_from([True, True, False]),
+    st.sampled_from([0.0, 0.3, 0.3, 1.0]),
+)  # fmt: skip
+
+
+HISTORIES = histories(
+    st.one_of(
+        WATCHES,
+        publishes(always_retain=True),
+        publishes(always_retain=True),
+        publishes(),
+        st.builds(messages.Move, NUMBERS, areas_of_interest()),
+        st.builds(messages.Tune, NUMBERS, VARIABLES),
+        st.sampled_from([messages.Unsubscribe(0), messages.Leave()]),
+        st.sampled_from([messages.Withdraw(), messages.Withdraw(""), messages.Withdraw("chat")]),
+    )
+)
+
+
+def settled(company: Company, *said: tuple[int, messages.Publish]) -> None:
+    """These have been published."""
+    for client, request in said:
+        company.ask(client, request)
+    company.realm.flush(company.now)

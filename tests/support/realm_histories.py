@@ -1,0 +1,247 @@
+"""What several clients may ask of a realm, drawn at random, and a naive model of what they hear.
+
+The model keeps every interest as `model.commands` says it is, and asks `wants` about each pair.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from nearcast.client_protocol import geometry_json, messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.matching import MATCHERS
+from nearcast.model import commands
+from nearcast.model.publication import Publication, wants
+from nearcast.model.subscription import Formula, Subscription
+from nearcast.model.variables import bind
+from nearcast.service.realm import Limits, Realm, Seat
+from nearcast.space.motion import SECOND
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+
+# Small whole numbers, so that borders touch exactly.
+WHOLE = st.integers(-4, 4).map(float)
+REACH = st.integers(0, 5).map(float)
+PACE = st.integers(-3, 3).map(float)
+HEIGHT = st.sampled_from([0.0, 0.0, 0.0, 0.0, 1.0])
+CHANNELS = st.sampled_from(["", "", "", "", "", "chat"])
+FORMULAS = [
+    "x >= -3 + t, x <= 3 + t",
+    "x < 1, y >= wide",
+    "x >= 0 - wide, x <= wide, y < 9 / (t - 1)",
+]
+FILTERS = [
+    None,
+    None,
+    None,
+    None,
+    None,
+    None,
+    'kind == "apple"',
+    "weight > wide",
+    "weight <= 2 + t",
+]
+VARIABLES = st.fixed_dictionaries({"wide": st.integers(-4, 4).map(float)})
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, Any]:
+    kind = draw(st.sampled_from(["point", "disc", "disc", "box"]))
+    where = {"x": draw(WHOLE), "y": draw(WHOLE), "z": draw(HEIGHT)}
+    if kind == "disc":
+        where["r"] = draw(REACH)
+    if kind == "box":
+        where |= {"rx": draw(REACH), "ry": draw(st.one_of(REACH, st.just(inf))), "rz": draw(REACH)}
+    return where
+
+
+@st.composite
+def areas_of_interest(draw: st.DrawFn) -> Area:
+    choice = draw(st.integers(0, 9))
+    if choice == 0:
+        return Area()
+    if choice <= 2:
+        return Area(formula=draw(st.sampled_from(FORMULAS)))
+    where = draw(shapes())
+    if choice <= 4:
+        where |= {
+            "vx": draw(PACE),
+            "vy": draw(PACE),
+            "lasts": draw(st.sampled_from([None, 0.5, 2.0])),
+        }
+        if "r" in where or "rx" in where:
+            where["gx"] = draw(PACE)
+    elif choice <= 6:
+        stops = st.lists(st.tuples(WHOLE, WHOLE).map(list), min_size=1, max_size=4)
+        where |= {"to": draw(stops), "speed": draw(st.sampled_from([1.0, 5.0, 1e6]))}
+    return Area(**where)
+
+
+CLIENTS = st.integers(0, 3)
+NUMBERS = st.integers(0, 2)
+
+
+@st.composite
+def subscribes(draw: st.DrawFn) -> messages.Subscribe:
+    return messages.Subscribe(
+        draw(NUMBERS),
+        draw(areas_of_interest()),
+        draw(st.sampled_from(FILTERS)),
+        draw(CHANNELS),
+        draw(st.booleans()),
+        draw(VARIABLES),
+    )
+
+
+ATTRIBUTES = st.fixed_dictionaries(
+    {}, optional={"kind": st.sampled_from(["apple", "pear"]), "weight": st.integers(-1, 5)}
+)
+
+
+@st.composite
+def publishes(draw: st.DrawFn, always_retain: bool = False) -> messages.Publish:
+    return messages.Publish(
+        **draw(shapes()),
+        payload=Raw(draw(st.sampled_from([b"", b"1", b'"abc"']))),
+        retain=always_retain or draw(st.booleans()),
+        attributes=draw(ATTRIBUTES),
+        channel=draw(CHANNELS),
+    )
+
+
+REQUESTS = st.one_of(
+    subscribes(),
+    subscribes(),
+    publishes(),
+    publishes(),
+    publishes(),
+    st.builds(messages.Move, NUMBERS, areas_of_interest()),
+    st.builds(messages.Tune, NUMBERS, VARIABLES),
+    st.builds(messages.Unsubscribe, NUMBERS),
+    st.sampled_from([messages.Join("somebody"), messages.Leave()]),
+)
+FLUSH, TICK = "flush", "tick"
+# How far the clock goes on before a request: not at all, a little, far, or back.
+PACES = st.sampled_from([0, 0, 1, 20_000, 300_000, SECOND, -5])
+AFTERWARDS = st.sampled_from([(), (), (FLUSH,), (FLUSH, TICK), (TICK,)])
+Step = tuple[int, int, Any]
+
+
+def histories(requests: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Step]]:
+    """What several clients ask for, with a flush and a tick here and there in between."""
+    groups = st.lists(st.tuples(PACES, CLIENTS, requests, AFTERWARDS), min_size=15, max_size=40)
+    return groups.map(
+        lambda several: [
+            step
+            for later, client, request, then in several
+            for step in ((later, client, request), *((100_000, client, what) for what in then))
+        ]
+    )
+
+
+HISTORIES = histories(REQUESTS)
+
+
+@dataclass
+class Company:
+    """A realm and its clients, each of whom is there or not."""
+
+    recorded: bool = True
+    limits: Limits = field(default_factory=Limits)
+    now: int = 10 * SECOND
+
+    def __post_init__(self) -> None:
+        self.sink = Memory()
+        self.recorder = Recorder(self.sink) if self.recorded else None
+        self.realm = Realm(MATCHERS["swept"](), self.limits, self.recorder)
+        self.seats: dict[int, Seat] = {}
+
+    def seat(self, client: int) -> Seat:
+        if client not in self.seats:
+            self.seats[client] = self.realm.join(self.now, f"client {client}")
+        return self.seats[client]
+
+    def ask(self, client: int, request: Any) -> Any:
+        """What the realm answers; ValueError if it refuses."""
+        if isinstance(request, messages.Join):
+            return self.seat(client)
+        seat = self.seat(client)
+        if isinstance(request, messages.Leave):
+            return self.realm.leave(self.now, self.seats.pop(client))
+        if isinstance(request, messages.Publish):
+            return self.realm.publish(seat, request, messages.JSON)
+        if isinstance(request, messages.Nearby):
+            return self.realm.nearby(self.now, request)
+        obey = {
+            messages.Subscribe: self.realm.subscribe,
+            messages.Move: self.realm.move,
+            messages.Tune: self.realm.tune,
+            messages.Unsubscribe: self.realm.unsubscribe,
+            messages.Withdraw: self.realm.withdraw,
+        }[type(request)]
+        return obey(self.now, seat, request)
+
+    def table(self, name: str) -> Any:
+        if self.recorder:
+            self.recorder.close()
+        return self.sink.table(name)
+
+
+@dataclass
+class Model:
+    """What each client wants, by its own numbers; and what has been said and not been flushed."""
+
+    asked: dict[tuple[int, int], commands.Subscribe] = field(default_factory=dict)
+    wanted: dict[tuple[int, int], Subscription] = field(default_factory=dict)
+    waiting: list[tuple[int, messages.Publish]] = field(default_factory=list)
+
+    def obey(self, t: int, client: int, entity: int, request: Any) -> None:
+        """At `t` this was asked for, and not refused."""
+        if isinstance(request, messages.Leave):
+            for key in [key for key in self.wanted if key[0] == client]:
+                del self.wanted[key], self.asked[key]
+        elif isinstance(request, messages.Publish):
+            self.waiting.append((entity, request))
+        elif not isinstance(request, messages.Join | messages.Withdraw):
+            self._change(t, (client, request.subscription), entity, request)
+
+    def _change(self, t: int, key: tuple[int, int], entity: int, request: Any) -> None:
+        if isinstance(request, messages.Subscribe):
+            region = request.area.formula or geometry_json.region(request.area)
+            self.asked[key] = commands.Subscribe(
+                0, region, request.filter, request.channel, request.echo, request.variables
+            )
+            self.wanted[key] = self.asked[key].stamped(entity, t)
+        elif isinstance(request, messages.Move):
+            region = request.area.formula or geometry_json.region(request.area)
+            self.asked[key] = replace(self.asked[key], region=region)
+            if isinstance(region, str):
+                region = Formula(bind(region, self.asked[key].variables))
+            self.wanted[key] = self.wanted[key].moved(region, t)
+        elif isinstance(request, messages.Tune):
+            self.asked[key] = self.asked[key].tuned(request.variables)
+            self.wanted[key] = self.asked[key].rebound(self.wanted[key], t)
+        else:
+            del self.wanted[key], self.asked[key]
+
+    def flush(self, t: int) -> list[tuple[int, int, int]]:
+        """Client, publication and the client's number of the subscription: all that are heard."""
+        said = [
+            Publication(i, entity, t, _shape(request), request.channel, request.attributes)
+            for i, (entity, request) in enumerate(self.waiting)
+        ]
+        self.waiting.clear()
+        return sorted(
+            (client, publication.id, number)
+            for (client, number), subscription in self.wanted.items()
+            for publication in said
+            if wants(subscription, publication, t)
+        )
+
+
+def _shape(said: messages.Publish) -> Any:
+    return geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)

@@ -1,0 +1,112 @@
+"""Nodes that do what a test tells them: they let clients in, hand them on, fall silent, and end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from picows import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    ws_create_server,
+)
+
+from nearcast.client_protocol import messages
+
+
+class Scripted(WSListener):
+    """One connection to a node that welcomes everyone as `entity`, and says done to all else."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.transport: WSTransport
+        self.form: messages.Form
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self.transport = transport
+        self.node.connections.append(self)
+
+    def on_ws_disconnected(self, _transport: WSTransport) -> None:
+        self.node.connections.remove(self)
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.CLOSE:
+            transport.send_close(WSCloseCode.OK)
+            transport.disconnect()
+        elif frame.msg_type in (WSMsgType.BINARY, WSMsgType.TEXT):
+            self.form = messages.PACKED if frame.msg_type == WSMsgType.BINARY else messages.JSON
+            word = self.form.request(frame.get_payload_as_bytes())
+            kind = self.form.kind(word)
+            self.node.asked.append((kind, word))
+            if kind is messages.Join:
+                self.node.joined(self, word)
+            elif word.id is not None and kind not in self.node.slow:
+                self.say(messages.Done(word.id, 1, publication=7))
+
+    def say(self, *notices: messages.Notice) -> None:
+        for notice in notices:
+            kind = WSMsgType.BINARY if self.form.binary else WSMsgType.TEXT
+            self.transport.send(kind, self.form.write(notice))
+
+
+class Node:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.url = ""
+        self.entity: int | None = 7  # as whom it lets in; None: not at all
+        self.nodes: list[str] = []
+        self.answers = True
+        self.at_once: list[messages.Notice] = []  # what it says right after its welcome
+        self.slow: set[type] = set()  # what it does not answer by itself
+        self.asked: list[tuple[type, Any]] = []
+        self.connections: list[Scripted] = []
+
+    def meet(self, _: WSUpgradeRequest) -> Scripted:
+        return Scripted(self)
+
+    def joined(self, one: Scripted, word: Any) -> None:
+        if not self.answers:
+            return
+        if self.entity is None:
+            one.say(messages.Error("this ticket is not known here", word.id))
+        else:
+            welcome = messages.Welcome(self.entity, 1, self.name, id=word.id, nodes=self.nodes)
+            one.say(welcome, *self.at_once)
+
+    def say(self, *notices: messages.Notice) -> None:
+        self.connections[0].say(*notices)
+
+    def end(self) -> None:
+        self.connections[0].transport.disconnect()
+
+    def kinds(self) -> list[type]:
+        return [kind for kind, _ in self.asked]
+
+
+@asynccontextmanager
+async def nodes(*names: str) -> AsyncIterator[list[Node]]:
+    made, servers = [], []
+    try:
+        for name in names:
+            node = Node(name)
+            server = await ws_create_server(node.meet, "127.0.0.1", 0)
+            servers.append(server)
+            node.url = f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            made.append(node)
+        yield made
+    finally:
+        for server in servers:
+            server.close()
+
+
+async def until(met: Callable[[], object]) -> None:
+    while not met():
+        await asyncio.sleep(0.005)
+
+
+def said(publication: int, to: list[int], source: int = 3) -> messages.Message:
+    return messages.Message(to, source, publication, 1, 0.0, 0.0)

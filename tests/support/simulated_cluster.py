@@ -1,0 +1,221 @@
+"""Nodes of a cluster in a time that we make: any delay, any halt, and the same again for each seed.
+
+Members, realms and sites are the product's own; only clock, links and clients' connections are
+played. Clients stay on their nodes here, wherever they walk; so a publisher's words take every way
+that there is.
+"""
+
+import heapq
+from collections import defaultdict
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import Area
+from nearcast.client_protocol.limits import Busy, Limits
+from nearcast.matching import MATCHERS
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.service.client_state import Seat
+from nearcast.service.cluster.cluster_node import TICK_S, Member
+from nearcast.service.cluster.messages import CODEC, Knock
+from nearcast.service.cluster.realm import ClusterRealm
+from nearcast.service.cluster.remote_subscriptions import first_number
+from nearcast.space.motion import SECOND, Time
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+from support.brute_force import delivered, expected
+
+SIDE, CLIENTS = 200.0, 8  # of the world; of each node
+FLUSH_S = 0.005
+PARAMETERS = Parameters(limit=1000.0, insertion_trigger=0, departure_trigger=1000)
+
+
+class Played:
+    """A node: its member, and what stands in for its gateway and its links."""
+
+    parameters = PARAMETERS
+
+    def __init__(self, town: "Town", number: int) -> None:
+        self.town, self.number, self.name = town, number, number
+        self.open: list[Any] = []
+        self.book = SimpleNamespace(card=lambda _: None)
+        self.flush_at: Time | None = None
+        self.halted: Time = 0  # until when it stands still
+        self.realm = ClusterRealm(
+            MATCHERS["swept"](), Limits(), town.recorder, first_number(number)
+        )
+        links: Any = self
+        self.member = Member(self.serve(), self.realm, links, f"ws://{number}", self.parameters)
+        self.member._random = Random(f"{town.seed} {number}")  # instead of the system's
+        self.member.site = self.member._new_site()
+        self.seats: list[Seat] = []
+        self.heard: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
+
+    def serve(self) -> Any:
+        """What the member takes for its gateway."""
+        return self
+
+    def now(self) -> Time:
+        return self.town.now
+
+    def wake(self, after: float = 0.0) -> None:
+        if self.flush_at is None:
+            self.flush_at = self.now() + int(SECOND * max(after, FLUSH_S))
+            self.town.at(self.flush_at, self, self.flush)
+
+    @property
+    def idle(self) -> bool:
+        return self.flush_at is None
+
+    def send(self, to: int, frame: bytes, lossy: bool) -> None:
+        assert not lossy
+        self.town.carry(self.number, to, frame)
+
+    def tick(self) -> None:
+        self.member._do(self.now())
+        self.realm.tick(self.now())
+        self.town.at(self.now() + int(SECOND * TICK_S), self, self.tick)
+
+    def flush(self) -> None:
+        self.flush_at = None
+        heard = self.realm.flush(self.now())
+        self.member.flushed(heard.own)
+        self.realm.delivered(max(self.now(), heard.t), heard)
+        for seat, index in zip(heard.seat.tolist(), heard.publication.tolist(), strict=True):
+            said = heard.publications[index]
+            self.heard[seat].append((said.seat.entity, said.t or heard.t, said.id))
+        if self.realm.waiting:
+            self.wake()
+
+
+class Town:
+    """So many nodes that know each other. `Node`: what they are played by."""
+
+    def __init__(self, seed: int, nodes: int, node_type: type[Played] = Played) -> None:
+        self.seed, self.random, self.now = seed, Random(seed), 10**12
+        self.memory = Memory()
+        self.recorder = Recorder(self.memory, "all")
+        self._due: list[tuple[Time, int, int, Any, Any]] = []
+        self._order = count()
+        self._last: dict[tuple[int, int], Time] = defaultdict(int)
+        self.cut_until: dict[tuple[int, int], Time] = defaultdict(int)  # links that carry nothing
+        self.links: dict[tuple[int, int], int] = defaultdict(int)  # how often they were broken
+        self.nodes = {number: node_type(self, number) for number in range(1, nodes + 1)}
+        for number, node in self.nodes.items():
+            place = self.random.uniform(0, SIDE), self.random.uniform(0, SIDE)
+            if number == 1:
+                node.member.site.found(place)
+            else:
+                node.member.site.join(place, 1, 1)
+                node.send(1, CODEC.encode(Knock(f"ws://{number}")), lossy=False)
+            node.tick()
+            self.run(0.3)
+        self.run(2.0)
+        assert all(len(node.member.nodes) == nodes - 1 for node in self.nodes.values())
+
+    def at(self, t: Time, node: Any, act: Any, rank: int = 0) -> None:
+        """`rank` orders what a node finds to do when it has stood still."""
+        heapq.heappush(self._due, (t, rank, next(self._order), node, act))
+
+    def carry(self, sender: int, to: int, frame: bytes) -> None:
+        """Some milliseconds, sometimes much longer; nothing overtakes on one link."""
+        slow = self.random.random() < 0.03
+        takes = self.random.randrange(1_000, 400_000 if slow else 4_000)
+        arrives = max(self._last[sender, to], self.now + takes, self.cut_until[sender, to])
+        self._last[sender, to] = arrives
+        link = self.links[sender, to]
+        self.at(arrives, self.nodes[to], partial(self._arrive, sender, to, frame, link))
+
+    def _arrive(self, sender: int, to: int, frame: bytes, link: int) -> None:
+        if link == self.links[sender, to]:
+            self.nodes[to].member._receive(sender, [frame])
+
+    def run(self, seconds: float) -> None:
+        until = self.now + int(seconds * SECOND)
+        while self._due and self._due[0][0] <= until:
+            t, rank, order, node, act = heapq.heappop(self._due)
+            if node.halted > t:  # later, in the order in which it came
+                heapq.heappush(self._due, (node.halted, rank, order, node, act))
+                continue
+            self.now = max(t, self.now)
+            act()
+        self.now = until
+
+    def settle(self) -> None:
+        for node in self.nodes.values():
+            for number in range(CLIENTS):
+                seat = node.realm.join(self.now, f"c{number}", messages.PACKED)
+                node.seats.append(seat)
+                node.realm.subscribe(self.now, seat, messages.Subscribe(1, self._area()))
+                if number % 3 == 0:
+                    node.realm.subscribe(self.now, seat, messages.Subscribe(2, self._area()))
+        self.run(1.0)
+
+    def _area(self) -> Area:
+        random = self.random
+        x, y = random.uniform(0, SIDE), random.uniform(0, SIDE)
+        if random.random() < 0.3:
+            return Area(x, y, r=30.0, vx=random.uniform(-30, 30), vy=random.uniform(-30, 30))
+        return Area(x, y, r=random.uniform(20.0, 60.0))
+
+    def live(self, seconds: float, burst: int = 1) -> None:
+        """Everybody walks and speaks, some change what they want, nodes stand still."""
+        random, end = self.random, self.now + int(seconds * SECOND)
+        places = {
+            seat.entity: [random.uniform(0, SIDE), random.uniform(0, SIDE)]
+            for node in self.nodes.values() for seat in node.seats
+        }  # fmt: skip
+        while self.now < end:
+            self.run(random.uniform(0.0, 0.01))
+            node = random.choice(list(self.nodes.values()))
+            if random.random() < 0.02:
+                node.halted = max(node.halted, self.now + random.randrange(300_000))
+            seat = random.choice(node.seats)
+            where = places[seat.entity]
+            for axis in (0, 1):
+                where[axis] = min(max(where[axis] + random.uniform(-20, 20), 0.0), SIDE)
+            radius = 25.0 if random.random() < 0.1 else None
+            said = messages.Publish(*where, r=radius)
+            for _ in range(random.randrange(burst) + 1):
+                self.at(self.now, node, partial(self._say, node, seat, said))
+            if random.random() < 0.2:
+                asked = messages.Move(1, self._area())
+                self.at(self.now, node, partial(self._move, node, seat, asked))
+        self.run(4.0)
+
+    def _say(self, node: Played, seat: Seat, said: messages.Publish) -> None:
+        with suppress(Busy):
+            node.realm.publish(seat, said, messages.PACKED)
+        node.wake()
+
+    def _move(self, node: Played, seat: Seat, asked: messages.Move) -> None:
+        node.realm.move(self.now, seat, asked)
+
+
+def check(seed: int, busy: bool = False) -> None:
+    """Whatever the delays, everybody hears everything, once and in order.
+
+    `busy`: a flush publishes one thing at a time, so that much is left for later ones.
+    """
+    town = Town(seed, nodes=3 + seed % 3)
+    for node in town.nodes.values() if busy else ():
+        node.realm.accounts.bound = 1
+    town.settle()
+    town.live(1.5 if busy else 6.0, burst=6 if busy else 1)
+    if busy:
+        assert all(node.realm.accounts.cut_short > 10 for node in town.nodes.values())
+    town.recorder.close()
+    truth = expected(town.memory.table("interests"), town.memory.table("publications"))
+    told = delivered(town.memory.table("deliveries"))
+    assert len(told) == len(set(told)) > 500
+    assert set(told) == truth
+    for node in town.nodes.values():
+        for heard in node.heard.values():
+            last: dict[int, tuple[Time, int]] = {}
+            for source, t, number in dict.fromkeys(heard):
+                assert (t, number) > last.get(source, (0, 0)), "in order"
+                last[source] = t, number

@@ -1,0 +1,80 @@
+"""Transports for tests: of all three kinds, with ears that remember what they hear."""
+
+import asyncio
+from collections.abc import Sequence
+
+from nearcast.transport.identity import Identity, new_identity
+from nearcast.transport.links import Limits, Links
+from nearcast.transport.loopback import Loopback, Room
+from nearcast.transport.quic import Quic
+from nearcast.transport.tls import Tls
+from nearcast.transport.transport import Transport
+
+WITH_LINKS = ("tls", "quic")
+ALL = ("loopback", *WITH_LINKS)
+PATIENCE_S = 20.0
+
+
+class Ear:
+    """Everything that one transport has heard, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[int, bytes]] = []
+
+    def __call__(self, sender: int, frames: Sequence[bytes]) -> None:
+        self.heard += [(sender, frame) for frame in frames]
+
+    def of(self, sender: Transport) -> list[bytes]:
+        return [frame for name, frame in self.heard if name == sender.name]
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.heard) < count:
+                await asyncio.sleep(0.005)
+
+    async def until_it_hears(self, frame: bytes) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while all(heard != frame for _, heard in self.heard):
+                await asyncio.sleep(0.005)
+
+
+class Net:
+    """Transports of one kind that can find each other once they have been introduced."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.room = Room()
+        self.opened: list[Transport] = []
+        self.complaints: list[object] = []  # of the loop, about what nobody has caught
+
+    def make(
+        self, identity: Identity | None = None, port: int = 0, limits: Limits | None = None
+    ) -> Transport:
+        identity = identity or new_identity()
+        if self.kind == "loopback":
+            return Loopback(identity.name, self.room)
+        return {"tls": Tls, "quic": Quic}[self.kind](identity, port=port, limits=limits)
+
+    async def open(
+        self, identity: Identity | None = None, port: int = 0, limits: Limits | None = None
+    ) -> tuple[Transport, Ear]:
+        transport, ear = self.make(identity, port, limits), Ear()
+        await transport.open(ear)
+        self.opened.append(transport)
+        return transport, ear
+
+    async def acquaint(self, *transports: Transport) -> None:
+        """Everybody knows where everybody listens; there are no links yet."""
+        for one in transports:
+            for other in transports:
+                if isinstance(one, Links) and isinstance(other, Links):
+                    assert one.learn(other.card)
+
+    async def __aenter__(self) -> "Net":
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: self.complaints.append(context))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.gather(*(transport.close() for transport in self.opened))
+        assert not self.complaints

@@ -1,0 +1,178 @@
+"""Who plays in the tests of VSO: members on a network of one's choice, watched at every step."""
+
+from random import Random
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from nearcast.model.commands import Command, Subscribe
+from nearcast.model.subscription import Region
+from nearcast.protocols.voronoi.site import Site
+from nearcast.protocols.voronoi.vso import CODEC, Member, Vso
+from nearcast.protocols.voronoi.vso_parameters import Parameters
+from nearcast.scenario import Scenario, stream
+from nearcast.sim.checkers import Checker, NotBeforeItWasSaid, Once
+from nearcast.sim.network import Constant, Network
+from nearcast.sim.simulation import Simulation
+from nearcast.sim.single_owners import SingleOwners, sites_of, wrong
+from nearcast.sim.world import World
+from nearcast.space.motion import SECOND, Moving
+from nearcast.space.shapes import disc
+from nearcast.trace.recorder import Recorder
+from nearcast.trace.sinks import Memory
+from support.brute_force import delivered, expected
+from support.message_strategies import messages
+
+LATENCY = 100_000
+SIDE = 768.0  # of the world
+BAD = {"crash": 0.02, "restart_s": 5.0, "loss": 0.05, "partition": 0.05, "partition_s": 4.0}
+# Matchers are called in soon, for worlds that do not last long.
+EAGER = {"limit": 4.0, "overload_ms": 500.0, "adjust_ms": 500.0}
+
+
+class Town:
+    """Members without a world around them. `calm`: no owner may ever be one of two."""
+
+    def __init__(
+        self,
+        network: Network | None = None,
+        *,
+        calm: bool = True,
+        seed: int = 1,
+        **settings: object,
+    ) -> None:
+        self.memory = Memory()
+        self.rng = Random(seed)
+        self.simulation = Simulation(
+            network or Constant(LATENCY),
+            CODEC,
+            Recorder(self.memory),
+            (Once(), NotBeforeItWasSaid()),
+        )
+        watch(self.simulation, SingleOwners(self.simulation.nodes, calm=calm))
+        self.overlay = Vso(Parameters(**settings), lambda node: stream(seed, "node", node))
+        for server in self.overlay.servers():
+            self.simulation.start(server)
+        self.passes(2)
+
+    @property
+    def members(self) -> dict[int, Member]:
+        return {n: node for n, node in self.simulation.nodes.items() if isinstance(node, Member)}
+
+    @property
+    def sites(self) -> dict[int, Site]:
+        return {site.id: site for site in sites_of(self.simulation.nodes)}
+
+    def enter(self, node: int, *regions: Region, echo: bool = False) -> Member:
+        member = self.overlay.entity(node, Random(node))
+        self.simulation.start(member)
+        for number, region in enumerate(regions):
+            self.obey(node, Subscribe(node * 1000 + number, region, echo=echo))
+        return member
+
+    def obey(self, node: int, command: Command) -> None:
+        self.simulation.obey(node, command)
+
+    def passes(self, seconds: float) -> None:
+        self.simulation.run(self.simulation.now + round(seconds * SECOND))
+
+    def settles(self, within: float = 40.0) -> None:
+        """What is wrong does not stay so: nothing for longer than three looks in a row."""
+        assert lasting(self.simulation, round(within)) == []
+
+    def owned(self) -> dict[int, int]:
+        """How many subscriptions each site owns."""
+        return {
+            number: len(site.ownership.records.owned_by(number))
+            for number, site in self.sites.items()
+        }
+
+    def heard_and_wanted(self) -> tuple[list[tuple[int, int]], set[tuple[int, int]]]:
+        self.simulation.recorder.flush()
+        deliveries = delivered(self.memory.table("deliveries"))
+        return deliveries, expected(
+            self.memory.table("interests"), self.memory.table("publications")
+        )
+
+    def assert_heard_exactly(self, at_least: int = 20) -> None:
+        heard, wanted = self.heard_and_wanted()
+        assert len(wanted) > at_least, "a town in which nobody hears anything proves nothing"
+        assert sorted(heard) == sorted(wanted)
+
+
+def crowd(town: Town, count: int) -> None:
+    for node in range(count):
+        x, y = town.rng.uniform(0, SIDE), town.rng.uniform(0, SIDE)
+        town.enter(node, Moving(disc(x, y, 100.0)))
+
+
+def lasting(simulation: Simulation, looks: int) -> list[str]:
+    """What is wrong for longer than three looks in a row, one each second."""
+    found: dict[str, int] = {}
+    for _ in range(looks):
+        simulation.run(simulation.now + SECOND)
+        found = {one: found.get(one, 0) + 1 for one in wrong(simulation.nodes, simulation.now)}
+    return [one for one, times in found.items() if times > 3]
+
+
+def watch(simulation: Simulation, checker: Checker) -> None:
+    simulation._checkers = (*simulation._checkers, checker)
+
+
+def run(
+    workload: str = "clustering",
+    nodes: int = 40,
+    seconds: float = 10.0,
+    seed: int = 1,
+    *,
+    calm: bool = False,
+    **settings: object,
+) -> tuple[World, Memory]:
+    memory = Memory()
+    scenario = Scenario(
+        protocol="vso", workload=workload, nodes=nodes, seconds=seconds, seed=seed,
+        settings={"latency_ms": 100.0, **settings},
+    )  # fmt: skip
+    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    watch(world.simulation, SingleOwners(world.simulation.nodes, calm=calm))
+    world.run()
+    return world, memory
+
+
+def consistency(memory: Memory, radius: float, after: int) -> float:
+    """The share of those within the radius whom nodes know, over all samples from then on."""
+    places: dict[int, dict[int, tuple[float, float]]] = {}
+    for row in memory.table("positions").to_pylist():
+        places.setdefault(row["t"], {})[row["node"]] = row["x"], row["y"]
+    known = {(r["t"], r["node"], r["other"]) for r in memory.table("views").to_pylist()}
+    seen = should = 0
+    for t, at in places.items():
+        if t < after:
+            continue
+        nodes, spots = list(at), np.array(list(at.values()))
+        gaps = np.hypot(*(spots[:, None] - spots[None, :]).transpose(2, 0, 1))
+        for a, b in zip(*np.nonzero(gaps <= radius), strict=True):
+            if a != b:
+                should += 1
+                seen += (t, nodes[a], nodes[b]) in known
+    assert should
+    return seen / should
+
+
+def sensible(town: Town) -> st.SearchStrategy[tuple[int, int, Any]]:
+    """Any message of the protocol, often about somebody and something that is there."""
+    somebody = st.sampled_from(list(town.simulation.nodes))
+    something = st.sampled_from([s for m in town.members.values() for s in m.client.subscriptions])
+    message = st.one_of(*[messages(kind) for kind in CODEC.messages])
+
+    def likely(drawn: tuple[Any, int, int]) -> Any:
+        said, node, subscription = drawn
+        told = {name: getattr(said, name) for name in said.__struct_fields__}
+        chosen = {"subscription": subscription, "owner": node, "client": node, "contact": node}
+        chosen |= {"node": node, "gateway": node}
+        told |= {n: v for n, v in chosen.items() if n in told and isinstance(told[n], int)}
+        return type(said)(**told)
+
+    aimed = st.tuples(message, somebody, something).map(likely)
+    return st.tuples(somebody, somebody, aimed | message)

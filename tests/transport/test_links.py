@@ -1,0 +1,461 @@
+"""What transports over connections do beyond the contract: who is who, where, and how much."""
+
+import asyncio
+import random
+import socket
+import ssl
+
+import msgspec
+import pytest
+
+from nearcast.peer.host import run
+from nearcast.transport import links as links_module
+from nearcast.transport.address_book import Book, write_card
+from nearcast.transport.identity import new_identity
+from nearcast.transport.links import (
+    GREETING,
+    MESSAGE,
+    Greeting,
+    Limits,
+    Link,
+    Links,
+    framed,
+    take_frames,
+)
+from nearcast.transport.quic import Quic
+from nearcast.transport.tls import Tls
+from support.transports import WITH_LINKS, Ear, Net
+
+KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
+
+
+@KINDS
+def test_who_meets_somebody_at_an_address_learns_its_name(kind):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open(new_identity(serves=True))
+            assert await ann.meet("127.0.0.1", ben.port) == ben.name
+            ann.send(ben.name, b"hello", False)
+            await ear.until(1)
+            assert ear.heard == [(ann.name, b"hello")]
+
+    run(main())
+
+
+@KINDS
+def test_nobody_is_met_where_nobody_listens(kind):
+    async def main() -> None:
+        async with Net(kind) as net:
+            ann, _ = await net.open()
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            with pytest.raises(TimeoutError):
+                await ann.meet("127.0.0.1", port, patience_s=0.3)
+
+    run(main())
+
+
+@KINDS
+def test_whoever_hears_a_name_can_write_to_it_at_once(kind):
+    """The chain of a join: each knows but the next, and the last one answers the first."""
+
+    async def main() -> None:
+        async with Net(kind) as net:
+            chain = [await net.open() for _ in range(5)]
+            for (one, _), (other, _) in zip(chain[1:], chain, strict=False):
+                await one.meet(other.host, other.port)
+            first, at_first = chain[-1]
+
+            def passing(number: int):
+                transport, _ = chain[number]
+
+                def hear(_sender: int, frames) -> None:
+                    for frame in frames:
+                        if number:
+                            transport.send(chain[number - 1][0].name, frame, False)
+                        else:
+                            transport.send(int(frame), b"you are in", False)
+
+                return hear
+
+            for number in range(4):
+                await chain[number][0].open(passing(number))
+            last = chain[0][0]
+            assert last.book.card(first.name) is None
+            first.send(chain[3][0].name, str(first.name).encode(), False)
+            await at_first.until(1)
+            assert at_first.heard == [(last.name, b"you are in")]
+
+    run(main())
+
+
+@KINDS
+def test_a_card_also_goes_before_lossy_frames(kind):
+    """What they mention, the receiver must be able to check and to answer."""
+
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open()
+            await ann.meet(ben.host, ben.port)
+            ann.send(ben.name, b"hello", False)
+            await ear.until(1)
+            card = write_card(new_identity(), "127.0.0.1", 4000, 7)
+            assert ann.learn(card)
+            async with asyncio.timeout(20):
+                while ben.book.card(card.name) is None:
+                    ann.send(ben.name, str(card.name).encode(), True)
+                    await asyncio.sleep(0.02)
+
+    run(main())
+
+
+@KINDS
+def test_somebody_else_at_a_known_address_hears_nothing(kind):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, _) = await net.open(), await net.open()
+            await net.acquaint(ann, ben)
+            port = ben.port
+            await ben.close()
+            eve, at_eve = await net.open(port=port)
+            for _ in range(5):
+                ann.send(ben.name, b"a secret for ben", False)
+                await asyncio.sleep(0.1)
+            assert not at_eve.heard
+            assert not [link for link in eve._links if link.peer == ann.name]
+
+    run(main())
+
+
+class Impostor(Links):
+    """Greets with somebody else's card, and whatever proof she can make."""
+
+    victim: Links
+
+    def _greeting(self, link: Link) -> tuple[bytes, bytes]:
+        proof = self.identity.sign(Greeting.words(link.key))
+        return framed(GREETING, msgspec.msgpack.encode(Greeting(self.victim.card, proof)))
+
+
+@pytest.mark.parametrize("kind", [Tls, Quic])
+def test_nobody_can_speak_in_the_name_of_another(kind):
+    class Eve(Impostor, kind):
+        pass
+
+    async def main() -> None:
+        ann, ben, eve = kind(new_identity()), kind(new_identity()), Eve(new_identity())
+        ear = Ear()
+        for transport, on_receive in ((ann, ear), (ben, Ear()), (eve, Ear())):
+            await transport.open(on_receive)
+        eve.victim = ben
+        assert ann.learn(ben.card) and eve.learn(ann.card)
+        eve.send(ann.name, b"I am ben", False)
+        await asyncio.sleep(0.3)
+        assert not ear.heard
+        for transport in (ann, ben, eve):
+            await transport.close()
+
+    run(main())
+
+
+def test_cards_that_were_changed_on_the_way_are_not_believed():
+    book, owner = Book(), new_identity()
+    card = write_card(owner, "127.0.0.1", 4000, 7)
+    for forged in (
+        msgspec.structs.replace(card, port=4001),
+        msgspec.structs.replace(card, host="10.0.0.1"),
+        msgspec.structs.replace(card, t=8),
+        msgspec.structs.replace(card, name=new_identity().name),
+        msgspec.structs.replace(card, key=new_identity().key),
+        msgspec.structs.replace(card, signature=b""),
+    ):
+        assert not book.learn(forged)
+        assert not book.names()
+    assert book.learn(card)
+    assert book.card(owner.name) == card
+
+
+def test_a_newer_card_replaces_an_older_one_and_never_the_other_way_round():
+    book, owner = Book(), new_identity()
+    old, new = (write_card(owner, "127.0.0.1", 4000 + t, t) for t in (1, 2))
+    for card in (old, new, old):
+        assert book.learn(card)
+    assert book.card(owner.name) == new
+
+
+def test_the_first_key_with_a_name_keeps_it(monkeypatch):
+    monkeypatch.setattr("nearcast.transport.address_book.owns", lambda *_: True)
+    monkeypatch.setattr("nearcast.transport.address_book.verified", lambda *_: True)
+    book, owner = Book(), new_identity()
+    card = write_card(owner, "127.0.0.1", 4000, 1)
+    assert book.learn(card)
+    assert not book.learn(msgspec.structs.replace(card, key=new_identity().key, t=2))
+    assert book.card(owner.name) == card
+
+
+def test_a_book_tells_what_is_new_since_it_last_told():
+    book, owners = Book(most=3), [new_identity() for _ in range(4)]
+    cards = [write_card(owner, "127.0.0.1", 4000, 1) for owner in owners]
+    assert book.since(0) == (0, [])
+    for card in cards[:2]:
+        book.learn(card)
+    told, news = book.since(0)
+    assert news == cards[:2]
+    assert book.since(told) == (told, [])
+    book.learn(cards[2])
+    assert book.since(told)[1] == [cards[2]]
+    book.learn(cards[3])  # one too many: the first is forgotten
+    assert book.since(0)[1] == cards[1:]
+    moved = write_card(owners[1], "127.0.0.1", 5000, 2)
+    book.learn(moved)
+    assert book.since(0)[1] == [cards[2], cards[3], moved]
+
+
+def test_frames_come_out_of_any_parts_as_they_went_in():
+    rng = random.Random(5)
+    frames = [(rng.randrange(3), rng.randbytes(rng.randrange(40))) for _ in range(200)]
+    stream = b"".join(part for kind, frame in frames for part in framed(kind, frame))
+    unread, taken, at = bytearray(), [], 0
+    while at < len(stream):
+        size = rng.randrange(1, 60)
+        unread += stream[at : at + size]
+        at += size
+        taken += take_frames(unread, 100)
+    assert taken == frames
+    assert not unread
+    with pytest.raises(ValueError, match="101"):
+        take_frames(bytearray(framed(MESSAGE, bytes(101))[0]), 100)
+
+
+@KINDS
+def test_rubbish_at_the_door_disturbs_nobody(kind):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open()
+            rng = random.Random(3)
+            for _ in range(20):
+                rubbish = rng.randbytes(1400)
+                if kind == "quic":
+                    with socket.socket(type=socket.SOCK_DGRAM) as eve:
+                        eve.sendto(rubbish, (ben.host, ben.port))
+                else:
+                    await shout(ben, rubbish)
+            await net.acquaint(ann, ben)
+            ann.send(ben.name, b"hello", False)
+            await ear.until(1)
+            assert ear.heard == [(ann.name, b"hello")]
+
+    async def shout(at: Links, rubbish: bytes) -> None:
+        """Some without a handshake, some behind a sound one."""
+        context = None
+        if rubbish[0] % 2:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        reader, writer = await asyncio.open_connection(at.host, at.port, ssl=context)
+        writer.write(rubbish)
+        with pytest.raises((ConnectionError, ssl.SSLError, EOFError)):
+            if not await asyncio.wait_for(reader.read(), 10) or True:
+                raise EOFError
+        writer.close()
+
+    run(main())
+
+
+@KINDS
+def test_a_caller_that_does_not_say_who_it_is_is_cut(kind, monkeypatch):
+    monkeypatch.setattr(links_module, "PATIENCE_S", 0.2)
+
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, _) = await net.open(), await net.open()
+            link = await ann.dial(ben.host, ben.port)
+            async with asyncio.timeout(10):
+                while not ben._links:
+                    await asyncio.sleep(0.01)
+                while ben._links:
+                    await asyncio.sleep(0.01)
+            assert link.peer is None
+
+    run(main())
+
+
+class Stuck:
+    """A wire whose other end reads nothing."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.is_cut = False
+
+    def write(self, part: bytes) -> None:
+        self.written += len(part)
+
+    def unsent(self) -> int:
+        return self.written
+
+    def datagram(self, _frame: bytes) -> bool:
+        return False
+
+    def end(self) -> None: ...
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_link():
+    async def main() -> None:
+        async with Net("tls") as net:
+            limits = Limits(lossy=10_000, all=50_000)
+            (ann, _), (ben, ear) = await net.open(limits=limits), await net.open()
+            await net.acquaint(ann, ben)
+            slow = new_identity().name
+            wire = Stuck()
+            link = Link(wire, called=True)
+            link.peer = slow
+            ann._links[link] = None
+            ann._peers[slow] = links_module._Peer()
+            ann._peers[slow].link = link
+
+            async def say(frames: int, lossy: bool) -> int:
+                before = wire.written
+                for _ in range(frames):
+                    ann.send(slow, bytes(1000), lossy)
+                    await asyncio.sleep(0)
+                return wire.written - before
+
+            assert await say(5, True) > 5000
+            assert await say(50, True) < 6000
+            assert wire.written <= 10_000 + 1000
+            assert await say(20, False) > 20_000
+            assert await say(1, True) == 0
+            assert not wire.is_cut
+            await say(30, False)
+            assert wire.is_cut
+            assert wire.written <= 51_000
+            ann.send(ben.name, b"nobody waits for the slow", False)
+            await ear.until(1)
+
+    run(main())
+
+
+@KINDS
+def test_what_has_not_left_yet_is_known(kind):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open()
+            await net.acquaint(ann, ben)
+            ann.send(ben.name, b"hello", False)
+            await ear.until(1)
+            link = ann._peers[ben.name].link
+            for _ in range(6):
+                ann.send(ben.name, bytes(1 << 20), False)
+            ann._flush()
+            assert link.wire.unsent() > 1 << 20
+            await ear.until(7)
+            assert link.wire.unsent() == 0
+
+    run(main())
+
+
+@KINDS
+def test_who_is_called_before_its_own_call_is_answered_gives_up_its_call(kind, monkeypatch):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, at_ann), (ben, at_ben) = await net.open(), await net.open()
+            await net.acquaint(ann, ben)
+            dial, later = ann.dial, asyncio.Event()
+
+            async def slowly(host: str, port: int) -> Link:
+                link = await dial(host, port)
+                await later.wait()
+                return link
+
+            monkeypatch.setattr(ann, "dial", slowly)
+            ann.send(ben.name, b"one", False)
+            await asyncio.sleep(0.02)
+            ben.send(ann.name, b"hello", False)
+            await at_ann.until(1)
+            ann.send(ben.name, b"two", False)
+            later.set()
+            await at_ben.until(2)
+            ann.send(ben.name, b"three", False)
+            await at_ben.until(3)
+            assert at_ben.of(ann) == [b"one", b"two", b"three"]
+            assert len(ann._links) == 1
+
+    run(main())
+
+
+@KINDS
+def test_all_frames_of_one_turn_leave_in_one_write(kind, monkeypatch):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, _), (ben, ear) = await net.open(), await net.open()
+            await net.acquaint(ann, ben)
+            ann.send(ben.name, b"hello", False)
+            await ear.until(1)
+            wire, writes = ann._peers[ben.name].link.wire, []
+            write = wire.write
+            monkeypatch.setattr(wire, "write", lambda part: (writes.append(part), write(part)))
+            for number in range(100):
+                ann.send(ben.name, bytes([number]), False)
+            await ear.until(101)
+            assert len(writes) == 1
+
+    run(main())
+
+
+def deafen(link: Link) -> None:
+    """Its owner reads nothing more."""
+    if hasattr(link.wire, "datagram_received"):
+        link.wire.datagram_received = lambda *_: None
+    else:
+        link.wire._transport.pause_reading()
+
+
+@KINDS
+@pytest.mark.parametrize("caller", ["ann", "ben"])
+def test_a_peer_that_died_without_a_word_is_found_in_its_next_life(kind, caller):
+    async def main() -> None:
+        async with Net(kind) as net:
+            (ann, at_ann), who = await net.open(), new_identity()
+            ben, at_ben = await net.open(who)
+            await net.acquaint(ann, ben)
+            one, other, ear = (ann, ben, at_ben) if caller == "ann" else (ben, ann, at_ann)
+            one.send(other.name, b"hello", False)
+            await ear.until(1)
+            for link in ben._links:
+                deafen(link)
+            again, ear = await net.open(who)
+            await again.meet(ann.host, ann.port)
+            ann.send(ben.name, b"there you are", False)
+            await ear.until(1)
+            assert ear.heard == [(ann.name, b"there you are")]
+
+    run(main())
+
+
+@KINDS
+def test_a_peer_that_stops_reading_is_cut_and_holds_up_nobody_else(kind):
+    async def main() -> None:
+        async with Net(kind) as net:
+            ann, _ = await net.open(limits=Limits(lossy=1 << 20, all=3 << 20))
+            (ben, at_ben), (dan, at_dan) = await net.open(), await net.open()
+            await net.acquaint(ann, ben, dan)
+            ann.send(ben.name, b"hello", False)
+            await at_ben.until(1)
+            link = ann._peers[ben.name].link
+            for end in ben._links:
+                deafen(end)
+            async with asyncio.timeout(20):
+                while link in ann._links:
+                    ann.send(ben.name, bytes(1 << 20), False)
+                    ann.send(dan.name, b"go on", False)
+                    assert link.wire.unsent() <= 4 << 20
+                    await asyncio.sleep(0.01)
+            before = len(at_dan.heard)
+            ann.send(dan.name, b"after all", False)
+            await at_dan.until_it_hears(b"after all")
+            assert len(at_dan.heard) == before + 1 > 1
+
+    run(main())
