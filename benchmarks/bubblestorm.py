@@ -27,7 +27,7 @@ from time import process_time
 import msgspec
 
 from nearcast.scenario import Scenario, Setting
-from nearcast.sim.run import Progress, simulate
+from nearcast.sim.run import SimulationProgress, simulate
 
 OVERLAYS: dict[str, dict[str, Setting]] = {
     "bubblestorm": {"lambda": 1.0, "beat_s": 15.0, "dead_s": 45.0},  # BubbleStorm's own
@@ -59,7 +59,7 @@ def measure(what: Scenario, folder: Path) -> Cost:
     """In this process, which should be a fresh one: memory is counted from its beginning."""
     built: list[float] = []
 
-    def show(_: Progress) -> None:
+    def show(_: SimulationProgress) -> None:
         if not built:
             built.append(process_time())
 

@@ -23,9 +23,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import sleep, time
 
-from live_load import Load, Nearcast, cpu_seconds
-
 from live import RATE, RECEIVERS, ended
+from live_load import Load, Nearcast, cpu_seconds
 
 CALM_S = 14.0  # for sites to find their places, and clients their nodes
 SLOWLY = 2.0  # publications a second of each client meanwhile

@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from nearcast.scenario import Scenario, Setting
-from nearcast.sim.run import Progress, simulate
+from nearcast.sim.run import SimulationProgress, simulate
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def measure(what: Scenario, folder: Path) -> Cost:
     """In this process, which should be a fresh one: memory is counted from its beginning."""
     built: list[float] = []
 
-    def show(_: Progress) -> None:
+    def show(_: SimulationProgress) -> None:
         if not built:
             built.append(process_time())
 

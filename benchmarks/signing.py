@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from time import process_time
 
-from nearcast.demo.peer_bots import Crew, Fleet
+from nearcast.demo.peer_bots import BotSettings, PeerBots
 from nearcast.model.commands import Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
@@ -24,7 +24,7 @@ from nearcast.peer.peer import Options
 from nearcast.peer.signing import SIGNATURE_BYTES, Signing
 from nearcast.protocols.bubblestorm.messages import CODEC, Told
 from nearcast.scenario import Scenario
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.shapes import point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
@@ -71,7 +71,7 @@ def simulated() -> None:
     scenario = Scenario(
         protocol="bubblestorm", workload="planetpi4", nodes=SIMULATED, seconds=SIMULATED_S
     )
-    world = World(scenario, lambda _: Recorder(memory))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory))
     world.run()
     world.recorder.close()
     messages = memory.table("messages").to_pylist()
@@ -85,8 +85,8 @@ def simulated() -> None:
 
 async def live(unsigned: bool) -> tuple[float, float, float]:
     """Bytes, CPU milliseconds and deliveries per peer and second of play."""
-    fleet = Fleet(
-        Options(overlay="bubblestorm", unsigned=unsigned, settings=SETTINGS), Crew(bots=BOTS)
+    fleet = PeerBots(
+        Options(overlay="bubblestorm", unsigned=unsigned, settings=SETTINGS), BotSettings(bots=BOTS)
     )
     await fleet.gather(lambda _: None)
     sent, send = 0, Host._send

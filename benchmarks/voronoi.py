@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 import pyarrow.compute as pc
 
 from nearcast.scenario import Scenario
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Level, Recorder
 from nearcast.trace.sinks import Memory
@@ -52,7 +52,7 @@ def run(
         settings=settings,
     )  # fmt: skip
     memory, looks = Memory(), list[tuple[Time, float]]()
-    world = World(scenario, lambda _: Recorder(memory, record))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory, record))
     world.run(lambda done, _: looks.append((done, process_time())))
     world.recorder.close()
     (first, began), (last, ended) = looks[0], looks[-1]

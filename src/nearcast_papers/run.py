@@ -33,9 +33,11 @@ def reproduce(
     """Run what these figures need, unless it is there already, and judge the paper's claims."""
     wanted = (scenario for figure in figures for scenario in paper.scenarios(figure, full))
     resolved = (resolve(scenario)[0] for scenario in wanted)
-    members = {scenario.run: sweeps.Member(scenario.run, {}, scenario) for scenario in resolved}
+    members = {
+        scenario.run: sweeps.SweepMember(scenario.run, {}, scenario) for scenario in resolved
+    }
 
-    def shown(progress: sweeps.Progress) -> None:
+    def shown(progress: sweeps.SweepProgress) -> None:
         if show is not None:
             ended = progress.skipped + progress.done + progress.failed
             left = "" if progress.left_s is None else f", {progress.left_s:.0f} s left"

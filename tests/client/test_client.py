@@ -206,7 +206,7 @@ async def test_what_nobody_waits_for_is_refused_by_a_notice(join: Join) -> None:
     bob = await join("bob")
     await bob.publish(point(0, 0), channel="c" * 65, confirm=False)
     notice = await asyncio.wait_for(anext(bob.notices()), 10)
-    assert isinstance(notice, messages.Error)
+    assert isinstance(notice, messages.ErrorNotice)
     assert "a channel has at most 64 characters" in notice.reason
 
 

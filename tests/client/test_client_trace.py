@@ -11,7 +11,7 @@ import pytest
 import nearcast
 from nearcast.cli.main import main
 from nearcast.server.config import settings
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from nearcast.trace import reader
 from nearcast.trace.merge import merge
@@ -23,7 +23,7 @@ async def talk(folder: Path) -> None:
     """Three who listen in two places each, move, and publish; two of them keep a diary."""
     chance = random.Random(3)
     chosen = settings(flags={"port": 0, "trace": str(folder / "node")})
-    async with Service(chosen) as service:
+    async with Server(chosen) as service:
         clients = [
             nearcast.connect(
                 address(service), name=name, trace=folder / name if name != "carol" else None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import nearcast
 from nearcast.client import client as client_module
 from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected
-from nearcast.client.inbox import Lately
+from nearcast.client.inbox import RecentPublications
 from nearcast.client_protocol import messages
 from nearcast.space.shapes import disc, point
 from support.join_targets import run
@@ -30,7 +30,7 @@ def test_a_client_is_handed_over_and_hears_everything_once_and_in_order() -> Non
             everything = me.messages()
             a.say(said(1, [1]), said(2, [1, 2]))
             b.at_once = [said(2, [1, 2]), said(3, [1]), said(4, [2])]
-            a.say(messages.Moved(b.url, "a ticket"), said(3, [1]))
+            a.say(messages.MovedNotice(b.url, "a ticket"), said(3, [1]))
             assert await notice_of(me) == HandedOver("b", b.url)
             assert (me.node, me.entity) == ("b", 7)
             join = b.asked[0][1]
@@ -46,7 +46,7 @@ def test_a_client_is_handed_over_and_hears_everything_once_and_in_order() -> Non
             assert [(await anext(everything)).publication for _ in range(6)] == [1, 2, 3, 4, 5, 6]
             assert len(there.messages) == 0 and len(everything) == 0
             await me.publish(point(0, 0), "to the new one")
-            assert b.kinds() == [messages.Join, messages.Publish]
+            assert b.kinds() == [messages.JoinRequest, messages.PublishRequest]
             a.end()
             await until(lambda: not a.connections)
             await me.publish(point(0, 0), "and it goes on")
@@ -66,7 +66,7 @@ def test_what_the_former_node_said_earlier_is_heard_earlier(
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
             here = await me.subscribe(disc(0, 0, 5))
             b.at_once = [said(2, [1])]
-            a.say(messages.Moved(b.url, "t"))
+            a.say(messages.MovedNotice(b.url, "t"))
             assert isinstance(await notice_of(me), HandedOver)
             b.say(said(3, [1]))
             await me.publish(point(0, 0))  # by then it has come
@@ -82,19 +82,19 @@ def test_what_the_former_node_said_earlier_is_heard_earlier(
 def test_a_request_under_way_is_answered_by_whom_it_was_sent_to_and_later_ones_wait() -> None:
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
-            a.slow.add(messages.Publish)
+            a.slow.add(messages.PublishRequest)
             first = asyncio.ensure_future(me.publish(point(0, 0), "first"))
-            await until(lambda: messages.Publish in a.kinds())
-            a.say(messages.Moved(b.url, "a ticket"))
+            await until(lambda: messages.PublishRequest in a.kinds())
+            a.say(messages.MovedNotice(b.url, "a ticket"))
             await until(lambda: b.connections)
             second = asyncio.ensure_future(me.publish(point(0, 0), "second"))
             await asyncio.sleep(0.1)
             assert b.kinds() == [], "it does not go before all it asked for is done"
-            a.say(messages.Done(a.asked[-1][1].id, 1, publication=41))
+            a.say(messages.DoneNotice(a.asked[-1][1].id, 1, publication=41))
             assert (await first, await second) == (41, 7)
-            assert (a.kinds().count(messages.Publish), b.kinds()) == (
+            assert (a.kinds().count(messages.PublishRequest), b.kinds()) == (
                 1,
-                [messages.Join, messages.Publish],
+                [messages.JoinRequest, messages.PublishRequest],
             )
 
     run(story())
@@ -111,17 +111,21 @@ def test_where_the_other_node_will_not_have_it_a_client_stays(
             here = await me.subscribe(disc(0, 0, 5))
             b.entity = {"refuses": None, "mistakes us": 8}.get(trouble, 7)
             b.answers = trouble != "is silent"
-            b.at_once = [messages.Inside(1, [messages.Entity(5, 1, 0.0, 0.0)])]
-            a.say(messages.Moved("ws://127.0.0.1:1" if trouble == "is not there" else b.url, "t"))
+            b.at_once = [messages.InsideNotice(1, [messages.EntityState(5, 1, 0.0, 0.0)])]
+            a.say(
+                messages.MovedNotice(
+                    "ws://127.0.0.1:1" if trouble == "is not there" else b.url, "t"
+                )
+            )
             a.say(said(1, [1]))
             await asyncio.sleep(0.01)
             assert await me.publish(point(0, 0)) == 7
             assert (await anext(here)).publication == 1
             assert (me.node, me.entity, here.inside) == ("a", 7, {})
-            assert a.kinds()[-1] is messages.Publish
+            assert a.kinds()[-1] is messages.PublishRequest
             await until(lambda: not b.connections)
             b.entity, b.answers = 7, True
-            a.say(messages.Moved(b.url, "another"))
+            a.say(messages.MovedNotice(b.url, "another"))
             assert await notice_of(me) == HandedOver("b", b.url), "and may be asked again"
 
     run(story())
@@ -135,14 +139,14 @@ def test_a_node_that_ends_while_it_hands_a_client_over(welcome: bool) -> None:
             async with nearcast.connect(a.url) as me:
                 await me.subscribe(disc(0, 0, 5))
                 b.answers = False
-                a.say(messages.Moved(b.url, "t"), messages.Bye("the node stops"))
+                a.say(messages.MovedNotice(b.url, "t"), messages.ByeNotice("the node stops"))
                 a.end()
-                await until(lambda: messages.Join in b.kinds())
+                await until(lambda: messages.JoinRequest in b.kinds())
                 b.answers = True
                 if welcome:
                     b.joined(b.connections[0], b.asked[-1][1])
                     assert await notice_of(me) == HandedOver("b", b.url)
-                    assert b.kinds() == [messages.Join]
+                    assert b.kinds() == [messages.JoinRequest]
                 else:
                     b.end()
                     assert await notice_of(me) == Disconnected("the node stops")
@@ -159,14 +163,14 @@ def test_a_client_whose_node_is_dead_goes_to_another_that_it_knows() -> None:
                 me = await nearcast.connect(a.url).open()
                 assert me.nodes == a.nodes
                 here = await me.subscribe(disc(0, 0, 5))
-                a.say(messages.Nodes(["ws://127.0.0.1:1", b.url]))
+                a.say(messages.NodesNotice(["ws://127.0.0.1:1", b.url]))
                 await until(lambda: b.url in me.nodes)
             a.end()
             b.entity = 8
             assert isinstance(await notice_of(me), Disconnected)
             assert await notice_of(me) == Reconnected([])
             assert (me.node, me.entity, me.nodes) == ("b", 8, [])
-            assert (b.kinds(), c.kinds()) == ([messages.Join, messages.Subscribe], [])
+            assert (b.kinds(), c.kinds()) == ([messages.JoinRequest, messages.SubscribeRequest], [])
             b.say(said(9, [here.number]))
             assert (await anext(here)).publication == 9
             await me.close()
@@ -217,8 +221,8 @@ def test_a_client_that_is_being_handed_over_can_be_closed() -> None:
             before = asyncio.all_tasks()
             me = await nearcast.connect(a.url).open()
             b.answers = False
-            a.say(messages.Moved(b.url, "t"))
-            await until(lambda: messages.Join in b.kinds())
+            a.say(messages.MovedNotice(b.url, "t"))
+            await until(lambda: messages.JoinRequest in b.kinds())
             await me.close()
             assert asyncio.all_tasks() == before
             await until(lambda: not a.connections and not b.connections)
@@ -231,12 +235,15 @@ def test_a_client_that_was_handed_over_leaves_both_nodes() -> None:
         async with nodes("a", "b") as (a, b):
             before = asyncio.all_tasks()
             async with nearcast.connect(a.url) as me:
-                a.say(messages.Moved(b.url, "t"))
+                a.say(messages.MovedNotice(b.url, "t"))
                 assert isinstance(await notice_of(me), HandedOver)
                 assert a.connections and b.connections
             assert asyncio.all_tasks() == before
             await until(lambda: not a.connections and not b.connections)
-            assert (messages.Leave in a.kinds(), messages.Leave in b.kinds()) == (False, True)
+            assert (messages.LeaveRequest in a.kinds(), messages.LeaveRequest in b.kinds()) == (
+                False,
+                True,
+            )
 
     run(story())
 
@@ -248,7 +255,7 @@ def test_a_node_that_does_not_say_goodbye_is_left_after_a_while(
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
-            a.say(messages.Moved(b.url, "t"))
+            a.say(messages.MovedNotice(b.url, "t"))
             assert isinstance(await notice_of(me), HandedOver)
             await until(lambda: not a.connections)
             assert b.connections and len(me.notices()) == 0
@@ -257,17 +264,17 @@ def test_a_node_that_does_not_say_goodbye_is_left_after_a_while(
 
 
 def test_who_is_inside_is_what_the_node_says_that_serves() -> None:
-    def somebody(entity: int) -> messages.Entity:
-        return messages.Entity(entity, 1, 0.0, 0.0)
+    def somebody(entity: int) -> messages.EntityState:
+        return messages.EntityState(entity, 1, 0.0, 0.0)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
             here = await me.subscribe(disc(0, 0, 5))
-            a.say(messages.Inside(1, [somebody(1), somebody(2)]))
-            b.at_once = [messages.Inside(1, [somebody(2), somebody(3)])]
-            a.say(messages.Moved(b.url, "t"))
+            a.say(messages.InsideNotice(1, [somebody(1), somebody(2)]))
+            b.at_once = [messages.InsideNotice(1, [somebody(2), somebody(3)])]
+            a.say(messages.MovedNotice(b.url, "t"))
             assert isinstance(await notice_of(me), HandedOver)
-            a.say(messages.Left(1, 2), messages.Enter(1, somebody(1)), said(1, [1]))
+            a.say(messages.LeaveNotice(1, 2), messages.EnterNotice(1, somebody(1)), said(1, [1]))
             await anext(here)
             assert sorted(here.inside) == [2, 3]
 
@@ -276,7 +283,7 @@ def test_who_is_inside_is_what_the_node_says_that_serves() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sets(st.integers(1, 3), min_size=1))))
 def test_nothing_is_new_twice(heard: list[tuple[int, set[int]]]) -> None:
-    lately, had = Lately(50), set[tuple[int, int]]()
+    lately, had = RecentPublications(50), set[tuple[int, int]]()
     for publication, to in heard:
         fresh, again = lately.new(publication, sorted(to))
         assert set(fresh) == {number for number in to if (publication, number) not in had}
@@ -285,7 +292,7 @@ def test_nothing_is_new_twice(heard: list[tuple[int, set[int]]]) -> None:
 
 
 def test_what_was_heard_long_ago_is_forgotten_and_what_was_heard_lately_is_not() -> None:
-    lately = Lately(10)
+    lately = RecentPublications(10)
     for publication in range(1_000):
         assert lately.new(publication, [1]) == ([1], False)
         recent = range(max(0, publication - 9), publication + 1)

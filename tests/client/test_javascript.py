@@ -12,7 +12,7 @@ from picows import WSMsgType
 
 import nearcast
 from nearcast.client_protocol import messages
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, quiet, run
 from support.node_processes import cluster
@@ -63,7 +63,7 @@ def test_messages_go_from_python_to_javascript_and_back() -> None:
     """
 
     async def story() -> None:
-        async with Service(quiet()) as service, nearcast.connect(address(service)) as py:
+        async with Server(quiet()) as service, nearcast.connect(address(service)) as py:
             hello = await py.subscribe(disc(0, 0, 9), channel="hello")
             talking = asyncio.ensure_future(in_node(program, address(service)))
             first = await asyncio.wait_for(anext(hello), 20)
@@ -105,7 +105,7 @@ def test_javascript_asks_for_a_token_each_time_it_joins(tmp_path: Path) -> None:
     async def story() -> None:
         file = tmp_path / "tokens.toml"
         file.write_text('[a]\ntoken = "a-first-token"\nrole = "publish"\n')
-        async with Service(quiet(token_file=str(file))) as service:
+        async with Server(quiet(token_file=str(file))) as service:
             telling = asyncio.ensure_future(in_node(program, address(service)))
             await until(lambda: any(one.seat for one in service.gateway.open))
             file.write_text('[a]\ntoken = "a-second-token"\nrole = "publish"\n')
@@ -158,7 +158,7 @@ def test_everything_that_python_can_do_javascript_can() -> None:
     """
 
     async def story() -> None:
-        async with Service(quiet()) as service:
+        async with Server(quiet()) as service:
             told = await in_node(program, address(service))
         assert told == [
             True, [False, True], 0.05, [100, 300, 5, True], False, True,
@@ -192,7 +192,7 @@ def test_javascript_watches_an_area() -> None:
 
     async def story() -> None:
         async with (
-            Service(quiet()) as service,
+            Server(quiet()) as service,
             nearcast.connect(address(service), name="anna") as anna,
             nearcast.connect(address(service), name="otto") as otto,
         ):
@@ -241,7 +241,7 @@ def test_javascript_comes_back_and_listens_again() -> None:
     """
 
     async def story() -> None:
-        service = Service(quiet())
+        service = Server(quiet())
         await service.start()
         port = service.port
         try:
@@ -250,7 +250,7 @@ def test_javascript_comes_back_and_listens_again() -> None:
                 talking = asyncio.ensure_future(in_node(program, address(service)))
                 assert (await asyncio.wait_for(anext(stage), 20)).payload == "here"
                 await service.stop()
-                service = Service(quiet(port=port))
+                service = Server(quiet(port=port))
                 await service.start()
                 while not any(
                     seat and len(seat.subscriptions) == 4 for seat in service.realm.seats
@@ -286,26 +286,28 @@ def test_javascript_is_handed_over_and_hears_everything_once() -> None:
         tell([...here.inside.keys()]);
         me.close();
     """
-    somebody = messages.Entity(3, 1, 0.0, 0.0)
+    somebody = messages.EntityState(3, 1, 0.0, 0.0)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b):
             a.nodes = [b.url]
             b.at_once = [
-                messages.Inside(1, [somebody]),
+                messages.InsideNotice(1, [somebody]),
                 said(2, [1, 2]),
                 said(3, [1]),
                 said(4, [2]),
             ]
             talking = asyncio.ensure_future(in_node(program, a.url))
-            a.slow.add(messages.Nearby)
-            await until(lambda: messages.Nearby in a.kinds())
-            a.say(said(1, [1]), said(2, [1, 2]), messages.Moved(b.url, "a ticket"), said(3, [1]))
+            a.slow.add(messages.NearbyRequest)
+            await until(lambda: messages.NearbyRequest in a.kinds())
+            a.say(
+                said(1, [1]), said(2, [1, 2]), messages.MovedNotice(b.url, "a ticket"), said(3, [1])
+            )
             await until(lambda: b.connections)
-            a.say(messages.Near([], a.asked[-1][1].id))
-            await until(lambda: messages.Publish in b.kinds())
+            a.say(messages.NearbyNotice([], a.asked[-1][1].id))
+            await until(lambda: messages.PublishRequest in b.kinds())
             b.say(said(5, [1]))
-            a.say(said(4, [1, 2]), messages.Left(1, 3))
+            a.say(said(4, [1, 2]), messages.LeaveNotice(1, 3))
             a.end()
             told = await talking
             assert b.asked[0][1].ticket == "a ticket"
@@ -336,11 +338,11 @@ def test_javascript_stays_where_the_other_node_will_not_have_it(trouble: str) ->
         async with nodes("a", "b") as (a, b):
             b.entity = {"refuses": None, "mistakes us": 8}.get(trouble, 7)
             talking = asyncio.ensure_future(in_node(program, a.url))
-            await until(lambda: messages.Subscribe in a.kinds())
+            await until(lambda: messages.SubscribeRequest in a.kinds())
             to = "ws://127.0.0.1:1" if trouble == "is not there" else b.url
-            a.say(messages.Moved(to, "t"), said(1, [1]))
+            a.say(messages.MovedNotice(to, "t"), said(1, [1]))
             assert await talking == [["a", 7, 0]]
-            assert a.kinds()[-2:] == [messages.Publish, messages.Leave]
+            assert a.kinds()[-2:] == [messages.PublishRequest, messages.LeaveRequest]
             await until(lambda: not b.connections)
 
     run(story())
@@ -367,11 +369,11 @@ def test_javascript_goes_to_another_node_when_its_own_is_dead() -> None:
             async with nodes("a") as (a,):
                 a.nodes = ["ws://127.0.0.1:1", c.url]
                 talking = asyncio.ensure_future(in_node(program, a.url))
-                await until(lambda: messages.Publish in a.kinds())
-                a.say(messages.Nodes(["ws://127.0.0.1:1", b.url]))
+                await until(lambda: messages.PublishRequest in a.kinds())
+                a.say(messages.NodesNotice(["ws://127.0.0.1:1", b.url]))
             b.entity = 8
             a.end()
-            await until(lambda: messages.Subscribe in b.kinds())
+            await until(lambda: messages.SubscribeRequest in b.kinds())
             b.say(said(9, [1]))
             told = await talking
             assert told == ["disconnected", "reconnected", ["b", 8, []], 9]
@@ -478,7 +480,7 @@ def test_the_types_describe_what_there_is() -> None:
 
 def test_a_node_serves_the_client() -> None:
     async def story() -> None:
-        async with Service(quiet()) as service:
+        async with Server(quiet()) as service:
             reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
             writer.write(
                 b"GET /nearcast.js HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -507,7 +509,7 @@ def test_a_plain_close_is_clean_and_the_end_of_a_connection_has_a_code() -> None
     """
 
     async def story() -> list[Any]:
-        async with Service(quiet()) as service, nearcast.connect(address(service)) as py:
+        async with Server(quiet()) as service, nearcast.connect(address(service)) as py:
             ready = await py.subscribe(disc(0, 0, 9))
             talking = asyncio.ensure_future(in_node(program, address(service)))
             await asyncio.wait_for(anext(ready), 20)
@@ -559,7 +561,7 @@ def test_javascript_refuses_by_itself_what_is_plainly_wrong() -> None:
     """
 
     async def story() -> None:
-        async with Service(quiet()) as service:
+        async with Server(quiet()) as service:
             *refused, done = await in_node(program, address(service))
         assert done is True
         assert [name for name, _ in refused] == ["Refused"] * 26
@@ -591,7 +593,7 @@ def test_javascript_survives_what_it_cannot_read() -> None:
     async def story() -> None:
         async with nodes("n") as (node,):
             talking = asyncio.ensure_future(in_node(program, node.url))
-            await until(lambda: messages.Subscribe in node.kinds())
+            await until(lambda: messages.SubscribeRequest in node.kinds())
             transport = node.connections[0].transport
             for text in (b"hello", b"null", b"{}", b'{"is":"message"}', b'{"is":"inside"'):
                 transport.send(WSMsgType.TEXT, text)

@@ -88,9 +88,11 @@ def test_a_client_survives_what_it_cannot_read() -> None:
             transport = node.connections[0].transport
             for frame in (b"", b"\xc1", b"\x92\x0b\xa1\xff", b"\x91" * 5_000, b"\x92\x63\x01"):
                 transport.send(WSMsgType.BINARY, frame)
-            bad = messages.Message([1], 3, 1, 1, 0.0, 0.0, Raw(b"\xa1\xff"))
-            state = messages.Entity(3, 1, 0.0, 0.0, payload=Raw(b"\xa1\xff"))
-            node.say(bad, messages.Inside(1, [state]), messages.Enter(1, state), said(2, [1]))
+            bad = messages.MessageNotice([1], 3, 1, 1, 0.0, 0.0, Raw(b"\xa1\xff"))
+            state = messages.EntityState(3, 1, 0.0, 0.0, payload=Raw(b"\xa1\xff"))
+            node.say(
+                bad, messages.InsideNotice(1, [state]), messages.EnterNotice(1, state), said(2, [1])
+            )
             unread, read = await anext(here), await anext(here)
             reason = "text is not valid UTF-8"
             assert unread.payload == nearcast.Unreadable(b"\xa1\xff", reason)
@@ -98,7 +100,7 @@ def test_a_client_survives_what_it_cannot_read() -> None:
             assert here.inside[3].payload == nearcast.Unreadable(b"\xa1\xff", reason)
             for _ in range(5):
                 notice = await anext(me.notices())
-                assert isinstance(notice, messages.Error)
+                assert isinstance(notice, messages.ErrorNotice)
                 assert notice.reason.startswith("a notice of the node is unreadable: ")
             await me.close()
 
@@ -131,7 +133,7 @@ def test_nobody_waits_for_ever_for_an_answer(monkeypatch: pytest.MonkeyPatch) ->
             me, _ = await _listening(node)
             with pytest.raises(ConnectionError, match="does not say who is inside"):
                 await me.subscribe(disc(0, 0, 1), watch=True)
-            node.slow.add(messages.Publish)
+            node.slow.add(messages.PublishRequest)
             with pytest.raises(ConnectionError, match="the node does not answer"):
                 await me.publish(point(0, 0))
             await me.close()

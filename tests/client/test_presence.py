@@ -89,7 +89,7 @@ async def test_what_is_withheld_on_request_is_told(join: Join) -> None:
     for number in range(20):
         await bob.publish(point(30, 0), number)
     notice = await asyncio.wait_for(anext(alice.notices()), 10)
-    assert isinstance(notice, messages.Withheld)
+    assert isinstance(notice, messages.WithheldNotice)
     assert (notice.subscription, notice.closest, notice.budget) == (here.number, 0, 0)
     assert notice.rate + len(here.messages) == 20
     assert notice.rate > 0

@@ -10,9 +10,9 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 import nearcast
 from nearcast.client import client as client_module
 from nearcast.client.client import Client, Disconnected, Reconnected
-from nearcast.client.websocket import Lost, Receive
+from nearcast.client.websocket import ConnectionLost, Receive
 from nearcast.client_protocol import messages
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.space.motion import line
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, quiet, run
@@ -24,7 +24,7 @@ async def notice_of(client: Client) -> client_module.Notice:
 
 def test_a_client_comes_back_with_everything_it_listened_to() -> None:
     async def story() -> None:
-        service = Service(quiet())
+        service = Server(quiet())
         await service.start()
         try:
             async with nearcast.connect(address(service), name="alice") as alice:
@@ -41,7 +41,7 @@ def test_a_client_comes_back_with_everything_it_listened_to() -> None:
                 await service.stop()
                 assert await notice_of(alice) == Disconnected("the node stops", 1001)
                 waiting = asyncio.ensure_future(alice.publish(point(0, 0), "nobody hears this"))
-                service = Service(quiet(port=service.port))
+                service = Server(quiet(port=service.port))
                 await service.start()
                 assert await notice_of(alice) == Reconnected([])
                 await waiting
@@ -64,7 +64,7 @@ def test_a_client_comes_back_with_everything_it_listened_to() -> None:
 
 def test_what_the_node_no_longer_allows_ends_and_the_rest_goes_on() -> None:
     async def story() -> None:
-        service = Service(quiet())
+        service = Server(quiet())
         await service.start()
         try:
             async with nearcast.connect(address(service), name="alice") as alice:
@@ -73,7 +73,7 @@ def test_what_the_node_no_longer_allows_ends_and_the_rest_goes_on() -> None:
                 )  # fmt: skip
                 await service.stop()
                 assert isinstance(await notice_of(alice), Disconnected)
-                service = Service(quiet(**{"port": service.port, "limits.extent": 10.0}))
+                service = Server(quiet(**{"port": service.port, "limits.extent": 10.0}))
                 await service.start()
                 assert await notice_of(alice) == Reconnected([large])
                 with pytest.raises(nearcast.Refused, match="reaches at most 10"):
@@ -89,7 +89,7 @@ def test_what_the_node_no_longer_allows_ends_and_the_rest_goes_on() -> None:
 
 def test_without_coming_back_every_iteration_ends_with_the_reason() -> None:
     async def story() -> None:
-        service = Service(quiet())
+        service = Server(quiet())
         await service.start()
         me = nearcast.connect(address(service), reconnect=False)
         async with me:
@@ -105,7 +105,7 @@ def test_without_coming_back_every_iteration_ends_with_the_reason() -> None:
 
 def test_a_wrong_token_is_refused_and_a_right_one_is_not() -> None:
     async def story() -> None:
-        async with Service(quiet(token="open sesame")) as service:
+        async with Server(quiet(token="open sesame")) as service:
             for token in ("", "open barley"):
                 with pytest.raises(nearcast.Refused, match="token"):
                     await nearcast.connect(address(service), token=token).open()
@@ -117,13 +117,13 @@ def test_a_wrong_token_is_refused_and_a_right_one_is_not() -> None:
 
 def test_a_token_that_is_no_longer_known_ends_the_client() -> None:
     async def story() -> None:
-        service = Service(quiet(token="open sesame"))
+        service = Server(quiet(token="open sesame"))
         await service.start()
         try:
             async with nearcast.connect(address(service), token="open sesame") as me:
                 here = await me.subscribe(disc(0, 0, 5))
                 await service.stop()
-                service = Service(quiet(port=service.port, token="open barley"))
+                service = Server(quiet(port=service.port, token="open barley"))
                 await service.start()
                 with pytest.raises(nearcast.Refused, match="token"):
                     await asyncio.wait_for(anext(here), 20)
@@ -150,15 +150,15 @@ class Frail:
     def __init__(self) -> None:
         self.opened = 0
 
-    async def open(self, receive: Receive, lost: Lost) -> None:
+    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
         self.receive, self.lost = receive, lost
         self.opened += 1
 
     def send(self, request: messages.Request) -> None:
-        if isinstance(request, messages.Join):
-            self.receive(messages.Welcome, messages.Welcome(1, 1, id=request.id))
-        elif isinstance(request, messages.Subscribe):
-            self.receive(messages.Done, messages.Done(request.id or 0, 1))
+        if isinstance(request, messages.JoinRequest):
+            self.receive(messages.WelcomeNotice, messages.WelcomeNotice(1, 1, id=request.id))
+        elif isinstance(request, messages.SubscribeRequest):
+            self.receive(messages.DoneNotice, messages.DoneNotice(request.id or 0, 1))
             if self.opened == 2:
                 self.lost("once more")
 
@@ -189,8 +189,8 @@ class Odd(WSListener):
         if frame.msg_type != WSMsgType.BINARY:
             return
         word = messages.PACKED.request(frame.get_payload_as_bytes())
-        if messages.PACKED.kind(word) is messages.Join:
-            welcome = messages.PACKED.write(messages.Welcome(1, 1, id=word.id))
+        if messages.PACKED.kind(word) is messages.JoinRequest:
+            welcome = messages.PACKED.write(messages.WelcomeNotice(1, 1, id=word.id))
             transport.send(WSMsgType.BINARY, welcome)
         else:
             transport.disconnect()
@@ -218,7 +218,7 @@ def test_a_request_under_way_when_the_connection_breaks_fails() -> None:
 
 def test_a_client_leaves_no_task_behind() -> None:
     async def story() -> None:
-        async with Service(quiet()) as service:
+        async with Server(quiet()) as service:
             before = asyncio.all_tasks()
             async with nearcast.connect(address(service)) as me:
                 await me.subscribe(disc(0, 0, 5))
@@ -230,7 +230,7 @@ def test_a_client_leaves_no_task_behind() -> None:
 
 def test_a_client_that_is_coming_back_can_be_closed() -> None:
     async def story() -> None:
-        service = Service(quiet())
+        service = Server(quiet())
         await service.start()
         before = asyncio.all_tasks()
         me = await nearcast.connect(address(service)).open()

@@ -120,7 +120,7 @@ def in_packed(kind: type[messages.Request], said: dict[str, Any]) -> bytes:
     return msgspec.msgpack.encode(elements)
 
 
-def plain(form: messages.Form, notice: Any) -> dict[str, Any]:
+def plain(form: messages.Encoding, notice: Any) -> dict[str, Any]:
     """A notice as values, the same for both forms."""
     told: dict[str, Any] = {"is": form.kind(notice).__name__}
     for name in notice.__struct_fields__:
@@ -129,14 +129,14 @@ def plain(form: messages.Form, notice: Any) -> dict[str, Any]:
     for name in ("entities", "entity"):
         several = told.get(name)
         for one in several if isinstance(several, list) else [several]:
-            if isinstance(one, messages.Entity):
+            if isinstance(one, messages.EntityState):
                 told[name] = [plain_entity(form, one)]
     if told["is"] == "Error":
         told["reason"] = reason(told["reason"])
     return told
 
 
-def plain_entity(form: messages.Form, entity: messages.Entity) -> dict[str, Any]:
+def plain_entity(form: messages.Encoding, entity: messages.EntityState) -> dict[str, Any]:
     return {
         name: form.open(value) if isinstance(value, Raw) else value
         for name in entity.__struct_fields__
@@ -165,14 +165,16 @@ class Pair:
         for form, node in self.nodes.items():
             frame = (in_packed if form is P else in_json)(kind, said)
             session, wire = node.join(form)
-            if kind is messages.Join:
+            if kind is messages.JoinRequest:
                 session.seat = node.gateway.release(session)
                 node.gateway.realm.leave(node.now(), session.seat)
                 session.seat = None
             else:
                 area = Area(formula="x < v")
                 node.say(
-                    session, messages.Subscribe(1, area, variables={"v": 9.0}, echo=True), form
+                    session,
+                    messages.SubscribeRequest(1, area, variables={"v": 9.0}, echo=True),
+                    form,
                 )
             node.gateway.read(session, frame, form.binary)
             node.run()
@@ -245,4 +247,4 @@ def test_the_forms_differ_in_this_alone(pair: Pair, which: str) -> None:
             pair.nodes[form].gateway.read(session, frame, form.binary)
             pair.nodes[form].run()
             (answer,) = wire.notices(form)
-            assert (form.kind(answer) is not messages.Error, answer.id) == (accepts, 3)
+            assert (form.kind(answer) is not messages.ErrorNotice, answer.id) == (accepts, 3)

@@ -18,9 +18,9 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.payloads import DEEPEST, Unreadable
 from nearcast.matching import MATCHERS
-from nearcast.peer.line_protocol import Desk
-from nearcast.server.config import Limits
-from nearcast.server.server import Service
+from nearcast.peer.line_protocol import LineProtocol
+from nearcast.server.config import LimitSettings
+from nearcast.server.server import Server
 from nearcast.service import frames
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.realm import Realm
@@ -105,9 +105,9 @@ FRAMES = {J: json_publish, P: packed_publish}
         *(pytest.param(P, bad, id=f"packed-{name}") for name, bad in UNREADABLE_PACKED.items()),
     ],
 )
-def test_what_nobody_could_read_is_not_forwarded(form: messages.Form, payload: bytes) -> None:
+def test_what_nobody_could_read_is_not_forwarded(form: messages.Encoding, payload: bytes) -> None:
     """The request is refused by its decoder or by the payload's check, in one line."""
-    with pytest.raises(messages.WordError) as refused:
+    with pytest.raises(messages.MalformedMessageError) as refused:
         form.check(form.request(FRAMES[form](payload)).payload)
     assert len(str(refused.value)) < 300
     assert "\n" not in str(refused.value)
@@ -121,7 +121,7 @@ def test_what_nobody_could_read_is_not_forwarded(form: messages.Form, payload: b
         (J, {"": [None, True, -1.5, "\x7f"]}), (P, b"\xff" * 500), (P, 2**64 - 1),
     ],
 )  # fmt: skip
-def test_what_everybody_can_read_is_forwarded(form: messages.Form, value: Any) -> None:
+def test_what_everybody_can_read_is_forwarded(form: messages.Encoding, value: Any) -> None:
     form.check(form.seal(value))
 
 
@@ -133,7 +133,7 @@ def test_what_everybody_can_read_is_forwarded(form: messages.Form, value: Any) -
     ],
 )
 def test_what_cannot_be_translated_is_none_in_the_other_form(
-    form: messages.Form, payload: bytes
+    form: messages.Encoding, payload: bytes
 ) -> None:
     form.check(Raw(payload))
     assert form.translated(Raw(payload), form) == Raw(payload)
@@ -153,11 +153,11 @@ def test_binary_data_becomes_base64_and_a_timestamp_its_text() -> None:
     assert J.open(stamp) == "1970-01-01T00:00:01Z"
 
 
-async def _crowd(node: Service) -> tuple[list[Visitor], Visitor]:
+async def _crowd(node: Server) -> tuple[list[Visitor], Visitor]:
     """A listener of each form, and somebody whose publications are innocent."""
     listeners = [await visit(node, form.name, form) for form in (J, P)]
     for one in listeners:
-        await one.ask(messages.Subscribe, 1, Area())
+        await one.ask(messages.SubscribeRequest, 1, Area())
     return listeners, await visit(node, "innocent", P)
 
 
@@ -168,7 +168,7 @@ async def _crowd(node: Service) -> tuple[list[Visitor], Visitor]:
 )
 @pytest.mark.parametrize("retain", [False, True], ids=["said", "retained"])
 def test_a_payload_that_one_form_lacks_costs_no_other_publication(
-    form: messages.Form, payload: bytes, retain: bool
+    form: messages.Encoding, payload: bytes, retain: bool
 ) -> None:
     async def story() -> None:
         async with service() as node:
@@ -179,25 +179,25 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
             odd.send(FRAMES[form](payload, 99, retain))
             for number in range(11, 21):
                 innocent.send(packed_publish(b"\xa2ok", 20 + number))
-            assert form.kind(await odd.answer(99)) is messages.Done
+            assert form.kind(await odd.answer(99)) is messages.DoneNotice
             for number in range(1, 21):
-                assert P.kind(await innocent.answer(20 + number)) is messages.Done
+                assert P.kind(await innocent.answer(20 + number)) is messages.DoneNotice
             for one in listeners:
-                await one.hear(messages.Message, 21)
+                await one.hear(messages.MessageNotice, 21)
                 heard = [
                     one.form.open(message.payload)
-                    for message in one.of(messages.Message)
+                    for message in one.of(messages.MessageNotice)
                     if message.source == odd.entity
                 ]
                 same = one.form is form
                 assert (len(heard), heard[0] is None) == (1, not same)
-                assert len(one.of(messages.Message)) == 21
+                assert len(one.of(messages.MessageNotice)) == 21
             assert node.gateway.metrics.faults == 0
             if retain:
                 for one in listeners:
-                    near = await one.ask(messages.Nearby, Area())
-                    await one.ask(messages.Subscribe, 2, Area(), watch=True)
-                    (inside,) = (await one.hear(messages.Inside)).entities
+                    near = await one.ask(messages.NearbyRequest, Area())
+                    await one.ask(messages.SubscribeRequest, 2, Area(), watch=True)
+                    (inside,) = (await one.hear(messages.InsideNotice)).entities
                     for entity in (near.entities[0], inside):
                         assert (one.form.open(entity.payload) is None) == (one.form is not form)
 
@@ -222,9 +222,9 @@ def test_what_is_not_utf_8_reaches_nobody_over_http_either() -> None:
                 b'{"x":3,"y":4,"payload":100000000000000000000,"retain":true}',
             ]  # fmt: skip
             answers = [await asyncio.to_thread(post, node.port, body) for body in bodies]
-            await innocent.ask(messages.Publish, 1.0, 1.0, P.seal("ok"))
+            await innocent.ask(messages.PublishRequest, 1.0, 1.0, P.seal("ok"))
             for one in listeners:
-                await one.hear(messages.Message, 2)
+                await one.hear(messages.MessageNotice, 2)
             listing = f"http://127.0.0.1:{node.port}/near?x=3&y=4&r=9"
             near = await asyncio.to_thread(lambda: urllib.request.urlopen(listing).read())
             assert [one["payload"] for one in json.loads(near)["entities"]] == [10**20]
@@ -251,11 +251,13 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
         async with service() as node:
             (listener, _), innocent = await _crowd(node)
             for x in (1.0, 13.0, 2.0):
-                innocent.say(messages.Publish(x, 1.0, id=10 + int(x)))
+                innocent.say(messages.PublishRequest(x, 1.0, id=10 + int(x)))
             for x in (1, 13, 2):
-                assert P.kind(await innocent.answer(10 + x)) is messages.Done
-            await listener.hear(messages.Message, 2)
-            return [one.x for one in listener.of(messages.Message)], node.gateway.metrics.faults
+                assert P.kind(await innocent.answer(10 + x)) is messages.DoneNotice
+            await listener.hear(messages.MessageNotice, 2)
+            return [
+                one.x for one in listener.of(messages.MessageNotice)
+            ], node.gateway.metrics.faults
 
     with caplog.at_level(logging.ERROR, "nearcast.live"):
         heard, faults = run(story())
@@ -297,7 +299,7 @@ def test_an_unreadable_payload_is_handed_over_as_such() -> None:
 
 @pytest.mark.parametrize("payload", UNREADABLE_JSON.values(), ids=UNREADABLE_JSON)
 def test_a_peer_neither_sends_nor_hands_over_what_nobody_could_read(payload: bytes) -> None:
-    desk = Desk(lambda _: None)
+    desk = LineProtocol(lambda _: None)
     assert desk.opened(payload) is messages.NOTHING
     with pytest.raises(ValueError, match="payload"):
         desk.packed(Raw(payload))
@@ -307,11 +309,11 @@ def test_a_peer_neither_sends_nor_hands_over_what_nobody_could_read(payload: byt
 
 
 def test_another_nodes_payload_is_checked_like_a_clients() -> None:
-    realm = ClusterRealm(MATCHERS["scan"](), Limits(), None, 1)
+    realm = ClusterRealm(MATCHERS["scan"](), LimitSettings(), None, 1)
     for form, payload in ((J, b'"\xff"'), (P, b"\xa1\xff")):
-        said = messages.Publish(1.0, 1.0, Raw(payload), retain=True)
-        with pytest.raises(messages.WordError, match="not valid UTF-8"):
+        said = messages.PublishRequest(1.0, 1.0, Raw(payload), retain=True)
+        with pytest.raises(messages.MalformedMessageError, match="not valid UTF-8"):
             realm.overhear(7, "name", 9, said, form, 5)
-        with pytest.raises(messages.WordError, match="not valid UTF-8"):
+        with pytest.raises(messages.MalformedMessageError, match="not valid UTF-8"):
             realm.recall(5, 2, 7, "name", said, form, 9, 5)
     assert realm.waiting == 0

@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 from nearcast.client.inbox import Inbox
 from nearcast.client.subscription import Subscription
 from nearcast.client_protocol import geometry_json
-from nearcast.client_protocol.messages import Subscribe
+from nearcast.client_protocol.messages import SubscribeRequest
 from nearcast.client_protocol.regions import Where, area_of, later, region_of
 from nearcast.model.subscription import Filter, Formula, Region, Value
 from nearcast.space.motion import SECOND, Moving, Path, Time, line, path
@@ -70,7 +70,7 @@ def subscription(region: Region | str, condition: str | None = None) -> Subscrip
     async def ask(_request: object) -> None:
         raise AssertionError("nobody is asked")
 
-    request = Subscribe(1, area_of(region), condition)
+    request = SubscribeRequest(1, area_of(region), condition)
     return Subscription(ask, lambda _: None, request, region, 1)
 
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from nearcast.client_protocol import messages
-from nearcast.peer.line_protocol import Desk
-from nearcast.server.config import Limits
+from nearcast.peer.line_protocol import LineProtocol
+from nearcast.server.config import LimitSettings
 from support.live_clients import Visitor, knock, run, service, visit
 
 J, P = messages.JSON, messages.PACKED
@@ -80,13 +80,13 @@ WITHOUT = {
         *(pytest.param(P, frame, id=f"packed-{name}") for name, frame in PACKED_FRAMES.items()),
     ],
 )
-def test_a_refusal_names_the_request(form: messages.Form, frame: bytes) -> None:
+def test_a_refusal_names_the_request(form: messages.Encoding, frame: bytes) -> None:
     async def story() -> Any:
-        async with service(limits=Limits(frame=2_000)) as node:
+        async with service(limits=LimitSettings(frame=2_000)) as node:
             stranger = await _before_join(form, frame, node)
             ann = await visit(node, "ann", form)
             ann.send(frame)
-            error = await ann.hear(messages.Error)
+            error = await ann.hear(messages.ErrorNotice)
             assert not ann.gone.is_set()
             assert stranger.id == error.id
             return error
@@ -95,14 +95,14 @@ def test_a_refusal_names_the_request(form: messages.Form, frame: bytes) -> None:
     assert (error.id, len(error.reason) > 5) == (10, True)
 
 
-async def _before_join(form: messages.Form, frame: bytes, node: Any) -> Any:
+async def _before_join(form: messages.Encoding, frame: bytes, node: Any) -> Any:
     visitor: Visitor = await knock(node, form)
     visitor.send(frame)
-    return await visitor.hear(messages.Error)
+    return await visitor.hear(messages.ErrorNotice)
 
 
 @pytest.mark.parametrize(("form", "frame"), WITHOUT.values(), ids=WITHOUT)
-def test_an_id_that_is_none_is_not_made_up(form: messages.Form, frame: bytes) -> None:
+def test_an_id_that_is_none_is_not_made_up(form: messages.Encoding, frame: bytes) -> None:
     assert form.request_id(frame) is None
 
 
@@ -111,5 +111,5 @@ def test_a_peers_desk_names_the_request_too() -> None:
     nobody: Any = None  # what is refused never reaches the host
     for name, frame in JSON_FRAMES.items():
         if name != "more than a frame":
-            Desk(told.append).obey(nobody, 1, frame)
+            LineProtocol(told.append).obey(nobody, 1, frame)
     assert [word.id for word in told] == [10] * (len(JSON_FRAMES) - 1)

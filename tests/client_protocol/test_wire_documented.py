@@ -19,7 +19,7 @@ from nearcast.server.access.grants import Claims
 from nearcast.server.access.tokens import read_tokens
 from nearcast.server.config import KEYS, MEANING, ConfigError, commented, settings
 from nearcast.server.http import api, protocol, upgrade
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.service import throttling
 from support.join_targets import address, quiet, run
 
@@ -34,7 +34,7 @@ TYPES: dict[Any, str] = {
     list[int]: "list of integers", list[str]: "list of texts",
     list[tuple[float, float]]: "list of [number, number]",
     list[list[float]] | None: "list of lists of numbers",
-    Area: "area", messages.Entity: "entity", list[messages.Entity]: "list of entities",
+    Area: "area", messages.EntityState: "entity", list[messages.EntityState]: "list of entities",
 }  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_every_word_is_described_with_all_its_fields(
     assert all(row[4] for row in table)
 
 
-@pytest.mark.parametrize(("title", "kind"), [("Areas", Area), ("entity", messages.Entity)])
+@pytest.mark.parametrize(("title", "kind"), [("Areas", Area), ("entity", messages.EntityState)])
 def test_areas_and_entities_are_described_with_all_their_fields(
     title: str, kind: type[msgspec.Struct]
 ) -> None:
@@ -191,7 +191,7 @@ def test_the_conversation_takes_place_as_written() -> None:
     assert len(lines) > 20
 
     async def story() -> None:
-        async with Service(quiet(name="n1")) as service:
+        async with Server(quiet(name="n1")) as service:
             speakers: dict[str, Speaker] = {}
             for who, way, frame in lines:
                 if who not in speakers:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from nearcast.demo.engine_comparison import INTERVAL, Comparison, Tally
-from nearcast.demo.mammoth_game import Game, Rules
+from nearcast.demo.mammoth_game import MammothGame, MammothRules
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.protocols.brokers.messages import CODEC, Cancel, Interest, Notify, Post
@@ -21,7 +21,7 @@ Said = tuple[int, list[tuple[int, Moving]], list[Publication]]
 @pytest.fixture(scope="module")
 def movement() -> list[Said]:
     """A few seconds of the game."""
-    game, number = Game(Rules(size=400.0, pause=1.0), Random(3)), 0
+    game, number = MammothGame(MammothRules(size=400.0, pause=1.0), Random(3)), 0
     newcomers = game.spawn(START, CROWD)
     told: list[Said] = [(START, [(one.number, one.move) for one in newcomers], [])]
     for now in range(START + TICK, START + 4 * SECOND, TICK):

@@ -8,16 +8,16 @@ from typing import Any
 
 import nearcast
 from nearcast.client.client import Client
-from nearcast.demo.mammoth_bots import NEWS, ORDERS, Crowd
-from nearcast.demo.mammoth_game import Rules
+from nearcast.demo.mammoth_bots import NEWS, ORDERS, BotCrowd
+from nearcast.demo.mammoth_game import MammothRules
 from nearcast.server.config import Settings
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.space.shapes import EVERYWHERE, point
 from nearcast.trace.reader import read
 from support.brute_force import delivered, expected
 
 BOTS = 12
-RULES = Rules(size=150.0, stride=60.0, pause=0.3, pickups=0.5)
+RULES = MammothRules(size=150.0, stride=60.0, pause=0.3, pickups=0.5)
 PATIENCE_S = 60.0
 
 
@@ -30,9 +30,9 @@ async def until(known: Any) -> None:
         await asyncio.sleep(0.02)
 
 
-async def playing(service: Service) -> "asyncio.Task[None]":
+async def playing(service: Server) -> "asyncio.Task[None]":
     """A crowd of which everybody has arrived."""
-    crowd = Crowd(service.url, RULES, Random(2))
+    crowd = BotCrowd(service.url, RULES, Random(2))
     task = asyncio.create_task(crowd.run(BOTS))
     seats = service.realm.seats
     await until(lambda: sum(bool(seat and seat.subscriptions) for seat in seats) == BOTS + 1)
@@ -59,7 +59,7 @@ async def seen(page: Client) -> None:
 
 def test_every_character_has_one_subscription_however_far_it_walks(tmp_path: Path) -> None:
     async def story() -> None:
-        async with Service(Settings(port=0, trace=str(tmp_path / "t"))) as service:
+        async with Server(Settings(port=0, trace=str(tmp_path / "t"))) as service:
             task = await playing(service)
             await until(lambda: service.gateway.metrics.publications > 200)
             seats = [seat for seat in service.realm.seats if seat and seat.name != "director"]
@@ -79,7 +79,7 @@ def test_every_character_has_one_subscription_however_far_it_walks(tmp_path: Pat
 
 def test_pages_give_orders_and_hear_how_the_engines_do() -> None:
     async def story() -> None:
-        async with Service(Settings(port=0, record=False)) as service:
+        async with Server(Settings(port=0, record=False)) as service:
             task = await playing(service)
             address = f"ws://127.0.0.1:{service.port}"
             async with nearcast.connect(address, name="page") as page:
@@ -106,7 +106,7 @@ def test_pages_give_orders_and_hear_how_the_engines_do() -> None:
 
 def test_who_followed_a_person_goes_on_when_that_one_has_left() -> None:
     async def story() -> None:
-        async with Service(Settings(port=0, record=False)) as service:
+        async with Server(Settings(port=0, record=False)) as service:
             task = await playing(service)
             address = f"ws://127.0.0.1:{service.port}"
             async with nearcast.connect(address, name="page") as page:

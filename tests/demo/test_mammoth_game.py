@@ -6,22 +6,24 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.demo.mammoth_game import MOST, Deed, Game, Rules
+from nearcast.demo.mammoth_game import MOST, Deed, MammothGame, MammothRules
 from nearcast.space.motion import SECOND
 
 TICK = SECOND // 20
 START = 1_000 * SECOND
 
 
-def played(game: Game, begin: int, seconds: float) -> list[tuple[int, list[Deed], list[Deed]]]:
+def played(
+    game: MammothGame, begin: int, seconds: float
+) -> list[tuple[int, list[Deed], list[Deed]]]:
     return [
         (now, *game.step(now))
         for now in range(begin + TICK, begin + round(seconds * SECOND) + 1, TICK)
     ]
 
 
-def a_game(characters: int, **rules: float) -> Game:
-    game = Game(Rules(**rules), Random(7))
+def a_game(characters: int, **rules: float) -> MammothGame:
+    game = MammothGame(MammothRules(**rules), Random(7))
     game.spawn(START, characters)
     return game
 
@@ -91,7 +93,7 @@ def test_the_closest_are_called() -> None:
 
 
 def test_no_world_is_too_full() -> None:
-    game = Game(Rules(), Random(1))
+    game = MammothGame(MammothRules(), Random(1))
     assert len(game.spawn(START, MOST - 1)) == MOST - 1
     assert len(game.spawn(START, 100)) == 1
 
@@ -106,7 +108,7 @@ ORDERS = st.lists(
 def test_whatever_is_ordered_everybody_stays_inside_and_says_the_truth(
     orders: list[str], seed: int
 ) -> None:
-    game, now = Game(Rules(), Random(seed)), START
+    game, now = MammothGame(MammothRules(), Random(seed)), START
     for order in orders:
         if order == "spawn":
             game.spawn(now, 3)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from nearcast.client_protocol import messages
-from nearcast.demo.peer_bots import Crew, Fleet
+from nearcast.demo.peer_bots import BotSettings, PeerBots
 from nearcast.demo.planetpi4_live import (
     GONE,
     KEPT,
@@ -26,7 +26,7 @@ from nearcast.demo.planetpi4_live import (
     Guests,
     hurt,
 )
-from nearcast.demo.ship_control import Pilot
+from nearcast.demo.ship_control import ShipControl
 from nearcast.model.publication import Publication
 from nearcast.peer.host import run
 from nearcast.peer.peer import Options
@@ -119,7 +119,7 @@ def test_a_hit_from_elsewhere_takes_what_a_hit_can_take(damage: float, left: flo
 
 def test_what_a_page_says_travels_as_every_ships_word_does() -> None:
     said: list[messages.Notice] = []
-    pilot = Pilot(said.append)
+    pilot = ShipControl(said.append)
     numbers = [float(number) for number in range(12)]
     packed = pilot.packed(msgspec.Raw(msgspec.json.encode(numbers)))
     assert packed == UPDATE.pack(*numbers)
@@ -132,12 +132,12 @@ def test_what_a_page_says_travels_as_every_ships_word_does() -> None:
 
 def test_crews_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="bots must be between"):
-        Crew(bots=0)
+        BotSettings(bots=0)
     with pytest.raises(ValueError, match="no workload 'golf'"):
-        Crew(bots=1, workload="golf")
+        BotSettings(bots=1, workload="golf")
     with pytest.raises(ValueError, match="speed must be"):
-        Crew(bots=1).split({"speed": -1})
-    workload, rest = Crew(bots=3).split({"speed": "50", "lambda": "2"})
+        BotSettings(bots=1).split({"speed": -1})
+    workload, rest = BotSettings(bots=3).split({"speed": "50", "lambda": "2"})
     assert workload.entities == 3 and rest == {"lambda": "2"}
 
 
@@ -145,11 +145,13 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
     async def story() -> None:
         settings = {"round_ms": 100.0, "dimensions": 3, "limit": 100_000}
         game = {"size": 200.0, "asteroids": 0, "zones": 0, "teams": 1}
-        fleet = Fleet(Options(overlay="psense", settings={**settings, **game}), Crew(bots=3))
+        fleet = PeerBots(
+            Options(overlay="psense", settings={**settings, **game}), BotSettings(bots=3)
+        )
         await fleet.gather(lambda _: None)
         playing = asyncio.create_task(fleet.play())
         said: list[Any] = []
-        pilot = Pilot(said.append)
+        pilot = ShipControl(said.append)
         me = await fleet.admit(pilot, STRANGER)
         name, area = me.node.id, {"x": 100, "y": 100, "z": 100, "r": 300}
 
@@ -163,7 +165,9 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
         assert fleet.course is not None and fleet.guests is not None
 
         def heard(channel: str) -> list[Any]:
-            return [m for m in said if isinstance(m, messages.Message) and m.channel == channel]
+            return [
+                m for m in said if isinstance(m, messages.MessageNotice) and m.channel == channel
+            ]
 
         async with asyncio.timeout(PATIENCE_S):
             while not (
@@ -179,7 +183,7 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
         assert len(update) == 12 and heard("")[0].source in fleet.ships
         told = heard(f"ship {name}")[0]
         assert told.attributes["damage"] > 0 and told.source in fleet.ships
-        assert not any(m.attributes for m in said if isinstance(m, messages.Error))
+        assert not any(m.attributes for m in said if isinstance(m, messages.ErrorNotice))
         fleet.dismiss(me)
         await asyncio.wait_for(fleet.host.stopped(name), PATIENCE_S)
         playing.cancel()
@@ -213,7 +217,7 @@ def test_a_few_bots_know_of_each_other_and_leave_a_sound_trace(
 
 def test_updates_that_are_no_ships_are_left_alone() -> None:
     """A publication of anybody with another payload, or without, moves no guest."""
-    fleet = Fleet(Options(overlay="psense"), Crew(bots=1))
+    fleet = PeerBots(Options(overlay="psense"), BotSettings(bots=1))
     fleet.ships = {1: 0}
     fleet.course = a_course(Course)
     fleet.guests = Guests(fleet.course.game, lambda _: STRANGER)

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from nearcast.client.client import Client
-from nearcast.client.websocket import Lost, Receive
+from nearcast.client.websocket import ConnectionLost, Receive
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.payloads import Unreadable
@@ -18,7 +18,7 @@ SEPARATORS = {messages.JSON: b"\n", messages.PACKED: b"\xc1\xc1"}  # between the
 MOST_FRAMES = 20
 
 
-def frames(form: messages.Form, data: bytes) -> list[bytes]:
+def frames(form: messages.Encoding, data: bytes) -> list[bytes]:
     return data.split(SEPARATORS[form])[:MOST_FRAMES]
 
 
@@ -27,7 +27,7 @@ def node() -> Node:
     return Node()
 
 
-def requests(form: messages.Form, data: bytes) -> None:
+def requests(form: messages.Encoding, data: bytes) -> None:
     """A client says anything, before and after it has joined, while others listen and watch.
 
     What others hear of it can be read, payloads included; the node makes no mistake; and when the
@@ -38,16 +38,16 @@ def requests(form: messages.Form, data: bytes) -> None:
     faults = gateway.metrics.faults
     listeners = [(one, *here.join(one, "listener")) for one in (messages.JSON, messages.PACKED)]
     for one, session, _ in listeners:
-        here.say(session, messages.Subscribe(1, Area(), watch=True, linger=0.0), one)
+        here.say(session, messages.SubscribeRequest(1, Area(), watch=True, linger=0.0), one)
     stranger, heard = here.stranger()
     for place, frame in enumerate(frames(form, data)):
         if place == 1 and stranger.seat is None and not stranger.closing:
-            here.say(stranger, messages.Join("stranger"), form)
+            here.say(stranger, messages.JoinRequest("stranger"), form)
         if not stranger.closing:
             gateway.read(stranger, frame, form.binary)
     here.run()
     for one, session, wire in listeners:
-        here.say(session, messages.Nearby(Area(), id=9), one)
+        here.say(session, messages.NearbyRequest(Area(), id=9), one)
         _check_heard(one, wire)
     _check_heard(form, heard)
     for session in (stranger, *(session for _, session, _ in listeners)):
@@ -57,7 +57,7 @@ def requests(form: messages.Form, data: bytes) -> None:
     assert not any(gateway.realm.seats), "a client is left"
 
 
-def _check_heard(form: messages.Form, wire: Wire) -> None:
+def _check_heard(form: messages.Encoding, wire: Wire) -> None:
     for notice in wire.notices(form):
         entities = getattr(notice, "entities", ())
         for one in (notice, getattr(notice, "entity", None), *entities):
@@ -72,14 +72,14 @@ class Link:
     form = messages.PACKED
     most = 2**20
 
-    async def open(self, receive: Receive, lost: Lost) -> None:
+    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
         self.receive, self.lost = receive, lost
 
     def send(self, request: Any) -> None:
-        if isinstance(request, messages.Join):
-            self.receive(messages.Welcome, messages.Welcome(5, 1, id=request.id))
+        if isinstance(request, messages.JoinRequest):
+            self.receive(messages.WelcomeNotice, messages.WelcomeNotice(5, 1, id=request.id))
         elif request.id is not None:
-            self.receive(messages.Done, messages.Done(request.id, 1))
+            self.receive(messages.DoneNotice, messages.DoneNotice(request.id, 1))
 
     async def writable(self) -> None:
         """Always."""
@@ -101,18 +101,18 @@ async def _listening() -> tuple[Client, Link]:
     return client, link
 
 
-def notices(form: messages.Form, data: bytes) -> None:
+def notices(form: messages.Encoding, data: bytes) -> None:
     """A node says anything. Its client survives, and knows what it could not read."""
     loop().run_until_complete(_notices(form, data))
 
 
-async def _notices(form: messages.Form, data: bytes) -> None:
+async def _notices(form: messages.Encoding, data: bytes) -> None:
     client, link = await _listening()
     link.form = form
     for frame in frames(form, data):
         try:
             word = form.notice(frame)
-        except messages.WordError:
+        except messages.MalformedMessageError:
             continue
         link.receive(form.kind(word), word)
     inbox = client.messages()

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from nearcast.server.config import Limits, Settings
+from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.http.protocol import HEAD
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.transport.address_book import write_card
 from nearcast.transport.identity import Identity, new_identity
 from nearcast.transport.links import CARDS, GREETING, MESSAGE, Greeting, Link, Links, framed
@@ -45,8 +45,8 @@ class Ports:
         self.loop = asyncio.new_event_loop()
         self.faults = Faults()
         self.loop.set_exception_handler(lambda _, what: self.faults.told.append(str(what)))
-        limits = Limits(requests=10**9, join_s=1e6)
-        self.service = Service(Settings(port=0, record=False, limits=limits))
+        limits = LimitSettings(requests=10**9, join_s=1e6)
+        self.service = Server(Settings(port=0, record=False, limits=limits))
         self.loop.run_until_complete(self.service.start())
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self.near = socket.create_connection(listening.getsockname())

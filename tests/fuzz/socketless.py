@@ -5,13 +5,13 @@ from typing import Any
 
 from nearcast.client_protocol import messages
 from nearcast.matching import MATCHERS
-from nearcast.server.access.tokens import Access
-from nearcast.server.config import Limits
+from nearcast.server.access.tokens import AccessControl
+from nearcast.server.config import LimitSettings
 from nearcast.server.gateway import TICKS, Gateway
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
 
-LIMITS = Limits(requests=10**9, refusals=10**9, join_s=1e6)
+LIMITS = LimitSettings(requests=10**9, refusals=10**9, join_s=1e6)
 
 
 class Wire:
@@ -61,7 +61,7 @@ class Wire:
     def disconnect(self, *_: Any) -> None:
         self.closed = True
 
-    def notices(self, form: messages.Form) -> list[Any]:
+    def notices(self, form: messages.Encoding) -> list[Any]:
         """What was written since the last time."""
         told = [form.notice(body) for body in bodies(bytes(self.written))]
         self.written.clear()
@@ -85,22 +85,22 @@ def bodies(frames: bytes) -> list[bytes]:
 class Node:
     """A gateway whose time is the test's own."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: LimitSettings = LIMITS) -> None:
         self._loop = asyncio.new_event_loop()
         self.t = 1_000_000
         self.gateway = self._loop.run_until_complete(self._made(limits))
 
-    async def _made(self, limits: Limits) -> Gateway:
+    async def _made(self, limits: LimitSettings) -> Gateway:
         realm = Realm(MATCHERS["scan"](), limits, None)
-        return Gateway(realm, limits, Access({}), now=self.now)
+        return Gateway(realm, limits, AccessControl({}), now=self.now)
 
     def now(self) -> int:
         self.t += 1
         return self.t
 
-    def join(self, form: messages.Form, name: str = "") -> tuple[Session, Wire]:
+    def join(self, form: messages.Encoding, name: str = "") -> tuple[Session, Wire]:
         session, wire = self.stranger()
-        self.say(session, messages.Join(name, id=1), form)
+        self.say(session, messages.JoinRequest(name, id=1), form)
         wire.written.clear()
         return session, wire
 
@@ -111,7 +111,7 @@ class Node:
         session.on_ws_connected(wire)
         return session, wire
 
-    def say(self, session: Session, word: messages.Request, form: messages.Form) -> None:
+    def say(self, session: Session, word: messages.Request, form: messages.Encoding) -> None:
         self.gateway.read(session, form.write(word), form.binary)
 
     def run(self) -> None:

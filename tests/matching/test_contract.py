@@ -17,7 +17,7 @@ from nearcast.matching.scan import Scan
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, line
-from nearcast.space.shapes import LARGEST, Kind, Shape, ball, box, cuboid, disc, point
+from nearcast.space.shapes import LARGEST, Shape, ShapeKind, ball, box, cuboid, disc, point
 from support.matcher_histories import answers, histories, play
 
 ENGINES = [pytest.param(MATCHERS[name], id=name) for name in EXACT if name != "scan"]
@@ -41,13 +41,17 @@ EVERS = st.sampled_from([0, 1, SECOND, 10**15, LATEST - 2, LATEST - 1])
 @st.composite
 def extremes(draw: st.DrawFn) -> tuple[list[Subscription], list[Publication]]:
     def shape() -> Shape:
-        kind, r = draw(st.sampled_from(list(Kind))), abs(draw(ENDS))
-        sizes = {Kind.POINT: (0.0, 0.0), Kind.DISC: (r, 0.0), Kind.BOX: (r, abs(draw(ENDS)))}
+        kind, r = draw(st.sampled_from(list(ShapeKind))), abs(draw(ENDS))
+        sizes = {
+            ShapeKind.POINT: (0.0, 0.0),
+            ShapeKind.DISC: (r, 0.0),
+            ShapeKind.BOX: (r, abs(draw(ENDS))),
+        }
         return Shape(kind, draw(ENDS), draw(ENDS), 0.0, *sizes[kind])
 
     def moving() -> Moving:
         begins = shape()
-        growth = 0.0 if begins.kind == Kind.POINT else draw(RATES)
+        growth = 0.0 if begins.kind == ShapeKind.POINT else draw(RATES)
         lasts = draw(st.none() | EVERS)
         return Moving(begins, (draw(RATES), draw(RATES), 0.0), (growth, 0.0, 0.0), lasts)
 

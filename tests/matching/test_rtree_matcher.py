@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import rtree
-from nearcast.matching.rtree import NOWHERE, Node, RTree, calm, enclosing, swept
+from nearcast.matching.rtree import NOWHERE, RTree, TreeNode, calm, enclosing, swept
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Region, Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path, path
-from nearcast.space.rtree import SPLITS, Bounds, contains, overlaps, union
+from nearcast.space.rtree import SPLITS, BoxBounds, contains, overlaps, union
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, box, disc, point
 from support.strategies import TIMES, movings, regions, shapes
 
@@ -20,7 +20,7 @@ PATHS = regions(3).filter(lambda region: isinstance(region, Path))
 all_splits = pytest.mark.parametrize("split", SPLITS)
 
 
-def bounds(shape: Shape) -> Bounds:
+def bounds(shape: Shape) -> BoxBounds:
     centre = (shape.x, shape.y, shape.z)
     return enclosing(shape.kind, centre, centre, (shape.rx, shape.ry, shape.rz))
 
@@ -235,7 +235,7 @@ def test_only_what_moved_since_the_last_slice_is_inserted_anew(
     inserted: list[int] = []
     insert = engine.tree.insert
 
-    def note(subscription: int, around: Bounds) -> None:
+    def note(subscription: int, around: BoxBounds) -> None:
         inserted.append(subscription)
         insert(subscription, around)
 
@@ -259,7 +259,7 @@ def test_a_search_in_a_large_world_looks_at_few_of_its_boxes(
     looked_at = 0
     touching = rtree.touching
 
-    def count(nodes: list[Node], wanted: Bounds) -> list[Node]:
+    def count(nodes: list[TreeNode], wanted: BoxBounds) -> list[TreeNode]:
         nonlocal looked_at
         looked_at += len(nodes)
         return touching(nodes, wanted)

@@ -29,7 +29,7 @@ from nearcast.model.predicates import (
     spatial,
     zone,
 )
-from nearcast.space.shapes import BOX, DISC, POINT, Kind, overlap
+from nearcast.space.shapes import BOX, DISC, POINT, ShapeKind, overlap
 
 STATIC = "{(x >= -3),(x <= 3),(y >= -2),(y <= 2)}"
 EVOLVING = "{(x >= -3+t),(x <= 3+t),(y >= -2+t),(y <= 2+t)}"
@@ -447,11 +447,11 @@ def test_a_closed_ball_touches_the_zone_when_they_share_a_point(
 
 
 @settings(deadline=None, max_examples=200)
-@given(triples, st.tuples(sizes, sizes, sizes), st.sampled_from(Kind), triples, sizes)
+@given(triples, st.tuples(sizes, sizes, sizes), st.sampled_from(ShapeKind), triples, sizes)
 def test_a_closed_zone_touches_what_the_box_of_its_size_overlaps(
     middle: tuple[float, float, float],
     halves: tuple[float, float, float],
-    kind: Kind,
+    kind: ShapeKind,
     centre: tuple[float, float, float],
     size: float,
 ) -> None:
@@ -489,6 +489,6 @@ def test_an_unbounded_box_touches_whatever_lies_in_its_way() -> None:
 
 
 def test_what_is_nowhere_touches_nothing() -> None:
-    for kind in Kind:
+    for kind in ShapeKind:
         assert Zone().touches(kind, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
         assert not Zone().touches(kind, 0.0, nan, 0.0, 1.0, 1.0, 1.0)

@@ -4,7 +4,7 @@ from math import inf
 from pathlib import Path
 
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.messages import Subscribe
+from nearcast.client_protocol.messages import SubscribeRequest
 from nearcast.matching import MATCHERS
 from nearcast.monitor import feed
 from nearcast.service.realm import Limits, Realm
@@ -20,7 +20,7 @@ def realm_of(**areas: list[Area]) -> Realm:
     for name, wanted in areas.items():
         seat = realm.join(NOW, name)
         for number, area in enumerate(wanted):
-            realm.subscribe(NOW, seat, Subscribe(number, area))
+            realm.subscribe(NOW, seat, SubscribeRequest(number, area))
     return realm
 
 

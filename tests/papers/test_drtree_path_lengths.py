@@ -5,7 +5,7 @@ from collections import defaultdict
 from pyspark.sql import SparkSession
 
 from nearcast.protocols.drtree.messages import SLOTS
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.trace.sinks import Memory
 from nearcast_papers.drtree import path_lengths
 from nearcast_papers.drtree.measures import STRATEGIES
@@ -30,7 +30,7 @@ def note_rows(strategy: str, trace: Memory) -> list[tuple[object, ...]]:
     ]
 
 
-def lineage(world: World, leaf: int) -> list[tuple[int, int]]:
+def lineage(world: SimulatedWorld, leaf: int) -> list[tuple[int, int]]:
     """From a peer's leaf to the root: the nodes of the tree, by owner and level."""
     found = members(world.simulation)
     member, nodes = found[leaf * SLOTS], []

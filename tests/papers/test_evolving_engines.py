@@ -7,7 +7,7 @@ from nearcast.matching.swept import Swept
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Subscription
 from nearcast.protocols.brokers.broker import REPORT, Broker
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, box, point
 from nearcast.trace.recorder import Recorder
@@ -49,7 +49,7 @@ def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
     engine: str,
 ) -> None:
     memory = Memory()
-    world = World(scenario(engine, nodes=12, seconds=2.0), lambda _: Recorder(memory))
+    world = SimulatedWorld(scenario(engine, nodes=12, seconds=2.0), lambda _: Recorder(memory))
     world.run()
     world.recorder.close()
     rows = [row for row in memory.table("notes").to_pylist() if row["fact"] == "evaluations"]
@@ -67,6 +67,6 @@ def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
 @pytest.mark.parametrize("design", ["resubscribe", "parametric"])
 def test_who_subscribes_anew_for_ever_does_not_keep_brokers_from_being_ready(design: str) -> None:
     chosen = scenario(design, "trading", nodes=4, seconds=0.1, brokers=2, interval_ms=300.0)
-    world = World(chosen, lambda _: Recorder(Memory()))
+    world = SimulatedWorld(chosen, lambda _: Recorder(Memory()))
     world.run()
     assert world.begins < 10 * SECOND

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from nearcast.node import Node
-from nearcast.peer.discovery import ANSWER, QUESTION, About
+from nearcast.peer.discovery import ANSWER, QUESTION, OverlayDescription
 from nearcast.peer.host import Host, run
-from nearcast.peer.peer import LINKS, Member, Options
+from nearcast.peer.peer import LINKS, LivePeer, Options
 from nearcast.protocols import PROTOCOLS
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import LONGEST, MESSAGE, Links, framed
@@ -38,7 +38,7 @@ class Spied:
     """A peer under watch. `changes` has what a stranger's frame did to it; frames of others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.member: Member | None = None
+        self.member: LivePeer | None = None
         self.strangers: set[int] = set()
         self.entered = 0
         self.changes: list[Any] = []
@@ -59,14 +59,14 @@ class Spied:
                 spied.changes.append((sender, frames))
 
         monkeypatch.setattr(Host, "_receive", watched)
-        start = Member.start
+        start = LivePeer.start
 
-        async def known(member: Member) -> Any:
+        async def known(member: LivePeer) -> Any:
             welcome = await start(member)
             spied.member = spied.member or member  # the first
             return welcome
 
-        monkeypatch.setattr(Member, "start", known)
+        monkeypatch.setattr(LivePeer, "start", known)
 
 
 async def settled(overlay: str, link: str) -> list[Player]:
@@ -93,7 +93,7 @@ def malformed(frames: list[bytes], rng: random.Random) -> list[bytes]:
         b"\xc1",
         QUESTION,
         ANSWER + b"\x00",
-        ANSWER + msgspec.msgpack.encode(About("von")),
+        ANSWER + msgspec.msgpack.encode(OverlayDescription("von")),
     ]
     wrong += [rng.randbytes(size) for size in (1, 7, 60, 500, LONGEST)]
     for frame in frames:

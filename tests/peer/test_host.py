@@ -20,7 +20,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from nearcast.transport.identity import new_identity
-from nearcast.transport.loopback import Loopback, Room
+from nearcast.transport.loopback import Loopback, LoopbackNetwork
 from nearcast.wire import Codec
 from support.transports import ALL, Net
 
@@ -72,7 +72,7 @@ class Stage:
         self.sink = Memory()
         self.recorder = Recorder(self.sink)
         self.host = Host(codec or Codec(Word), self.recorder, **more)
-        self.room = Room()
+        self.room = LoopbackNetwork()
 
     async def start(self, *nodes: Node) -> None:
         for node in nodes:

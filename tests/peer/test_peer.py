@@ -12,7 +12,7 @@ from nearcast.client_protocol import messages
 from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.peer.host import run
-from nearcast.peer.peer import Desk, Options, address, live, numbers
+from nearcast.peer.peer import LineProtocol, Options, address, live, numbers
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.shapes import box, point
 from support.peers import PATIENCE_S, Player, play
@@ -121,7 +121,7 @@ class Desks:
 
     def __init__(self) -> None:
         self.said: list[messages.Notice] = []
-        self.desk = Desk(self.said.append)
+        self.desk = LineProtocol(self.said.append)
 
     def command(self, line: str) -> commands.Command:
         return self.desk.command(messages.JSON.request(line.encode()))

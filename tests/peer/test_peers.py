@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from nearcast.peer.bootstrap import REMIND, Acquaintances, Bootstrap
+from nearcast.peer.bootstrap import REMIND, Bootstrap, KnownPeers
 from nearcast.peer.host import run
 from nearcast.peer.peer import Options, live
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND
-from nearcast.transport.address_book import Book, write_card
+from nearcast.transport.address_book import AddressBook, write_card
 from nearcast.transport.identity import new_identity
 from support.peers import PATIENCE_S, SETTINGS, Player, play
 
@@ -262,7 +262,7 @@ def test_peers_on_machines_of_their_own_reach_those_of_whom_they_only_heard(
 
 
 def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then() -> None:
-    node, book = SimpleNamespace(id=7, told=[]), Book()
+    node, book = SimpleNamespace(id=7, told=[]), AddressBook()
     young, old, server = new_identity(), new_identity(), new_identity(serves=True)
     bootstrap = Bootstrap(
         lambda *_: node, introduce=lambda to, name: to.told.append(name), newcomer=5 * SECOND
@@ -270,7 +270,7 @@ def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then()
     begun = 1_000 * SECOND
     for identity, t in ((old, begun - 9 * SECOND), (young, begun), (server, 0)):
         assert book.learn(write_card(identity, "127.0.0.1", 80, t))
-    acquaintances = Acquaintances(bootstrap, node, book)
+    acquaintances = KnownPeers(bootstrap, node, book)
     for second in range(8):
         acquaintances.tell(begun + second * SECOND)
     assert node.told == [old.name, young.name]

@@ -9,7 +9,7 @@ import pytest
 from nearcast.model.commands import Publish
 from nearcast.node import Message
 from nearcast.peer.host import Host, run, unix_time
-from nearcast.peer.peer import LINKS, Member, Options
+from nearcast.peer.peer import LINKS, LivePeer, Options
 from nearcast.peer.signing import Signing
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.bubblestorm import messages as bubblestorm
@@ -34,14 +34,14 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def hosts(monkeypatch: pytest.MonkeyPatch) -> list[Host]:
     """Of all members, in the order in which they have started."""
     found: list[Host] = []
-    start = Member.start
+    start = LivePeer.start
 
-    async def kept(member: Member) -> Any:
+    async def kept(member: LivePeer) -> Any:
         welcome = await start(member)
         found.append(member.host)
         return welcome
 
-    monkeypatch.setattr(Member, "start", kept)
+    monkeypatch.setattr(LivePeer, "start", kept)
     return found
 
 
@@ -141,7 +141,7 @@ def test_who_serves_passes_on_nothing_that_its_author_has_not_signed(
         first, second = await two_peers(overlay, "tls", False, tmp_path / "trace")
         rude = Player(Options(join=first.address))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Member, "_signing", lambda *_: None)
+            patch.setattr(LivePeer, "_signing", lambda *_: None)
             await rude.begin()
         rude.say("publish", x=1, y=1, payload="unsigned")
         await refused(hosts[0], 1)
@@ -167,7 +167,7 @@ def test_whoever_differs_on_signatures_is_told_so(network: bool, newcomer: bool,
             Options(overlay="client-server", unsigned=network, settings={"matcher": "scan"})
         )
         await first.begin()
-        other = Member(Options(join=first.address, unsigned=newcomer), home=_no_home())
+        other = LivePeer(Options(join=first.address, unsigned=newcomer), home=_no_home())
         with pytest.raises(ValueError, match=why):
             await other.start()
         await first.end()
@@ -177,7 +177,7 @@ def test_whoever_differs_on_signatures_is_told_so(network: bool, newcomer: bool,
 
 def test_brokers_that_rewrite_publications_do_not_sign() -> None:
     async def story() -> None:
-        member = Member(
+        member = LivePeer(
             Options(overlay="brokers", settings={"interest": "object"}), home=_no_home()
         )
         with pytest.raises(ValueError, match="use --unsigned"):

@@ -12,7 +12,7 @@ from nearcast.model.publication import Publication
 from nearcast.peer.signing import DISTRUST, FRESH, SIGNATURE_BYTES, RefusedError, Signing, carried
 from nearcast.protocols import PROTOCOLS
 from nearcast.space.motion import SECOND
-from nearcast.space.shapes import Kind, Shape, ball, point
+from nearcast.space.shapes import Shape, ShapeKind, ball, point
 from nearcast.transport.identity import Identity, new_identity
 
 NOW = 1_000_000 * SECOND
@@ -61,7 +61,7 @@ def test_what_is_signed_is_heard_as_it_was_made_and_once():
 
 def test_numbers_that_are_written_differently_are_signed_alike():
     pair = Pair()
-    whole = Publish(7, Shape(Kind.DISC, 1, 2, 3, 4), "", {"b": 1, "a": 2})
+    whole = Publish(7, Shape(ShapeKind.DISC, 1, 2, 3, 4), "", {"b": 1, "a": 2})
     pair.hear(pair.said(whole), NOW)
 
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from nearcast.pipeline.source import END, NearcastSource, lengthened, shortened
 from nearcast.pipeline.spark.storage import RUN
 from nearcast.pipeline.stream.streaming import begun
-from nearcast.pipeline.writer import Appender
+from nearcast.pipeline.writer import TraceWriter
 from nearcast.scenario import Scenario, to_json
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES, TraceError
@@ -70,7 +70,7 @@ def test_every_table_comes_back_as_it_was_written_with_its_run_in_front(tmp_path
         asking = source(trace, table=table)
         plain = StructType([field for field in table_schema(table) if field.name != "run"])
         writer = asking.writer(plain, overwrite=False)
-        assert isinstance(writer, Appender)
+        assert isinstance(writer, TraceWriter)
         writer.commit([writer.write(iter(as_table(table, [row]).to_batches())) for row in rows])
         assert asking.schema() == table_schema(table)
         planned = asking.reader(asking.schema())

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline import sweeps
-from nearcast.pipeline.sweeps import Progress, alone_in, in_a_process, read, sweep
+from nearcast.pipeline.sweeps import SweepProgress, alone_in, in_a_process, read, sweep
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
@@ -111,7 +111,7 @@ def test_nothing_runs_if_any_scenario_is_wrong(spark: SparkSession, tmp_path: Pa
 def test_every_run_is_what_simulating_it_alone_would_be(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    seen: list[Progress] = []
+    seen: list[SweepProgress] = []
     file = toml(tmp_path, BASE + 'seed = [1, 2]\n[settings]\nmatcher = ["scan", "rtree"]')
     out = tmp_path / "out"
     summary = sweep(spark, file, out, seen.append)
@@ -160,7 +160,7 @@ def test_failures_are_told_and_lose_nothing_and_are_tried_again(
 
     before = folders(out)
     record("missing")
-    seen: list[Progress] = []
+    seen: list[SweepProgress] = []
     summary = sweep(spark, file, out, seen.append)
     assert summary == sweeps.SweepSummary(3, 1, 2, 0, (one.run, missing.run, two.run))
     assert (seen[0].skipped, seen[0].failed, seen[-1].done) == (2, 0, 1)

@@ -26,7 +26,7 @@ from nearcast.protocols.relays.messages import Piece, Update
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
 from nearcast.protocols.relays.peer import Peer as RelaysPeer
 from nearcast.protocols.voronoi import mesh_messages, von
-from nearcast.protocols.voronoi.mesh_messages import Site
+from nearcast.protocols.voronoi.mesh_messages import SiteInfo
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from support.node_state import state
@@ -120,8 +120,8 @@ def von_peer(*, joined: bool = True) -> von.Peer:
     return peer
 
 
-def site(node: int, since: int) -> Site:
-    return Site(node, 10.0, 0.0, 100.0, since)
+def site(node: int, since: int) -> SiteInfo:
+    return SiteInfo(node, 10.0, 0.0, 100.0, since)
 
 
 ANNS = site(ANN, NOW + 1)  # newer than what is known of her

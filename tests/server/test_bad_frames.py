@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from nearcast.server import gateway
-from nearcast.server.config import Limits
+from nearcast.server.config import LimitSettings
 from nearcast.trace.validate import validate
 from support.bad_frames import Honest, come_and_go, misbehave, nothing_left
 from support.live_clients import run, service
@@ -21,7 +21,7 @@ def test_bad_frames_hurt_only_those_who_send_them(
     monkeypatch.setattr(gateway, "READ_WORK", 2**40)  # they are read at once, and not later
 
     async def story() -> int:
-        limits = Limits(requests=10**6, refusals=10**6, frame=4_096)
+        limits = LimitSettings(requests=10**6, refusals=10**6, frame=4_096)
         async with service(tmp_path / "t", limits) as node:
             async with Honest(node):
                 await asyncio.gather(*(misbehave(node, Random(n), 5_000) for n in range(4)))

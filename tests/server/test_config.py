@@ -14,7 +14,7 @@ from nearcast.server.config import (
     TABLES,
     ConfigError,
     Jwt,
-    Limits,
+    LimitSettings,
     Settings,
     commented,
     line_of,
@@ -60,7 +60,7 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
     assert (found.port, found.name, found.flush_ms) == (3, "environment", 3.0)
     assert (found.record, found.host) == (False, "127.0.0.1")
     assert (found.limits.frame, found.limits.queue_bytes) == (11, 22)
-    assert found.limits.subscriptions == Limits().subscriptions
+    assert found.limits.subscriptions == LimitSettings().subscriptions
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from picows import WSMsgType
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.server.config import Limits
+from nearcast.server.config import LimitSettings
 from nearcast.trace.reader import read
 from support.live_clients import knock, run, service, visit
 from support.raw_websocket import BINARY, CLOSE, PING, TEXT, dial, masked
@@ -20,18 +20,18 @@ BOTH = pytest.mark.parametrize("form", [messages.JSON, messages.PACKED], ids=lam
 
 
 @BOTH
-def test_who_listens_hears_what_is_said_there_and_nothing_else(form: messages.Form) -> None:
+def test_who_listens_hears_what_is_said_there_and_nothing_else(form: messages.Encoding) -> None:
     async def story() -> list[tuple[Any, ...]]:
         async with service() as node:
             ann, bob = await visit(node, "ann", form), await visit(node, "bob", form)
-            await ann.ask(messages.Subscribe, 9, Area(x=0.0, y=0.0, r=10.0))
-            await bob.ask(messages.Publish, 50.0, 0.0, form.seal("far"))
-            done = await bob.ask(messages.Publish, 3.0, 4.0, form.seal({"say": "hi"}))
-            await ann.hear(messages.Message)
-            assert done.publication == ann.of(messages.Message)[0].publication
+            await ann.ask(messages.SubscribeRequest, 9, Area(x=0.0, y=0.0, r=10.0))
+            await bob.ask(messages.PublishRequest, 50.0, 0.0, form.seal("far"))
+            done = await bob.ask(messages.PublishRequest, 3.0, 4.0, form.seal({"say": "hi"}))
+            await ann.hear(messages.MessageNotice)
+            assert done.publication == ann.of(messages.MessageNotice)[0].publication
             return [
                 (m.to, m.source == bob.entity, m.x, m.y, form.open(m.payload), m.t == done.t)
-                for m in ann.of(messages.Message)
+                for m in ann.of(messages.MessageNotice)
             ]
 
     assert run(story()) == [([9], True, 3.0, 4.0, {"say": "hi"}, True)]
@@ -42,10 +42,12 @@ def test_those_who_speak_different_forms_understand_each_other() -> None:
         async with service() as node:
             ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.PACKED)
             for one in (ann, bob):
-                await one.ask(messages.Subscribe, 1, Area())
-            await ann.ask(messages.Publish, 1.0, 1.0, messages.JSON.seal({"a": [1, None, "é"]}))
-            await bob.ask(messages.Publish, 1.0, 1.0, messages.PACKED.seal({"b": 2.5}))
-            heard = [await one.hear(messages.Message) for one in (ann, bob)]
+                await one.ask(messages.SubscribeRequest, 1, Area())
+            await ann.ask(
+                messages.PublishRequest, 1.0, 1.0, messages.JSON.seal({"a": [1, None, "é"]})
+            )
+            await bob.ask(messages.PublishRequest, 1.0, 1.0, messages.PACKED.seal({"b": 2.5}))
+            heard = [await one.hear(messages.MessageNotice) for one in (ann, bob)]
             return [one.form.open(m.payload) for one, m in zip((ann, bob), heard, strict=True)]
 
     assert run(story()) == [{"b": 2.5}, {"a": [1, None, "é"]}]
@@ -56,11 +58,13 @@ def test_one_message_names_all_ones_own_subscriptions_that_hear_it() -> None:
         async with service() as node:
             ann = await visit(node, "ann")
             for number in (4, 2):
-                await ann.ask(messages.Subscribe, number, Area(x=0.0, y=0.0, r=5.0), echo=True)
-            await ann.ask(messages.Subscribe, 3, Area(x=90.0, y=0.0, r=5.0), echo=True)
-            await ann.ask(messages.Publish, 1.0, 1.0)
-            assert len(ann.of(messages.Message)) == 1
-            return sorted(ann.of(messages.Message)[0].to)
+                await ann.ask(
+                    messages.SubscribeRequest, number, Area(x=0.0, y=0.0, r=5.0), echo=True
+                )
+            await ann.ask(messages.SubscribeRequest, 3, Area(x=90.0, y=0.0, r=5.0), echo=True)
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
+            assert len(ann.of(messages.MessageNotice)) == 1
+            return sorted(ann.of(messages.MessageNotice)[0].to)
 
     assert run(story()) == [2, 4]
 
@@ -69,53 +73,53 @@ def test_moving_tuning_and_ending_a_subscription_take_effect_at_once() -> None:
     async def story() -> list[float]:
         async with service() as node:
             ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.PACKED)
-            await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=5.0))
-            await bob.ask(messages.Publish, 0.0, 0.0)
-            await ann.ask(messages.Move, 1, Area(x=100.0, y=0.0, r=5.0))
-            await bob.ask(messages.Publish, 1.0, 0.0)
-            await bob.ask(messages.Publish, 101.0, 0.0)
+            await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=5.0))
+            await bob.ask(messages.PublishRequest, 0.0, 0.0)
+            await ann.ask(messages.MoveRequest, 1, Area(x=100.0, y=0.0, r=5.0))
+            await bob.ask(messages.PublishRequest, 1.0, 0.0)
+            await bob.ask(messages.PublishRequest, 101.0, 0.0)
             area = Area(formula="x >= low, x <= low + 10")
-            await ann.ask(messages.Subscribe, 2, area, variables={"low": 200.0})
-            await ann.ask(messages.Tune, 2, {"low": 300.0})
-            await bob.ask(messages.Publish, 205.0, 0.0)
-            await bob.ask(messages.Publish, 305.0, 0.0)
-            await ann.ask(messages.Unsubscribe, 2)
-            await bob.ask(messages.Publish, 306.0, 0.0)
-            await ann.ask(messages.Publish, 0.0, 0.0)
-            return [m.x for m in ann.of(messages.Message)]
+            await ann.ask(messages.SubscribeRequest, 2, area, variables={"low": 200.0})
+            await ann.ask(messages.TuneRequest, 2, {"low": 300.0})
+            await bob.ask(messages.PublishRequest, 205.0, 0.0)
+            await bob.ask(messages.PublishRequest, 305.0, 0.0)
+            await ann.ask(messages.UnsubscribeRequest, 2)
+            await bob.ask(messages.PublishRequest, 306.0, 0.0)
+            await ann.ask(messages.PublishRequest, 0.0, 0.0)
+            return [m.x for m in ann.of(messages.MessageNotice)]
 
     assert run(story()) == [0.0, 101.0, 305.0]
 
 
 def test_a_refusal_goes_to_the_one_who_asked_with_a_reason_and_changes_nothing() -> None:
     async def story() -> tuple[list[Any], list[Any]]:
-        limits = Limits(subscriptions=1, payload=10, frame=2_000, extent=100.0, formula=30)
+        limits = LimitSettings(subscriptions=1, payload=10, frame=2_000, extent=100.0, formula=30)
         async with service(limits=limits) as node:
             ann, bob = await visit(node, "ann"), await visit(node, "bob")
             answers = [
-                await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=50.0)),
-                await ann.ask(messages.Subscribe, 2, Area(x=0.0, y=0.0, r=50.0)),
-                await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=1e5)),
-                await ann.ask(messages.Subscribe, 1, Area(x=0.0, r=1.0)),
-                await ann.ask(messages.Subscribe, 1, Area(formula="x > 1" + " + 1" * 30)),
-                await ann.ask(messages.Move, 5, Area()),
-                await ann.ask(messages.Unsubscribe, 5),
-                await ann.ask(messages.Tune, 1, {"low": 1.0}),
-                await ann.ask(messages.Publish, 0.0, 0.0, messages.JSON.seal("x" * 50)),
-                await ann.ask(messages.Publish, 0.0, 0.0, rx=1.0),
-                await ann.ask(messages.Join, "again"),
+                await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=50.0)),
+                await ann.ask(messages.SubscribeRequest, 2, Area(x=0.0, y=0.0, r=50.0)),
+                await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=1e5)),
+                await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, r=1.0)),
+                await ann.ask(messages.SubscribeRequest, 1, Area(formula="x > 1" + " + 1" * 30)),
+                await ann.ask(messages.MoveRequest, 5, Area()),
+                await ann.ask(messages.UnsubscribeRequest, 5),
+                await ann.ask(messages.TuneRequest, 1, {"low": 1.0}),
+                await ann.ask(messages.PublishRequest, 0.0, 0.0, messages.JSON.seal("x" * 50)),
+                await ann.ask(messages.PublishRequest, 0.0, 0.0, rx=1.0),
+                await ann.ask(messages.JoinRequest, "again"),
             ]
             ann.send(b'{"do":"publish","x":0,"y":0,"payload":"' + b"x" * 2_000 + b'"}')
             ann.send(b'{"do":"dance"}')
             ann.send(b'{"do":"publish","x":NaN,"y":0}')
-            answers += [await ann.hear(messages.Error, 10 + n) for n in (1, 2, 3)]
-            await bob.ask(messages.Publish, 1.0, 1.0)
-            await ann.hear(messages.Message)
-            return answers, bob.of(messages.Error)
+            answers += [await ann.hear(messages.ErrorNotice, 10 + n) for n in (1, 2, 3)]
+            await bob.ask(messages.PublishRequest, 1.0, 1.0)
+            await ann.hear(messages.MessageNotice)
+            return answers, bob.of(messages.ErrorNotice)
 
     answers, others = run(story())
-    assert isinstance(answers[0], messages.Done)
-    assert [type(answer) for answer in answers[1:]] == [messages.Error] * 13
+    assert isinstance(answers[0], messages.DoneNotice)
+    assert [type(answer) for answer in answers[1:]] == [messages.ErrorNotice] * 13
     assert all(len(answer.reason) > 8 for answer in answers[1:])
     assert others == []
 
@@ -127,9 +131,9 @@ def test_an_id_that_no_form_can_repeat_is_refused_and_the_client_stays() -> None
             for number in (2**70, -(2**70), -1, 2**53):
                 body = b'{"do":"unsubscribe","subscription":1,"id":%d}' % number
                 ann.transport.send(WSMsgType.TEXT, body)
-            await ann.hear(messages.Error, 4)
-            await ann.ask(messages.Publish, 1.0, 1.0)
-            return [error.reason for error in ann.of(messages.Error)]
+            await ann.hear(messages.ErrorNotice, 4)
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
+            return [error.reason for error in ann.of(messages.ErrorNotice)]
 
     assert run(story()) == ["an id is from 0 to 2**53 - 1"] * 4
 
@@ -138,20 +142,24 @@ def test_nobody_is_heard_or_served_before_joining() -> None:
     async def story() -> list[str]:
         async with service() as node:
             ann = await knock(node)
-            for word in (messages.Subscribe(1, id=1), messages.Publish(0.0, 0.0), messages.Leave()):
+            for word in (
+                messages.SubscribeRequest(1, id=1),
+                messages.PublishRequest(0.0, 0.0),
+                messages.LeaveRequest(),
+            ):
                 ann.say(word)
-            await ann.hear(messages.Error, 3)
+            await ann.hear(messages.ErrorNotice, 3)
             assert node.realm.waiting == 0
-            return [error.reason for error in ann.of(messages.Error)]
+            return [error.reason for error in ann.of(messages.ErrorNotice)]
 
     assert run(story()) == ["join first"] * 3
 
 
 def test_who_does_not_join_in_time_is_let_go() -> None:
     async def story() -> str:
-        async with service(limits=Limits(join_s=0.2)) as node:
+        async with service(limits=LimitSettings(join_s=0.2)) as node:
             silent, ann = await knock(node), await visit(node, "ann")
-            reason: str = (await silent.hear(messages.Bye)).reason
+            reason: str = (await silent.hear(messages.ByeNotice)).reason
             await silent.gone.wait()
             assert not ann.gone.is_set()
             return reason
@@ -161,14 +169,14 @@ def test_who_does_not_join_in_time_is_let_go() -> None:
 
 def test_more_requests_than_the_limit_are_refused_and_then_again_accepted() -> None:
     async def story() -> tuple[int, bool]:
-        async with service(limits=Limits(requests=20)) as node:
+        async with service(limits=LimitSettings(requests=20)) as node:
             ann = await visit(node, "ann")
             for n in range(100):
-                ann.say(messages.Publish(float(n), 0.0))
-            await ann.hear(messages.Error, 50)
+                ann.say(messages.PublishRequest(float(n), 0.0))
+            await ann.hear(messages.ErrorNotice, 50)
             await asyncio.sleep(0.5)
-            done = await ann.ask(messages.Publish, 0.0, 0.0)
-            return len(ann.of(messages.Error)), isinstance(done, messages.Done)
+            done = await ann.ask(messages.PublishRequest, 0.0, 0.0)
+            return len(ann.of(messages.ErrorNotice)), isinstance(done, messages.DoneNotice)
 
     errors, again = run(story())
     assert 50 <= errors <= 65
@@ -177,11 +185,11 @@ def test_more_requests_than_the_limit_are_refused_and_then_again_accepted() -> N
 
 def test_more_clients_than_the_limit_are_told_so() -> None:
     async def story() -> None:
-        async with service(limits=Limits(clients=2)) as node:
+        async with service(limits=LimitSettings(clients=2)) as node:
             ann, _ = await visit(node, "ann"), await visit(node, "bob")
             with pytest.raises(Exception, match="503"):
                 await knock(node)
-            ann.say(messages.Leave(id=7))
+            ann.say(messages.LeaveRequest(id=7))
             await ann.gone.wait()
             await visit(node, "carl")
 
@@ -192,14 +200,14 @@ def test_leaving_is_answered_and_ends_everything() -> None:
     async def story() -> tuple[list[type], int]:
         async with service() as node:
             ann, bob = await visit(node, "ann"), await visit(node, "bob")
-            await ann.ask(messages.Subscribe, 1, Area())
-            ann.say(messages.Leave(id=99))
+            await ann.ask(messages.SubscribeRequest, 1, Area())
+            ann.say(messages.LeaveRequest(id=99))
             await ann.gone.wait()
-            await bob.ask(messages.Publish, 0.0, 0.0)
+            await bob.ask(messages.PublishRequest, 0.0, 0.0)
             left = sum(seat is not None for seat in node.realm.seats)
             return [ann.form.kind(word) for word in ann.notices[-2:]], left
 
-    assert run(story()) == ([messages.Done, messages.Bye], 1)
+    assert run(story()) == ([messages.DoneNotice, messages.ByeNotice], 1)
 
 
 def test_tokens_open_the_door_and_bound_what_may_be_said(tmp_path: Path) -> None:
@@ -212,50 +220,55 @@ def test_tokens_open_the_door_and_bound_what_may_be_said(tmp_path: Path) -> None
     async def story() -> list[type]:
         async with service(token_file=str(file)) as node:
             stranger = await knock(node)
-            stranger.say(messages.Join("eve", "wrong"))
-            await stranger.hear(messages.Bye)
+            stranger.say(messages.JoinRequest("eve", "wrong"))
+            await stranger.hear(messages.ByeNotice)
             reader = await visit(node, "r", token="reader-token")
             player = await visit(node, "p", token="player-token")
-            await reader.ask(messages.Subscribe, 1, Area())
+            await reader.ask(messages.SubscribeRequest, 1, Area())
             answers = [
-                await reader.ask(messages.Publish, 0.0, 0.0),
-                await player.ask(messages.Publish, 50.0, 0.0),
-                await player.ask(messages.Publish, 5.0, 0.0),
-                await player.ask(messages.Publish, 5.0, 0.0, rx=1.0),
+                await reader.ask(messages.PublishRequest, 0.0, 0.0),
+                await player.ask(messages.PublishRequest, 50.0, 0.0),
+                await player.ask(messages.PublishRequest, 5.0, 0.0),
+                await player.ask(messages.PublishRequest, 5.0, 0.0, rx=1.0),
             ]
-            await reader.hear(messages.Message)
+            await reader.hear(messages.MessageNotice)
             return [type(answer) for answer in answers]
 
-    assert run(story()) == [messages.Error, messages.Error, messages.Done, messages.Error]
+    assert run(story()) == [
+        messages.ErrorNotice,
+        messages.ErrorNotice,
+        messages.DoneNotice,
+        messages.ErrorNotice,
+    ]
 
 
 def test_a_message_in_several_frames_is_one_message_and_pings_are_answered() -> None:
     async def story() -> list[Any]:
         async with service() as node:
             client = await dial(node)
-            whole = messages.JSON.write(messages.Join("parts", id=1))
+            whole = messages.JSON.write(messages.JoinRequest("parts", id=1))
             client.writer.write(masked(whole[:5], TEXT, fin=False))
             client.writer.write(masked(b"hello", PING))
             client.writer.write(masked(whole[5:9], 0, fin=False) + masked(whole[9:], 0))
-            client.writer.write(masked(messages.JSON.write(messages.Leave(id=2)), TEXT))
+            client.writer.write(masked(messages.JSON.write(messages.LeaveRequest(id=2)), TEXT))
             return await client.frames(0.5)
 
     frames = run(story())
     assert [op for op, _ in frames] == [10, TEXT, TEXT, TEXT, CLOSE]
     assert frames[0][1] == b"hello"
-    assert isinstance(messages.JSON.notice(frames[1][1]), messages.Welcome)
+    assert isinstance(messages.JSON.notice(frames[1][1]), messages.WelcomeNotice)
 
 
 def test_frames_out_of_order_and_endless_messages_end_the_connection() -> None:
     async def story() -> list[Any]:
-        async with service(limits=Limits(frame=1_000)) as node:
+        async with service(limits=LimitSettings(frame=1_000)) as node:
             lost, endless = await dial(node), await dial(node)
             lost.writer.write(masked(b"x", 0))
             for _ in range(14):
                 endless.writer.write(masked(b"x" * 300, BINARY if _ == 0 else 0, fin=False))
             return [*(await lost.notices(0.3)), *(await endless.notices(0.3))]
 
-    assert [type(word) for word in run(story())] == [messages.Bye, messages.Bye]
+    assert [type(word) for word in run(story())] == [messages.ByeNotice, messages.ByeNotice]
 
 
 def test_tls_with_a_given_certificate(tmp_path: Path) -> None:
@@ -271,10 +284,10 @@ def test_tls_with_a_given_certificate(tmp_path: Path) -> None:
         trust = ssl.create_default_context(cafile=certificate)
         async with service(tls_certificate=certificate, tls_key=key) as node:
             ann = await visit(node, "ann", ssl_context=trust)
-            await ann.ask(messages.Subscribe, 1, Area(), echo=True)
-            await ann.ask(messages.Publish, 0.0, 0.0, messages.JSON.seal("y" * 9_000))
+            await ann.ask(messages.SubscribeRequest, 1, Area(), echo=True)
+            await ann.ask(messages.PublishRequest, 0.0, 0.0, messages.JSON.seal("y" * 9_000))
             assert node.url.startswith("wss://")
-            return str(ann.form.open((await ann.hear(messages.Message)).payload))
+            return str(ann.form.open((await ann.hear(messages.MessageNotice)).payload))
 
     assert run(story()) == "y" * 9_000
 
@@ -284,14 +297,14 @@ def test_entities_of_the_same_process_hear_and_are_heard_beside_clients(tmp_path
         async with service(tmp_path / "t") as node:
             seats = [node.realm.join(node.gateway.now(), f"bot {n}") for n in range(200)]
             for seat in seats:
-                word = messages.Subscribe(1, Area(x=0.0, y=0.0, r=5.0))
+                word = messages.SubscribeRequest(1, Area(x=0.0, y=0.0, r=5.0))
                 node.realm.subscribe(node.gateway.now(), seat, word)
             ann = await visit(node, "ann")
-            await ann.ask(messages.Subscribe, 1, Area())
-            await ann.ask(messages.Publish, 1.0, 1.0)
-            node.realm.publish(seats[-1], messages.Publish(2.0, 2.0), messages.JSON)
+            await ann.ask(messages.SubscribeRequest, 1, Area())
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
+            node.realm.publish(seats[-1], messages.PublishRequest(2.0, 2.0), messages.JSON)
             node.gateway.wake()
-            await ann.hear(messages.Message)
+            await ann.hear(messages.MessageNotice)
             return node.gateway.metrics.deliveries
 
     assert run(story()) == 400
@@ -304,6 +317,6 @@ def test_a_stopped_node_says_goodbye_to_everyone() -> None:
             visitors = [await visit(node, str(n)) for n in range(5)]
         for visitor in visitors:
             await asyncio.wait_for(visitor.gone.wait(), 5)
-        return [visitor.of(messages.Bye)[0].reason for visitor in visitors]
+        return [visitor.of(messages.ByeNotice)[0].reason for visitor in visitors]
 
     assert run(story()) == ["the node stops"] * 5

@@ -13,7 +13,7 @@ import pytest
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.config import Settings
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.live_clients import Visitor, run, visit
@@ -40,13 +40,13 @@ async def started(trace: Path) -> tuple[asyncio.subprocess.Process, Any]:
 async def talk(node: Any, seconds: float) -> tuple[Visitor, Visitor]:
     """One listens, one publishes, each publication answered."""
     ann, bob = await visit(node, "ann", messages.PACKED), await visit(node, "bob")
-    await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=10.0, vx=1.0))
+    await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=10.0, vx=1.0))
     loop = asyncio.get_running_loop()
     end, number = loop.time() + seconds, 1_000
     while loop.time() < end:
         for _ in range(10):
             number += 1
-            bob.say(messages.Publish(1.0, 2.0, retain=True, id=number))
+            bob.say(messages.PublishRequest(1.0, 2.0, retain=True, id=number))
         await asyncio.sleep(0.01)
     return ann, bob
 
@@ -65,12 +65,12 @@ def test_a_node_told_to_stop_loses_no_row(tmp_path: Path) -> None:
     assert validate(tmp_path / "t").problems == ()
     assert validate(tmp_path / "t").finished
     kept = read(tmp_path / "t", "publications")["publication"].to_pylist()
-    accepted = [done.publication for done in bob.of(messages.Done)]
+    accepted = [done.publication for done in bob.of(messages.DoneNotice)]
     assert len(accepted) > 100
     assert kept == accepted
-    heard = [message.publication for message in ann.of(messages.Message)]
+    heard = [message.publication for message in ann.of(messages.MessageNotice)]
     assert read(tmp_path / "t", "deliveries")["publication"].to_pylist() == heard
-    assert ann.of(messages.Bye)
+    assert ann.of(messages.ByeNotice)
 
 
 def test_a_node_that_is_killed_leaves_a_sound_trace(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_node_that_is_killed_leaves_a_sound_trace(tmp_path: Path) -> None:
         _, bob = await talk(node, 2.5)
         process.kill()
         await process.wait()
-        return [done.publication for done in bob.of(messages.Done)]
+        return [done.publication for done in bob.of(messages.DoneNotice)]
 
     accepted = run(story())
     assert validate(tmp_path / "t").problems == ()
@@ -100,15 +100,15 @@ def test_a_node_that_was_killed_starts_again_and_records_beside(
 
     async def story() -> dict[str, bytes]:
         process, node = await started(trace)
-        await (await visit(node, "ann")).ask(messages.Publish, 1.0, 2.0)
+        await (await visit(node, "ann")).ask(messages.PublishRequest, 1.0, 2.0)
         process.kill()
         await process.wait()
         left = files(trace)
         process, node = await started(trace)  # as a service manager would
-        await (await visit(node, "ann")).ask(messages.Publish, 1.0, 2.0)
+        await (await visit(node, "ann")).ask(messages.PublishRequest, 1.0, 2.0)
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 60) == 0
-        async with Service(Settings(port=0, trace=str(trace))) as third:
+        async with Server(Settings(port=0, trace=str(trace))) as third:
             assert third.recording is not None
             assert third.recording.path == tmp_path / "t-3"
         return left
@@ -127,10 +127,10 @@ def test_a_node_that_was_killed_starts_again_and_records_beside(
 
 def test_a_port_that_is_taken_is_told_and_leaves_a_sound_trace(tmp_path: Path) -> None:
     async def story() -> None:
-        async with Service(Settings(port=0, record=False)) as first:
+        async with Server(Settings(port=0, record=False)) as first:
             taken = Settings(port=first.port, trace=str(tmp_path / "t"))
             with pytest.raises(OSError, match="in use"):
-                await Service(taken).start()
+                await Server(taken).start()
 
     run(story())
     assert validate(tmp_path / "t").problems == ()
@@ -140,7 +140,7 @@ def test_an_embedded_node_starts_again_and_again() -> None:
     async def story() -> int:
         ports = set()
         for _ in range(3):
-            async with Service(Settings(port=0, record=False)) as node:
+            async with Server(Settings(port=0, record=False)) as node:
                 await visit(node, "ann")
                 ports.add(node.port)
         await asyncio.sleep(0.05)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.server.config import Limits
-from nearcast.server.server import Service
+from nearcast.server.config import LimitSettings
+from nearcast.server.server import Server
 from nearcast.server.session import Said, Waiting, trim
 from nearcast.trace.reader import read
 from support.brute_force import delivered
@@ -70,24 +70,24 @@ def test_superseded_states_go_first_then_the_oldest_and_notices_never(
     assert 0 <= superseded <= excess
 
 
-async def deaf(node: Service) -> Stranger:
+async def deaf(node: Server) -> Stranger:
     """Joined, subscribed to everything, and not reading."""
     client = await dial(node, buffer=4_096)
-    client.say(messages.Join("deaf"))
-    client.say(messages.Subscribe(5, EVERYWHERE))
+    client.say(messages.JoinRequest("deaf"))
+    client.say(messages.SubscribeRequest(5, EVERYWHERE))
     await asyncio.sleep(0.1)
     return client
 
 
-async def shout(node: Service, times: int, retain: bool) -> tuple[Any, Any]:
+async def shout(node: Server, times: int, retain: bool) -> tuple[Any, Any]:
     """One who publishes, one who hears everything in time."""
     speaker = await visit(node, "speaker")
     listener = await visit(node, "listener", messages.PACKED)
-    await listener.ask(messages.Subscribe, 1, EVERYWHERE)
+    await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
     for n in range(times):
-        speaker.say(messages.Publish(float(n), 0.0, messages.JSON.seal([n, LINE]), retain))
+        speaker.say(messages.PublishRequest(float(n), 0.0, messages.JSON.seal([n, LINE]), retain))
         if n % 50 == 49:
-            await listener.hear(messages.Message, n + 1)
+            await listener.hear(messages.MessageNotice, n + 1)
     return speaker, listener
 
 
@@ -98,24 +98,24 @@ def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
     times = 3_000
 
     async def story() -> list[Any]:
-        async with service(trace, Limits(requests=10**6, queue=100)) as node:
+        async with service(trace, LimitSettings(requests=10**6, queue=100)) as node:
             client = await deaf(node)
             _, listener = await shout(node, times, retain=False)
-            assert len(listener.of(messages.Message)) == times
-            client.say(messages.Subscribe(6, Area(x=-9.0, y=-9.0, r=1.0), id=1))
+            assert len(listener.of(messages.MessageNotice)) == times
+            client.say(messages.SubscribeRequest(6, Area(x=-9.0, y=-9.0, r=1.0), id=1))
             await asyncio.sleep(0.2)
             return await client.notices()
 
     heard = run(story())
     kinds = Counter(type(word) for word in heard)
-    messages = [word for word in heard if type(word) is messages.Message]
-    dropped = sum(word.messages for word in heard if type(word) is messages.Dropped)
+    messages = [word for word in heard if type(word) is messages.MessageNotice]
+    dropped = sum(word.messages for word in heard if type(word) is messages.DroppedNotice)
     assert dropped > 0
     assert dropped + len(messages) == times
     assert [m.publication for m in messages] == sorted(m.publication for m in messages)
     newest = [messages.JSON.open(m.payload)[0] for m in messages[-100:]]
     assert newest == list(range(times - 100, times))
-    assert kinds[messages.Done] == 1, "a notice is kept however many messages are not"
+    assert kinds[messages.DoneNotice] == 1, "a notice is kept however many messages are not"
     # The trace: what was not delivered was withheld, and says so.
     truth = expected_by_windows(read(trace, "interests"), read(trace, "publications"))
     told = delivered(read(trace, "deliveries"))
@@ -129,17 +129,17 @@ def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
 
 def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
     async def story() -> tuple[list[Any], int]:
-        async with service(limits=Limits(requests=10**6, queue=50)) as node:
+        async with service(limits=LimitSettings(requests=10**6, queue=50)) as node:
             client = await deaf(node)
             other = await visit(node, "other")
-            other.say(messages.Publish(7.0, 7.0, messages.JSON.seal("rare"), True))
+            other.say(messages.PublishRequest(7.0, 7.0, messages.JSON.seal("rare"), True))
             speaker, _ = await shout(node, 2_000, retain=True)
-            await speaker.ask(messages.Publish, 0.0, 0.0, messages.JSON.seal(["last"]), True)
+            await speaker.ask(messages.PublishRequest, 0.0, 0.0, messages.JSON.seal(["last"]), True)
             return await client.notices(), other.entity
 
     heard, other = run(story())
-    messages = [word for word in heard if type(word) is messages.Message]
-    lost = [word for word in heard if type(word) is messages.Dropped]
+    messages = [word for word in heard if type(word) is messages.MessageNotice]
+    lost = [word for word in heard if type(word) is messages.DroppedNotice]
     assert sum(word.messages for word in lost) == sum(word.superseded for word in lost) > 0
     assert messages.JSON.open(messages[-1].payload) == ["last"]
     assert any(m.source == other for m in messages)
@@ -147,15 +147,15 @@ def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
 
 def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
     async def story() -> tuple[int, int, int]:
-        limits = Limits(requests=10**6, queue=50, slow_s=0.5)
+        limits = LimitSettings(requests=10**6, queue=50, slow_s=0.5)
         async with service(limits=limits) as node:
             client = await deaf(node)
             speaker, listener = await shout(node, 2_000, retain=False)
             async with asyncio.timeout(10):
                 while len(node.gateway.open) > 2:
                     await asyncio.sleep(0.05)
-            await speaker.ask(messages.Publish, 1.0, 1.0)
-            await listener.hear(messages.Message, 2_001)
+            await speaker.ask(messages.PublishRequest, 1.0, 1.0)
+            await listener.hear(messages.MessageNotice, 2_001)
             entities = sum(seat is not None for seat in node.realm.seats)
             client.vanish()
             return node.gateway.metrics.cut, entities, len(node.gateway.open)
@@ -165,12 +165,12 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
 
 def test_notices_that_nobody_reads_do_not_pile_up_for_ever() -> None:
     async def story() -> int:
-        limits = Limits(requests=10**6, refusals=10**6, queue_bytes=50_000)
+        limits = LimitSettings(requests=10**6, refusals=10**6, queue_bytes=50_000)
         async with service(limits=limits) as node:
             client = await dial(node, buffer=4_096)
-            client.say(messages.Join())
+            client.say(messages.JoinRequest())
             for n in range(40_000):  # each is refused, in more words than it has itself
-                client.say(messages.Unsubscribe(n, id=n))
+                client.say(messages.UnsubscribeRequest(n, id=n))
                 if n % 500 == 0:
                     await asyncio.sleep(0)
                     if node.gateway.metrics.cut:

@@ -20,7 +20,7 @@ from picows.picows import _make_test_ws_frame
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode, may_be_sent
 from nearcast.client_protocol.websocket_framing import Endpoint
-from nearcast.server.config import Limits
+from nearcast.server.config import LimitSettings
 from support.echo_connections import echo, echo_server
 from support.live_clients import run, service, visit
 from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, TEXT, Stranger, dial, http
@@ -329,11 +329,11 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
         return b"".join(frame.written(True) for frame in pieces(BINARY, *body))
 
     async def story() -> tuple[list[Any], int, str]:
-        async with service(limits=Limits(frame=1_000)) as node:
+        async with service(limits=LimitSettings(frame=1_000)) as node:
             stranger = await dial(node)
-            stranger.say(messages.Join("long", id=1))
+            stranger.say(messages.JoinRequest("long", id=1))
             stranger.writer.write(message(1_001) + message(4_000))
-            stranger.say(messages.Nearby(messages.Area(x=0.0, y=0.0), id=2))
+            stranger.say(messages.NearbyRequest(messages.Area(x=0.0, y=0.0), id=2))
             frames = [await stranger.next() for _ in range(4)]
             stranger.writer.write(message(4_001))
             bye, (_, payload) = await stranger.until_closed()
@@ -343,7 +343,8 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
     told, code, reason = run(story())
     long = "a frame has at most 1000 bytes"
     assert [type(word) for word in told] == [
-        messages.Welcome, messages.Error, messages.Error, messages.Near, messages.Bye,
+        messages.WelcomeNotice, messages.ErrorNotice, messages.ErrorNotice, messages.NearbyNotice,
+        messages.ByeNotice,
     ]  # fmt: skip
     assert [told[1].reason, told[2].reason] == [long, long]
     assert (code, reason) == (TOO_BIG, "a message has at most 4000 bytes")
@@ -363,18 +364,18 @@ def test_every_end_by_a_node_has_a_code_and_says_bye_with_the_same_reason(tmp_pa
 
     async def story() -> list[tuple[str, int, str]]:
         told = []
-        async with service(limits=Limits(join_s=0.1)) as node:
+        async with service(limits=LimitSettings(join_s=0.1)) as node:
             told.append(await code_of(await dial(node)))
         async with service(token_file=str(tokens)) as node:
             stranger = await dial(node)
-            stranger.say(messages.Join("eve", "wrong"))
+            stranger.say(messages.JoinRequest("eve", "wrong"))
             told.append(await code_of(stranger))
         async with service() as node:
             leaver, broken, stayer = await dial(node), await dial(node), await dial(node)
             for stranger in (leaver, broken, stayer):
-                stranger.say(messages.Join())
+                stranger.say(messages.JoinRequest())
                 await stranger.next()
-            leaver.say(messages.Leave())
+            leaver.say(messages.LeaveRequest())
             told.append(await code_of(leaver))
             broken.writer.write(Frame(TEXT, b"{}", rsv=1).written(True))
             told.append(await code_of(broken))
@@ -391,11 +392,11 @@ def test_who_breaks_the_protocol_has_left_at_once() -> None:
     async def story() -> int:
         async with service() as node:
             ann, broken = await visit(node, "ann"), await dial(node)
-            broken.say(messages.Join("broken"))
+            broken.say(messages.JoinRequest("broken"))
             await broken.next()
             broken.writer.write(Frame(3).written(True))
             await broken.until_closed()
-            await ann.ask(messages.Publish, 0.0, 0.0)
+            await ann.ask(messages.PublishRequest, 0.0, 0.0)
             return sum(seat is not None for seat in node.realm.seats)
 
     assert run(story()) == 1
@@ -403,9 +404,9 @@ def test_who_breaks_the_protocol_has_left_at_once() -> None:
 
 def test_pongs_that_nobody_reads_do_not_pile_up_for_ever() -> None:
     async def story() -> int:
-        async with service(limits=Limits(queue_bytes=50_000, slow_s=3_600.0)) as node:
+        async with service(limits=LimitSettings(queue_bytes=50_000, slow_s=3_600.0)) as node:
             stranger = await dial(node, buffer=4_096)
-            stranger.say(messages.Join())
+            stranger.say(messages.JoinRequest())
             pings = b"".join(Frame(PING, b"x" * 125).written(True) for _ in range(1_000))
             async with asyncio.timeout(PATIENCE_S):
                 while not node.gateway.metrics.cut:

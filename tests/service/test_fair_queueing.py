@@ -14,7 +14,7 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.matching import MATCHERS
 from nearcast.server.in_process import World
 from nearcast.service import fair_queueing
-from nearcast.service.cluster.handover import Offer, Passages
+from nearcast.service.cluster.handover import Handover, HandoverOffer
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.fair_queueing import AT_ONCE, DELIVERY, PAIR, PUBLICATION
 from nearcast.service.realm import Heard, Limits, Refused
@@ -28,7 +28,7 @@ from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Step
 HERE = Area(x=0.0, y=0.0, r=5.0)
 THERE = Area(x=90.0, y=0.0, r=5.0)
 LISTENER, CROWD, BYSTANDER, OTHER = 0, 1, 2, 3
-SAID = messages.Publish(0.0, 0.0)
+SAID = messages.PublishRequest(0.0, 0.0)
 
 
 def company(bound: int = 20 * PUBLICATION, listeners: int = 1) -> Company:
@@ -36,7 +36,7 @@ def company(bound: int = 20 * PUBLICATION, listeners: int = 1) -> Company:
     together = Company()
     together.realm.accounts.bound = bound
     for number in range(listeners):
-        together.ask(LISTENER, messages.Subscribe(number, HERE))
+        together.ask(LISTENER, messages.SubscribeRequest(number, HERE))
     return together
 
 
@@ -110,7 +110,7 @@ def test_each_publisher_keeps_its_order_and_everything_is_heard_once() -> None:
 
 def test_clients_share_by_what_they_cost_and_not_by_how_often_they_speak() -> None:
     together = company(bound=40 * (PUBLICATION + 64 * DELIVERY), listeners=64)
-    away = messages.Publish(50.0, 0.0)  # nobody hears it: it costs a sixth
+    away = messages.PublishRequest(50.0, 0.0)  # nobody hears it: it costs a sixth
     for client, said in ((CROWD, SAID), (OTHER, away)):
         together.ask(client, said)
         flush(together)
@@ -140,7 +140,7 @@ def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
 
 def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
     together = company(bound=4 * PUBLICATION, listeners=64)
-    away = messages.Publish(50.0, 0.0)
+    away = messages.PublishRequest(50.0, 0.0)
     for client, said in ((CROWD, away), (OTHER, SAID)):
         together.ask(client, said)
         flush(together)
@@ -163,7 +163,7 @@ def test_a_stranger_says_only_so_much_in_its_first_flush() -> None:
 def test_the_price_rises_at_once_and_falls_slowly() -> None:
     together = company(bound=fair_queueing.FLUSH, listeners=50)
     seat = together.seat(CROWD)
-    cheap, dear = messages.Publish(50.0, 0.0), SAID
+    cheap, dear = messages.PublishRequest(50.0, 0.0), SAID
     known(together, CROWD)
     assert together.realm.accounts.price(seat) == PUBLICATION + 50 * DELIVERY
     for _ in range(3):
@@ -178,8 +178,8 @@ def test_the_price_rises_at_once_and_falls_slowly() -> None:
 
 def test_work_is_charged_to_who_publishes_and_to_who_listens() -> None:
     together = company()
-    together.ask(OTHER, messages.Subscribe(1, HERE, "level > 1, level < 9"))
-    together.ask(CROWD, messages.Publish(0.0, 0.0, attributes={"level": 20}))
+    together.ask(OTHER, messages.SubscribeRequest(1, HERE, "level > 1, level < 9"))
+    together.ask(CROWD, messages.PublishRequest(0.0, 0.0, attributes={"level": 20}))
     flush(together)
     clients = together.realm.accounts.clients
     listener, crowd, other = (clients[together.seat(c).place] for c in (LISTENER, CROWD, OTHER))
@@ -193,7 +193,7 @@ def test_a_new_client_does_not_pay_for_who_had_its_place() -> None:
     known(together, CROWD)
     place = together.seat(CROWD).place
     together.ask(CROWD, SAID)
-    together.ask(CROWD, messages.Leave())
+    together.ask(CROWD, messages.LeaveRequest())
     seat = together.seat(OTHER)
     assert seat.place == place
     flush(together)
@@ -224,9 +224,9 @@ def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
         together.ask(CROWD, SAID)
     flush(together)
     entity, voice = together.seat(CROWD).entity, together.seat(CROWD).voices[""]
-    together.ask(CROWD, messages.Leave())
+    together.ask(CROWD, messages.LeaveRequest())
     together.realm.tick(together.now)
-    together.ask(OTHER, messages.Publish(1.0, 1.0, retain=True))
+    together.ask(OTHER, messages.PublishRequest(1.0, 1.0, retain=True))
     assert together.seat(OTHER).voices[""] != voice, "it still speaks"
     entities: list[int] = []
     while together.realm.waiting:
@@ -234,7 +234,7 @@ def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
         entities += [heard.publications[i].seat.entity for i in heard.publication.tolist()]
         together.realm.tick(together.now)
     assert entities.count(entity) == 4
-    near = together.realm.nearby(together.now, messages.Nearby(HERE))
+    near = together.realm.nearby(together.now, messages.NearbyRequest(HERE))
     assert [one.entity for one in near] == [together.seat(OTHER).entity]
 
 
@@ -280,17 +280,17 @@ COSTLY = "a > " + " + ".join(["sin(t)"] * 30)
 
 def test_formulas_and_filters_of_one_client_take_a_bounded_number_of_steps() -> None:
     together = Company(limits=Limits(steps=300))
-    together.ask(0, messages.Subscribe(1, HERE, COSTLY))
+    together.ask(0, messages.SubscribeRequest(1, HERE, COSTLY))
     with pytest.raises(Refused, match="take at most 300 steps, and with this one yours take 362"):
-        together.ask(0, messages.Subscribe(2, THERE, COSTLY))
-    together.ask(1, messages.Subscribe(1, HERE, COSTLY))  # another client has its own
-    together.ask(0, messages.Subscribe(1, HERE, COSTLY))  # the same again is not more
+        together.ask(0, messages.SubscribeRequest(2, THERE, COSTLY))
+    together.ask(1, messages.SubscribeRequest(1, HERE, COSTLY))  # another client has its own
+    together.ask(0, messages.SubscribeRequest(1, HERE, COSTLY))  # the same again is not more
     formula = "x > " + " + ".join(["sin(t)"] * 30) + ", x < 9"
     with pytest.raises(Refused, match="steps"):
-        together.ask(0, messages.Move(1, Area(formula=formula)))
-    together.ask(0, messages.Move(1, THERE))
-    together.ask(0, messages.Unsubscribe(1))
-    together.ask(0, messages.Subscribe(2, Area(formula=formula)))
+        together.ask(0, messages.MoveRequest(1, Area(formula=formula)))
+    together.ask(0, messages.MoveRequest(1, THERE))
+    together.ask(0, messages.UnsubscribeRequest(1))
+    together.ask(0, messages.SubscribeRequest(2, Area(formula=formula)))
 
 
 def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
@@ -298,18 +298,18 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
     limits = Limits()
     ordinary = 'kind == "apple", weight > 3, weight < 9 + t, ripe == true'
     for number in range(limits.subscriptions):
-        together.ask(0, messages.Subscribe(number, HERE, ordinary))
+        together.ask(0, messages.SubscribeRequest(number, HERE, ordinary))
     area = Area(formula="x >= -3 + t, x <= 3 + t, y >= -2 + t, y <= 2 + t")
     for number in range(limits.subscriptions):
-        together.ask(1, messages.Subscribe(number, area))
+        together.ask(1, messages.SubscribeRequest(number, area))
     with pytest.raises(Refused, match="steps"):
         for number in range(limits.subscriptions):
-            together.ask(2, messages.Subscribe(number, HERE, COSTLY))
+            together.ask(2, messages.SubscribeRequest(number, HERE, COSTLY))
 
 
 def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
     there = Company()
-    there.ask(CROWD, messages.Subscribe(1, HERE, COSTLY))
+    there.ask(CROWD, messages.SubscribeRequest(1, HERE, COSTLY))
     came = there.seat(CROWD).subscriptions[1]
     here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
     seat = here.arrive(
@@ -325,9 +325,9 @@ def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
         together.ask(CROWD, SAID)
     flush(together)
     seat, gone = together.seat(CROWD), []
-    passages = Passages(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
+    passages = Handover(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
     passages._depart = lambda _now, ticket, _offer: gone.append(ticket)
-    passages.claimed = {"ticket": Offer(SimpleNamespace(seat=seat), seat, 2, 0)}
+    passages.claimed = {"ticket": HandoverOffer(SimpleNamespace(seat=seat), seat, 2, 0)}
     while together.realm.publishes(seat):
         passages.let_go(together.now)
         assert not gone and "ticket" in passages.claimed
@@ -371,14 +371,14 @@ def test_a_node_that_stops_delivers_the_whole_backlog() -> None:
     async def story() -> list[int]:
         async with service() as node:
             ann, bob = await visit(node, "ann"), await visit(node, "bob")
-            await ann.ask(messages.Subscribe, 1, HERE)
+            await ann.ask(messages.SubscribeRequest, 1, HERE)
             node.realm.accounts.bound = 1
             node.gateway.wake = lambda *_: None  # nothing is flushed until the end
             for _ in range(300):
                 bob.say(SAID)
-            await bob.ask(messages.Nearby, HERE)
+            await bob.ask(messages.NearbyRequest, HERE)
             assert node.realm.waiting == 300
-        return [one.publication for one in ann.of(messages.Message)]
+        return [one.publication for one in ann.of(messages.MessageNotice)]
 
     assert run(story()) == list(range(1, 301))
 
@@ -412,7 +412,7 @@ def test_who_is_refused_because_the_node_is_busy_is_told_by_id_and_over_http() -
             bob = await visit(node, "bob")
             seat = next(one for one in node.realm.seats if one is not None)
             seat.held = 12
-            refused = await bob.ask(messages.Publish, 0.0, 0.0)
+            refused = await bob.ask(messages.PublishRequest, 0.0, 0.0)
             await http(node, *POSTED)
             next(one for one in node.realm.seats if one and one.name == "curl").held = 3
             status, _, answer = await http(node, *POSTED)
@@ -431,9 +431,9 @@ def test_an_admin_sees_what_each_client_costs() -> None:
         async with service(token="open-sesame") as node:
             ann = await visit(node, "ann", token="open-sesame")
             bob = await visit(node, "bob", token="open-sesame")
-            await ann.ask(messages.Subscribe, 1, HERE, "level > 1")
-            await bob.ask(messages.Publish, 0.0, 0.0, attributes={"level": 2})
-            await bob.ask(messages.Publish, 9.0, 0.0)
+            await ann.ask(messages.SubscribeRequest, 1, HERE, "level > 1")
+            await bob.ask(messages.PublishRequest, 0.0, 0.0, attributes={"level": 2})
+            await bob.ask(messages.PublishRequest, 9.0, 0.0)
             assert (await http(node, GET.format("/clients")))[0] == 401
             return (await http(node, GET.format("/clients?token=open-sesame&limit=2")))[2]
 

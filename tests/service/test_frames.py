@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.service.client_state import Accepted, Heard, Seat
+from nearcast.service.client_state import Accepted, ClientState, Heard
 from nearcast.service.frames import framed, letters, message
-from nearcast.space.shapes import Kind
+from nearcast.space.shapes import ShapeKind
 
 FORMS = (messages.JSON, messages.PACKED)
 
 
 def accepted(
-    number: int, request: messages.Publish, form: messages.Form = messages.JSON
+    number: int, request: messages.PublishRequest, form: messages.Encoding = messages.JSON
 ) -> Accepted:
-    kind = Kind.DISC if request.r else Kind.POINT
-    return Accepted(Seat(0, 77, "p", form), number, kind, request, form)
+    kind = ShapeKind.DISC if request.r else ShapeKind.POINT
+    return Accepted(ClientState(0, 77, "p", form), number, kind, request, form)
 
 
 def body(frame: bytes) -> bytes:
@@ -42,20 +42,20 @@ def test_a_frame_says_how_long_it_is(size: int) -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        messages.Publish(1.5, -2.0),
-        messages.Publish(1.5, -2.0, retain=True),
-        messages.Publish(1.5, -2.0, z=3.0),
-        messages.Publish(1.5, -2.0, r=3.0),
-        messages.Publish(1.5, -2.0, attributes={"level": 3}, channel="chat"),
+        messages.PublishRequest(1.5, -2.0),
+        messages.PublishRequest(1.5, -2.0, retain=True),
+        messages.PublishRequest(1.5, -2.0, z=3.0),
+        messages.PublishRequest(1.5, -2.0, r=3.0),
+        messages.PublishRequest(1.5, -2.0, attributes={"level": 3}, channel="chat"),
     ],
 )
 @pytest.mark.parametrize("said", [None, {"a": [1, "b"]}])
 def test_a_message_is_written_as_the_form_writes_it(
-    form: messages.Form, request_: messages.Publish, said: object
+    form: messages.Encoding, request_: messages.PublishRequest, said: object
 ) -> None:
     fields = {name: getattr(request_, name) for name in request_.__struct_fields__}
-    request = messages.Publish(**fields | {"payload": form.seal(said)})
-    word = messages.Message(
+    request = messages.PublishRequest(**fields | {"payload": form.seal(said)})
+    word = messages.MessageNotice(
         [3, 4], 77, 9, 123, request.x, request.y, form.seal(said), request.retain,
         request.attributes, request.channel, request.z, request.r,
     )  # fmt: skip
@@ -64,14 +64,16 @@ def test_a_message_is_written_as_the_form_writes_it(
 
 def test_a_payload_is_turned_into_the_readers_form() -> None:
     value = {"name": "ann", "place": [1, 2.5], "ok": None}
-    one = accepted(1, messages.Publish(0.0, 0.0, messages.PACKED.seal(value)), messages.PACKED)
+    one = accepted(
+        1, messages.PublishRequest(0.0, 0.0, messages.PACKED.seal(value)), messages.PACKED
+    )
     told = messages.JSON.notice(body(message(one, 5, messages.JSON, [1])))
     assert messages.JSON.open(told.payload) == value
 
 
 def test_a_payload_that_json_cannot_say_is_nothing() -> None:
     strange = Raw(b"\x81\x92\x01\x02\x03")  # a map whose key is an array
-    one = accepted(1, messages.Publish(0.0, 0.0, strange), messages.PACKED)
+    one = accepted(1, messages.PublishRequest(0.0, 0.0, strange), messages.PACKED)
     told = messages.JSON.notice(body(message(one, 5, messages.JSON, [1])))
     assert messages.JSON.open(told.payload) is None
     assert (told.x, told.publication) == (0.0, 1)
@@ -87,7 +89,7 @@ def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
     pairs: set[tuple[int, int, int]], numbers: list[int], packed: list[bool]
 ) -> None:
     """Pairs are (seat, publication, standing); a naive grouping must give the same words."""
-    publications = [accepted(100 + n, messages.Publish(float(n), 0.0)) for n in range(6)]
+    publications = [accepted(100 + n, messages.PublishRequest(float(n), 0.0)) for n in range(6)]
     rows = np.array(sorted(pairs), np.int64).reshape(-1, 3)
     heard = Heard(7, publications, rows[:, 0], rows[:, 1], rows[:, 2])
     post = letters(heard, np.array(numbers), np.array(packed))
@@ -107,7 +109,7 @@ def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
 
 
 def test_those_who_hear_alike_share_one_frame() -> None:
-    one = [accepted(1, messages.Publish(0.0, 0.0))]
+    one = [accepted(1, messages.PublishRequest(0.0, 0.0))]
     heard = Heard(7, one, np.arange(50), np.zeros(50, np.int64), np.arange(50))
     post = letters(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))
     assert len({id(frame) for frame in post.frames}) == 1

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server import gateway, memory
-from nearcast.server.access.tokens import Bucket
-from nearcast.server.config import Limits
-from nearcast.server.server import Service
+from nearcast.server.access.tokens import TokenBucket
+from nearcast.server.config import LimitSettings
+from nearcast.server.server import Server
 from nearcast.server.session import ENTRY, Said, Session, Waiting, fair_level, trim
 from nearcast.service import realm
 from support.live_clients import WAIT_S, run, service, visit
@@ -30,7 +30,7 @@ def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, Said]
 
 def deaf_session(**limits: int) -> Session:
     """Its transport is full, and nobody reads."""
-    node: Any = SimpleNamespace(limits=Limits(**limits), queued=0, read=None)
+    node: Any = SimpleNamespace(limits=LimitSettings(**limits), queued=0, read=None)
     session = Session(node)
     session.paused = True
     return session
@@ -94,7 +94,7 @@ def test_memory_is_given_back_once_a_wave_is_over() -> None:
 
 
 def test_a_cost_leads_into_debt_of_two_seconds_at_most() -> None:
-    bucket = Bucket(10, 0.0)
+    bucket = TokenBucket(10, 0.0)
     bucket.charge(1_000)
     assert not bucket.fill(2.0), "20 are owed and 20 were gained"
     assert bucket.fill(2.1)
@@ -106,10 +106,10 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def deaf(node: Service) -> Stranger:
+async def deaf(node: Server) -> Stranger:
     client = await dial(node, buffer=4_096)
-    client.say(messages.Join("deaf"))
-    client.say(messages.Subscribe(5, EVERYWHERE))
+    client.say(messages.JoinRequest("deaf"))
+    client.say(messages.SubscribeRequest(5, EVERYWHERE))
     await until(lambda: any(seat and seat.name == "deaf" and seat.subscriptions
                             for seat in node.realm.seats))  # fmt: skip
     return client
@@ -119,15 +119,15 @@ def test_all_queues_together_are_bounded_and_share_frames() -> None:
     most = 400_000
 
     async def story() -> None:
-        limits = Limits(requests=10**6, queues_bytes=most, slow_s=3600.0)
+        limits = LimitSettings(requests=10**6, queues_bytes=most, slow_s=3600.0)
         async with service(limits=limits) as node:
             others = [await deaf(node) for _ in range(4)]
             speaker = await visit(node, "speaker")
             highest = 0
             for n in range(3_000):
-                speaker.say(messages.Publish(0.0, 0.0, messages.JSON.seal([n, "x" * 500])))
+                speaker.say(messages.PublishRequest(0.0, 0.0, messages.JSON.seal([n, "x" * 500])))
                 if n % 100 == 99:
-                    await speaker.ask(messages.Publish, 1e6, 1e6)
+                    await speaker.ask(messages.PublishRequest, 1e6, 1e6)
                     highest = max(highest, node.gateway.queued)
             slow = [session for session in node.gateway.open if session.waiting]
             assert len(slow) == 4, "nobody was let go"
@@ -144,16 +144,16 @@ def test_all_queues_together_are_bounded_and_share_frames() -> None:
 
 def test_who_is_refused_again_and_again_is_let_go_and_told_why() -> None:
     async def story() -> list[Any]:
-        async with service(limits=Limits(requests=10**6, refusals=50)) as node:
+        async with service(limits=LimitSettings(requests=10**6, refusals=50)) as node:
             good = await visit(node, "good")
             bad = await visit(node, "bad")
             for _ in range(200):
                 bad.send(b"nonsense")
             await asyncio.wait_for(bad.gone.wait(), WAIT_S)
-            assert len(bad.of(messages.Error)) == 51
+            assert len(bad.of(messages.ErrorNotice)) == 51
             assert node.gateway.metrics.cut_refused == 1
-            assert (await good.ask(messages.Publish, 1.0, 1.0)).publication
-            return bad.of(messages.Bye)
+            assert (await good.ask(messages.PublishRequest, 1.0, 1.0)).publication
+            return bad.of(messages.ByeNotice)
 
     (bye,) = run(story())
     assert bye.reason == "more than 50 of your requests were refused within 10 seconds"
@@ -162,13 +162,13 @@ def test_who_is_refused_again_and_again_is_let_go_and_told_why() -> None:
 def test_who_is_refused_now_and_then_stays() -> None:
     async def story() -> None:
         with patch.multiple(gateway, REFUSALS_S=1, TICKS=1):
-            async with service(limits=Limits(requests=10**6, refusals=3)) as node:
+            async with service(limits=LimitSettings(requests=10**6, refusals=3)) as node:
                 client = await visit(node)
                 for _ in range(4):
                     for n in range(3):
                         assert (
-                            client.form.kind(await client.ask(messages.Unsubscribe, n))
-                            is messages.Error
+                            client.form.kind(await client.ask(messages.UnsubscribeRequest, n))
+                            is messages.ErrorNotice
                         )
                     (session,) = node.gateway.open
                     await until(lambda: session.refused_before == session.refused)  # noqa: B023
@@ -176,15 +176,15 @@ def test_who_is_refused_now_and_then_stays() -> None:
     run(story())
 
 
-async def flood(node: Service, count: int, size: int) -> tuple[int, list[int]]:
+async def flood(node: Server, count: int, size: int) -> tuple[int, list[int]]:
     """One publishes as fast as it can; gives how often it was slowed down, and what was heard."""
     listener = await visit(node, "listener")
-    await listener.ask(messages.Subscribe, 1, EVERYWHERE)
+    await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
     speaker = await visit(node, "speaker")
     for n in range(count):
-        speaker.say(messages.Publish(0.0, 0.0, messages.JSON.seal([n, "x" * size])))
-    await listener.hear(messages.Message, count)
-    heard = [messages.JSON.open(m.payload)[0] for m in listener.of(messages.Message)]
+        speaker.say(messages.PublishRequest(0.0, 0.0, messages.JSON.seal([n, "x" * size])))
+    await listener.hear(messages.MessageNotice, count)
+    heard = [messages.JSON.open(m.payload)[0] for m in listener.of(messages.MessageNotice)]
     slowed = [session.paused_reading for session in node.gateway.open]
     assert sum(slowed) == node.gateway.metrics.slowed == max(slowed)
     return sum(slowed), heard
@@ -192,7 +192,7 @@ async def flood(node: Service, count: int, size: int) -> tuple[int, list[int]]:
 
 def test_more_bytes_than_a_second_allows_are_read_later_and_none_is_lost() -> None:
     async def story() -> tuple[int, list[int]]:
-        async with service(limits=Limits(requests=10**6, bytes=20_000)) as node:
+        async with service(limits=LimitSettings(requests=10**6, bytes=20_000)) as node:
             return await flood(node, 100, 500)
 
     slowed, heard = run(story())
@@ -219,8 +219,8 @@ def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force
             async with service() as node:
                 client = await visit(node, "client")
                 for n in range(20):
-                    client.say(messages.Subscribe(n, EVERYWHERE, condition))
-                await client.ask(messages.Publish, 0.0, 0.0)
+                    client.say(messages.SubscribeRequest(n, EVERYWHERE, condition))
+                await client.ask(messages.PublishRequest, 0.0, 0.0)
                 (session,) = node.gateway.open
                 assert session.seat is not None
                 return session.paused_reading, len(session.seat.subscriptions)
@@ -233,9 +233,9 @@ def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force
 def test_a_client_that_is_read_later_can_be_let_go() -> None:
     async def story() -> None:
         with patch.multiple(gateway, READ_WORK=1, TICK_S=3600.0):  # it is never read on
-            async with service(limits=Limits(requests=10**6, slow_s=0.1)) as node:
+            async with service(limits=LimitSettings(requests=10**6, slow_s=0.1)) as node:
                 client = await dial(node)
-                client.say(messages.Join("held"))
+                client.say(messages.JoinRequest("held"))
                 client.writer.write(masked(b"x" * 5_000))
                 await until(lambda: node.gateway._held)
                 (session,) = node.gateway.open
@@ -249,28 +249,30 @@ def test_a_client_that_is_read_later_can_be_let_go() -> None:
 def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
     async def story() -> None:
         with patch.multiple(realm, LOOKED_AT=2, LISTED=5):
-            async with service(limits=Limits(requests=1_000)) as node:
+            async with service(limits=LimitSettings(requests=1_000)) as node:
                 for n in range(20):
-                    await (await visit(node)).ask(messages.Publish, float(n), 0.0, retain=True)
+                    await (await visit(node)).ask(
+                        messages.PublishRequest, float(n), 0.0, retain=True
+                    )
                 client = await visit(node)
                 bucket = list(node.gateway.open)[-1].bucket
                 for word, more, listed in (
-                    (messages.Nearby, (EVERYWHERE,), 20),
-                    (messages.Subscribe, (1, Area(x=0.0, y=0.0, r=4.5)), 5),
+                    (messages.NearbyRequest, (EVERYWHERE,), 20),
+                    (messages.SubscribeRequest, (1, Area(x=0.0, y=0.0, r=4.5)), 5),
                 ):
                     before = bucket._left
-                    watch = {"watch": True} if word is messages.Subscribe else {}
+                    watch = {"watch": True} if word is messages.SubscribeRequest else {}
                     await client.ask(word, *more, **watch)
                     assert before - bucket._left == 2 + 20 // 2 + listed // 5
                 before = bucket._left
-                await client.ask(messages.Subscribe, 2, EVERYWHERE)
+                await client.ask(messages.SubscribeRequest, 2, EVERYWHERE)
                 assert before - bucket._left == 1
 
     run(story())
 
 
 def test_the_largest_queue_pays_first_and_notices_alone_end_a_client() -> None:
-    node: Any = SimpleNamespace(limits=Limits(queues_bytes=3_000), queued=0, read=None)
+    node: Any = SimpleNamespace(limits=LimitSettings(queues_bytes=3_000), queued=0, read=None)
     node._withhold = lambda *_: None
     many, few, notices = (Session(node) for _ in range(3))
     node.open, cut = [many, few, notices], []

@@ -21,10 +21,10 @@ def told(company: Company) -> list[tuple[int, str, int, int, bool]]:
     notices = []
     for seat, word in company.realm.tick(company.now):
         assert company.realm.seats[seat.place] is seat
-        if isinstance(word, messages.Enter):
+        if isinstance(word, messages.EnterNotice):
             notice = "enter", word.subscription, word.entity.entity, False
         else:
-            assert isinstance(word, messages.Left)
+            assert isinstance(word, messages.LeaveNotice)
             notice = "leave", word.subscription, word.entity, word.gone
         notices.append((clients[seat.place], *notice))
     return sorted(notices)
@@ -48,7 +48,7 @@ def test_every_watch_is_told_what_it_would_see_for_itself(history: list[Step]) -
             except Refused:
                 continue
             model.obey(company.realm.now, client, seat.entity, step)
-            if isinstance(step, messages.Subscribe) and step.watch:
+            if isinstance(step, messages.SubscribeRequest) and step.watch:
                 (inside,) = answer
                 assert inside.subscription == step.subscription
                 known = model.watches[client, step.subscription].known
@@ -57,27 +57,33 @@ def test_every_watch_is_told_what_it_would_see_for_itself(history: list[Step]) -
 
 def test_who_enters_is_told_with_name_place_and_state() -> None:
     company = Company(recorded=False)
-    assert company.ask(0, messages.Subscribe(7, HERE, watch=True)) == [messages.Inside(7, [])]
-    said = messages.Publish(1.0, 2.0, messages.JSON.seal({"hp": 3}), True, {"kind": "orc"}, z=0.5)
+    assert company.ask(0, messages.SubscribeRequest(7, HERE, watch=True)) == [
+        messages.InsideNotice(7, [])
+    ]
+    said = messages.PublishRequest(
+        1.0, 2.0, messages.JSON.seal({"hp": 3}), True, {"kind": "orc"}, z=0.5
+    )
     settled(company, (1, said))
     t = company.realm.now
     ((seat, enter),) = company.realm.tick(company.now + 5)
     assert seat is company.seats[0]
-    entity = messages.Entity(
+    entity = messages.EntityState(
         company.seats[1].entity, t, 1.0, 2.0, 0.5, "client 1", {"kind": "orc"}, said.payload
     )
-    assert enter == messages.Enter(7, entity)
-    assert company.ask(2, messages.Subscribe(1, HERE, watch=True)) == [messages.Inside(1, [entity])]
+    assert enter == messages.EnterNotice(7, entity)
+    assert company.ask(2, messages.SubscribeRequest(1, HERE, watch=True)) == [
+        messages.InsideNotice(1, [entity])
+    ]
     assert company.realm.tick(company.now + 10) == []
 
 
 def test_a_payload_is_told_in_the_form_of_the_one_who_watches() -> None:
     company = Company(recorded=False)
     company.seats[0] = company.realm.join(company.now, "packed", messages.PACKED)
-    settled(company, (1, messages.Publish(0.0, 0.0, messages.JSON.seal([1, "a"]), True)))
+    settled(company, (1, messages.PublishRequest(0.0, 0.0, messages.JSON.seal([1, "a"]), True)))
     ((inside,), nearby) = (
-        company.ask(0, messages.Subscribe(0, HERE, watch=True)),
-        company.realm.nearby(company.now, messages.Nearby(HERE), messages.PACKED),
+        company.ask(0, messages.SubscribeRequest(0, HERE, watch=True)),
+        company.realm.nearby(company.now, messages.NearbyRequest(HERE), messages.PACKED),
     )
     for entity in (*inside.entities, *nearby):
         assert messages.PACKED.open(entity.payload) == [1, "a"]
@@ -85,68 +91,71 @@ def test_a_payload_is_told_in_the_form_of_the_one_who_watches() -> None:
 
 def test_nobody_flaps_at_a_border() -> None:
     company = Company(recorded=False)
-    company.ask(0, messages.Subscribe(0, HERE, watch=True, linger=0.25))
+    company.ask(0, messages.SubscribeRequest(0, HERE, watch=True, linger=0.25))
     notices = []
     for i in range(40):  # in and out every 100 ms, and then out for good
         settled(
-            company, (1, messages.Publish(4.9 if i % 2 == 0 and i < 30 else 5.1, 0.0, retain=True))
+            company,
+            (1, messages.PublishRequest(4.9 if i % 2 == 0 and i < 30 else 5.1, 0.0, retain=True)),
         )
         notices += [(i, type(word)) for _, word in company.realm.tick(company.now)]
         company.now += 100_000
     # Last seen at step 28, out of sight at step 29, and told once that has lasted a quarter second.
-    assert notices == [(0, messages.Enter), (32, messages.Left)]
+    assert notices == [(0, messages.EnterNotice), (32, messages.LeaveNotice)]
 
 
 def test_a_watch_that_walks_meets_those_who_stand() -> None:
     company = Company(recorded=False)
-    settled(company, (1, messages.Publish(30.0, 0.0, retain=True)))
+    settled(company, (1, messages.PublishRequest(30.0, 0.0, retain=True)))
     walk = Area(x=0.0, y=0.0, r=5.0, to=[[60.0, 0.0]], speed=10.0)
-    assert company.ask(0, messages.Subscribe(0, walk, watch=True, linger=0.0)) == [
-        messages.Inside(0, [])
+    assert company.ask(0, messages.SubscribeRequest(0, walk, watch=True, linger=0.0)) == [
+        messages.InsideNotice(0, [])
     ]
     start, notices = company.realm.now, []
     for i in range(70):
         words_told = [word for _, word in company.realm.tick(start + i * 100_000)]
         notices += [(i, type(word)) for word in words_told]
-    assert notices == [(25, messages.Enter), (36, messages.Left)]
+    assert notices == [(25, messages.EnterNotice), (36, messages.LeaveNotice)]
 
 
 def test_a_number_that_is_used_again_is_nobody_known() -> None:
     company = Company(recorded=False)
-    company.ask(0, messages.Subscribe(0, HERE, watch=True))
+    company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
     first = company.seat(1).entity
-    settled(company, (1, messages.Publish(0.0, 0.0, retain=True)))
+    settled(company, (1, messages.PublishRequest(0.0, 0.0, retain=True)))
     told(company)
-    company.ask(1, messages.Leave())
+    company.ask(1, messages.LeaveRequest())
     second = company.seat(1).entity
-    settled(company, (1, messages.Publish(1.0, 0.0, retain=True)))
+    settled(company, (1, messages.PublishRequest(1.0, 0.0, retain=True)))
     assert told(company) == [(0, "enter", 0, second, False), (0, "leave", 0, first, True)]
-    company.ask(0, messages.Subscribe(0, HERE, watch=True))
+    company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
     assert told(company) == []
 
 
 def test_nearby_lists_the_closest_first() -> None:
     company = Company(recorded=False)
     places = [9.0, 1.0, -4.0, 2.0]
-    settled(company, *((i, messages.Publish(x, 0.0, retain=True)) for i, x in enumerate(places)))
+    settled(
+        company, *((i, messages.PublishRequest(x, 0.0, retain=True)) for i, x in enumerate(places))
+    )
     settled(
         company,
-        (4, messages.Publish(0.0, 0.0)),
-        (5, messages.Publish(0.0, 0.0, retain=True, channel="chat")),
+        (4, messages.PublishRequest(0.0, 0.0)),
+        (5, messages.PublishRequest(0.0, 0.0, retain=True, channel="chat")),
     )
-    found = company.ask(0, messages.Nearby(HERE))
+    found = company.ask(0, messages.NearbyRequest(HERE))
     assert [entity.x for entity in found] == [1.0, 2.0, -4.0]
-    assert [e.x for e in company.ask(0, messages.Nearby(EVERYBODY, limit=2))] == [9.0, 1.0]
-    assert [e.x for e in company.ask(0, messages.Nearby(Area(formula="x < 0")))] == [-4.0]
-    company.ask(1, messages.Leave())
-    assert [e.x for e in company.ask(0, messages.Nearby(HERE))] == [2.0, -4.0]
+    assert [e.x for e in company.ask(0, messages.NearbyRequest(EVERYBODY, limit=2))] == [9.0, 1.0]
+    assert [e.x for e in company.ask(0, messages.NearbyRequest(Area(formula="x < 0")))] == [-4.0]
+    company.ask(1, messages.LeaveRequest())
+    assert [e.x for e in company.ask(0, messages.NearbyRequest(HERE))] == [2.0, -4.0]
 
 
 def test_what_a_client_leaves_waiting_is_heard_but_no_state() -> None:
     company = Company(recorded=False)
-    company.ask(0, messages.Subscribe(0, HERE, watch=True))
-    company.ask(1, messages.Publish(0.0, 0.0, retain=True))
-    company.ask(1, messages.Leave())
+    company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
+    company.ask(1, messages.PublishRequest(0.0, 0.0, retain=True))
+    company.ask(1, messages.LeaveRequest())
     assert len(company.realm.flush(company.now)) == 1
-    assert company.ask(0, messages.Nearby(EVERYBODY)) == []
+    assert company.ask(0, messages.NearbyRequest(EVERYBODY)) == []
     assert told(company) == []

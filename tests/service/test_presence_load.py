@@ -41,11 +41,11 @@ class Told:
         clients = {seat.place: client for client, seat in self.company.seats.items()}
         for seat, word in self.company.realm.tick(self.company.now):
             known = self.known[clients[seat.place], word.subscription]
-            if isinstance(word, messages.Enter):
+            if isinstance(word, messages.EnterNotice):
                 assert word.entity.entity not in known
                 known.add(word.entity.entity)
             else:
-                assert isinstance(word, messages.Left)
+                assert isinstance(word, messages.LeaveNotice)
                 known.remove(word.entity)
 
 
@@ -63,7 +63,7 @@ def test_under_overload_everybody_is_told_the_same_in_the_end(history: list[Step
             return
         model.obey(company.realm.now, client, seat.entity, step)
         told.known = {key: known for key, known in told.known.items() if key in model.watches}
-        if isinstance(step, messages.Subscribe) and step.watch:
+        if isinstance(step, messages.SubscribeRequest) and step.watch:
             (inside,) = answer
             told.known[client, step.subscription] = {e.entity for e in inside.entities}
 
@@ -96,7 +96,8 @@ def world(states: int, limits: Limits | None = None) -> Company:
     if limits is not None:
         company.realm = realm.Realm(presence.MATCHERS["swept"](), limits, None)
     settled(
-        company, *((100 + n, messages.Publish(float(n), 0.0, retain=True)) for n in range(states))
+        company,
+        *((100 + n, messages.PublishRequest(float(n), 0.0, retain=True)) for n in range(states)),
     )
     return company
 
@@ -117,17 +118,17 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_only_what_can_have_changed_is_looked_at(looked_at: list[int]) -> None:
     company = world(50)
-    company.ask(0, messages.Subscribe(0, HERE, watch=True))
+    company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
     company.realm.tick(company.now)
     assert looked_at == [50], "a new watch looks at all states"
     looked_at.clear()
     company.realm.tick(company.now + SECOND)
     assert looked_at == [], "nothing has changed"
-    settled(company, (100, messages.Publish(77.0, 0.0, retain=True)))
+    settled(company, (100, messages.PublishRequest(77.0, 0.0, retain=True)))
     company.realm.tick(company.now + 2 * SECOND)
     assert looked_at == [1], "one state has changed"
     looked_at.clear()
-    company.ask(0, messages.Move(0, Area(x=5.0, y=0.0, r=5.0, vx=1.0)))
+    company.ask(0, messages.MoveRequest(0, Area(x=5.0, y=0.0, r=5.0, vx=1.0)))
     for n in range(3, 6):
         company.realm.tick(company.now + n * SECOND)
     assert looked_at == [50, 50, 50], "what moves by itself looks at all states every time"
@@ -141,7 +142,7 @@ def test_the_work_of_a_look_is_bounded(
     company = world(100)
     for client in range(8):
         for number in range(8):
-            company.ask(client, messages.Subscribe(number, EVERYBODY, watch=True))
+            company.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
     ticks = 0
     while any(
         not group.idle(company.realm._voices.seq) for group in company.realm._watches._groups
@@ -161,14 +162,18 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
     company = world(60)
     for client in range(10):
         for number in range(64):
-            company.ask(client, messages.Subscribe(number, EVERYBODY, watch=True))
-    company.ask(50, messages.Subscribe(0, Area(x=-9.0, y=0.0, r=1.0), watch=True, linger=0.0))
+            company.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
+    company.ask(
+        50, messages.SubscribeRequest(0, Area(x=-9.0, y=0.0, r=1.0), watch=True, linger=0.0)
+    )
     for _ in range(60):  # everybody has been looked at
         company.realm.tick(company.now)
     told = []
     for turn in range(30):
-        moved = [(100, messages.Publish(5.0 if turn % 2 else -9.0, 0.0, retain=True))]
-        moved += [(101 + n, messages.Publish(float(turn), 0.0, retain=True)) for n in range(59)]
+        moved = [(100, messages.PublishRequest(5.0 if turn % 2 else -9.0, 0.0, retain=True))]
+        moved += [
+            (101 + n, messages.PublishRequest(float(turn), 0.0, retain=True)) for n in range(59)
+        ]
         settled(company, *moved)
         company.now += SECOND // 10
         told += [
@@ -176,7 +181,7 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
             for seat, word in company.realm.tick(company.now)
             if seat is company.seats[50]
         ]
-    assert told == [messages.Enter, messages.Left] * 15
+    assert told == [messages.EnterNotice, messages.LeaveNotice] * 15
     seq = company.realm._voices.seq
     behind = [group for group in company.realm._watches._groups if group._begun < seq]
     assert len(behind) >= 5, "the others are looked at less often"
@@ -184,15 +189,19 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
 
 def test_what_all_watches_of_a_client_know_is_bounded() -> None:
     company = world(5, Limits(watched=3))
-    ((inside),) = company.ask(0, messages.Subscribe(0, Area(x=50.0, y=0.0, r=1.0), watch=True))
+    ((inside),) = company.ask(
+        0, messages.SubscribeRequest(0, Area(x=50.0, y=0.0, r=1.0), watch=True)
+    )
     assert inside.entities == []
-    settled(company, *((100 + n, messages.Publish(50.0, 0.0, retain=True)) for n in range(5)))
+    settled(
+        company, *((100 + n, messages.PublishRequest(50.0, 0.0, retain=True)) for n in range(5))
+    )
     known: set[int] = set()
 
     def tick() -> None:
         company.now += SECOND
         for _, word in company.realm.tick(company.now):
-            if isinstance(word, messages.Enter):
+            if isinstance(word, messages.EnterNotice):
                 known.add(word.entity.entity)
             else:
                 known.remove(word.entity)
@@ -201,7 +210,7 @@ def test_what_all_watches_of_a_client_know_is_bounded() -> None:
     assert len(known) == 3
     first = set(known)
     leaver = next(c for c, seat in company.seats.items() if seat.entity in first)
-    company.ask(leaver, messages.Leave())
+    company.ask(leaver, messages.LeaveRequest())
     tick()
     tick()
     assert len(known) == 3 and len(known & first) == 2, "another one enters instead"
@@ -211,21 +220,23 @@ def test_inside_and_nearby_list_a_bounded_answer_and_the_rest_enters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     company = world(5, Limits(nearby=2))
-    (inside,) = company.ask(0, messages.Subscribe(0, EVERYBODY, watch=True))
+    (inside,) = company.ask(0, messages.SubscribeRequest(0, EVERYBODY, watch=True))
     entered = [word.entity for _, word in company.realm.tick(company.now)]
     assert len(inside.entities) == 2
     assert len({e.entity for e in inside.entities} | {e.entity for e in entered}) == 5
     payload = messages.JSON.seal("x" * 100)
-    settled(company, *((100 + n, messages.Publish(0.0, 0.0, payload, True)) for n in range(5)))
+    settled(
+        company, *((100 + n, messages.PublishRequest(0.0, 0.0, payload, True)) for n in range(5))
+    )
     monkeypatch.setattr(realm, "ANSWER_BYTES", 150)
-    assert len(company.realm.nearby(company.now, messages.Nearby(EVERYBODY, limit=2))) == 1
+    assert len(company.realm.nearby(company.now, messages.NearbyRequest(EVERYBODY, limit=2))) == 1
 
 
 def test_who_is_told_the_same_shares_the_notice() -> None:
     company = world(1)
     for client in range(3):
-        company.ask(client, messages.Subscribe(7, Area(x=30.0, y=0.0, r=1.0), watch=True))
-    settled(company, (100, messages.Publish(30.0, 0.0, retain=True)))
+        company.ask(client, messages.SubscribeRequest(7, Area(x=30.0, y=0.0, r=1.0), watch=True))
+    settled(company, (100, messages.PublishRequest(30.0, 0.0, retain=True)))
     notices = [word for _, word in company.realm.tick(company.now)]
     assert len(notices) == 3 and len({id(word) for word in notices}) == 1
 
@@ -234,10 +245,10 @@ def test_a_number_of_a_voice_is_kept_back_until_every_group_has_heard_that_it_le
     company = world(1)
     with overloaded():
         for client in (0, 1):
-            company.ask(client, messages.Subscribe(0, EVERYBODY, watch=True))
+            company.ask(client, messages.SubscribeRequest(0, EVERYBODY, watch=True))
         for _ in range(10):
             company.realm.tick(company.now)
-        company.ask(100, messages.Leave())
+        company.ask(100, messages.LeaveRequest())
         told = []
         for _ in range(10):
             waiting = len(company.realm._voices.left)

@@ -91,7 +91,7 @@ def test_the_trace_is_sound_wherever_its_files_are_cut(history: list[Step]) -> N
 HERE = Area(x=0.0, y=0.0, r=5.0)
 
 
-def say(company: Company, *said: tuple[int, messages.Publish]) -> list[tuple[int, int, int]]:
+def say(company: Company, *said: tuple[int, messages.PublishRequest]) -> list[tuple[int, int, int]]:
     for client, request in said:
         company.ask(client, request)
     return heard_by(company, company.realm.flush(company.now))
@@ -99,15 +99,15 @@ def say(company: Company, *said: tuple[int, messages.Publish]) -> list[tuple[int
 
 def test_what_waits_is_heard_by_those_who_come_before_the_flush() -> None:
     company = Company()
-    company.ask(1, messages.Publish(0.0, 0.0))
-    company.ask(0, messages.Subscribe(0, HERE))
+    company.ask(1, messages.PublishRequest(0.0, 0.0))
+    company.ask(0, messages.SubscribeRequest(0, HERE))
     assert say(company) == [(0, 0, 0)]
 
 
 def test_an_interest_takes_effect_after_the_publications_before_it() -> None:
     company = Company()
-    assert say(company, (1, messages.Publish(0.0, 0.0))) == []
-    company.ask(0, messages.Subscribe(0, HERE))
+    assert say(company, (1, messages.PublishRequest(0.0, 0.0))) == []
+    company.ask(0, messages.SubscribeRequest(0, HERE))
     assert company.realm.now == company.now + 1
     assert expected(company.table("interests"), company.table("publications")) == set()
 
@@ -115,9 +115,9 @@ def test_an_interest_takes_effect_after_the_publications_before_it() -> None:
 def test_messages_of_one_publisher_keep_their_order_between_those_of_others() -> None:
     company = Company()
     for client in (0, 1):
-        company.ask(client, messages.Subscribe(0, HERE, echo=True))
-        company.ask(client, messages.Subscribe(1, HERE))
-    said = [(i % 3, messages.Publish(float(i % 5), 0.0)) for i in range(30)]
+        company.ask(client, messages.SubscribeRequest(0, HERE, echo=True))
+        company.ask(client, messages.SubscribeRequest(1, HERE))
+    said = [(i % 3, messages.PublishRequest(float(i % 5), 0.0)) for i in range(30)]
     heard = say(company, *said)
     for client in (0, 1):
         mine = [i for c, i, number in heard if (c, number) == (client, 0)]
@@ -134,8 +134,8 @@ def test_places_are_used_again_and_numbers_of_the_trace_never() -> None:
     entities, numbers, places = set(), set(), set()
     for client in range(200):
         seat = company.seat(client)
-        company.ask(client, messages.Subscribe(9, HERE))
-        company.ask(client, messages.Subscribe(9, HERE, echo=True))
+        company.ask(client, messages.SubscribeRequest(9, HERE))
+        company.ask(client, messages.SubscribeRequest(9, HERE, echo=True))
         standing = seat.subscriptions[9]
         assert company.realm.subscriptions[standing.place] == standing.subscription.id
         assert company.realm.entities[seat.place] == seat.entity
@@ -143,18 +143,22 @@ def test_places_are_used_again_and_numbers_of_the_trace_never() -> None:
         numbers.add(standing.subscription.id)
         places.add((seat.place, standing.place))
         if client % 2:
-            company.ask(client, messages.Leave())
+            company.ask(client, messages.LeaveRequest())
     assert len(entities) == len(numbers) == 200
     assert len(places) <= 101
-    assert len(say(company, (0, messages.Publish(1.0, 1.0)))) == 100
+    assert len(say(company, (0, messages.PublishRequest(1.0, 1.0)))) == 100
 
 
 def test_many_clients_hear_as_few_do() -> None:
     company = Company()
     for client in range(150):
         for number in (1, 2):
-            company.ask(client, messages.Subscribe(number, Area(x=float(client), y=0.0, r=1.0)))
-    heard = say(company, (0, messages.Publish(70.0, 0.0)), (1, messages.Publish(149.0, 0.0)))
+            company.ask(
+                client, messages.SubscribeRequest(number, Area(x=float(client), y=0.0, r=1.0))
+            )
+    heard = say(
+        company, (0, messages.PublishRequest(70.0, 0.0)), (1, messages.PublishRequest(149.0, 0.0))
+    )
     assert heard == [
         (client, publication, number)
         for client, publication in [(69, 0), (70, 0), (71, 0), (148, 1), (149, 1)]
@@ -165,7 +169,7 @@ def test_many_clients_hear_as_few_do() -> None:
 def test_each_leg_of_a_walk_is_a_row_from_the_moment_it_begins() -> None:
     company = Company()
     walk = Area(x=0.0, y=0.0, r=1.0, to=[[10.0, 0.0], [10.0, 10.0], [0.0, 10.0]], speed=10.0)
-    company.ask(0, messages.Subscribe(0, walk))
+    company.ask(0, messages.SubscribeRequest(0, walk))
     start = company.realm.now
     company.realm.flush(start + 1_500_000)
     company.realm.tick(start + 5 * SECOND)
@@ -178,11 +182,11 @@ def test_each_leg_of_a_walk_is_a_row_from_the_moment_it_begins() -> None:
 def test_a_walk_that_is_given_up_leaves_nothing_behind() -> None:
     company = Company()
     walk = Area(x=0.0, y=0.0, r=1.0, to=[[1e5, 0.0], [0.0, 0.0]], speed=1.0)
-    company.ask(0, messages.Subscribe(0, walk))
+    company.ask(0, messages.SubscribeRequest(0, walk))
     for _ in range(1000):
-        company.ask(0, messages.Move(0, walk))
+        company.ask(0, messages.MoveRequest(0, walk))
     assert len(company.realm._walks._due) < 100
-    company.ask(0, messages.Unsubscribe(0))
+    company.ask(0, messages.UnsubscribeRequest(0))
     company.realm.tick(company.now + 10**6 * SECOND)
     rows = company.table("interests").to_pylist()
     assert max(row["t"] for row in rows) < company.now + SECOND
@@ -192,13 +196,13 @@ def test_what_leaves_is_forgotten() -> None:
     company = Company()
     realm = company.realm
     for client in range(100):
-        company.ask(client, messages.Subscribe(0, HERE, watch=True, closest=3))
-        company.ask(client, messages.Publish(0.0, 0.0, retain=True))
+        company.ask(client, messages.SubscribeRequest(0, HERE, watch=True, closest=3))
+        company.ask(client, messages.PublishRequest(0.0, 0.0, retain=True))
     while realm.waiting:
         realm.flush(company.now)
     realm.tick(company.now)
     for client in range(100):
-        company.ask(client, messages.Leave())
+        company.ask(client, messages.LeaveRequest())
     realm.tick(company.now)
     assert [seat for seat in realm.seats if seat] == []
     for numbers in (
@@ -213,7 +217,7 @@ def test_what_leaves_is_forgotten() -> None:
 def test_leaving_twice_is_leaving_once() -> None:
     company = Company()
     seat = company.seat(0)
-    company.ask(0, messages.Leave())
+    company.ask(0, messages.LeaveRequest())
     company.realm.leave(company.now, seat)
     assert company.seat(1).place != company.seat(2).place
 
@@ -221,11 +225,11 @@ def test_leaving_twice_is_leaving_once() -> None:
 def test_two_changes_of_one_subscription_are_never_at_one_moment() -> None:
     company = Company()
     assert company.recorder
-    company.ask(0, messages.Subscribe(0, HERE))
+    company.ask(0, messages.SubscribeRequest(0, HERE))
     for x in (1.0, 2.0):
         company.recorder.flush()
-        company.ask(0, messages.Move(0, Area(x=x, y=0.0, r=5.0)))
+        company.ask(0, messages.MoveRequest(0, Area(x=x, y=0.0, r=5.0)))
     company.recorder.flush()
-    company.ask(0, messages.Leave())
+    company.ask(0, messages.LeaveRequest())
     rows = company.table("interests").to_pylist()
     assert [row["t"] - company.now for row in rows] == [0, 1, 2, 3]

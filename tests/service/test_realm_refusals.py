@@ -18,65 +18,77 @@ from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Step
 HERE = Area(x=0.0, y=0.0, r=5.0)
 LIMITS = Limits(subscriptions=3, channels=2, extent=100, legs=3, formula=60, payload=10, name=8)
 BAD = [
-    (messages.Subscribe(-1, HERE), "a subscription's number is from 0 to 2**53 - 1"),
-    (messages.Subscribe(2**53, HERE), "a subscription's number is from 0 to 2**53 - 1"),
-    (messages.Subscribe(0, Area(x=1.0)), "an area needs x and y"),
-    (messages.Subscribe(0, Area(x=nan, y=0.0)), "a centre must be within"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, r=-1.0)), "extents must be 0 or more"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, r=101.0)), "reaches at most 100 from its centre"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, rx=inf, ry=101.0)), "at most 100 from its centre"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, to=[[1.0, 1.0]] * 5, speed=1.0)), "and at most 3"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, to=[], speed=1.0)), "goes to at least one place"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, to=[[1.0]], speed=1.0)), "two or three numbers"),
-    (messages.Subscribe(0, Area(x=0.0, y=0.0, to=[[9.0071992547e9, 0.0], [0.0, 0.0]], speed=1.0)),
+    (messages.SubscribeRequest(-1, HERE), "a subscription's number is from 0 to 2**53 - 1"),
+    (messages.SubscribeRequest(2**53, HERE), "a subscription's number is from 0 to 2**53 - 1"),
+    (messages.SubscribeRequest(0, Area(x=1.0)), "an area needs x and y"),
+    (messages.SubscribeRequest(0, Area(x=nan, y=0.0)), "a centre must be within"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, r=-1.0)), "extents must be 0 or more"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, r=101.0)),
+     "reaches at most 100 from its centre"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, rx=inf, ry=101.0)),
+     "at most 100 from its centre"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, to=[[1.0, 1.0]] * 5, speed=1.0)),
+     "and at most 3"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, to=[], speed=1.0)),
+     "goes to at least one place"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, to=[[1.0]], speed=1.0)),
+     "two or three numbers"),
+    (messages.SubscribeRequest(0, Area(x=0.0, y=0.0, to=[[9.0071992547e9, 0.0], [0.0, 0.0]],
+                                    speed=1.0)),
      "a region cannot begin at 90071992647"),
-    (messages.Subscribe(0, Area(formula="x <")), "expected a value, found the end"),
-    (messages.Subscribe(0, Area(formula="x < wide")), "unknown name 'wide'"),
-    (messages.Subscribe(0, Area(formula="x < 1", r=2.0)), "a formula says all there is to say"),
-    (messages.Subscribe(0, Area(formula="x < 1" + " " * 60)), "at most 60 characters"),
-    (messages.Subscribe(0, HERE, "kind < 1" + " " * 60), "at most 60 characters"),
-    (messages.Subscribe(0, HERE, "x < 1"), "a filter cannot speak of x, y or z"),
-    (messages.Subscribe(0, HERE, "a < b", variables={"b": nan}), "variable 'b' must be finite"),
-    (messages.Subscribe(0, HERE, channel="too long a name"), "a channel has at most 8 characters"),
-    (messages.Subscribe(0, HERE, channel="\ud800"), "a channel must be text"),
-    (messages.Subscribe(0, HERE, watch=True, linger=nan), "from 0 to 3600"),
-    (messages.Subscribe(0, HERE, watch=True, linger=-1.0), "from 0 to 3600"),
-    (messages.Subscribe(0, HERE, rates=[(-1.0, 5.0)]), "a distance of 0 or more, not -1.0"),
-    (messages.Subscribe(0, HERE, rates=[(1.0, -5.0)]), "at least 0.01 messages a second, not -5.0"),
-    (messages.Subscribe(0, HERE, rates=[(1.0, 5.0)] * 5), "at most 4 rates"),
-    (messages.Subscribe(0, HERE, closest=0), "at least one, not 0"),
-    (messages.Subscribe(0, HERE, budget=0.0), "above 0 bytes a second"),
-    (messages.Subscribe(0, closest=3), "need an area with a centre"),
-    (messages.Subscribe(0, Area(formula="x < 1"), rates=[(1.0, 5.0)]), "an area with a centre"),
-    (messages.Move(9, HERE), "there is no subscription 9"),
-    (messages.Move(0, Area(formula="x < other")), "unknown name 'other'"),
-    (messages.Move(0, Area(x=0.0, y=0.0, speed=1.0)), "a speed needs a place to walk to"),
-    (messages.Move(1, Area()), "need an area with a centre"),
-    (messages.Tune(9, {"wide": 1.0}), "there is no subscription 9"),
-    (messages.Tune(0, {"other": 1.0}), "subscription 0 has no variable 'other'"),
-    (messages.Tune(0, {"wide": 0.0}), "has no value"),
-    (messages.Tune(0, {}), "to tune is to name a variable"),
-    (messages.Unsubscribe(9), "there is no subscription 9"),
-    (messages.Publish(nan, 0.0), "a centre must be within"),
-    (messages.Publish(0.0, 1e200), "a centre must be within"),
-    (messages.Publish(0.0, 0.0, r=101.0), "reaches at most 100 from its centre"),
-    (messages.Publish(0.0, 0.0, r=1.0, rx=1.0), "not both"),
-    (messages.Publish(0.0, 0.0, rx=1.0), "a box needs both rx and ry"),
-    (messages.Publish(0.0, 0.0, Raw(b"12345678901")), "a payload has at most 10 bytes"),
-    (messages.Publish(0.0, 0.0, attributes={"x": 1}), "'x' cannot be an attribute"),
-    (messages.Publish(0.0, 0.0, attributes={"a": nan}), "attribute 'a' must be finite"),
-    (messages.Publish(0.0, 0.0, channel="too long a name"), "a channel has at most 8 characters"),
-    (messages.Nearby(Area(x=0.0)), "an area needs x and y"),
-    (messages.Nearby(HERE, limit=-1), "from 0 to 1000 entities are listed"),
-    (messages.Nearby(HERE, limit=1001), "from 0 to 1000 entities are listed"),
+    (messages.SubscribeRequest(0, Area(formula="x <")), "expected a value, found the end"),
+    (messages.SubscribeRequest(0, Area(formula="x < wide")), "unknown name 'wide'"),
+    (messages.SubscribeRequest(0, Area(formula="x < 1", r=2.0)),
+     "a formula says all there is to say"),
+    (messages.SubscribeRequest(0, Area(formula="x < 1" + " " * 60)), "at most 60 characters"),
+    (messages.SubscribeRequest(0, HERE, "kind < 1" + " " * 60), "at most 60 characters"),
+    (messages.SubscribeRequest(0, HERE, "x < 1"), "a filter cannot speak of x, y or z"),
+    (messages.SubscribeRequest(0, HERE, "a < b", variables={"b": nan}),
+     "variable 'b' must be finite"),
+    (messages.SubscribeRequest(0, HERE, channel="too long a name"),
+     "a channel has at most 8 characters"),
+    (messages.SubscribeRequest(0, HERE, channel="\ud800"), "a channel must be text"),
+    (messages.SubscribeRequest(0, HERE, watch=True, linger=nan), "from 0 to 3600"),
+    (messages.SubscribeRequest(0, HERE, watch=True, linger=-1.0), "from 0 to 3600"),
+    (messages.SubscribeRequest(0, HERE, rates=[(-1.0, 5.0)]), "a distance of 0 or more, not -1.0"),
+    (messages.SubscribeRequest(0, HERE, rates=[(1.0, -5.0)]),
+     "at least 0.01 messages a second, not -5.0"),
+    (messages.SubscribeRequest(0, HERE, rates=[(1.0, 5.0)] * 5), "at most 4 rates"),
+    (messages.SubscribeRequest(0, HERE, closest=0), "at least one, not 0"),
+    (messages.SubscribeRequest(0, HERE, budget=0.0), "above 0 bytes a second"),
+    (messages.SubscribeRequest(0, closest=3), "need an area with a centre"),
+    (messages.SubscribeRequest(0, Area(formula="x < 1"), rates=[(1.0, 5.0)]),
+     "an area with a centre"),
+    (messages.MoveRequest(9, HERE), "there is no subscription 9"),
+    (messages.MoveRequest(0, Area(formula="x < other")), "unknown name 'other'"),
+    (messages.MoveRequest(0, Area(x=0.0, y=0.0, speed=1.0)), "a speed needs a place to walk to"),
+    (messages.MoveRequest(1, Area()), "need an area with a centre"),
+    (messages.TuneRequest(9, {"wide": 1.0}), "there is no subscription 9"),
+    (messages.TuneRequest(0, {"other": 1.0}), "subscription 0 has no variable 'other'"),
+    (messages.TuneRequest(0, {"wide": 0.0}), "has no value"),
+    (messages.TuneRequest(0, {}), "to tune is to name a variable"),
+    (messages.UnsubscribeRequest(9), "there is no subscription 9"),
+    (messages.PublishRequest(nan, 0.0), "a centre must be within"),
+    (messages.PublishRequest(0.0, 1e200), "a centre must be within"),
+    (messages.PublishRequest(0.0, 0.0, r=101.0), "reaches at most 100 from its centre"),
+    (messages.PublishRequest(0.0, 0.0, r=1.0, rx=1.0), "not both"),
+    (messages.PublishRequest(0.0, 0.0, rx=1.0), "a box needs both rx and ry"),
+    (messages.PublishRequest(0.0, 0.0, Raw(b"12345678901")), "a payload has at most 10 bytes"),
+    (messages.PublishRequest(0.0, 0.0, attributes={"x": 1}), "'x' cannot be an attribute"),
+    (messages.PublishRequest(0.0, 0.0, attributes={"a": nan}), "attribute 'a' must be finite"),
+    (messages.PublishRequest(0.0, 0.0, channel="too long a name"),
+     "a channel has at most 8 characters"),
+    (messages.NearbyRequest(Area(x=0.0)), "an area needs x and y"),
+    (messages.NearbyRequest(HERE, limit=-1), "from 0 to 1000 entities are listed"),
+    (messages.NearbyRequest(HERE, limit=1001), "from 0 to 1000 entities are listed"),
 ]  # fmt: skip
 
 
 def prepared() -> Company:
     """One client with two subscriptions, one of which can be tuned to have no value."""
     company = Company(limits=LIMITS)
-    company.ask(0, messages.Subscribe(0, HERE, "a < 1 / wide", variables={"wide": 1.0}))
-    company.ask(0, messages.Subscribe(1, HERE, closest=3))
+    company.ask(0, messages.SubscribeRequest(0, HERE, "a < 1 / wide", variables={"wide": 1.0}))
+    company.ask(0, messages.SubscribeRequest(1, HERE, closest=3))
     return company
 
 
@@ -91,21 +103,21 @@ def test_each_is_refused_in_a_clear_line(request_: Any, why: str) -> None:
 
 def test_a_client_has_so_many_subscriptions_and_may_replace_the_last() -> None:
     company = prepared()
-    company.ask(0, messages.Subscribe(2, HERE))
+    company.ask(0, messages.SubscribeRequest(2, HERE))
     with pytest.raises(Refused, match="a client has at most 3 subscriptions"):
-        company.ask(0, messages.Subscribe(3, HERE))
-    company.ask(0, messages.Subscribe(2, HERE, echo=True))
-    company.ask(0, messages.Unsubscribe(0))
-    company.ask(0, messages.Subscribe(3, HERE))
+        company.ask(0, messages.SubscribeRequest(3, HERE))
+    company.ask(0, messages.SubscribeRequest(2, HERE, echo=True))
+    company.ask(0, messages.UnsubscribeRequest(0))
+    company.ask(0, messages.SubscribeRequest(3, HERE))
 
 
 def test_a_client_publishes_on_so_many_channels() -> None:
     company = prepared()
     for channel in ("", "chat"):
-        company.ask(0, messages.Publish(0.0, 0.0, channel=channel))
+        company.ask(0, messages.PublishRequest(0.0, 0.0, channel=channel))
     with pytest.raises(Refused, match="a client publishes on at most 2 channels"):
-        company.ask(0, messages.Publish(0.0, 0.0, channel="third"))
-    company.ask(0, messages.Publish(0.0, 0.0, channel="chat"))
+        company.ask(0, messages.PublishRequest(0.0, 0.0, channel="third"))
+    company.ask(0, messages.PublishRequest(0.0, 0.0, channel="chat"))
 
 
 def test_a_name_has_so_many_characters() -> None:
@@ -116,10 +128,10 @@ def test_a_name_has_so_many_characters() -> None:
 
 def test_limits_are_reached_before_they_are_passed() -> None:
     company = prepared()
-    company.ask(0, messages.Subscribe(2, Area(x=0.0, y=0.0, r=100.0), channel="12345678"))
-    company.ask(0, messages.Publish(0.0, 0.0, Raw(b"1234567890"), channel="12345678"))
-    company.ask(0, messages.Move(2, Area(x=0.0, y=0.0, to=[[1.0, 1.0]] * 3, speed=1.0)))
-    company.ask(0, messages.Move(2, Area(x=0.0, y=0.0, rx=inf, ry=100.0)))
+    company.ask(0, messages.SubscribeRequest(2, Area(x=0.0, y=0.0, r=100.0), channel="12345678"))
+    company.ask(0, messages.PublishRequest(0.0, 0.0, Raw(b"1234567890"), channel="12345678"))
+    company.ask(0, messages.MoveRequest(2, Area(x=0.0, y=0.0, to=[[1.0, 1.0]] * 3, speed=1.0)))
+    company.ask(0, messages.MoveRequest(2, Area(x=0.0, y=0.0, rx=inf, ry=100.0)))
 
 
 def outcome(company: Company, history: list[Step], bad: dict[int, Any]) -> list[Any]:
@@ -151,8 +163,8 @@ def outcome(company: Company, history: list[Step], bad: dict[int, Any]) -> list[
 ALWAYS_BAD = [
     request
     for request, _ in BAD
-    if not isinstance(request, messages.Move | messages.Tune)
-    and not isinstance(request, messages.Nearby)
+    if not isinstance(request, messages.MoveRequest | messages.TuneRequest)
+    and not isinstance(request, messages.NearbyRequest)
 ]
 
 

@@ -36,7 +36,7 @@ Voice = tuple[int, str]  # entity and channel
 class Purse:
     """What one subscription asked for, and what it has heard of whom."""
 
-    asked: messages.Subscribe
+    asked: messages.SubscribeRequest
     filled: int
     told: int
     left: float = inf
@@ -56,12 +56,12 @@ class SparingModel(Model):
 
     def obey(self, t: int, client: int, entity: int, request: Any) -> None:
         super().obey(t, client, entity, request)
-        if isinstance(request, messages.Leave):
+        if isinstance(request, messages.LeaveRequest):
             self.gone.add(entity)
-        if isinstance(request, messages.Publish):
+        if isinstance(request, messages.PublishRequest):
             voices = self.company.seats[client].voices
             self.numbers[entity, request.channel] = voices[request.channel]
-        if isinstance(request, messages.Subscribe):
+        if isinstance(request, messages.SubscribeRequest):
             purse = Purse(request, t, t, request.budget or inf)
             self.purses[client, request.subscription] = purse
         self.purses = {key: purse for key, purse in self.purses.items() if key in self.wanted}
@@ -81,7 +81,7 @@ class SparingModel(Model):
         return sorted(kept)
 
     def _spared(
-        self, t: int, key: Key, mine: list[int], said: list[tuple[int, messages.Publish]]
+        self, t: int, key: Key, mine: list[int], said: list[tuple[int, messages.PublishRequest]]
     ) -> list[int]:
         purse, centre = self.purses[key], _centre(self.wanted[key], t)
         voices = {i: (said[i][0], said[i][1].channel) for i in mine}
@@ -127,11 +127,11 @@ class SparingModel(Model):
         earlier = [j for j in voices if j < i and voices[j] == voices[i] and ready(j)]
         return ready(i) and (apart(i) == 0 or not earlier)
 
-    def tick(self, t: int) -> list[tuple[int, messages.Withheld]]:
+    def tick(self, t: int) -> list[tuple[int, messages.WithheldNotice]]:
         notices = []
         for (client, number), purse in self.purses.items():
             if any(purse.withheld) and t - purse.told >= SECOND:
-                notices.append((client, messages.Withheld(number, *purse.withheld)))
+                notices.append((client, messages.WithheldNotice(number, *purse.withheld)))
                 purse.withheld, purse.told = [0, 0, 0], t
         return notices
 
@@ -150,7 +150,7 @@ def _away(centre: tuple[float, float, float] | None, place: tuple[float, float, 
 
 
 SPARING = st.builds(
-    messages.Subscribe,
+    messages.SubscribeRequest,
     NUMBERS,
     areas_of_interest(),
     channel=CHANNELS,
@@ -171,8 +171,8 @@ HISTORIES = histories(
         publishes(),
         publishes(),
         publishes(),
-        st.builds(messages.Move, NUMBERS, areas_of_interest()),
-        st.sampled_from([messages.Unsubscribe(0), messages.Leave()]),
+        st.builds(messages.MoveRequest, NUMBERS, areas_of_interest()),
+        st.sampled_from([messages.UnsubscribeRequest(0), messages.LeaveRequest()]),
     )
 )
 
@@ -220,7 +220,7 @@ HERE = Area(x=0.0, y=0.0, r=50.0)
 def say(company: Company, *where: tuple[int, float]) -> list[float]:
     """These clients publish at these places, at once; which of them does client 0 hear?"""
     for client, x in where:
-        company.ask(client, messages.Publish(x, 0.0, Raw(b"1" * 36)))
+        company.ask(client, messages.PublishRequest(x, 0.0, Raw(b"1" * 36)))
     heard = company.realm.flush(company.now)
     company.now += 100_000
     return [heard.publications[i].request.x for i in heard.publication.tolist()]
@@ -228,33 +228,33 @@ def say(company: Company, *where: tuple[int, float]) -> list[float]:
 
 def test_a_rate_holds_beyond_its_distance() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(0, HERE, rates=[(10.0, 5.0), (20.0, 0.0)]))
+    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(10.0, 5.0), (20.0, 0.0)]))
     heard = [say(company, (1, 10.0), (2, 11.0), (3, 21.0)) for _ in range(4)]
     assert heard == [[10.0, 11.0], [10.0], [10.0, 11.0], [10.0]]
 
 
 def test_who_comes_closer_is_heard_at_once() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(0, HERE, rates=[(10.0, 0.01)]))
+    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(10.0, 0.01)]))
     assert [say(company, (1, x)) for x in (12.0, 11.0, 10.0)] == [[12.0], [], [10.0]]
 
 
 def test_the_closest_stand_in_the_way_of_others_until_they_go() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(0, HERE, closest=2))
+    company.ask(0, messages.SubscribeRequest(0, HERE, closest=2))
     assert say(company, (1, 1.0), (2, 2.0), (3, 3.0)) == [1.0, 2.0]
     assert say(company, (3, 3.0)) == []
     assert say(company, (2, 99.0), (3, 3.0)) == [3.0]
     assert say(company, (2, 2.0), (3, 3.0)) == [2.0]
-    company.ask(1, messages.Leave())
+    company.ask(1, messages.LeaveRequest())
     assert say(company, (3, 3.0)) == [3.0]
-    company.ask(0, messages.Move(0, Area(x=4.0, y=0.0, r=50.0)))
+    company.ask(0, messages.MoveRequest(0, Area(x=4.0, y=0.0, r=50.0)))
     assert say(company, (4, 5.0), (2, 2.0)) == [5.0]
 
 
 def test_a_budget_is_spent_on_the_nearest_and_fills_up_again() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(0, HERE, budget=200.0))
+    company.ask(0, messages.SubscribeRequest(0, HERE, budget=200.0))
     assert say(company, (1, 3.0), (2, 1.0), (3, 2.0)) == [1.0, 2.0]
     assert say(company, (1, 3.0)) == [3.0]  # a tenth of a second later there are 20 bytes
     assert say(company, (1, 3.0)) == []
@@ -265,7 +265,7 @@ def test_a_budget_is_spent_on_the_nearest_and_fills_up_again() -> None:
 def test_a_centre_walks_with_its_area() -> None:
     company = Company()
     walk = Area(x=0.0, y=0.0, r=50.0, to=[[10.0, 0.0], [0.0, 0.0]], speed=10.0)
-    company.ask(0, messages.Subscribe(0, walk, rates=[(1.0, 0.0)]))
+    company.ask(0, messages.SubscribeRequest(0, walk, rates=[(1.0, 0.0)]))
     company.now = company.realm.now
     heard = [i for i in range(25) if say(company, (1, 9.5))]
     assert heard == [9, 10, 11]
@@ -273,16 +273,16 @@ def test_a_centre_walks_with_its_area() -> None:
 
 def test_others_hear_everything() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(0, HERE, rates=[(0.0, 0.0)]))
-    company.ask(5, messages.Subscribe(0, HERE))
+    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(0.0, 0.0)]))
+    company.ask(5, messages.SubscribeRequest(0, HERE))
     assert say(company, (1, 1.0), (2, 2.0)) == [1.0, 2.0]
     ((seat, word),) = company.realm.tick(company.now + SECOND)
-    assert (seat, word) == (company.seats[0], messages.Withheld(0, rate=2))
+    assert (seat, word) == (company.seats[0], messages.WithheldNotice(0, rate=2))
 
 
 def test_what_the_budget_withholds_does_not_count_for_the_rate() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(0, HERE, rates=[(5.0, 0.5)], budget=100.0))
+    company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(5.0, 0.5)], budget=100.0))
     assert say(company, (1, 1.0), (2, 9.0)) == [1.0]
     assert say(company, (2, 9.0)) == [9.0]
     company.now += SECOND

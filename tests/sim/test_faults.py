@@ -12,9 +12,9 @@ import pytest
 
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, Setting
-from nearcast.sim.faults import Faults, Parameters
+from nearcast.sim.faults import FaultParameters, Faults
 from nearcast.sim.network import Constant, Interrupted
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND
 from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
@@ -26,7 +26,7 @@ from nearcast.workloads.workload import first_id
 class Ward:
     """A world that only falls ill: it keeps a diary and otherwise does as it is told."""
 
-    def __init__(self, entities: int, parameters: Parameters, seed: int = 1) -> None:
+    def __init__(self, entities: int, parameters: FaultParameters, seed: int = 1) -> None:
         self.now = 0
         self.diary: list[tuple[int, str, int | None]] = []
         self.strikes: list[int] = []  # how many were present at each
@@ -77,7 +77,7 @@ def likely(hits: int, many: int, probability: float) -> bool:
 
 @pytest.mark.parametrize("crash", [0.0, 0.02, 0.3, 1.0])
 def test_each_entity_crashes_with_the_given_probability_in_each_second(crash: float) -> None:
-    ward = Ward(400, Parameters(crash=crash, restart_s=0)).run(20)
+    ward = Ward(400, FaultParameters(crash=crash, restart_s=0)).run(20)
     assert len(ward.strikes) == 20
     assert likely(len(ward.times("crash")), sum(ward.strikes), crash)
     assert ward.times("join") == []
@@ -85,7 +85,7 @@ def test_each_entity_crashes_with_the_given_probability_in_each_second(crash: fl
 
 
 def test_the_crashed_return_after_the_mean_that_was_set() -> None:
-    ward = Ward(300, Parameters(crash=0.1, restart_s=3)).run(200)
+    ward = Ward(300, FaultParameters(crash=0.1, restart_s=3)).run(200)
     down: dict[int | None, int] = {}
     waits = []
     for t, what, entity in ward.diary:
@@ -103,7 +103,7 @@ def test_the_crashed_return_after_the_mean_that_was_set() -> None:
 
 
 def test_the_world_parts_as_often_as_set_and_never_while_parted() -> None:
-    ward = Ward(50, Parameters(partition=0.2, partition_s=0.25)).run(2_000)
+    ward = Ward(50, FaultParameters(partition=0.2, partition_s=0.25)).run(2_000)
     parted, healed = ward.times("partitioned"), ward.times("healed")
     # A cut outlasts its second with probability exp(-4); that one strike less is within bounds.
     assert likely(len(parted), 2_000, 0.2)
@@ -114,7 +114,7 @@ def test_the_world_parts_as_often_as_set_and_never_while_parted() -> None:
 
 
 def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
-    ward = Ward(1_000, Parameters(partition=1.0, partition_s=5))
+    ward = Ward(1_000, FaultParameters(partition=1.0, partition_s=5))
     ward.run(1)
     cut = ward.network.group
     assert likely(len(cut), 1_000, 0.5)
@@ -132,7 +132,7 @@ def test_a_parted_world_falls_into_halves_and_is_whole_when_healed() -> None:
 
 
 def test_a_cut_that_cuts_nobody_off_is_none_and_heals_nothing_later() -> None:
-    ward = Ward(2, Parameters(partition=1.0, partition_s=5)).run(2_000)
+    ward = Ward(2, FaultParameters(partition=1.0, partition_s=5)).run(2_000)
     parted = [about for _, what, about in ward.diary if what == "partitioned"]
     assert set(parted) == {1, 2}
     # Whatever is noted alternates: no heal is left over from a cut that was none.
@@ -145,14 +145,14 @@ def test_a_cut_that_cuts_nobody_off_is_none_and_heals_nothing_later() -> None:
 
 @pytest.mark.parametrize("slow", [0.0, 0.1, 0.5, 1.0])
 def test_the_given_share_is_slow_from_the_beginning(slow: float) -> None:
-    ward = Ward(2_000, Parameters(slow=slow, slow_ms=300)).run(1)
+    ward = Ward(2_000, FaultParameters(slow=slow, slow_ms=300)).run(1)
     assert likely(len(ward.network.slow), 2_000, slow)
     assert set(ward.network.slow.values()) <= {300_000}
     assert [entity for _, what, entity in ward.diary if what == "slowed"] == list(ward.network.slow)
 
 
 def test_equal_seeds_bring_equal_faults_and_others_do_not() -> None:
-    ills = Parameters(crash=0.05, partition=0.1, slow=0.2)
+    ills = FaultParameters(crash=0.05, partition=0.1, slow=0.2)
     diaries = [Ward(100, ills, seed).run(50).diary for seed in (1, 1, 2)]
     assert diaries[0] == diaries[1] != diaries[2]
 
@@ -161,28 +161,31 @@ def test_equal_seeds_bring_equal_faults_and_others_do_not() -> None:
     "wrong", ["crash", "partition", "slow", "restart_s", "partition_s", "slow_ms"]
 )
 def test_settings_out_of_range_are_refused_by_name(wrong: str) -> None:
-    make: Callable[..., Parameters] = Parameters
+    make: Callable[..., FaultParameters] = FaultParameters
     for value in (-0.1, float("nan"), 1e10):
         with pytest.raises(ValueError, match=wrong):
             make(**{wrong: value})
 
 
 def test_faults_that_cannot_happen_need_no_network_of_their_own() -> None:
-    assert not Parameters().any
-    assert all(p.any for p in (Parameters(crash=0.1), Parameters(partition=1), Parameters(slow=1)))
+    assert not FaultParameters().any
+    assert all(
+        p.any
+        for p in (FaultParameters(crash=0.1), FaultParameters(partition=1), FaultParameters(slow=1))
+    )
 
 
 # In a world.
 
 
-def ran(seconds: float = 8.0, seed: int = 1, **settings: Setting) -> tuple[World, Memory]:
+def ran(seconds: float = 8.0, seed: int = 1, **settings: Setting) -> tuple[SimulatedWorld, Memory]:
     sink = Memory()
     calm: dict[str, Setting] = {"matcher": "scan", "hotspots": "burning", "rate": 4.0}
     scenario = Scenario(
         protocol="client-server", workload="hotspots", nodes=40, seconds=seconds, seed=seed,
         settings={**calm, **settings},
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(sink))
+    world = SimulatedWorld(scenario, lambda _: Recorder(sink))
     world.run()
     world.recorder.close()
     return world, sink

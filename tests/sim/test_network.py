@@ -22,7 +22,7 @@ from nearcast.sim.network import (
     Jitter,
     Loss,
     Network,
-    Parameters,
+    NetworkParameters,
     Rates,
     Reordering,
     make,
@@ -278,7 +278,7 @@ def test_every_copy_crosses_the_downlink() -> None:
 
 
 def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
-    network, distance = make(Parameters(network="adsl"), 5), Embedding(5)
+    network, distance = make(NetworkParameters(network="adsl"), 5), Embedding(5)
     a, b, home = FIRST_SERVER, FIRST_SERVER + 1, 3
     for source, target, up, down in [
         (a, b, 100, 100),  # 10,000 bits at 100 Mbit/s
@@ -286,7 +286,7 @@ def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
         (home, a, 10_000 + 5_000, 100),
         (home, 4, 10_000 + 5_000, 5_000 + 625),
     ]:
-        fresh = make(Parameters(network="adsl"), 5)
+        fresh = make(NetworkParameters(network="adsl"), 5)
         between = distance.route(0, source, target, 1)[0]
         assert fresh.route(0, source, target, 1_250) == [up + between + down]
     assert network.route(0, home, a, 125 * 2_010) != []
@@ -328,14 +328,14 @@ def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> N
 
 
 def test_without_settings_the_network_is_a_promise_of_50_ms() -> None:
-    network = make(Parameters(), 1)
+    network = make(NetworkParameters(), 1)
     assert isinstance(network, Constant)
     assert network.delay == 50_000
 
 
 @pytest.mark.parametrize("network", ["constant", "embedding", "adsl"])
 def test_equal_seeds_make_equal_networks(network: str) -> None:
-    chosen = Parameters(network=network, jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1)
+    chosen = NetworkParameters(network=network, jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1)
 
     def told(seed: int) -> list[list[int]]:
         made = make(chosen, seed)
@@ -353,15 +353,15 @@ def test_each_chance_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         return Random(1)
 
     monkeypatch.setattr("nearcast.sim.network.stream", stream)
-    make(Parameters(jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1), 7)
+    make(NetworkParameters(jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1), 7)
     assert len(asked) == len(set(asked)) == 4
     assert {seed for seed, *_ in asked} == {7}
 
 
 @pytest.mark.parametrize("more", [{"loss": 0.3}, {"duplicate": 0.3}, {"reorder": 0.3}])
 def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
-    plain = answers(make(Parameters(jitter_ms=5), 1), 500)
-    with_more: Callable[..., Parameters] = Parameters
+    plain = answers(make(NetworkParameters(jitter_ms=5), 1), 500)
+    with_more: Callable[..., NetworkParameters] = NetworkParameters
     richer = answers(make(with_more(jitter_ms=5, **more), 1), 500)
     same = sum(a[0] == b[0] for a, b in zip(plain, richer, strict=True) if b)
     assert same >= 300, "those whom the new chance has spared are as they were"
@@ -370,7 +370,7 @@ def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("network", ["constant", "embedding"])
 def test_jitter_as_settings_have_it_never_lets_a_pair_overtake(network: str) -> None:
-    made = make(Parameters(network=network, jitter_ms=40), 3)
+    made = make(NetworkParameters(network=network, jitter_ms=40), 3)
     arrivals = [t + made.route(t, 1, 2, 100)[0] for t in range(0, 2_000_000, 1_000)]
     assert all(earlier <= later for earlier, later in pairwise(arrivals))
     gaps = {later - earlier for earlier, later in pairwise(arrivals)}
@@ -378,7 +378,7 @@ def test_jitter_as_settings_have_it_never_lets_a_pair_overtake(network: str) -> 
 
 
 def test_rates_hold_when_all_is_wrapped() -> None:
-    chosen = Parameters(jitter_ms=5, loss=0.1, duplicate=0.2, reorder=0.3, reorder_ms=10)
+    chosen = NetworkParameters(jitter_ms=5, loss=0.1, duplicate=0.2, reorder=0.3, reorder_ms=10)
     got = Counter(map(len, answers(make(chosen, 1))))
     assert likely(got[0], MANY, 0.8 * 0.1 + 0.2 * 0.01)
     assert likely(got[2], MANY, 0.2 * 0.81)
@@ -402,7 +402,7 @@ def test_rates_hold_when_all_is_wrapped() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> None:
-    refuse: Callable[..., Parameters] = Parameters
+    refuse: Callable[..., NetworkParameters] = NetworkParameters
     with pytest.raises(ValueError, match=next(iter(wrong))):
         refuse(**wrong)
 

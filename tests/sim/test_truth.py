@@ -10,7 +10,7 @@ from nearcast.matching import EXACT
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import InOrderOfPublisher, NotBeforeItWasSaid, Once
 from nearcast.sim.run import simulate
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.trace import reader
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
@@ -39,7 +39,7 @@ def run(workload: str, settings: dict[str, object], **more: object) -> Memory:
         **more,
     )
     checkers = (Once(), InOrderOfPublisher(), NotBeforeItWasSaid())
-    world = World(scenario, lambda _: Recorder(memory), checkers)
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), checkers)
     world.run()
     world.recorder.close()
     return memory
@@ -102,7 +102,7 @@ def test_a_bad_network_may_cost_hearing_but_never_repeats(network: dict[str, obj
         protocol="client-server", workload="waypoint", nodes=40, seconds=4.0,
         settings={"size": 300.0, "duplicate": 0.2, **network},
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(trace), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(trace), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     heard = delivered(trace.table("deliveries"))
@@ -123,7 +123,7 @@ def test_a_recorded_world_is_heard_exactly(tmp_path: Path) -> None:
         scenario = Scenario(
             protocol="client-server", workload="recorded", nodes=12, seconds=4.0, settings=settings
         )
-        world = World(scenario, lambda _, m=memory: Recorder(m))
+        world = SimulatedWorld(scenario, lambda _, m=memory: Recorder(m))
         world.run()
         world.recorder.close()
         assert_heard_exactly(memory)

@@ -12,7 +12,7 @@ from nearcast.model.commands import Command, Move, Publish, Subscribe, Unsubscri
 from nearcast.node import Message, Node
 from nearcast.sim.network import Constant
 from nearcast.sim.simulation import Simulation
-from nearcast.sim.workload_player import Script
+from nearcast.sim.workload_player import WorkloadPlayer
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import Vector, disc, point
 from nearcast.trace.recorder import Recorder
@@ -65,7 +65,7 @@ class Stage:
         for entity in range(entities):
             self.simulation.start(Obedient(entity, self.log))
         self.simulation.run(BEGINS)
-        self.script = Script(self.simulation, BEGINS, ENDS)
+        self.script = WorkloadPlayer(self.simulation, BEGINS, ENDS)
 
     def enter(self, entity: int, *commands: Scheduled) -> None:
         self.script.enter(entity, Told(list(commands)))

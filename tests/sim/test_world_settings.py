@@ -8,7 +8,7 @@ from msgspec.structs import fields
 
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Scenario, Setting, from_json, to_json
-from nearcast.sim.world import World, parameters_of, resolve
+from nearcast.sim.world import SimulatedWorld, parameters_of, resolve
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from nearcast.workloads import WORKLOADS
@@ -196,7 +196,7 @@ def test_a_world_tells_its_recorder_the_complete_scenario() -> None:
         told.append(complete)
         return Recorder(Memory())
 
-    world = World(scenario({"matcher": "scan", "rate": "2"}), recorder)
+    world = SimulatedWorld(scenario({"matcher": "scan", "rate": "2"}), recorder)
     assert told == [world.scenario]
     assert world.scenario == resolve(scenario({"matcher": "scan", "rate": 2.0}))[0]
 
@@ -207,7 +207,7 @@ def test_a_wrong_world_is_refused_before_anything_is_recorded() -> None:
 
     for wrong in ({"loss": 2.0}, {"flash_at": 50.0, "flash_nodes": 3}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            World(scenario(wrong), recorder)
+            SimulatedWorld(scenario(wrong), recorder)
 
 
 @pytest.mark.parametrize(

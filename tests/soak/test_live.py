@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from nearcast.server.config import Limits
+from nearcast.server.config import LimitSettings
 from nearcast.trace.validate import validate
 from support.bad_frames import Honest, come_and_go, misbehave, nothing_left, open_files
 from support.live_clients import crowd, judge, run, service
@@ -28,7 +28,7 @@ def test_two_hundred_clients_hear_exactly_the_truth_for_a_minute(tmp_path: Path)
 
 def test_a_million_bad_frames_hurt_only_those_who_send_them(tmp_path: Path) -> None:
     async def story() -> None:
-        limits = Limits(requests=10**6, refusals=10**6, frame=4_096)
+        limits = LimitSettings(requests=10**6, refusals=10**6, frame=4_096)
         async with service(tmp_path / "t", limits) as node:
             async with Honest(node):
                 await asyncio.gather(*(misbehave(node, Random(n), 1_000) for n in range(20)))

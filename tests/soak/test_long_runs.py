@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from support.brute_force import delivered, expected
@@ -40,7 +40,7 @@ def test_nothing_is_repeated_or_heard_too_early_whatever_goes_wrong(seed: int) -
         protocol="client-server", workload=workload, nodes=60, seconds=10.0, seed=seed,
         settings={**drawn, **more},
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     heard = delivered(memory.table("deliveries"))

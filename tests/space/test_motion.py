@@ -21,8 +21,8 @@ from nearcast.space.motion import (
 from nearcast.space.shapes import (
     EVERYWHERE,
     LARGEST,
-    Kind,
     Shape,
+    ShapeKind,
     Vector,
     ball,
     box,
@@ -183,11 +183,11 @@ SIZES = st.sampled_from([0.0, 1.0, nextafter(LARGEST, 0), LARGEST])
 def test_the_fastest_are_somewhere_to_the_end_of_time_and_touch_what_is_there(
     start: Vector, place: Vector, radius: float, sides: Vector, velocity: Vector, growth: Vector
 ) -> None:
-    other = Shape(Kind.DISC, *place, radius)
+    other = Shape(ShapeKind.DISC, *place, radius)
     for moving in (
-        Moving(Shape(Kind.POINT, *start), velocity),
-        Moving(Shape(Kind.DISC, *start, radius), velocity, (growth[0], 0.0, 0.0)),
-        Moving(Shape(Kind.BOX, *start, *sides), velocity, growth),
+        Moving(Shape(ShapeKind.POINT, *start), velocity),
+        Moving(Shape(ShapeKind.DISC, *start, radius), velocity, (growth[0], 0.0, 0.0)),
+        Moving(Shape(ShapeKind.BOX, *start, *sides), velocity, growth),
     ):
         for t in (0, SECOND, LATEST - 1, FOREVER):
             there = moving.at(t)  # a shape, so within all bounds
@@ -233,7 +233,7 @@ def test_a_line_runs_straight_at_its_speed_arrives_and_stops(
 ) -> None:
     distance = dist(start, to)
     assume(round(distance / speed * 1e6) > 0)  # time is counted in whole microseconds
-    moving = line(Shape(Kind.BOX, *start, 1.0, 2.0, 3.0), to, speed)
+    moving = line(Shape(ShapeKind.BOX, *start, 1.0, 2.0, 3.0), to, speed)
     assert moving.since == 0
     assert moving.duration is not None
     assert abs(moving.duration - distance / speed * 1e6) <= 0.5 + 1e-9 * moving.duration
@@ -245,7 +245,7 @@ def test_a_line_runs_straight_at_its_speed_arrives_and_stops(
     between = [a + (b - a) * (t / moving.duration) for a, b in zip(start, to, strict=True)]
     assert close(centre(moving.at(t)), (between[0], between[1], between[2]), scale)
     assert moving.growth == STILL
-    assert moving.shape == Shape(Kind.BOX, *start, 1.0, 2.0, 3.0)
+    assert moving.shape == Shape(ShapeKind.BOX, *start, 1.0, 2.0, 3.0)
 
 
 def test_a_line_by_hand() -> None:
@@ -258,10 +258,10 @@ def test_a_line_by_hand() -> None:
 @settings(deadline=None, max_examples=30)
 @given(PLACES, st.floats(0.01, 1e4))
 def test_a_line_to_where_one_stands_is_no_motion(place: Vector, speed: float) -> None:
-    still = line(Shape(Kind.DISC, *place, 1.0), place, speed)
+    still = line(Shape(ShapeKind.DISC, *place, 1.0), place, speed)
     assert not still.moves
     assert still.duration == 0
-    assert still.at(99 * SECOND) == Shape(Kind.DISC, *place, 1.0)
+    assert still.at(99 * SECOND) == Shape(ShapeKind.DISC, *place, 1.0)
 
 
 @settings(deadline=None, max_examples=40)
@@ -271,7 +271,7 @@ def test_whoever_needs_less_than_half_a_microsecond_has_arrived(
 ) -> None:
     speed = dist(start, towards) / 0.4e-6 * hurry
     assume(speed > 0)
-    shape, goal = Shape(Kind.DISC, *start, 1.0), Shape(Kind.DISC, *towards, 1.0)
+    shape, goal = Shape(ShapeKind.DISC, *start, 1.0), Shape(ShapeKind.DISC, *towards, 1.0)
     for moving in (line(shape, towards, speed), line(shape, towards, FASTEST)):
         assert moving.duration == 0
         assert moving.at(0) == moving.at(SECOND) == goal

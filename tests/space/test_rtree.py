@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nearcast.space.rtree import (
     NOTHING,
     SPLITS,
-    Bounds,
+    BoxBounds,
     Split,
     choose,
     contains,
@@ -44,7 +44,7 @@ many = settings(some, max_examples=150)
 @st.composite
 def bounds(
     draw: st.DrawFn, dimensions: int, coordinates: st.SearchStrategy[float], *, unbounded: bool
-) -> Bounds:
+) -> BoxBounds:
     sides = []
     for _ in range(dimensions):
         low, high = sorted([draw(coordinates), draw(coordinates)])
@@ -57,7 +57,7 @@ def bounds(
 @st.composite
 def worlds(
     draw: st.DrawFn, coordinates: st.SearchStrategy[float], *, unbounded: bool
-) -> list[Bounds]:
+) -> list[BoxBounds]:
     """Two or more boxes of one to five dimensions, in part duplicates of each other."""
     one = bounds(draw(st.integers(1, 5)), coordinates, unbounded=unbounded)
     distinct = draw(st.lists(one, min_size=1, max_size=9))
@@ -69,16 +69,16 @@ small_worlds = worlds(SMALL, unbounded=False)
 endless_worlds = worlds(SMALL, unbounded=True)
 wild_worlds = worlds(WILD, unbounded=True)
 
-Case = tuple[list[Bounds], int]
+Case = tuple[list[BoxBounds], int]
 
 
-def cases(world: st.SearchStrategy[list[Bounds]]) -> st.SearchStrategy[Case]:
+def cases(world: st.SearchStrategy[list[BoxBounds]]) -> st.SearchStrategy[Case]:
     """A world, and a least length that its groups can have."""
     return world.flatmap(lambda boxes: st.tuples(st.just(boxes), st.integers(1, len(boxes) // 2)))
 
 
-def box(*sides: tuple[float, float]) -> Bounds:
-    return Bounds(tuple(low for low, _ in sides), tuple(high for _, high in sides))
+def box(*sides: tuple[float, float]) -> BoxBounds:
+    return BoxBounds(tuple(low for low, _ in sides), tuple(high for _, high in sides))
 
 
 # Oracles
@@ -87,12 +87,12 @@ Measure = tuple[int, int, int]
 Groups = tuple[list[int], list[int]]
 
 
-def naive_union(boxes: Sequence[Bounds]) -> Bounds:
+def naive_union(boxes: Sequence[BoxBounds]) -> BoxBounds:
     dimensions = range(len(boxes[0].low))
     return box(*((min(b.low[d] for b in boxes), max(b.high[d] for b in boxes)) for d in dimensions))
 
 
-def measure(b: Bounds) -> Measure:
+def measure(b: BoxBounds) -> Measure:
     """Unbounded sides, exact volume and exact margin of the bounded dimensions."""
     unbounded, product, total = 0, 1, 0
     for low, high in zip(*b, strict=True):
@@ -111,16 +111,16 @@ def more(a: Measure, b: Measure) -> Measure:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2]
 
 
-def naive_waste(a: Bounds, b: Bounds) -> Measure:
+def naive_waste(a: BoxBounds, b: BoxBounds) -> Measure:
     return less(measure(naive_union([a, b])), more(measure(a), measure(b)))
 
 
-def naive_growth(boxes: Sequence[Bounds], added: Bounds) -> Measure:
+def naive_growth(boxes: Sequence[BoxBounds], added: BoxBounds) -> Measure:
     return less(measure(naive_union([*boxes, added])), measure(naive_union(boxes)))
 
 
 def naive_gather(
-    boxes: Sequence[Bounds], seeds: tuple[int, int], least: int, *, by_preference: bool
+    boxes: Sequence[BoxBounds], seeds: tuple[int, int], least: int, *, by_preference: bool
 ) -> Groups:
     """Guttman's distribution of the rest to two seeds, every cover computed anew."""
     groups = [[seeds[0]], [seeds[1]]]
@@ -147,7 +147,7 @@ def naive_gather(
     return sorted(groups[0]), sorted(groups[1])
 
 
-def naive_linear_seeds(boxes: Sequence[Bounds]) -> list[tuple[int, int]]:
+def naive_linear_seeds(boxes: Sequence[BoxBounds]) -> list[tuple[int, int]]:
     """All pairs that are farthest apart, relative to the width of the world they lie in."""
     worth: dict[tuple[int, int], list[tuple[Fraction, float]]] = {}
     for dimension in range(len(boxes[0].low)):
@@ -164,7 +164,7 @@ def naive_linear_seeds(boxes: Sequence[Bounds]) -> list[tuple[int, int]]:
     return [pair for pair in pairs if best is None or max(worth[pair]) == best]
 
 
-def naive_rstar(boxes: Sequence[Bounds], least: int) -> Groups:
+def naive_rstar(boxes: Sequence[BoxBounds], least: int) -> Groups:
     """All cuts on all axes, each group measured anew (Beckmann et al., section 4.2)."""
 
     def cuts(axis: int) -> Iterator[Groups]:
@@ -174,7 +174,7 @@ def naive_rstar(boxes: Sequence[Bounds], least: int) -> Groups:
             for length in range(least, len(boxes) - least + 1):
                 yield order[:length], order[length:]
 
-    def covers(cut: Groups) -> tuple[Bounds, Bounds]:
+    def covers(cut: Groups) -> tuple[BoxBounds, BoxBounds]:
         first, second = (naive_union([boxes[i] for i in group]) for group in cut)
         return first, second
 
@@ -213,7 +213,7 @@ def test_touching_boxes_overlap_and_a_border_is_contained() -> None:
 @some
 @given(endless_worlds)
 def test_boxes_overlap_if_intervals_share_an_end_and_contain_if_joining_adds_nothing(
-    boxes: list[Bounds],
+    boxes: list[BoxBounds],
 ) -> None:
     a, b = boxes[:2]
     assert overlaps(a, b) == all(
@@ -225,7 +225,7 @@ def test_boxes_overlap_if_intervals_share_an_end_and_contain_if_joining_adds_not
 
 @some
 @given(wild_worlds)
-def test_the_union_is_the_least_box_that_contains_all(boxes: list[Bounds]) -> None:
+def test_the_union_is_the_least_box_that_contains_all(boxes: list[BoxBounds]) -> None:
     assert union(boxes) == naive_union(boxes)
 
 
@@ -234,7 +234,7 @@ def test_the_union_is_the_least_box_that_contains_all(boxes: list[Bounds]) -> No
 
 @some
 @given(endless_worlds)
-def test_size_and_margin_are_exact_on_integers(boxes: list[Bounds]) -> None:
+def test_size_and_margin_are_exact_on_integers(boxes: list[BoxBounds]) -> None:
     for b in boxes:
         assert volume(b) == measure(b)
         assert margin(b) == (measure(b)[0], measure(b)[2])
@@ -242,7 +242,9 @@ def test_size_and_margin_are_exact_on_integers(boxes: list[Bounds]) -> None:
 
 @some
 @given(wild_worlds)
-def test_no_size_is_ever_nan_and_a_part_is_never_larger_than_the_whole(boxes: list[Bounds]) -> None:
+def test_no_size_is_ever_nan_and_a_part_is_never_larger_than_the_whole(
+    boxes: list[BoxBounds],
+) -> None:
     whole = union(boxes)
     for b in boxes:
         growths = [enlargement(b, other) for other in boxes]
@@ -255,14 +257,16 @@ def test_no_size_is_ever_nan_and_a_part_is_never_larger_than_the_whole(boxes: li
 
 @some
 @given(endless_worlds | wild_worlds)
-def test_a_box_needs_no_enlargement_exactly_when_it_contains_the_other(boxes: list[Bounds]) -> None:
+def test_a_box_needs_no_enlargement_exactly_when_it_contains_the_other(
+    boxes: list[BoxBounds],
+) -> None:
     a, b = boxes[:2]
     assert (enlargement(a, b) == NOTHING) == contains(a, b)
 
 
 @some
 @given(small_worlds)
-def test_enlargement_is_what_the_union_takes_more(boxes: list[Bounds]) -> None:
+def test_enlargement_is_what_the_union_takes_more(boxes: list[BoxBounds]) -> None:
     a, b = boxes[:2]
     assert enlargement(a, b) == naive_growth([a], b)
 
@@ -296,7 +300,7 @@ def test_a_flat_box_has_no_volume_however_large() -> None:
 
 @some
 @given(small_worlds)
-def test_choose_finds_the_least_enlargement_then_the_least_size(boxes: list[Bounds]) -> None:
+def test_choose_finds_the_least_enlargement_then_the_least_size(boxes: list[BoxBounds]) -> None:
     *boxes, added = boxes
     costs = [(naive_growth([b], added), measure(b), i) for i, b in enumerate(boxes)]
     assert choose(boxes, added) == min(costs)[2]
@@ -304,7 +308,7 @@ def test_choose_finds_the_least_enlargement_then_the_least_size(boxes: list[Boun
 
 @some
 @given(endless_worlds)
-def test_choose_finds_the_smallest_box_that_need_not_grow(boxes: list[Bounds]) -> None:
+def test_choose_finds_the_smallest_box_that_need_not_grow(boxes: list[BoxBounds]) -> None:
     *boxes, added = boxes
     ready = [(measure(b), i) for i, b in enumerate(boxes) if contains(b, added)]
     assert not ready or choose(boxes, added) == min(ready)[1]
@@ -360,7 +364,7 @@ def test_the_quadratic_split_is_that_of_guttman(case: Case) -> None:
 
 @some
 @given(endless_worlds)
-def test_the_quadratic_split_parts_the_pair_that_wastes_most(boxes: list[Bounds]) -> None:
+def test_the_quadratic_split_parts_the_pair_that_wastes_most(boxes: list[BoxBounds]) -> None:
     first, second = split_quadratic(boxes, 1)
     parted = [naive_waste(boxes[i], boxes[j]) for i in first for j in second]
     assert max(parted) == max(naive_waste(a, b) for a, b in combinations(boxes, 2))
@@ -394,7 +398,7 @@ def test_a_split_does_not_depend_on_where_the_world_lies(
     def move(corner: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(x + by for x, by in zip(corner, step, strict=False))
 
-    moved = [Bounds(move(b.low), move(b.high)) for b in boxes]
+    moved = [BoxBounds(move(b.low), move(b.high)) for b in boxes]
     assert split(moved, least) == split(boxes, least)
     assert choose(moved[1:], moved[0]) == choose(boxes[1:], boxes[0])
 
@@ -403,7 +407,7 @@ def test_a_split_does_not_depend_on_where_the_world_lies(
 @pytest.mark.parametrize(
     "same", [box((1, 1)), box((0, 2), (1, 3)), box((-inf, inf), (0, 1)), box(*[(0, 1e200)] * 3)]
 )
-def test_identical_boxes_are_split_fairly(split: Split, same: Bounds) -> None:
+def test_identical_boxes_are_split_fairly(split: Split, same: BoxBounds) -> None:
     first, second = split([same] * 9, 4)
     assert sorted(first + second) == list(range(9))
     assert sorted([len(first), len(second)]) == [4, 5]
@@ -445,7 +449,7 @@ def test_a_tree_of_points_keeps_distant_clusters_apart(
     offsets = st.tuples(*(st.integers(0, 9 * d) for d in direction))
     near = data.draw(st.lists(offsets, min_size=20, max_size=40))
     far = [tuple(x + 999 * d for x, d in zip(p, direction, strict=True)) for p in near]
-    points = [Bounds(p, p) for pair in zip(near, far, strict=True) for p in pair]
+    points = [BoxBounds(p, p) for pair in zip(near, far, strict=True) for p in pair]
     home = union(points[::2])
 
     nodes = [points[:9]]  # One too many, and from both clusters: the first split must part them.
@@ -461,7 +465,7 @@ def test_a_tree_of_points_keeps_distant_clusters_apart(
     assert sorted(split(covers, 2)) == sorted([at_home, away])
 
 
-def halves(node: list[Bounds], split: Split) -> list[list[Bounds]]:
+def halves(node: list[BoxBounds], split: Split) -> list[list[BoxBounds]]:
     if len(node) <= 8:
         return [node]
     return [[node[i] for i in group] for group in split(node, 4)]

@@ -20,8 +20,8 @@ from nearcast.matching import grid_build
 from nearcast.space.shapes import (
     EVERYWHERE,
     LARGEST,
-    Kind,
     Shape,
+    ShapeKind,
     ball,
     box,
     cuboid,
@@ -31,7 +31,7 @@ from nearcast.space.shapes import (
 )
 from support.strategies import COORDINATES, EXTENTS, shapes
 
-PAIRS = list(product(Kind, Kind))
+PAIRS = list(product(ShapeKind, ShapeKind))
 # Quarters are exact in binary, so the oracle and the floats speak of the very same numbers.
 SMALL = st.integers(-16, 16).map(lambda quarters: quarters / 4)
 SMALL_EXTENTS = st.integers(0, 12).map(lambda quarters: quarters / 4)
@@ -41,7 +41,7 @@ BEYOND = nextafter(LARGEST, inf)
 
 
 def of_kind(
-    kind: Kind,
+    kind: ShapeKind,
     coordinates: st.SearchStrategy[float] = SMALL,
     extents: st.SearchStrategy[float] = SMALL_EXTENTS,
     sides: st.SearchStrategy[float] | None = None,
@@ -49,7 +49,7 @@ def of_kind(
 ) -> st.SearchStrategy[Shape]:
     """Any shape of this kind; `sides` are a box's half-extents where they differ from a radius."""
     flat = st.just(0.0)
-    radii = {Kind.POINT: (flat, flat, flat), Kind.DISC: (extents, flat, flat)}
+    radii = {ShapeKind.POINT: (flat, flat, flat), ShapeKind.DISC: (extents, flat, flat)}
     rx, ry, rz = radii.get(kind, (extents if sides is None else sides,) * 3)
     z = coordinates if dims == 3 else flat
     return st.builds(
@@ -59,7 +59,7 @@ def of_kind(
 
 def gap(a: Shape, b: Shape, axis: str) -> Fraction:
     """What the two leave free between them on one axis, discs counted by their centres alone."""
-    sides = [getattr(s, f"r{axis}") for s in (a, b) if s.kind == Kind.BOX]
+    sides = [getattr(s, f"r{axis}") for s in (a, b) if s.kind == ShapeKind.BOX]
     if inf in sides:
         return Fraction(0)
     apart = abs(Fraction(getattr(a, axis)) - Fraction(getattr(b, axis)))
@@ -67,7 +67,7 @@ def gap(a: Shape, b: Shape, axis: str) -> Fraction:
 
 
 def really_touch(a: Shape, b: Shape, axes: str = "xyz") -> bool:
-    radius = sum((Fraction(s.rx) for s in (a, b) if s.kind == Kind.DISC), Fraction(0))
+    radius = sum((Fraction(s.rx) for s in (a, b) if s.kind == ShapeKind.DISC), Fraction(0))
     return sum(gap(a, b, axis) ** 2 for axis in axes) <= radius**2
 
 
@@ -78,7 +78,7 @@ def really_touch(a: Shape, b: Shape, axes: str = "xyz") -> bool:
 @settings(deadline=None, max_examples=20)
 @given(drawn=st.data())
 def test_shapes_touch_exactly_when_the_rational_oracle_says_so(
-    one: Kind, other: Kind, drawn: st.DataObject
+    one: ShapeKind, other: ShapeKind, drawn: st.DataObject
 ) -> None:
     sides = SMALL_EXTENTS | st.just(inf)
     a = drawn.draw(of_kind(one, sides=sides))
@@ -86,17 +86,27 @@ def test_shapes_touch_exactly_when_the_rational_oracle_says_so(
     assert a.touches(b) == really_touch(a, b)
 
 
-def all_small(kind: Kind, centres: Iterable[tuple[int, int, int]]) -> list[Shape]:
-    sizes: dict[Kind, list[tuple[float, float, float]]] = {
-        Kind.POINT: [(0, 0, 0)],
-        Kind.DISC: [(r, 0, 0) for r in range(5)],
-        Kind.BOX: [(0, 0, 0), (1, 0, 0), (2, 1, 0), (0, 1, 2), (1, 1, 1), (inf, 0, 1), (1, 2, inf)],
+def all_small(kind: ShapeKind, centres: Iterable[tuple[int, int, int]]) -> list[Shape]:
+    sizes: dict[ShapeKind, list[tuple[float, float, float]]] = {
+        ShapeKind.POINT: [(0, 0, 0)],
+        ShapeKind.DISC: [(r, 0, 0) for r in range(5)],
+        ShapeKind.BOX: [
+            (0, 0, 0),
+            (1, 0, 0),
+            (2, 1, 0),
+            (0, 1, 2),
+            (1, 1, 1),
+            (inf, 0, 1),
+            (1, 2, inf),
+        ],
     }
     return [Shape(kind, *centre, *size) for centre in centres for size in sizes[kind]]
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_every_small_pair_touches_exactly_when_the_oracle_says_so(one: Kind, other: Kind) -> None:
+def test_every_small_pair_touches_exactly_when_the_oracle_says_so(
+    one: ShapeKind, other: ShapeKind
+) -> None:
     around = list(product(range(-1, 5), range(-1, 4), range(3)))
     answers = [
         (a.touches(b), really_touch(a, b))
@@ -111,7 +121,7 @@ def test_every_small_pair_touches_exactly_when_the_oracle_says_so(one: Kind, oth
 @settings(deadline=None, max_examples=12)
 @given(drawn=st.data())
 def test_touching_is_mutual_however_extreme_the_shapes(
-    one: Kind, other: Kind, drawn: st.DataObject
+    one: ShapeKind, other: ShapeKind, drawn: st.DataObject
 ) -> None:
     sides = WILD_EXTENTS | st.just(inf)
     a = drawn.draw(of_kind(one, WILD, WILD_EXTENTS, sides))
@@ -122,17 +132,19 @@ def test_touching_is_mutual_however_extreme_the_shapes(
 
 @settings(deadline=None, max_examples=50)
 @given(drawn=st.data(), kinds=st.sampled_from(PAIRS))
-def test_in_two_dimensions_z_plays_no_part(drawn: st.DataObject, kinds: tuple[Kind, Kind]) -> None:
+def test_in_two_dimensions_z_plays_no_part(
+    drawn: st.DataObject, kinds: tuple[ShapeKind, ShapeKind]
+) -> None:
     a, b = (drawn.draw(of_kind(kind, dims=2)) for kind in kinds)
     assert a.touches(b) == really_touch(a, b, axes="xy")
 
 
 def test_the_short_names_of_two_dimensions_mean_shapes_at_height_0() -> None:
-    assert point(1, 2) == point(1, 2, 0) == Shape(Kind.POINT, 1, 2, 0, 0, 0, 0)
-    assert disc(1, 2, 3) == ball(1, 2, 0, 3) == Shape(Kind.DISC, 1, 2, 0, 3, 0, 0)
-    assert box(1, 2, 3, 4) == cuboid(1, 2, 0, 3, 4, 0) == Shape(Kind.BOX, 1, 2, 0, 3, 4, 0)
-    assert ball(1, 2, 3, 4) == Shape(Kind.DISC, 1, 2, 3, 4, 0, 0)
-    assert cuboid(1, 2, 3, 4, 5, 6) == Shape(Kind.BOX, 1, 2, 3, 4, 5, 6)
+    assert point(1, 2) == point(1, 2, 0) == Shape(ShapeKind.POINT, 1, 2, 0, 0, 0, 0)
+    assert disc(1, 2, 3) == ball(1, 2, 0, 3) == Shape(ShapeKind.DISC, 1, 2, 0, 3, 0, 0)
+    assert box(1, 2, 3, 4) == cuboid(1, 2, 0, 3, 4, 0) == Shape(ShapeKind.BOX, 1, 2, 0, 3, 4, 0)
+    assert ball(1, 2, 3, 4) == Shape(ShapeKind.DISC, 1, 2, 3, 4, 0, 0)
+    assert cuboid(1, 2, 3, 4, 5, 6) == Shape(ShapeKind.BOX, 1, 2, 3, 4, 5, 6)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +168,10 @@ def test_shapes_of_whole_numbers_take_as_many_bytes_as_the_same_shapes_of_floats
 
 # The border.
 
-SIZED: dict[Kind, Callable[[float], Shape]] = {
-    Kind.POINT: lambda _: point(0, 0, 0),
-    Kind.DISC: lambda r: ball(0, 0, 0, r),
-    Kind.BOX: lambda r: cuboid(0, 0, 0, r, r, r),
+SIZED: dict[ShapeKind, Callable[[float], Shape]] = {
+    ShapeKind.POINT: lambda _: point(0, 0, 0),
+    ShapeKind.DISC: lambda r: ball(0, 0, 0, r),
+    ShapeKind.BOX: lambda r: cuboid(0, 0, 0, r, r, r),
 }
 
 
@@ -171,7 +183,7 @@ def beside(shape: Shape, axis: str, distance: float) -> Shape:
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
 @pytest.mark.parametrize("way", [1, -1])
 def test_the_border_belongs_to_the_shape_and_nothing_beyond_it_does(
-    one: Kind, other: Kind, axis: str, way: int
+    one: ShapeKind, other: ShapeKind, axis: str, way: int
 ) -> None:
     for ra, rb in product(range(4), range(4)):
         a, b = SIZED[one](float(ra)), SIZED[other](float(rb))
@@ -202,9 +214,9 @@ def test_round_shapes_touch_askew_exactly_where_pythagoras_says(
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.data(), st.sampled_from(list(Kind)), SMALL, SMALL, SMALL)
+@given(st.data(), st.sampled_from(list(ShapeKind)), SMALL, SMALL, SMALL)
 def test_without_size_a_disc_and_a_box_are_points(
-    drawn: st.DataObject, kind: Kind, x: float, y: float, z: float
+    drawn: st.DataObject, kind: ShapeKind, x: float, y: float, z: float
 ) -> None:
     other = drawn.draw(of_kind(kind))
     expected = really_touch(point(x, y, z), other)
@@ -215,10 +227,10 @@ def test_without_size_a_disc_and_a_box_are_points(
 # As far out as shapes may be.
 
 
-@pytest.mark.parametrize(("one", "other"), list(product([Kind.DISC, Kind.BOX], repeat=2)))
+@pytest.mark.parametrize(("one", "other"), list(product([ShapeKind.DISC, ShapeKind.BOX], repeat=2)))
 @pytest.mark.parametrize("axis", ["x", "y", "z"])
 def test_between_the_ends_of_the_world_a_border_is_still_a_border(
-    one: Kind, other: Kind, axis: str
+    one: ShapeKind, other: ShapeKind, axis: str
 ) -> None:
     """Neither a distance nor its square overflows, so no sum of extents equals it by infinity."""
     west, east = SIZED[one](LARGEST), SIZED[other](LARGEST)
@@ -246,10 +258,12 @@ def test_what_is_everywhere_touches_all(shape: Shape) -> None:
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.data(), st.sampled_from(list(Kind)), st.sampled_from("xyz"))
-def test_an_unbounded_axis_is_no_condition(drawn: st.DataObject, kind: Kind, axis: str) -> None:
+@given(st.data(), st.sampled_from(list(ShapeKind)), st.sampled_from("xyz"))
+def test_an_unbounded_axis_is_no_condition(
+    drawn: st.DataObject, kind: ShapeKind, axis: str
+) -> None:
     other = drawn.draw(of_kind(kind, WILD, WILD_EXTENTS))
-    bounded = drawn.draw(of_kind(Kind.BOX, WILD, WILD_EXTENTS))
+    bounded = drawn.draw(of_kind(ShapeKind.BOX, WILD, WILD_EXTENTS))
     unbounded = msgspec.structs.replace(bounded, **{f"r{axis}": inf})
     level = beside(bounded, axis, getattr(other, axis))  # no distance at all on this axis
     assert unbounded.touches(other) == level.touches(other)
@@ -292,7 +306,7 @@ def both_say(a: Shape, b: Shape) -> bool:
 @settings(deadline=None, max_examples=120)
 @given(st.data(), st.sampled_from(PAIRS), st.booleans())
 def test_the_compiled_overlap_gives_the_same_answer(
-    drawn: st.DataObject, kinds: tuple[Kind, Kind], wild: bool
+    drawn: st.DataObject, kinds: tuple[ShapeKind, ShapeKind], wild: bool
 ) -> None:
     coordinates, extents = (WILD, WILD_EXTENTS) if wild else (COORDINATES, EXTENTS)
     a, b = (drawn.draw(of_kind(k, coordinates, extents, extents | st.just(inf))) for k in kinds)
@@ -317,35 +331,41 @@ def test_the_compiled_overlap_agrees_at_the_last_bit_of_a_radius(
 # What is no shape.
 
 REFUSED = [
-    ((Kind.POINT, nan, 0.0, 0.0), "a centre must be within ±1e+150, not (nan, 0.0, 0.0)"),
-    ((Kind.POINT, 0.0, inf, 0.0), "a centre must be within ±1e+150, not (0.0, inf, 0.0)"),
-    ((Kind.DISC, 0.0, 0.0, -inf, 1.0), "a centre must be within ±1e+150, not (0.0, 0.0, -inf)"),
+    ((ShapeKind.POINT, nan, 0.0, 0.0), "a centre must be within ±1e+150, not (nan, 0.0, 0.0)"),
+    ((ShapeKind.POINT, 0.0, inf, 0.0), "a centre must be within ±1e+150, not (0.0, inf, 0.0)"),
     (
-        (Kind.BOX, 0.0, nan, 0.0, inf, inf, inf),
+        (ShapeKind.DISC, 0.0, 0.0, -inf, 1.0),
+        "a centre must be within ±1e+150, not (0.0, 0.0, -inf)",
+    ),
+    (
+        (ShapeKind.BOX, 0.0, nan, 0.0, inf, inf, inf),
         "a centre must be within ±1e+150, not (0.0, nan, 0.0)",
     ),
     (
-        (Kind.POINT, BEYOND, 0.0, 0.0),
+        (ShapeKind.POINT, BEYOND, 0.0, 0.0),
         "a centre must be within ±1e+150, not (1.0000000000000002e+150, 0.0, 0.0)",
     ),
     (
-        (Kind.DISC, 0.0, -BEYOND, 0.0, 1.0),
+        (ShapeKind.DISC, 0.0, -BEYOND, 0.0, 1.0),
         "a centre must be within ±1e+150, not (0.0, -1.0000000000000002e+150, 0.0)",
     ),
-    ((Kind.BOX, 0.0, 0.0, 1e308), "a centre must be within ±1e+150, not (0.0, 0.0, 1e+308)"),
-    ((Kind.DISC, 0.0, 0.0, 0.0, BEYOND), "extents must be infinite or at most 1e+150"),
-    ((Kind.BOX, 0.0, 0.0, 0.0, inf, BEYOND), "extents must be infinite or at most 1e+150"),
-    ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, 1e308), "extents must be infinite or at most 1e+150"),
-    ((Kind.DISC, 0.0, 0.0, 0.0, -1.0), "extents must be 0 or more, not (-1.0, 0.0, 0.0)"),
-    ((Kind.DISC, 0.0, 0.0, 0.0, nan), "extents must be 0 or more, not (nan, 0.0, 0.0)"),
-    ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, -inf), "extents must be 0 or more, not (1.0, -inf, 0.0)"),
-    ((Kind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, nan), "extents must be 0 or more, not (1.0, 1.0, nan)"),
-    ((Kind.POINT, 0.0, 0.0, 0.0, 1.0), "a point has no extents"),
-    ((Kind.POINT, 0.0, 0.0, 0.0, 0.0, 5e-324), "a point has no extents"),
-    ((Kind.POINT, 0.0, 0.0, 0.0, 0.0, 0.0, inf), "a point has no extents"),
-    ((Kind.DISC, 0.0, 0.0, 0.0, inf), "a disc has one finite radius, rx"),
-    ((Kind.DISC, 0.0, 0.0, 0.0, 1.0, 1.0), "a disc has one finite radius, rx"),
-    ((Kind.DISC, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0), "a disc has one finite radius, rx"),
+    ((ShapeKind.BOX, 0.0, 0.0, 1e308), "a centre must be within ±1e+150, not (0.0, 0.0, 1e+308)"),
+    ((ShapeKind.DISC, 0.0, 0.0, 0.0, BEYOND), "extents must be infinite or at most 1e+150"),
+    ((ShapeKind.BOX, 0.0, 0.0, 0.0, inf, BEYOND), "extents must be infinite or at most 1e+150"),
+    ((ShapeKind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, 1e308), "extents must be infinite or at most 1e+150"),
+    ((ShapeKind.DISC, 0.0, 0.0, 0.0, -1.0), "extents must be 0 or more, not (-1.0, 0.0, 0.0)"),
+    ((ShapeKind.DISC, 0.0, 0.0, 0.0, nan), "extents must be 0 or more, not (nan, 0.0, 0.0)"),
+    ((ShapeKind.BOX, 0.0, 0.0, 0.0, 1.0, -inf), "extents must be 0 or more, not (1.0, -inf, 0.0)"),
+    (
+        (ShapeKind.BOX, 0.0, 0.0, 0.0, 1.0, 1.0, nan),
+        "extents must be 0 or more, not (1.0, 1.0, nan)",
+    ),
+    ((ShapeKind.POINT, 0.0, 0.0, 0.0, 1.0), "a point has no extents"),
+    ((ShapeKind.POINT, 0.0, 0.0, 0.0, 0.0, 5e-324), "a point has no extents"),
+    ((ShapeKind.POINT, 0.0, 0.0, 0.0, 0.0, 0.0, inf), "a point has no extents"),
+    ((ShapeKind.DISC, 0.0, 0.0, 0.0, inf), "a disc has one finite radius, rx"),
+    ((ShapeKind.DISC, 0.0, 0.0, 0.0, 1.0, 1.0), "a disc has one finite radius, rx"),
+    ((ShapeKind.DISC, 0.0, 0.0, 0.0, 1.0, 0.0, 1.0), "a disc has one finite radius, rx"),
 ]
 
 
@@ -372,14 +392,14 @@ def test_an_unknown_kind_is_refused_from_the_wire(kind: object) -> None:
         received((kind, 0.0, 0.0))
 
 
-def makes_sense(kind: Kind, x: float, y: float, z: float, *extents: float) -> bool:
+def makes_sense(kind: ShapeKind, x: float, y: float, z: float, *extents: float) -> bool:
     if not all(-LARGEST <= c <= LARGEST for c in (x, y, z)):
         return False
     if not all(0 <= r <= LARGEST or r == inf for r in extents):
         return False
-    if kind == Kind.POINT:
+    if kind == ShapeKind.POINT:
         return extents == (0, 0, 0)
-    return kind == Kind.BOX or (extents[0] < inf and extents[1:] == (0, 0))
+    return kind == ShapeKind.BOX or (extents[0] < inf and extents[1:] == (0, 0))
 
 
 ANYTHING = st.sampled_from(
@@ -388,8 +408,10 @@ ANYTHING = st.sampled_from(
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.sampled_from(list(Kind)), st.tuples(*[ANYTHING] * 6))
-def test_any_numbers_make_a_sensible_shape_or_none(kind: Kind, rest: tuple[float, ...]) -> None:
+@given(st.sampled_from(list(ShapeKind)), st.tuples(*[ANYTHING] * 6))
+def test_any_numbers_make_a_sensible_shape_or_none(
+    kind: ShapeKind, rest: tuple[float, ...]
+) -> None:
     for make in (lambda fields: Shape(*fields), received):
         try:
             shape = make((kind, *rest))

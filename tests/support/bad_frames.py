@@ -11,21 +11,23 @@ from msgspec import Raw
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.overview import gauges
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.server.session import Session
 from support.live_clients import visit
 from support.raw_websocket import BINARY, TEXT, Stranger, dial, masked
 
 AREA = Area(x=1.0, y=2.0, r=3.0, vx=1.0)
 HONEST = (
-    messages.Publish(
+    messages.PublishRequest(
         1.0, 2.0, messages.JSON.seal({"a": [1, 2, {"b": None}]}), True, {"level": 3}, "c"
     ),
-    messages.Subscribe(1, AREA, "level > 3", rates=[(1.0, 2.0)], variables={"v": 1.0}, watch=True),
-    messages.Subscribe(2, Area(formula="x >= 3 - t, y <= 9"), closest=3, budget=100.0),
-    messages.Move(1, AREA), messages.Tune(1, {"v": 2.0}), messages.Unsubscribe(1),
-    messages.Nearby(AREA),
-    messages.Join("x", "y", 3),
+    messages.SubscribeRequest(1, AREA, "level > 3", rates=[(1.0, 2.0)], variables={"v": 1.0},
+    watch=True),
+    messages.SubscribeRequest(2, Area(formula="x >= 3 - t, y <= 9"), closest=3, budget=100.0),
+    messages.MoveRequest(1, AREA), messages.TuneRequest(1, {"v": 2.0}),
+    messages.UnsubscribeRequest(1),
+    messages.NearbyRequest(AREA),
+    messages.JoinRequest("x", "y", 3),
 )  # fmt: skip
 NUMBERS = (0, -1, 1e308, 2**63, -(2**70), 0.1, None, "x", [], {}, True)
 
@@ -34,8 +36,8 @@ def odd_word(random: Random) -> tuple[bytes, int]:
     """A word's body, spoilt in one of many ways, and the opcode it comes with."""
     form = random.choice((messages.JSON, messages.PACKED))
     word = random.choice(HONEST)
-    if form.binary and isinstance(word, messages.Publish):
-        word = messages.Publish(1.0, 2.0, messages.PACKED.seal({"a": 1}), True)
+    if form.binary and isinstance(word, messages.PublishRequest):
+        word = messages.PublishRequest(1.0, 2.0, messages.PACKED.seal({"a": 1}), True)
     body = bytearray(form.write(word))
     way = random.randrange(7)
     if way == 0:
@@ -83,12 +85,12 @@ def odd_bytes(random: Random) -> bytes:
     return masked(body)[: random.randrange(1, len(body) + 3)]
 
 
-async def misbehave(node: Service, random: Random, frames: int) -> None:
+async def misbehave(node: Server, random: Random, frames: int) -> None:
     """Send so many bad frames over as many connections as it takes."""
     while frames > 0:
         client = await dial(node)
         if random.random() < 0.8:
-            client.say(messages.Join("odd"))
+            client.say(messages.JoinRequest("odd"))
         for _ in range(min(frames, random.randrange(1, 400))):
             frames -= 1
             body, opcode = odd_word(random)
@@ -109,17 +111,17 @@ async def _read_a_little(client: Stranger) -> None:
         pass
 
 
-async def come_and_go(node: Service, random: Random, end: float, stay: float = 0.1) -> int:
+async def come_and_go(node: Server, random: Random, end: float, stay: float = 0.1) -> int:
     """Connect, do something, vanish; over and over."""
     times = 0
     while asyncio.get_running_loop().time() < end:
         client = await dial(node)
         times += 1
         for _ in range(random.randrange(8)):
-            client.say(random.choice((messages.Join("g"), *HONEST)))
+            client.say(random.choice((messages.JoinRequest("g"), *HONEST)))
         await asyncio.sleep(random.uniform(0, stay))
         if random.random() < 0.3:
-            client.say(messages.Leave())
+            client.say(messages.LeaveRequest())
             await asyncio.sleep(0)
         client.vanish()
     return times
@@ -133,30 +135,30 @@ class Honest:
         self._task = asyncio.create_task(self._talk())
         return self
 
-    def __init__(self, node: Service) -> None:
+    def __init__(self, node: Server) -> None:
         self._node, self._over = node, False
 
     async def _talk(self) -> None:
         self.ann = await visit(self._node, "ann", messages.PACKED)
         bob = await visit(self._node, "bob")
-        await self.ann.ask(messages.Subscribe, 1, Area(x=-500.0, y=-500.0, r=5.0))
+        await self.ann.ask(messages.SubscribeRequest, 1, Area(x=-500.0, y=-500.0, r=5.0))
         while not self._over:
-            await bob.ask(messages.Publish, -500.0, -500.0, messages.JSON.seal(self.said))
+            await bob.ask(messages.PublishRequest, -500.0, -500.0, messages.JSON.seal(self.said))
             self.said += 1
             await asyncio.sleep(0.005)
         for one in (self.ann, bob):
-            one.say(messages.Leave())
+            one.say(messages.LeaveRequest())
             await asyncio.wait_for(one.gone.wait(), 20)
 
     async def __aexit__(self, *_: object) -> None:
         self._over = True
         await asyncio.wait_for(self._task, 30)
-        heard = [messages.PACKED.open(m.payload) for m in self.ann.of(messages.Message)]
+        heard = [messages.PACKED.open(m.payload) for m in self.ann.of(messages.MessageNotice)]
         assert heard == list(range(self.said))
         assert self.said > 10
 
 
-async def nothing_left(node: Service) -> None:
+async def nothing_left(node: Server) -> None:
     """All connections gone: so are their seats, subscriptions and timers."""
     async with asyncio.timeout(20):
         while node.gateway.open or node._fronts:
@@ -175,7 +177,7 @@ async def nothing_left(node: Service) -> None:
             await asyncio.sleep(0.2)
 
 
-def _sessions(node: Service) -> list[Session]:
+def _sessions(node: Server) -> list[Session]:
     """Of this node; tests before this one may have left others."""
     gc.collect()
     sessions = [thing for thing in gc.get_objects() if type(thing) is Session]

@@ -10,11 +10,11 @@ import pyarrow as pa
 from msgspec import json
 
 from nearcast.model.subscription import Filter, Formula
-from nearcast.space.shapes import Kind, Shape
+from nearcast.space.shapes import Shape, ShapeKind
 
 Heard = set[tuple[int, int]]  # publication, subscription
 PLACE = ("x", "y", "z", "rx", "ry", "rz")
-KINDS = {"point": Kind.POINT, "disc": Kind.DISC, "box": Kind.BOX}
+KINDS = {"point": ShapeKind.POINT, "disc": ShapeKind.DISC, "box": ShapeKind.BOX}
 
 
 def expected(interests: pa.Table, publications: pa.Table) -> Heard:

@@ -12,7 +12,7 @@ from nearcast.sim.checkers import Checker, NotBeforeItWasSaid, Once
 from nearcast.sim.circuits import OneCircuit, asymmetric, islands
 from nearcast.sim.network import Constant, Network
 from nearcast.sim.simulation import Simulation
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import Shape
 from nearcast.trace.recorder import Recorder
@@ -25,7 +25,7 @@ def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory
         protocol="bubblestorm", workload="waypoint", nodes=nodes, seconds=seconds, seed=seed,
         settings=settings,
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     return memory

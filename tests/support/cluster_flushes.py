@@ -6,9 +6,13 @@ from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Batch
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.protocols.voronoi.vso_messages import Record
-from nearcast.service.client_state import Accepted, Seat
+from nearcast.service.client_state import Accepted, ClientState
 from nearcast.service.cluster.recent_history import Passed
-from nearcast.service.cluster.remote_subscriptions import Abroad, first_number, record_of
+from nearcast.service.cluster.remote_subscriptions import (
+    RemoteSubscriptions,
+    first_number,
+    record_of,
+)
 from nearcast.service.retained_state import SAID, batch, pack
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import disc
@@ -18,9 +22,16 @@ ME, THERE, ELSEWHERE = 1, 2, 3  # nodes
 
 def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
     """Publications of points, each with its moment."""
-    seat = Seat(0, 9, "", messages.JSON)
+    seat = ClientState(0, 9, "", messages.JSON)
     accepted = [
-        Accepted(seat, first_number(ME) + 1000 * t + i, 0, messages.Publish(x, y), messages.JSON, t)
+        Accepted(
+            seat,
+            first_number(ME) + 1000 * t + i,
+            0,
+            messages.PublishRequest(x, y),
+            messages.JSON,
+            t,
+        )
         for i, (t, x, y) in enumerate(made)
     ]
     rows = b"".join(pack(9, 9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
@@ -40,13 +51,17 @@ def wanted(number: int, x: float, r: float = 10.0) -> Subscription:
     return Subscription(number, 7, Moving(disc(x, 0, r)))
 
 
-def put(abroad: Abroad, now: Time, number: int, x: float, since: Time, home: NodeId) -> Record:
+def put(
+    abroad: RemoteSubscriptions, now: Time, number: int, x: float, since: Time, home: NodeId
+) -> Record:
     record = record_of(home, wanted(number, x), since, 0)
     abroad.put(now, record, home)
     return record
 
 
-def homes(abroad: Abroad, *made: tuple[Time, float, float]) -> list[tuple[int, NodeId]]:
+def homes(
+    abroad: RemoteSubscriptions, *made: tuple[Time, float, float]
+) -> list[tuple[int, NodeId]]:
     _, publications = said(*made)
     found, whose = abroad.homes(publications, np.arange(len(made)))
     return list(zip(found.tolist(), whose.tolist(), strict=True))

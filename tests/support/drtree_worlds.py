@@ -14,7 +14,7 @@ from nearcast.scenario import Scenario
 from nearcast.sim.checkers import NotBeforeItWasSaid, Once
 from nearcast.sim.network import Constant, Network
 from nearcast.sim.simulation import Simulation
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import Shape, box
 from nearcast.trace.recorder import Recorder
@@ -45,13 +45,13 @@ def run(
     seconds: float = 4.0,
     seed: int = 1,
     **settings: object,
-) -> tuple[World, Memory]:
+) -> tuple[SimulatedWorld, Memory]:
     memory = Memory()
     scenario = Scenario(
         protocol="drtree", workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings=settings,
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     return world, memory

@@ -8,12 +8,12 @@ from typing import Any
 
 from picows import WSMsgType
 
-from nearcast.client.websocket import Connection, dial
+from nearcast.client.websocket import WebSocketConnection, dial
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL
-from nearcast.server.config import Limits
-from nearcast.server.http.connections import Connections
-from nearcast.server.http.protocol import Front, Request, Routes
+from nearcast.server.config import LimitSettings
+from nearcast.server.http.connections import OpenConnections
+from nearcast.server.http.protocol import HttpFront, HttpRequest, HttpRoutes
 from nearcast.server.metrics import Metrics
 from nearcast.server.session import Session
 from nearcast.service.frames import framed
@@ -27,7 +27,7 @@ class EchoSession(Session):
 class Echo:
     """What a session asks of a gateway."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: LimitSettings) -> None:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.metrics = SimpleNamespace(cut=0)
@@ -35,7 +35,7 @@ class Echo:
         self.disconnected = self.open.discard
         self.connected = self.open.add
 
-    def admit(self, _: Request) -> Session:
+    def admit(self, _: HttpRequest) -> Session:
         gateway: Any = self
         return EchoSession(gateway)
 
@@ -51,12 +51,12 @@ class Echo:
 @asynccontextmanager
 async def echo_server(frame: int = 65_536) -> AsyncIterator[int]:
     """Its port."""
-    limits = Limits(frame=frame, join_s=3_600.0)
-    echo, fronts, connections = Echo(limits), set[Front](), Connections(limits, Metrics())
+    limits = LimitSettings(frame=frame, join_s=3_600.0)
+    echo, fronts, connections = Echo(limits), set[HttpFront](), OpenConnections(limits, Metrics())
 
-    def front() -> Front:
-        routes = Routes()
-        return Front(routes, echo.admit, limits.frame, limits.requests, fronts, connections)
+    def front() -> HttpFront:
+        routes = HttpRoutes()
+        return HttpFront(routes, echo.admit, limits.frame, limits.requests, fronts, connections)
 
     server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0)
     try:
@@ -67,7 +67,7 @@ async def echo_server(frame: int = 65_536) -> AsyncIterator[int]:
             session.raw.abort()
 
 
-class EchoClient(Connection):
+class EchoClient(WebSocketConnection):
     """A client's connection that echoes, and keeps all that it has received."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 import nearcast
 from nearcast.client.client import Client
 from nearcast.server.config import Settings, settings
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 
 Join: TypeAlias = Callable[[str], Awaitable[Client]]
 Place: TypeAlias = Callable[[], AbstractAsyncContextManager[Join]]
@@ -23,7 +23,7 @@ def quiet(**others: object) -> Settings:
     return settings(flags={"port": 0, "record": False, **others})
 
 
-def address(service: Service) -> str:
+def address(service: Server) -> str:
     return f"ws://127.0.0.1:{service.port}"
 
 
@@ -36,7 +36,7 @@ async def world() -> AsyncIterator[Join]:
 @asynccontextmanager
 async def node() -> AsyncIterator[Join]:
     async with AsyncExitStack() as stack:
-        service = await stack.enter_async_context(Service(quiet()))
+        service = await stack.enter_async_context(Server(quiet()))
 
         async def join(name: str) -> Client:
             return await stack.enter_async_context(

@@ -14,8 +14,8 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.server.config import Limits, Settings
-from nearcast.server.server import Service
+from nearcast.server.config import LimitSettings, Settings
+from nearcast.server.server import Server
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
@@ -28,18 +28,20 @@ def run(story: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(story)
 
 
-def service(trace: Path | None = None, limits: Limits | None = None, **settings: Any) -> Service:
+def service(
+    trace: Path | None = None, limits: LimitSettings | None = None, **settings: Any
+) -> Server:
     """A node on a free port; it records if it is told where."""
     if trace is not None:
         settings["trace"] = str(trace)
-    limits = limits or Limits(requests=100_000)
-    return Service(Settings(port=0, record=trace is not None, limits=limits, **settings))
+    limits = limits or LimitSettings(requests=100_000)
+    return Server(Settings(port=0, record=trace is not None, limits=limits, **settings))
 
 
 class Visitor(WSListener):
     """Keeps every notice; `hear` waits until one of a kind has come."""
 
-    def __init__(self, form: messages.Form) -> None:
+    def __init__(self, form: messages.Encoding) -> None:
         self.form = form
         self.notices: list[Any] = []
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
@@ -106,21 +108,25 @@ class Visitor(WSListener):
 
     def heard(self) -> list[tuple[int, int]]:
         """Publication and own number of the subscription, in the order of arrival."""
-        return [(m.publication, number) for m in self.of(messages.Message) for number in m.to]
+        return [(m.publication, number) for m in self.of(messages.MessageNotice) for number in m.to]
 
 
 async def visit(
-    node: Service, name: str = "", form: messages.Form = messages.JSON, token: str = "", **more: Any
+    node: Server,
+    name: str = "",
+    form: messages.Encoding = messages.JSON,
+    token: str = "",
+    **more: Any,
 ) -> Visitor:
     """Connected and joined."""
     visitor = await knock(node, form, **more)
-    welcome = await visitor.ask(messages.Join, name, token)
-    assert visitor.form.kind(welcome) is messages.Welcome, welcome
+    welcome = await visitor.ask(messages.JoinRequest, name, token)
+    assert visitor.form.kind(welcome) is messages.WelcomeNotice, welcome
     visitor.entity = welcome.entity
     return visitor
 
 
-async def knock(node: Service, form: messages.Form = messages.JSON, **more: Any) -> Visitor:
+async def knock(node: Server, form: messages.Encoding = messages.JSON, **more: Any) -> Visitor:
     """Connected, not joined."""
     _, visitor = await ws_connect(lambda: Visitor(form), node.url, **more)
     assert isinstance(visitor, Visitor)
@@ -162,21 +168,21 @@ async def wander(visitor: Visitor, random: Random, seconds: float, rate: float) 
         choice = random.random()
         area = stray_area(random)
         if (choice < 0.15 and len(mine) < 3) or not mine:
-            word: messages.Request = messages.Subscribe(
+            word: messages.Request = messages.SubscribeRequest(
                 next_number, area, random.choice(FILTERS), random.choice(CHANNELS),
                 random.random() < 0.2,
             )  # fmt: skip
             mine.append(next_number)
             next_number += 1
         elif choice < 0.25:
-            word = messages.Move(random.choice(mine), area)
+            word = messages.MoveRequest(random.choice(mine), area)
         elif choice < 0.28:
-            word = messages.Subscribe(random.choice(mine), area)
+            word = messages.SubscribeRequest(random.choice(mine), area)
         elif choice < 0.31:
-            word = messages.Unsubscribe(mine.pop())
+            word = messages.UnsubscribeRequest(mine.pop())
         else:
             r = random.choice([None, None, 12.0])
-            word = messages.Publish(
+            word = messages.PublishRequest(
                 random.uniform(0, 300), random.uniform(0, 300),
                 visitor.form.seal({"n": random.randrange(1000)}), random.random() < 0.5,
                 {"level": random.randrange(12)}, random.choice(CHANNELS), r=r,
@@ -185,7 +191,7 @@ async def wander(visitor: Visitor, random: Random, seconds: float, rate: float) 
 
 
 async def crowd(
-    node: Service, clients: int, seconds: float, rate: float, seed: int
+    node: Server, clients: int, seconds: float, rate: float, seed: int
 ) -> list[Visitor]:
     """So many clients of both forms, living side by side; they leave when all has been heard."""
     forms = (messages.JSON, messages.PACKED)
@@ -194,7 +200,7 @@ async def crowd(
         *(wander(v, Random(f"{seed} {n}"), seconds, rate) for n, v in enumerate(visitors))
     )
     for visitor in visitors:  # answered after everything that was said before it
-        await visitor.ask(messages.Publish, 1e9, 1e9)
+        await visitor.ask(messages.PublishRequest, 1e9, 1e9)
     await asyncio.sleep(0.2)
     return visitors
 
@@ -222,7 +228,7 @@ def judge(trace: Path, visitors: list[Visitor]) -> int:
         assert [pair for pair, times in Counter(heard).items() if times > 1] == []
         assert set(heard) == by_listener[visitor.entity]
         last: dict[int, int] = {}
-        for message in visitor.of(messages.Message):
+        for message in visitor.of(messages.MessageNotice):
             assert message.publication > last.get(message.source, 0)
             last[message.source] = message.publication
     return len(truth)

@@ -4,7 +4,7 @@ from random import Random
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.local_diagram import LocalDiagram
 from nearcast.protocols.voronoi.mesh import MESSAGES, Mesh, Notice, Parameters
 from nearcast.sim.network import Constant, Network
 from nearcast.sim.simulation import Simulation
@@ -76,7 +76,7 @@ class Net:
 
     def wrong(self) -> list[str]:
         """What sites do not know but should, believe wrongly, or take for their surroundings."""
-        meshes, whole = self.meshes(), Diagram()
+        meshes, whole = self.meshes(), LocalDiagram()
         for node, mesh in meshes.items():
             assert mesh.me is not None
             whole.put(node, mesh.me.place, mesh.me.reach)

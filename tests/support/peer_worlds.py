@@ -11,7 +11,7 @@ from nearcast.scenario import Scenario
 from nearcast.sim.checkers import NotBeforeItWasSaid, Once
 from nearcast.sim.network import Constant, Network
 from nearcast.sim.simulation import Simulation
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import Shape
 from nearcast.trace.recorder import Recorder
@@ -61,7 +61,7 @@ def run(
         protocol=protocol, workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings=settings,
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     return memory

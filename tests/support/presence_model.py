@@ -40,19 +40,19 @@ class Watch:
 class WatchModel(Model):
     """Also: who has which state, and which watch knows whom."""
 
-    states: dict[tuple[int, str], messages.Publish] = field(default_factory=dict)
+    states: dict[tuple[int, str], messages.PublishRequest] = field(default_factory=dict)
     present: set[int] = field(default_factory=set)
     watches: dict[tuple[int, int], Watch] = field(default_factory=dict)
 
     def obey(self, t: int, client: int, entity: int, request: Any) -> None:
         super().obey(t, client, entity, request)
         self.present.add(entity)
-        if isinstance(request, messages.Leave):
+        if isinstance(request, messages.LeaveRequest):
             self.present.discard(entity)
             self.states = {key: said for key, said in self.states.items() if key[0] != entity}
-        if isinstance(request, messages.Withdraw):
+        if isinstance(request, messages.WithdrawRequest):
             self._withdraw(entity, request.channel)
-        if isinstance(request, messages.Subscribe):
+        if isinstance(request, messages.SubscribeRequest):
             self.watches.pop((client, request.subscription), None)
             if request.watch:
                 watch = Watch(round(request.linger * SECOND))
@@ -114,13 +114,13 @@ class WatchModel(Model):
         return sorted(notices)
 
 
-def _publication(entity: int, said: messages.Publish, t: int) -> Publication:
+def _publication(entity: int, said: messages.PublishRequest, t: int) -> Publication:
     shape = geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
     return Publication(0, entity, t, shape, said.channel, said.attributes)
 
 
 WATCHES = st.builds(
-    messages.Subscribe, NUMBERS, areas_of_interest(), st.sampled_from(FILTERS), CHANNELS,
+    messages.SubscribeRequest, NUMBERS, areas_of_interest(), st.sampled_from(FILTERS), CHANNELS,
     st.booleans(), VARIABLES, st.sampled_from([True, True, False]),
     st.sampled_from([0.0, 0.3, 0.3, 1.0]),
 )  # fmt: skip
@@ -132,15 +132,21 @@ HISTORIES = histories(
         publishes(always_retain=True),
         publishes(always_retain=True),
         publishes(),
-        st.builds(messages.Move, NUMBERS, areas_of_interest()),
-        st.builds(messages.Tune, NUMBERS, VARIABLES),
-        st.sampled_from([messages.Unsubscribe(0), messages.Leave()]),
-        st.sampled_from([messages.Withdraw(), messages.Withdraw(""), messages.Withdraw("chat")]),
+        st.builds(messages.MoveRequest, NUMBERS, areas_of_interest()),
+        st.builds(messages.TuneRequest, NUMBERS, VARIABLES),
+        st.sampled_from([messages.UnsubscribeRequest(0), messages.LeaveRequest()]),
+        st.sampled_from(
+            [
+                messages.WithdrawRequest(),
+                messages.WithdrawRequest(""),
+                messages.WithdrawRequest("chat"),
+            ]
+        ),
     )
 )
 
 
-def settled(company: Company, *said: tuple[int, messages.Publish]) -> None:
+def settled(company: Company, *said: tuple[int, messages.PublishRequest]) -> None:
     """These have been published."""
     for client, request in said:
         company.ask(client, request)

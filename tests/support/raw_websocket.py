@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 from nearcast.client_protocol import messages
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 
 HANDSHAKE = (
     "GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -97,7 +97,7 @@ class Stranger:
         self.writer.transport.abort()
 
 
-async def dial(node: Service, buffer: int = 0) -> Stranger:
+async def dial(node: Server, buffer: int = 0) -> Stranger:
     """`buffer` bounds what this machine reads ahead for a client that does not read."""
     plain = socket.socket()
     if buffer:
@@ -111,7 +111,7 @@ async def dial(node: Service, buffer: int = 0) -> Stranger:
     return Stranger(reader, writer)
 
 
-async def http(node: Service, request: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
+async def http(node: Server, request: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
     """One request, one answer: status, headers, body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     writer.write(request.encode() + body)

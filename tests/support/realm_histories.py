@@ -18,7 +18,7 @@ from nearcast.model import commands
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription
 from nearcast.model.variables import bind
-from nearcast.service.realm import Limits, Realm, Seat
+from nearcast.service.realm import ClientState, Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
@@ -86,8 +86,8 @@ NUMBERS = st.integers(0, 2)
 
 
 @st.composite
-def subscribes(draw: st.DrawFn) -> messages.Subscribe:
-    return messages.Subscribe(
+def subscribes(draw: st.DrawFn) -> messages.SubscribeRequest:
+    return messages.SubscribeRequest(
         draw(NUMBERS),
         draw(areas_of_interest()),
         draw(st.sampled_from(FILTERS)),
@@ -103,8 +103,8 @@ ATTRIBUTES = st.fixed_dictionaries(
 
 
 @st.composite
-def publishes(draw: st.DrawFn, always_retain: bool = False) -> messages.Publish:
-    return messages.Publish(
+def publishes(draw: st.DrawFn, always_retain: bool = False) -> messages.PublishRequest:
+    return messages.PublishRequest(
         **draw(shapes()),
         payload=Raw(draw(st.sampled_from([b"", b"1", b'"abc"']))),
         retain=always_retain or draw(st.booleans()),
@@ -119,10 +119,10 @@ REQUESTS = st.one_of(
     publishes(),
     publishes(),
     publishes(),
-    st.builds(messages.Move, NUMBERS, areas_of_interest()),
-    st.builds(messages.Tune, NUMBERS, VARIABLES),
-    st.builds(messages.Unsubscribe, NUMBERS),
-    st.sampled_from([messages.Join("somebody"), messages.Leave()]),
+    st.builds(messages.MoveRequest, NUMBERS, areas_of_interest()),
+    st.builds(messages.TuneRequest, NUMBERS, VARIABLES),
+    st.builds(messages.UnsubscribeRequest, NUMBERS),
+    st.sampled_from([messages.JoinRequest("somebody"), messages.LeaveRequest()]),
 )
 FLUSH, TICK = "flush", "tick"
 # How far the clock goes on before a request: not at all, a little, far, or back.
@@ -158,30 +158,30 @@ class Company:
         self.sink = Memory()
         self.recorder = Recorder(self.sink) if self.recorded else None
         self.realm = Realm(MATCHERS["swept"](), self.limits, self.recorder)
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, ClientState] = {}
 
-    def seat(self, client: int) -> Seat:
+    def seat(self, client: int) -> ClientState:
         if client not in self.seats:
             self.seats[client] = self.realm.join(self.now, f"client {client}")
         return self.seats[client]
 
     def ask(self, client: int, request: Any) -> Any:
         """What the realm answers; ValueError if it refuses."""
-        if isinstance(request, messages.Join):
+        if isinstance(request, messages.JoinRequest):
             return self.seat(client)
         seat = self.seat(client)
-        if isinstance(request, messages.Leave):
+        if isinstance(request, messages.LeaveRequest):
             return self.realm.leave(self.now, self.seats.pop(client))
-        if isinstance(request, messages.Publish):
+        if isinstance(request, messages.PublishRequest):
             return self.realm.publish(seat, request, messages.JSON)
-        if isinstance(request, messages.Nearby):
+        if isinstance(request, messages.NearbyRequest):
             return self.realm.nearby(self.now, request)
         obey = {
-            messages.Subscribe: self.realm.subscribe,
-            messages.Move: self.realm.move,
-            messages.Tune: self.realm.tune,
-            messages.Unsubscribe: self.realm.unsubscribe,
-            messages.Withdraw: self.realm.withdraw,
+            messages.SubscribeRequest: self.realm.subscribe,
+            messages.MoveRequest: self.realm.move,
+            messages.TuneRequest: self.realm.tune,
+            messages.UnsubscribeRequest: self.realm.unsubscribe,
+            messages.WithdrawRequest: self.realm.withdraw,
         }[type(request)]
         return obey(self.now, seat, request)
 
@@ -197,32 +197,32 @@ class Model:
 
     asked: dict[tuple[int, int], commands.Subscribe] = field(default_factory=dict)
     wanted: dict[tuple[int, int], Subscription] = field(default_factory=dict)
-    waiting: list[tuple[int, messages.Publish]] = field(default_factory=list)
+    waiting: list[tuple[int, messages.PublishRequest]] = field(default_factory=list)
 
     def obey(self, t: int, client: int, entity: int, request: Any) -> None:
         """At `t` this was asked for, and not refused."""
-        if isinstance(request, messages.Leave):
+        if isinstance(request, messages.LeaveRequest):
             for key in [key for key in self.wanted if key[0] == client]:
                 del self.wanted[key], self.asked[key]
-        elif isinstance(request, messages.Publish):
+        elif isinstance(request, messages.PublishRequest):
             self.waiting.append((entity, request))
-        elif not isinstance(request, messages.Join | messages.Withdraw):
+        elif not isinstance(request, messages.JoinRequest | messages.WithdrawRequest):
             self._change(t, (client, request.subscription), entity, request)
 
     def _change(self, t: int, key: tuple[int, int], entity: int, request: Any) -> None:
-        if isinstance(request, messages.Subscribe):
+        if isinstance(request, messages.SubscribeRequest):
             region = request.area.formula or geometry_json.region(request.area)
             self.asked[key] = commands.Subscribe(
                 0, region, request.filter, request.channel, request.echo, request.variables
             )
             self.wanted[key] = self.asked[key].stamped(entity, t)
-        elif isinstance(request, messages.Move):
+        elif isinstance(request, messages.MoveRequest):
             region = request.area.formula or geometry_json.region(request.area)
             self.asked[key] = replace(self.asked[key], region=region)
             if isinstance(region, str):
                 region = Formula(bind(region, self.asked[key].variables))
             self.wanted[key] = self.wanted[key].moved(region, t)
-        elif isinstance(request, messages.Tune):
+        elif isinstance(request, messages.TuneRequest):
             self.asked[key] = self.asked[key].tuned(request.variables)
             self.wanted[key] = self.asked[key].rebound(self.wanted[key], t)
         else:
@@ -243,5 +243,5 @@ class Model:
         )
 
 
-def _shape(said: messages.Publish) -> Any:
+def _shape(said: messages.PublishRequest) -> Any:
     return geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)

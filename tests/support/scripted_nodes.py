@@ -24,7 +24,7 @@ class Scripted(WSListener):
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.transport: WSTransport
-        self.form: messages.Form
+        self.form: messages.Encoding
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self.transport = transport
@@ -42,10 +42,10 @@ class Scripted(WSListener):
             word = self.form.request(frame.get_payload_as_bytes())
             kind = self.form.kind(word)
             self.node.asked.append((kind, word))
-            if kind is messages.Join:
+            if kind is messages.JoinRequest:
                 self.node.joined(self, word)
             elif word.id is not None and kind not in self.node.slow:
-                self.say(messages.Done(word.id, 1, publication=7))
+                self.say(messages.DoneNotice(word.id, 1, publication=7))
 
     def say(self, *notices: messages.Notice) -> None:
         for notice in notices:
@@ -72,9 +72,11 @@ class Node:
         if not self.answers:
             return
         if self.entity is None:
-            one.say(messages.Error("this ticket is not known here", word.id))
+            one.say(messages.ErrorNotice("this ticket is not known here", word.id))
         else:
-            welcome = messages.Welcome(self.entity, 1, self.name, id=word.id, nodes=self.nodes)
+            welcome = messages.WelcomeNotice(
+                self.entity, 1, self.name, id=word.id, nodes=self.nodes
+            )
             one.say(welcome, *self.at_once)
 
     def say(self, *notices: messages.Notice) -> None:
@@ -108,5 +110,5 @@ async def until(met: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-def said(publication: int, to: list[int], source: int = 3) -> messages.Message:
-    return messages.Message(to, source, publication, 1, 0.0, 0.0)
+def said(publication: int, to: list[int], source: int = 3) -> messages.MessageNotice:
+    return messages.MessageNotice(to, source, publication, 1, 0.0, 0.0)

@@ -19,8 +19,8 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Busy, Limits
 from nearcast.matching import MATCHERS
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.service.client_state import Seat
-from nearcast.service.cluster.cluster_node import TICK_S, Member
+from nearcast.service.client_state import ClientState
+from nearcast.service.cluster.cluster_node import TICK_S, ClusterNode
 from nearcast.service.cluster.messages import CODEC, Knock
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
@@ -49,10 +49,12 @@ class Played:
             MATCHERS["swept"](), Limits(), town.recorder, first_number(number)
         )
         links: Any = self
-        self.member = Member(self.serve(), self.realm, links, f"ws://{number}", self.parameters)
+        self.member = ClusterNode(
+            self.serve(), self.realm, links, f"ws://{number}", self.parameters
+        )
         self.member._random = Random(f"{town.seed} {number}")  # instead of the system's
         self.member.site = self.member._new_site()
-        self.seats: list[Seat] = []
+        self.seats: list[ClientState] = []
         self.heard: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
 
     def serve(self) -> Any:
@@ -150,9 +152,9 @@ class Town:
             for number in range(CLIENTS):
                 seat = node.realm.join(self.now, f"c{number}", messages.PACKED)
                 node.seats.append(seat)
-                node.realm.subscribe(self.now, seat, messages.Subscribe(1, self._area()))
+                node.realm.subscribe(self.now, seat, messages.SubscribeRequest(1, self._area()))
                 if number % 3 == 0:
-                    node.realm.subscribe(self.now, seat, messages.Subscribe(2, self._area()))
+                    node.realm.subscribe(self.now, seat, messages.SubscribeRequest(2, self._area()))
         self.run(1.0)
 
     def _area(self) -> Area:
@@ -179,20 +181,20 @@ class Town:
             for axis in (0, 1):
                 where[axis] = min(max(where[axis] + random.uniform(-20, 20), 0.0), SIDE)
             radius = 25.0 if random.random() < 0.1 else None
-            said = messages.Publish(*where, r=radius)
+            said = messages.PublishRequest(*where, r=radius)
             for _ in range(random.randrange(burst) + 1):
                 self.at(self.now, node, partial(self._say, node, seat, said))
             if random.random() < 0.2:
-                asked = messages.Move(1, self._area())
+                asked = messages.MoveRequest(1, self._area())
                 self.at(self.now, node, partial(self._move, node, seat, asked))
         self.run(4.0)
 
-    def _say(self, node: Played, seat: Seat, said: messages.Publish) -> None:
+    def _say(self, node: Played, seat: ClientState, said: messages.PublishRequest) -> None:
         with suppress(Busy):
             node.realm.publish(seat, said, messages.PACKED)
         node.wake()
 
-    def _move(self, node: Played, seat: Seat, asked: messages.Move) -> None:
+    def _move(self, node: Played, seat: ClientState, asked: messages.MoveRequest) -> None:
         node.realm.move(self.now, seat, asked)
 
 

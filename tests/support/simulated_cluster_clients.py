@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.server.access.tokens import Access
-from nearcast.server.config import Limits
+from nearcast.server.access.tokens import AccessControl
+from nearcast.server.config import LimitSettings
 from nearcast.server.gateway import Gateway
 from nearcast.server.session import Session
-from nearcast.service.client_state import Seat
+from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.cluster_node import TICK_S
 from nearcast.service.cluster.messages import (
     CODEC,
@@ -79,13 +79,15 @@ class PlayedGateway(Gateway):
 
     def __init__(self, node: "Home") -> None:
         self._recorder = node.town.recorder
-        super().__init__(node.realm, Limits(requests=100_000), Access(), now=node.now)
+        super().__init__(node.realm, LimitSettings(requests=100_000), AccessControl(), now=node.now)
 
     def wake(self, after: float = 0.0) -> None:
         if self._flush_timer is None:
             self._flush_timer = self.loop.call_later(max(after, FLUSH_S), self.flush)
 
-    def caught_up(self, seat: Seat, publication: int, subscriptions: tuple[int, ...]) -> None:
+    def caught_up(
+        self, seat: ClientState, publication: int, subscriptions: tuple[int, ...]
+    ) -> None:
         self._recorder.delivered(self.now(), seat.entity, publication, subscriptions, HOPS)
 
 
@@ -112,7 +114,7 @@ class Home(Played):
 
     def nearby(self) -> list[str]:
         """The names of all whose state this node knows."""
-        found = self.realm.nearby(self.now(), messages.Nearby(Area(), limit=1000))
+        found = self.realm.nearby(self.now(), messages.NearbyRequest(Area(), limit=1000))
         return sorted(one.name for one in found)
 
     def entities(self) -> list[int]:
@@ -229,7 +231,7 @@ class Client:
         self._ids = 0
         self._unanswered: set[int] = set()
         self._ticket = ""
-        self.talk.say(messages.Join(name, id=self._number()))
+        self.talk.say(messages.JoinRequest(name, id=self._number()))
 
     def _number(self) -> int:
         self._ids += 1
@@ -250,18 +252,18 @@ class Client:
         if self.joining is not None:
             return
         self.x, self.y = x, y
-        self.ask(messages.Move, 1, Area(x, y, r=60.0))
+        self.ask(messages.MoveRequest, 1, Area(x, y, r=60.0))
         self.speak()
 
     def speak(self, x: float | None = None, y: float | None = None) -> None:
         """Where it is, or elsewhere."""
         x, y = self.x if x is None else x, self.y if y is None else y
-        self.ask(messages.Publish, x, y, retain=self.retains)
+        self.ask(messages.PublishRequest, x, y, retain=self.retains)
 
     # What nodes say.
 
     def heard(self, talk: Connection, kind: type, word: Any) -> None:
-        if kind is messages.Message:
+        if kind is messages.MessageNotice:
             one = word.source, word.t, word.publication
             talk.told.append(one)
             if talk is not self.talk and talk is not self.former:
@@ -270,16 +272,16 @@ class Client:
                 self._held.append(one)
             else:
                 self._take(one)
-        elif kind is messages.Welcome:
+        elif kind is messages.WelcomeNotice:
             self._welcomed(talk, word)
-        elif kind is messages.Moved and talk is self.talk and self.joining is None:
+        elif kind is messages.MovedNotice and talk is self.talk and self.joining is None:
             self._go(word)
-        elif kind is messages.Bye:
+        elif kind is messages.ByeNotice:
             self._bye = word.reason
-        elif kind is messages.Error and talk is self.joining:
+        elif kind is messages.ErrorNotice and talk is self.joining:
             self._stay()
-        elif kind in (messages.Done, messages.Error):
-            assert kind is messages.Done or word.id is None, word
+        elif kind in (messages.DoneNotice, messages.ErrorNotice):
+            assert kind is messages.DoneNotice or word.id is None, word
             self._unanswered.discard(word.id)
             if word.subscription is not None:
                 self.subscription = word.subscription
@@ -295,7 +297,7 @@ class Client:
         self._unanswered.discard(word.id)
         if self.entity is None:
             self.entity = word.entity
-            self.ask(messages.Subscribe, 1, Area(self.x, self.y, r=60.0))
+            self.ask(messages.SubscribeRequest, 1, Area(self.x, self.y, r=60.0))
             self.speak()
         elif talk is self.joining:
             assert word.entity == self.entity
@@ -317,13 +319,15 @@ class Client:
         joining = self.joining = Connection(self, self.town.at_url(word.to))
         self.connections.append(joining)
         self._ticket = word.ticket
-        self.town.on_sent(messages.Moved)
+        self.town.on_sent(messages.MovedNotice)
         self.town.at(self.town.now + PATIENCE, OUTSIDE, partial(self._give_up, joining))
         self._join()
 
     def _join(self) -> None:
         if self.joining is not None and self._ticket and not self._unanswered:
-            self.joining.say(messages.Join(self.name, id=self._number(), ticket=self._ticket))
+            self.joining.say(
+                messages.JoinRequest(self.name, id=self._number(), ticket=self._ticket)
+            )
             self._ticket = ""
 
     def _give_up(self, joining: Connection) -> None:
@@ -518,7 +522,7 @@ def place(town: Village) -> tuple[float, float]:
     return town.random.uniform(0, SIDE), town.random.uniform(0, SIDE)
 
 
-HANDOVER = (Arrive, Expect, messages.Moved, Claim, Passed, Taken)
+HANDOVER = (Arrive, Expect, messages.MovedNotice, Claim, Passed, Taken)
 
 
 class Storm:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving, path
-from nearcast.space.shapes import Kind, Shape
+from nearcast.space.shapes import Shape, ShapeKind
 
 # Small integers make borders touch exactly; the rest make indexes sweat.
 COORDINATES = st.one_of(
@@ -26,12 +26,12 @@ SPEEDS = st.one_of(st.just(0.0), st.integers(-3, 3).map(float), st.floats(-50, 5
 
 @st.composite
 def shapes(draw: st.DrawFn, dims: int = 3, bounded: bool = False) -> Shape:
-    kind = draw(st.sampled_from(list(Kind)))
+    kind = draw(st.sampled_from(list(ShapeKind)))
     x, y = draw(COORDINATES), draw(COORDINATES)
     z = draw(COORDINATES) if dims == 3 else 0.0
-    if kind == Kind.POINT:
+    if kind == ShapeKind.POINT:
         return Shape(kind, x, y, z)
-    if kind == Kind.DISC:
+    if kind == ShapeKind.DISC:
         return Shape(kind, x, y, z, draw(EXTENTS))
     sides = EXTENTS if bounded else st.one_of(EXTENTS, st.just(inf))
     rz = draw(sides) if dims == 3 else 0.0
@@ -43,9 +43,9 @@ def movings(draw: st.DrawFn, dims: int = 3) -> Moving:
     shape = draw(shapes(dims))
     vz = draw(SPEEDS) if dims == 3 else 0.0
     growth = [0.0, 0.0, 0.0]
-    if shape.kind != Kind.POINT:
+    if shape.kind != ShapeKind.POINT:
         growth[0] = draw(SPEEDS)
-    if shape.kind == Kind.BOX:
+    if shape.kind == ShapeKind.BOX:
         growth[1], growth[2] = draw(SPEEDS), draw(SPEEDS) if dims == 3 else 0.0
     duration = draw(st.one_of(st.none(), TIMES))
     velocity = (draw(SPEEDS), draw(SPEEDS), vz)
@@ -62,7 +62,7 @@ def regions(draw: st.DrawFn, dims: int = 3) -> Moving:
     if choice < 9:
         near = st.integers(-30, 30).map(float)
         stops = draw(st.lists(st.tuples(near, near, st.just(0.0)), min_size=1, max_size=4))
-        start = Shape(Kind.DISC, draw(near), draw(near), 0.0, draw(st.floats(0, 9)))
+        start = Shape(ShapeKind.DISC, draw(near), draw(near), 0.0, draw(st.floats(0, 9)))
         return path(start, stops, draw(st.floats(0.5, 20))).stamped(draw(TIMES))
     text = draw(st.sampled_from(FORMULAS))
     return Formula(text, draw(TIMES))

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from nearcast.transport.identity import Identity, new_identity
-from nearcast.transport.links import Limits, Links
-from nearcast.transport.loopback import Loopback, Room
+from nearcast.transport.links import LinkLimits, Links
+from nearcast.transport.loopback import Loopback, LoopbackNetwork
 from nearcast.transport.quic import Quic
 from nearcast.transport.tls import Tls
 from nearcast.transport.transport import Transport
@@ -43,12 +43,12 @@ class Net:
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.room = Room()
+        self.room = LoopbackNetwork()
         self.opened: list[Transport] = []
         self.complaints: list[object] = []  # of the loop, about what nobody has caught
 
     def make(
-        self, identity: Identity | None = None, port: int = 0, limits: Limits | None = None
+        self, identity: Identity | None = None, port: int = 0, limits: LinkLimits | None = None
     ) -> Transport:
         identity = identity or new_identity()
         if self.kind == "loopback":
@@ -56,7 +56,7 @@ class Net:
         return {"tls": Tls, "quic": Quic}[self.kind](identity, port=port, limits=limits)
 
     async def open(
-        self, identity: Identity | None = None, port: int = 0, limits: Limits | None = None
+        self, identity: Identity | None = None, port: int = 0, limits: LinkLimits | None = None
     ) -> tuple[Transport, Ear]:
         transport, ear = self.make(identity, port, limits), Ear()
         await transport.open(ear)

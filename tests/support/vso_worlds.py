@@ -16,7 +16,7 @@ from nearcast.sim.checkers import Checker, NotBeforeItWasSaid, Once
 from nearcast.sim.network import Constant, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.single_owners import SingleOwners, sites_of, wrong
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc
 from nearcast.trace.recorder import Recorder
@@ -128,13 +128,13 @@ def run(
     *,
     calm: bool = False,
     **settings: object,
-) -> tuple[World, Memory]:
+) -> tuple[SimulatedWorld, Memory]:
     memory = Memory()
     scenario = Scenario(
         protocol="vso", workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings={"latency_ms": 100.0, **settings},
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     watch(world.simulation, SingleOwners(world.simulation.nodes, calm=calm))
     world.run()
     return world, memory

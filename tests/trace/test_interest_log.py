@@ -14,8 +14,8 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Un
 from nearcast.model.predicates import parse
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving, Path, path
-from nearcast.space.shapes import Kind, Shape, box, disc, point
-from nearcast.trace.interest_log import Ledger
+from nearcast.space.shapes import Shape, ShapeKind, box, disc, point
+from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import SHAPES
 from nearcast.trace.sinks import Memory
@@ -33,7 +33,7 @@ class Clock:
         self.recorder = Recorder(self.sink)
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._ages = count()
-        self.ledger = Ledger(self.recorder, self.at)
+        self.ledger = InterestLog(self.recorder, self.at)
 
     def at(self, t: int, act: Callable[[], None]) -> None:
         assert t >= self.now
@@ -219,7 +219,7 @@ def shape_at(row: Row, p: int) -> Shape:
     seconds = (end - row["t"]) / 1e6
     centre = [row[axis] + row["v" + axis] * seconds for axis in "xyz"]
     extents = [max(0.0, row["r" + axis] + row["g" + axis] * seconds) for axis in "xyz"]
-    return Shape(Kind(SHAPES.index(row["shape"])), *centre, *extents)
+    return Shape(ShapeKind(SHAPES.index(row["shape"])), *centre, *extents)
 
 
 def says(row: Row, wanted: Subscription, p: int) -> bool:

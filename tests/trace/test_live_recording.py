@@ -13,7 +13,7 @@ from nearcast import scenario
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server import gateway
-from nearcast.trace.live_recording import Recording, Sums, Writer
+from nearcast.trace.live_recording import LiveRecording, Sums, Writer
 from nearcast.trace.reader import read
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SCENARIO, SUMMARY, Folder
@@ -80,9 +80,9 @@ def test_a_failing_disk_ends_the_recording_and_not_the_service(
             ann = await visit(node, "ann")
             async with asyncio.timeout(10):
                 while not node.gateway.metrics.unrecorded:
-                    await ann.ask(messages.Publish, 1.0, 1.0)
+                    await ann.ask(messages.PublishRequest, 1.0, 1.0)
                     await asyncio.sleep(0.05)
-            await ann.ask(messages.Publish, 1.0, 1.0)
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
             return node.gateway.metrics.unrecorded
 
     assert run(story()) > 0
@@ -109,11 +109,13 @@ def test_a_live_trace_names_its_run_and_says_what_happened(
     async def story() -> tuple[int, dict[str, int]]:
         async with service(trace, name="here") as node:
             ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.PACKED)
-            await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=5.0))
+            await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=5.0))
             for n in range(24):
-                bob.say(messages.Publish(n / 10, 1.0, messages.PACKED.seal("hi"), n % 2 == 0))
+                bob.say(
+                    messages.PublishRequest(n / 10, 1.0, messages.PACKED.seal("hi"), n % 2 == 0)
+                )
                 await asyncio.sleep(0.1)
-            await bob.ask(messages.Publish, 2.5, 1.0, retain=True)
+            await bob.ask(messages.PublishRequest, 2.5, 1.0, retain=True)
         return bob.entity, node.gateway.metrics.snapshot()
 
     bob, counters = run(story())
@@ -138,17 +140,17 @@ def test_a_live_trace_names_its_run_and_says_what_happened(
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
-    first = Recording(tmp_path / "t", 5, {})
+    first = LiveRecording(tmp_path / "t", 5, {})
     first.close({})
     with pytest.raises(Exception, match="already holds a trace"):
-        Recording(tmp_path / "t", 6, {})
+        LiveRecording(tmp_path / "t", 6, {})
 
 
 def test_a_node_that_does_not_record_leaves_nothing(tmp_path: Path) -> None:
     async def story() -> None:
         async with service() as node:
             ann = await visit(node, "ann")
-            await ann.ask(messages.Publish, 1.0, 1.0)
+            await ann.ask(messages.PublishRequest, 1.0, 1.0)
 
     run(story())
     assert list(tmp_path.iterdir()) == []

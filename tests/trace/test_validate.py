@@ -12,7 +12,7 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES, TraceError
 from nearcast.trace.sinks import Folder
-from nearcast.trace.validate import Report, TableSummary, validate
+from nearcast.trace.validate import TableSummary, ValidationReport, validate
 from support.trace_rows import columns, interest, publication, sound, write_part, write_trace
 
 DISC = {"shape": "disc", "ry": 0.0, "rz": 0.0}
@@ -104,7 +104,7 @@ NOT_OF_ONE_ROW = {
 }
 
 
-def reasons(report: Report) -> list[str]:
+def reasons(report: ValidationReport) -> list[str]:
     return [problem.reason for problem in report.problems]
 
 
@@ -113,7 +113,7 @@ def test_a_sound_trace_has_no_problem(tmp_path: Path) -> None:
     assert report.problems == ()
     assert report.warnings == ()
     assert report.tables["deliveries"] == TableSummary(files=1, rows=2, first=4, last=54)
-    assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=ValidationReport) == report
 
 
 def test_a_recorded_trace_and_one_without_rows_have_no_problem(tmp_path: Path) -> None:

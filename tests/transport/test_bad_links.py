@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from qh3.quic.connection import QuicConnection
 
-from nearcast.peer.discovery import ANSWER, Reception
+from nearcast.peer.discovery import ANSWER, Discovery
 from nearcast.peer.host import run
 from nearcast.transport import links as bounds
 from nearcast.transport.address_book import write_card
@@ -171,7 +171,7 @@ def test_an_answer_that_makes_no_sense_is_told_as_such(answer):
     async def main() -> None:
         async with Net("tls") as net:
             ann, _ = await net.open()
-            asker = Reception(net.make())
+            asker = Discovery(net.make())
             await asker.open(None)
             name = await asker.links.meet(ann.host, ann.port, PATIENCE_S)
             await ann.open(lambda sender, _: ann.send(sender, ANSWER + answer, False))

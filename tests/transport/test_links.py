@@ -10,14 +10,14 @@ import pytest
 
 from nearcast.peer.host import run
 from nearcast.transport import links as links_module
-from nearcast.transport.address_book import Book, write_card
+from nearcast.transport.address_book import AddressBook, write_card
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import (
     GREETING,
     MESSAGE,
     Greeting,
-    Limits,
     Link,
+    LinkLimits,
     Links,
     framed,
     take_frames,
@@ -160,7 +160,7 @@ def test_nobody_can_speak_in_the_name_of_another(kind):
 
 
 def test_cards_that_were_changed_on_the_way_are_not_believed():
-    book, owner = Book(), new_identity()
+    book, owner = AddressBook(), new_identity()
     card = write_card(owner, "127.0.0.1", 4000, 7)
     for forged in (
         msgspec.structs.replace(card, port=4001),
@@ -177,7 +177,7 @@ def test_cards_that_were_changed_on_the_way_are_not_believed():
 
 
 def test_a_newer_card_replaces_an_older_one_and_never_the_other_way_round():
-    book, owner = Book(), new_identity()
+    book, owner = AddressBook(), new_identity()
     old, new = (write_card(owner, "127.0.0.1", 4000 + t, t) for t in (1, 2))
     for card in (old, new, old):
         assert book.learn(card)
@@ -187,7 +187,7 @@ def test_a_newer_card_replaces_an_older_one_and_never_the_other_way_round():
 def test_the_first_key_with_a_name_keeps_it(monkeypatch):
     monkeypatch.setattr("nearcast.transport.address_book.owns", lambda *_: True)
     monkeypatch.setattr("nearcast.transport.address_book.verified", lambda *_: True)
-    book, owner = Book(), new_identity()
+    book, owner = AddressBook(), new_identity()
     card = write_card(owner, "127.0.0.1", 4000, 1)
     assert book.learn(card)
     assert not book.learn(msgspec.structs.replace(card, key=new_identity().key, t=2))
@@ -195,7 +195,7 @@ def test_the_first_key_with_a_name_keeps_it(monkeypatch):
 
 
 def test_a_book_tells_what_is_new_since_it_last_told():
-    book, owners = Book(most=3), [new_identity() for _ in range(4)]
+    book, owners = AddressBook(most=3), [new_identity() for _ in range(4)]
     cards = [write_card(owner, "127.0.0.1", 4000, 1) for owner in owners]
     assert book.since(0) == (0, [])
     for card in cards[:2]:
@@ -305,7 +305,7 @@ class Stuck:
 def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_link():
     async def main() -> None:
         async with Net("tls") as net:
-            limits = Limits(lossy=10_000, all=50_000)
+            limits = LinkLimits(lossy=10_000, all=50_000)
             (ann, _), (ben, ear) = await net.open(limits=limits), await net.open()
             await net.acquaint(ann, ben)
             slow = new_identity().name
@@ -439,7 +439,7 @@ def test_a_peer_that_died_without_a_word_is_found_in_its_next_life(kind, caller)
 def test_a_peer_that_stops_reading_is_cut_and_holds_up_nobody_else(kind):
     async def main() -> None:
         async with Net(kind) as net:
-            ann, _ = await net.open(limits=Limits(lossy=1 << 20, all=3 << 20))
+            ann, _ = await net.open(limits=LinkLimits(lossy=1 << 20, all=3 << 20))
             (ben, at_ben), (dan, at_dan) = await net.open(), await net.open()
             await net.acquaint(ann, ben, dan)
             ann.send(ben.name, b"hello", False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.space.motion import SECOND, Moving, Time
-from nearcast.space.shapes import Kind
+from nearcast.space.shapes import ShapeKind
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.mammoth import Mammoth, Parameters, make
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
@@ -89,7 +89,7 @@ def test_a_player_is_where_its_area_is_and_says_so(
         area = region.at(t)
         here = lived.position(t)
         assert dist(here, (area.x, area.y, area.z)) <= 1e-6 * max(1.0, chosen["size"])
-        assert command.shape.kind == Kind.POINT
+        assert command.shape.kind == ShapeKind.POINT
         if not command.attributes:
             assert (command.shape.x, command.shape.y) == (area.x, area.y)
 

@@ -14,7 +14,7 @@ from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import Subscription
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import Once
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
@@ -285,7 +285,7 @@ def run(protocol: str, nodes: int, seconds: float, **chosen: Any) -> Memory:
     scenario = Scenario(
         protocol=protocol, workload="planetpi4", nodes=nodes, seconds=seconds, settings=chosen
     )
-    world = World(scenario, lambda _: Recorder(memory), (Once(),))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(),))
     world.run()
     world.recorder.close()
     return memory

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nearcast.pipeline.analyse import Headline
     from nearcast.pipeline.stream.streaming import Window
     from nearcast.sim.run import Summary
-    from nearcast.trace.validate import Report
+    from nearcast.trace.validate import ValidationReport
 
 
 def say(*lines: str) -> None:
@@ -153,7 +153,7 @@ def run_validate(arguments: argparse.Namespace) -> int:
     return 1 if report.problems else 0
 
 
-def found(report: "Report") -> list[str]:
+def found(report: "ValidationReport") -> list[str]:
     lines = [f"{'table':14}{'rows':>12}{'files':>7}{'first s':>16}{'last s':>16}"]
     for name, table in report.tables.items():
         first, last = ("" if t is None else f"{t / 1e6:,.3f}" for t in (table.first, table.last))

@@ -16,7 +16,7 @@ from nearcast.cli.commands import say, say_json, split_setting
 
 if TYPE_CHECKING:
     from nearcast.peer.peer import Options
-    from nearcast.server.server import Service
+    from nearcast.server.server import Server
     from nearcast.space.shapes import Shape
 
 FILE = Path("nearcast.toml")
@@ -95,7 +95,7 @@ def run_node(arguments: argparse.Namespace) -> int:
 
     trace: list[Path] = []
 
-    def ready(service: "Service") -> None:
+    def ready(service: "Server") -> None:
         Watched(service, game=False)
         if service.recording:
             trace.append(service.recording.path)
@@ -198,7 +198,7 @@ def run_peer(arguments: argparse.Namespace) -> int:
 
 def run_ships(arguments: argparse.Namespace) -> int:
     """`nearcast up --game planetpi4`."""
-    from nearcast.demo.peer_bots import Crew, Fleet
+    from nearcast.demo.peer_bots import BotSettings, PeerBots
     from nearcast.demo.ship_page import SETTINGS, fly
     from nearcast.monitor.server import run_until_signal
     from nearcast.peer.peer import Options
@@ -222,7 +222,7 @@ def run_ships(arguments: argparse.Namespace) -> int:
         if sys.stderr.isatty():
             sys.stderr.write(f"{text}\n")
 
-    fleet = Fleet(options, Crew(bots=bots))
+    fleet = PeerBots(options, BotSettings(bots=bots))
     run_until_signal(lambda stop: fly(fleet, arguments.port, remark, ready, stop))
     return 0
 
@@ -230,9 +230,9 @@ def run_ships(arguments: argparse.Namespace) -> int:
 def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from nearcast.demo.peer_bots import Crew, Fleet, Tally, keep
+    from nearcast.demo.peer_bots import BotCounts, BotSettings, PeerBots, keep
 
-    crew = Crew(bots=arguments.bots, workload=arguments.workload, seed=arguments.seed)
+    crew = BotSettings(bots=arguments.bots, workload=arguments.workload, seed=arguments.seed)
 
     def remark(text: str) -> None:
         sys.stderr.write(f"{text}\n")
@@ -244,7 +244,7 @@ def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
             say(f"{crew.bots} bots play; to join them: nearcast peer --join {where}")
         sys.stdout.flush()
 
-    def tell(tally: Tally) -> None:
+    def tell(tally: BotCounts) -> None:
         if arguments.json:
             say(msgspec.json.encode(tally._asdict()).decode())
         else:
@@ -255,7 +255,7 @@ def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
             )
         sys.stdout.flush()
 
-    keep(Fleet(options, crew), arguments.seconds, remark, ready, tell)
+    keep(PeerBots(options, crew), arguments.seconds, remark, ready, tell)
     if options.trace is not None and not arguments.json:
         say(f"stopped; next: nearcast analyse {options.trace}")
 

@@ -5,8 +5,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from nearcast.pipeline.sweeps import Progress as Sweeping
-    from nearcast.sim.run import Progress
+    from nearcast.pipeline.sweeps import SweepProgress as Sweeping
+    from nearcast.sim.run import SimulationProgress
 
 
 class Meter:
@@ -15,7 +15,7 @@ class Meter:
     def __init__(self) -> None:
         self._began = monotonic()
 
-    def __call__(self, progress: "Progress") -> None:
+    def __call__(self, progress: "SimulationProgress") -> None:
         share, took = progress.done / progress.whole, monotonic() - self._began
         left = took / share - took if share else 0.0
         bar = "█" * round(share * 24)

@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from nearcast.client.inbox import Inbox, Lately
-from nearcast.client.request_channel import ANSWER_S, Conversation, clock
+from nearcast.client.inbox import Inbox, RecentPublications
+from nearcast.client.request_channel import ANSWER_S, RequestChannel, clock
 from nearcast.client.request_checks import check, checked_attributes, sealed
 from nearcast.client.subscription import Entity, Message, Subscription
-from nearcast.client.websocket import Link, WebSocket
+from nearcast.client.websocket import ClientLink, WebSocket
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL
 from nearcast.client_protocol.limits import Refused
@@ -41,7 +41,7 @@ from nearcast.space.motion import SECOND, Moving, Path, Time, path
 from nearcast.space.shapes import EVERYWHERE, Shape, point
 
 if TYPE_CHECKING:
-    from nearcast.client.client_trace import Diary
+    from nearcast.client.client_trace import ClientTrace
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before a first and a later attempt to come back
 TRY_S = 2.0  # and the pause: for one of several nodes to let us in, before the next is tried
@@ -73,7 +73,12 @@ class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
 Notice: TypeAlias = (
-    Disconnected | Reconnected | HandedOver | wire.Withheld | wire.Dropped | wire.Error
+    Disconnected
+    | Reconnected
+    | HandedOver
+    | wire.WithheldNotice
+    | wire.DroppedNotice
+    | wire.ErrorNotice
 )
 
 
@@ -81,8 +86,9 @@ class Client:
     """Whoever has joined a node. See `connect` and `World.join`."""
 
     def __init__(
-        self, link: Link, name: str, token: Token = "", reconnect: bool = False,
-        trace: str | PathLike[str] | None = None, elsewhere: Callable[[str], Link] | None = None,
+        self, link: ClientLink, name: str, token: Token = "", reconnect: bool = False,
+        trace: str | PathLike[str] | None = None, elsewhere: Callable[[str],
+        ClientLink] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.entity = -1  # until the node has said who we are
@@ -93,16 +99,16 @@ class Client:
         self._token = token
         self._reconnects = reconnect
         self._trace = trace
-        self._diary: Diary | None = None
+        self._diary: ClientTrace | None = None
         self._subscriptions: dict[int, Subscription] = {}
         self._numbers = 0
         self._ids = count(1)
         self._talk = self._conversation(link)  # with the node that serves us, or did last
         self._serving = asyncio.Event()  # not while we join, come back or are handed over
         self._moving = False
-        self._former: Conversation | None = None  # with the node that we have just left
-        self._held: list[tuple[Conversation, Any]] = []  # messages that are to come after its own
-        self._lately: Lately | None = None
+        self._former: RequestChannel | None = None  # with the node that we have just left
+        self._held: list[tuple[RequestChannel, Any]] = []  # messages that are to come after its own
+        self._lately: RecentPublications | None = None
         self._ended: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all: Inbox[Message] | None = None
@@ -113,9 +119,9 @@ class Client:
         if not self._serving.is_set():
             try:
                 if self._trace is not None and self._diary is None:
-                    from nearcast.client.client_trace import Diary
+                    from nearcast.client.client_trace import ClientTrace
 
-                    self._diary = Diary(self._trace)
+                    self._diary = ClientTrace(self._trace)
                 await self._join(self._talk)
             except BaseException:
                 await self._talk.close()
@@ -137,7 +143,7 @@ class Client:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._end(None, ConnectionError("this client has left"))
         with suppress(ConnectionError):  # it may just have been lost
-            self._talk.link.send(wire.Leave())
+            self._talk.link.send(wire.LeaveRequest())
         await self._talk.close()
         if self._diary is not None:
             await asyncio.to_thread(self._diary.close)
@@ -164,7 +170,7 @@ class Client:
         """
         region = region_of(where)
         self._numbers += 1
-        request = wire.Subscribe(
+        request = wire.SubscribeRequest(
             self._numbers, area_of(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget,
         )  # fmt: skip
@@ -202,13 +208,13 @@ class Client:
         own, and begins with its first publication. So one connection serves many NPCs or vehicles.
 
         Returns the publication's number. Without `confirm` it does not wait for the node's answer
-        and returns 0; a refusal is then an `Error` among the `notices`.
+        and returns 0; a refusal is then an `ErrorNotice` among the `notices`.
         """
         s = where if isinstance(where, Shape) else _point(where)
         a = area_of(Moving(s))
         if a.x is None or a.y is None:
             raise ValueError("a publication has a place")
-        request = wire.Publish(
+        request = wire.PublishRequest(
             a.x, a.y, sealed(self._talk.link.form, payload), retain,
             checked_attributes(attributes), channel, a.z, a.r, a.rx, a.ry, a.rz, name=name,
         )  # fmt: skip
@@ -224,11 +230,11 @@ class Client:
 
         With `name`, that of an entity for which this client speaks; without a channel it leaves.
         """
-        await self.ask(wire.Withdraw(channel, name))
+        await self.ask(wire.WithdrawRequest(channel, name))
 
     async def nearby(self, where: Where, channel: str = "", limit: int = 100) -> list[Entity]:
         """Who is in this area now, the closest first."""
-        near = await self.ask(wire.Nearby(area_of(region_of(where)), channel, limit))
+        near = await self.ask(wire.NearbyRequest(area_of(region_of(where)), channel, limit))
         return [self._entity(self._talk, entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
@@ -266,7 +272,7 @@ class Client:
 
     async def ask(self, request: Any) -> Any:
         """Send a request and wait for its answer."""
-        if not isinstance(request, wire.Publish):
+        if not isinstance(request, wire.PublishRequest):
             check(request)
         await self._ready()
         return await self._request(request)
@@ -285,26 +291,26 @@ class Client:
 
     async def _request(self, request: Any) -> Any:
         number = next(self._ids)
-        if self._diary is not None and isinstance(request, wire.Subscribe):
+        if self._diary is not None and isinstance(request, wire.SubscribeRequest):
             self._diary.asks(number, request.subscription)
         return await self._talk.ask(number, request)
 
     # Coming, coming back, and going on to another node.
 
-    def _conversation(self, link: Link) -> Conversation:
-        return Conversation(link, self._receive, self._lost)
+    def _conversation(self, link: ClientLink) -> RequestChannel:
+        return RequestChannel(link, self._receive, self._lost)
 
     def _begin(self, act: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(act)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _join(self, talk: Conversation, ticket: str = "") -> None:
+    async def _join(self, talk: RequestChannel, ticket: str = "") -> None:
         """When it is welcomed, this is the conversation with the node that serves us."""
         token = await self._present_token()  # first: a connection must join within seconds
         await talk.open()
         await self._talk.settled()
-        await talk.ask(next(self._ids), wire.Join(self.name, token, ticket=ticket))
+        await talk.ask(next(self._ids), wire.JoinRequest(self.name, token, ticket=ticket))
         if talk.over is not None:
             raise talk.over
         if self._talk is not talk:
@@ -320,7 +326,7 @@ class Client:
         except Exception as why:
             raise ConnectionError(f"there is no token: {why}") from why
 
-    def _welcomed(self, talk: Conversation, word: Any) -> None:
+    def _welcomed(self, talk: RequestChannel, word: Any) -> None:
         talk.link.most = int(word.limits.get("frame", talk.link.most))
         if self._moving and word.entity != self.entity:
             return
@@ -336,7 +342,7 @@ class Client:
         if self._diary is not None and not self._moving:
             self._diary.joined(self.now(), self.entity)
 
-    def _release(self, former: Conversation) -> None:
+    def _release(self, former: RequestChannel) -> None:
         """It has said what it had to say: now comes what the other one said meanwhile."""
         if former is self._former:
             held, self._former, self._held = self._held, None, []
@@ -347,9 +353,9 @@ class Client:
         """A single node never says anything twice: only in a cluster need we remember."""
         self.nodes = nodes
         if nodes and self._lately is None:
-            self._lately = Lately(LATELY)
+            self._lately = RecentPublications(LATELY)
 
-    def _lost(self, talk: Conversation) -> None:
+    def _lost(self, talk: RequestChannel) -> None:
         """If it was not ours, or we are about to leave it, whoever cares looks by himself."""
         self._release(talk)
         why = talk.over
@@ -392,14 +398,14 @@ class Client:
                 return
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def _ways(self) -> list[Link]:
+    def _ways(self) -> list[ClientLink]:
         """To the node that served us last, and to the others that we know, in any order."""
         if self._elsewhere is None:
             return [self._talk.link]
         others = random.sample(self.nodes, len(self.nodes))
         return [self._talk.link, *map(self._elsewhere, others)]
 
-    async def _hand_over(self, link: Link, moved: Any) -> None:
+    async def _hand_over(self, link: ClientLink, moved: Any) -> None:
         """Join the other node; until it has welcomed us, nothing has changed.
 
         Requests wait meanwhile, so that no node obeys a later one before an earlier one. What we
@@ -448,32 +454,32 @@ class Client:
 
     # What the node says.
 
-    def _receive(self, talk: Conversation, kind: type[Struct], word: Any) -> None:
-        if kind is wire.Message:
+    def _receive(self, talk: RequestChannel, kind: type[Struct], word: Any) -> None:
+        if kind is wire.MessageNotice:
             self._heard(talk, word)
-        elif kind is wire.Welcome:
+        elif kind is wire.WelcomeNotice:
             self._welcomed(talk, word)
-        elif kind is wire.Done:
+        elif kind is wire.DoneNotice:
             if self._diary is not None:
                 self._diary.answered(word.id, word.subscription)
         elif kind in (
-            wire.Inside,
-            wire.Enter,
-            wire.Left,
-            wire.Moved,
-            wire.Nodes,
+            wire.InsideNotice,
+            wire.EnterNotice,
+            wire.LeaveNotice,
+            wire.MovedNotice,
+            wire.NodesNotice,
         ):
             if talk is self._talk:  # of these, only the node that serves us knows
                 self._learn(talk, kind, word)
-        elif kind is not wire.Near:
+        elif kind is not wire.NearbyNotice:
             notice: Any = kind(*astuple(word))
             self._notices.put(notice)
 
-    def _learn(self, talk: Conversation, kind: type[Struct], word: Any) -> None:
-        if kind is wire.Nodes:
+    def _learn(self, talk: RequestChannel, kind: type[Struct], word: Any) -> None:
+        if kind is wire.NodesNotice:
             self._know(word.nodes)
             return
-        if kind is wire.Moved:
+        if kind is wire.MovedNotice:
             if self._elsewhere is not None and self._serving.is_set():
                 self._know(self.nodes or [word.to])
                 self._begin(self._hand_over(self._elsewhere(word.to), word))
@@ -481,14 +487,14 @@ class Client:
         subscription = self._subscriptions.get(word.subscription)
         if subscription is None:
             return  # it ended while this was on its way
-        if kind is wire.Inside:
+        if kind is wire.InsideNotice:
             subscription.found([self._entity(talk, entity) for entity in word.entities])
-        elif kind is wire.Enter:
+        elif kind is wire.EnterNotice:
             subscription.entered(self._entity(talk, word.entity))
         else:
             subscription.left(word.entity, word.gone)
 
-    def _heard(self, talk: Conversation, word: Any) -> None:
+    def _heard(self, talk: RequestChannel, word: Any) -> None:
         if self._former is not None and talk is not self._former:
             self._held.append((talk, word))
             return
@@ -512,7 +518,7 @@ class Client:
         if self._all is not None and not again:
             self._all.put(message)
 
-    def _entity(self, talk: Conversation, e: wire.Entity) -> Entity:
+    def _entity(self, talk: RequestChannel, e: wire.EntityState) -> Entity:
         payload = talk.link.form.read(e.payload)
         return Entity(e.entity, e.t, e.x, e.y, e.z, e.name, e.attributes, payload)
 

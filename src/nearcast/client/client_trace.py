@@ -10,12 +10,12 @@ from time import monotonic, time_ns
 
 from nearcast.service.realm import HOPS
 from nearcast.space.motion import Time
-from nearcast.trace.live_recording import ROTATE_S, Recording
+from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
 
-class Diary:
+class ClientTrace:
     def __init__(self, path: str | PathLike[str]) -> None:
-        self._recording = Recording(path, time_ns() // 1000, {"recorded": "by a client"})
+        self._recording = LiveRecording(path, time_ns() // 1000, {"recorded": "by a client"})
         self._asked: dict[int, int] = {}  # our own number of a subscription, by request
         self._traced: dict[int, int] = {}  # its number in the trace, by our own
         self._rotated = monotonic()

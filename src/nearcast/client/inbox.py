@@ -48,7 +48,7 @@ class Inbox(Generic[Item]):
         return self._items.popleft()
 
 
-class Lately:
+class RecentPublications:
     """What was heard lately, and for whom: the last `size` publications, and up to as many more."""
 
     def __init__(self, size: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nearcast.client.websocket import Link
+from nearcast.client.websocket import ClientLink
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
 from nearcast.client_protocol.limits import Refused
@@ -20,7 +20,7 @@ from nearcast.space.motion import Time
 
 ANSWER_S = 30.0  # a node that has not answered by then is given up
 
-Hear: TypeAlias = Callable[["Conversation", type[Struct], Any], None]
+Hear: TypeAlias = Callable[["RequestChannel", type[Struct], Any], None]
 
 
 class ClosedError(ConnectionError):
@@ -36,10 +36,12 @@ def clock() -> Time:
     return time.monotonic_ns() // 1000
 
 
-class Conversation:
+class RequestChannel:
     """`hear` is told every word of the node, before whoever has asked; `lost` that it is over."""
 
-    def __init__(self, link: Link, hear: Hear, lost: Callable[["Conversation"], None]) -> None:
+    def __init__(
+        self, link: ClientLink, hear: Hear, lost: Callable[["RequestChannel"], None]
+    ) -> None:
         self.link = link
         self.ahead: Time | None = None  # the node's clock over ours, of its fastest word
         self.over: ClosedError | None = None  # why nothing more comes
@@ -101,14 +103,14 @@ class Conversation:
     def _receive(self, kind: type[Struct], word: Any) -> None:
         if self.over is not None:
             return
-        if kind is messages.Message:  # first, since nearly all are
+        if kind is messages.MessageNotice:  # first, since nearly all are
             self._hear(self, kind, word)
-        elif kind is messages.Bye:
+        elif kind is messages.ByeNotice:
             self._bye = word.reason
-        elif kind is messages.Error and word.id is not None:
+        elif kind is messages.ErrorNotice and word.id is not None:
             self._answer(word.id, Refused(word.reason))
-        elif kind in (messages.Done, messages.Welcome, messages.Near):
-            if kind is not messages.Near:
+        elif kind in (messages.DoneNotice, messages.WelcomeNotice, messages.NearbyNotice):
+            if kind is not messages.NearbyNotice:
                 ahead = word.t - clock()
                 self.ahead = ahead if self.ahead is None else max(self.ahead, ahead)
             self._hear(self, kind, word)

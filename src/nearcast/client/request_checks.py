@@ -11,7 +11,7 @@ from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Value
 
 
-def sealed(form: messages.Form, payload: Any) -> Raw:
+def sealed(form: messages.Encoding, payload: Any) -> Raw:
     """A payload as it is sent. Refused if MessagePack cannot express it, or it nests too deep."""
     try:
         packed = form.seal(payload)

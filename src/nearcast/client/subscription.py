@@ -75,7 +75,7 @@ class Subscription:
         self,
         ask: Ask,
         forget: Callable[["Subscription"], None],
-        request: messages.Subscribe,
+        request: messages.SubscribeRequest,
         region: Region | str,
         size: int,
     ) -> None:
@@ -116,7 +116,7 @@ class Subscription:
 
     async def go(self, region: Region | str, walks: bool) -> None:
         area = area_of(region)
-        done = await self._ask(messages.Move(self.number, area))
+        done = await self._ask(messages.MoveRequest(self.number, area))
         self.request = replace(self.request, area=area)
         self.placed(region, walks, done.t)
 
@@ -130,13 +130,13 @@ class Subscription:
 
     async def tune(self, **variables: float) -> None:
         """New numbers for variables of its formula or filter; the others stay."""
-        await self._ask(messages.Tune(self.number, variables))
+        await self._ask(messages.TuneRequest(self.number, variables))
         both = self.request.variables | variables
         self.request = replace(self.request, variables=both)
 
     async def unsubscribe(self) -> None:
         """No more messages; iterations over those that have come go on to their end."""
-        await self._ask(messages.Unsubscribe(self.number))
+        await self._ask(messages.UnsubscribeRequest(self.number))
         self._forget(self)
         self.end(None)
 
@@ -144,7 +144,7 @@ class Subscription:
         """The area as it is at `t`; None for a formula, which has no shape."""
         return self.region.at(t) if isinstance(self.region, Moving | Path) else None
 
-    def resumed(self, t: Time) -> tuple[messages.Subscribe, Region | str]:
+    def resumed(self, t: Time) -> tuple[messages.SubscribeRequest, Region | str]:
         """How to ask for the same again at `t`, if the node has forgotten."""
         request, names = self.request, frozenset(self.request.variables)
         if request.filter is not None:

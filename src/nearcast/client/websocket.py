@@ -21,17 +21,17 @@ SILENCE_S = 10.0  # after which the node is asked whether it is still there, and
 CONNECT_S = 10.0  # for a node to accept a connection, with TLS and the upgrade
 
 
-class Lost(Protocol):
+class ConnectionLost(Protocol):
     """Told why a link has ended, and with which WebSocket close code."""
 
     def __call__(self, reason: str, code: int = ABNORMAL) -> None: ...
 
 
-class Link(Protocol):
-    form: messages.Form  # of the payloads inside words
+class ClientLink(Protocol):
+    form: messages.Encoding  # of the payloads inside words
     most: int  # bytes of a frame
 
-    async def open(self, receive: Receive, lost: Lost) -> None:
+    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
         """Connect. From then on `receive` gets what comes, and in the end `lost` is called."""
         ...
 
@@ -54,10 +54,10 @@ class WebSocket:
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
         self.most = LARGEST_FRAME
         self._url, self._tls = url, tls
-        self._connection: Connection | None = None
+        self._connection: WebSocketConnection | None = None
 
-    async def open(self, receive: Receive, lost: Lost) -> None:
-        connection = Connection(self.form, receive, lost)
+    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
+        connection = WebSocketConnection(self.form, receive, lost)
         await dial(connection, self._url, self._tls)
         self._connection = connection
 
@@ -86,7 +86,7 @@ class WebSocket:
             connection.transport.disconnect(False)
 
 
-async def dial(connection: "Connection", url: str, tls: ssl.SSLContext | None) -> None:
+async def dial(connection: "WebSocketConnection", url: str, tls: ssl.SSLContext | None) -> None:
     """Connect to a node. ConnectionError says why that fails."""
     reports: Any = Reports(connection)
     try:
@@ -133,10 +133,10 @@ def _nobody(reason: str, code: int = ABNORMAL) -> None:
     """Whoever closed the connection need not be told that it ended."""
 
 
-class Connection(Endpoint):
+class WebSocketConnection(Endpoint):
     """One connection, from its beginning to its end."""
 
-    def __init__(self, form: messages.Form, receive: Receive, lost: Lost) -> None:
+    def __init__(self, form: messages.Encoding, receive: Receive, lost: ConnectionLost) -> None:
         super().__init__(LARGEST_FRAME, type(self).received)
         self.gone = asyncio.Event()
         self.writable = asyncio.Event()
@@ -151,17 +151,18 @@ class Connection(Endpoint):
             return  # a node answers in the form in which it is asked
         try:
             word = self._form.notice(payload)
-        except messages.WordError as why:
+        except messages.MalformedMessageError as why:
             self._unreadable(why)
             return
         self._understood = True
         self._receive(self._form.kind(word), word)
 
-    def _unreadable(self, why: messages.WordError) -> None:
+    def _unreadable(self, why: messages.MalformedMessageError) -> None:
         """Who never said anything readable is no node of ours; else one notice is passed over."""
         if self._understood:
             self._receive(
-                messages.Error, messages.Error(f"a notice of the node is unreadable: {why}")
+                messages.ErrorNotice,
+                messages.ErrorNotice(f"a notice of the node is unreadable: {why}"),
             )
         else:
             self.fail(CloseCode.INVALID_DATA, f"the node does not speak as we do: {why}")

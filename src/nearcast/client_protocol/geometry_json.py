@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nearcast.model.subscription import Formula, Region
 from nearcast.space.motion import SECOND, Moving, path
-from nearcast.space.shapes import EVERYWHERE, Kind, Shape
+from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind
 
 Place = list[float]  # two or three numbers
 
@@ -53,12 +53,12 @@ def shape(
     if r is not None:
         if (rx, ry, rz) != (None, None, None):
             raise ValueError("an area has a radius r or half-extents rx, ry, rz, not both")
-        return Shape(Kind.DISC, x, y, z, r)
+        return Shape(ShapeKind.DISC, x, y, z, r)
     if rx is None and ry is None and rz is None:
-        return Shape(Kind.POINT, x, y, z)
+        return Shape(ShapeKind.POINT, x, y, z)
     if rx is None or ry is None:
         raise ValueError("a box needs both rx and ry")
-    return Shape(Kind.BOX, x, y, z, rx, ry, rz or 0.0)
+    return Shape(ShapeKind.BOX, x, y, z, rx, ry, rz or 0.0)
 
 
 def region(area: Area | str) -> Region:
@@ -101,7 +101,7 @@ def area(where: Region) -> Area:
         if s == EVERYWHERE:
             return Area()
         lasts = None if where.duration is None else where.duration / SECOND
-        disc, box = s.kind == Kind.DISC, s.kind == Kind.BOX
+        disc, box = s.kind == ShapeKind.DISC, s.kind == ShapeKind.BOX
         return Area(
             s.x, s.y, s.z, s.rx if disc else None,
             s.rx if box else None, s.ry if box else None, s.rz if box else None,

@@ -65,7 +65,7 @@ def check_number(number: int) -> None:
         raise Refused("a subscription's number is from 0 to 2**53 - 1")
 
 
-def outline(said: messages.Publish, limits: Limits) -> Outline:
+def outline(said: messages.PublishRequest, limits: Limits) -> Outline:
     """Where it is said. Most is said at a point, and that costs least."""
     x, y, z = said.x, said.y, said.z
     if (
@@ -93,7 +93,7 @@ def asked_region(area: Area, limits: Limits) -> Region | str:
     return where
 
 
-def asked(said: messages.Subscribe, number: int, limits: Limits) -> commands.Subscribe:
+def asked(said: messages.SubscribeRequest, number: int, limits: Limits) -> commands.Subscribe:
     check_name("a channel", said.channel, limits)
     if said.filter is not None:
         _check_formula(said.filter, limits)

@@ -4,7 +4,8 @@ Each word has two forms. In JSON it is an object, named by "do" (a request) or "
 MessagePack it is an array: its number, then its fields in the order they have here, of which the
 last may be left out. Clients speak first, and are answered in the form of their first frame.
 
-Payloads are any value. The node checks once that they can be read (`Form.check`), passes them on
+Payloads are any value. The node checks once that they can be read (`Encoding.check`), passes them
+on
 as they are (`msgspec.Raw`), and translates them only for those who speak the other form.
 """
 
@@ -34,7 +35,7 @@ class Request(
     """
 
 
-class Publish(Request, frozen=True, tag="publish"):
+class PublishRequest(Request, frozen=True, tag="publish"):
     """To everyone whose area this point, disc or box touches, at the moment the node accepts it.
 
     `retain`: this is my state from now on. Whoever watches an area I am in knows it, and it makes
@@ -58,7 +59,7 @@ class Publish(Request, frozen=True, tag="publish"):
     name: str = ""
 
 
-class Join(Request, frozen=True, tag="join"):
+class JoinRequest(Request, frozen=True, tag="join"):
     """The first word of every client.
 
     With the `ticket` of a `moved`, it is the same entity as before, on another node.
@@ -70,13 +71,13 @@ class Join(Request, frozen=True, tag="join"):
     ticket: str = ""
 
 
-class Leave(Request, frozen=True, tag="leave"):
+class LeaveRequest(Request, frozen=True, tag="leave"):
     """I go; all my subscriptions end."""
 
     id: int | None = None
 
 
-class Subscribe(Request, frozen=True, tag="subscribe"):
+class SubscribeRequest(Request, frozen=True, tag="subscribe"):
     """From now on I listen here. The same number again replaces that subscription whole.
 
     `watch`: tell me who is there (`inside`), who comes (`enter`) and who goes (`leave`): of all
@@ -99,7 +100,7 @@ class Subscribe(Request, frozen=True, tag="subscribe"):
     id: int | None = None
 
 
-class Move(Request, frozen=True, tag="move"):
+class MoveRequest(Request, frozen=True, tag="move"):
     """The subscription's area is this one from now on; all else about it stays."""
 
     subscription: Number
@@ -107,7 +108,7 @@ class Move(Request, frozen=True, tag="move"):
     id: int | None = None
 
 
-class Tune(Request, frozen=True, tag="tune"):
+class TuneRequest(Request, frozen=True, tag="tune"):
     """New numbers for variables in the subscription's formula or filter."""
 
     subscription: Number
@@ -115,12 +116,12 @@ class Tune(Request, frozen=True, tag="tune"):
     id: int | None = None
 
 
-class Unsubscribe(Request, frozen=True, tag="unsubscribe"):
+class UnsubscribeRequest(Request, frozen=True, tag="unsubscribe"):
     subscription: Number
     id: int | None = None
 
 
-class Nearby(Request, frozen=True, tag="nearby"):
+class NearbyRequest(Request, frozen=True, tag="nearby"):
     """Who is in this area now? Answered by `nearby`: the closest first."""
 
     area: Area
@@ -129,7 +130,7 @@ class Nearby(Request, frozen=True, tag="nearby"):
     id: int | None = None
 
 
-class Withdraw(Request, frozen=True, tag="withdraw"):
+class WithdrawRequest(Request, frozen=True, tag="withdraw"):
     """The retained state on this channel ends; without a channel, all states of the entity.
 
     `name`: of an entity for which this client speaks; it leaves when all its states end.
@@ -144,7 +145,7 @@ class Notice(Struct, frozen=True, tag_field="is", omit_defaults=True):
     """From a node."""
 
 
-class Entity(Struct, frozen=True, omit_defaults=True):
+class EntityState(Struct, frozen=True, omit_defaults=True):
     """Someone's retained state: where it was said to be, when, and what it said."""
 
     entity: int
@@ -157,7 +158,7 @@ class Entity(Struct, frozen=True, omit_defaults=True):
     payload: Raw = NOTHING
 
 
-class Message(Notice, frozen=True, tag="message"):
+class MessageNotice(Notice, frozen=True, tag="message"):
     """A publication, for these of your subscriptions."""
 
     to: list[Number]
@@ -177,7 +178,7 @@ class Message(Notice, frozen=True, tag="message"):
     rz: float | None = None
 
 
-class Welcome(Notice, frozen=True, tag="welcome"):
+class WelcomeNotice(Notice, frozen=True, tag="welcome"):
     entity: int
     t: int
     node: str = ""
@@ -187,33 +188,33 @@ class Welcome(Notice, frozen=True, tag="welcome"):
     nodes: list[str] = []  # where else in the cluster a client may go, should this node fail
 
 
-class Done(Notice, frozen=True, tag="done"):
+class DoneNotice(Notice, frozen=True, tag="done"):
     id: int
     t: int  # when it took effect; of a publication, when it was accepted
     publication: int | None = None
     subscription: int | None = None  # its number in the node's trace; clients have their own
 
 
-class Error(Notice, frozen=True, tag="error"):
+class ErrorNotice(Notice, frozen=True, tag="error"):
     """Refused, and nothing was changed by it."""
 
     reason: str
     id: int | None = None
 
 
-class Inside(Notice, frozen=True, tag="inside"):
+class InsideNotice(Notice, frozen=True, tag="inside"):
     """Everyone whom this subscription watches, at the moment it began or was replaced."""
 
     subscription: Number
-    entities: list[Entity]
+    entities: list[EntityState]
 
 
-class Enter(Notice, frozen=True, tag="enter"):
+class EnterNotice(Notice, frozen=True, tag="enter"):
     subscription: Number
-    entity: Entity
+    entity: EntityState
 
 
-class Left(Notice, frozen=True, tag="leave"):
+class LeaveNotice(Notice, frozen=True, tag="leave"):
     """No longer there: it went out of the area, or away altogether."""
 
     subscription: Number
@@ -221,12 +222,12 @@ class Left(Notice, frozen=True, tag="leave"):
     gone: bool = False
 
 
-class Near(Notice, frozen=True, tag="nearby"):
-    entities: list[Entity]
+class NearbyNotice(Notice, frozen=True, tag="nearby"):
+    entities: list[EntityState]
     id: int | None = None
 
 
-class Withheld(Notice, frozen=True, tag="withheld"):
+class WithheldNotice(Notice, frozen=True, tag="withheld"):
     """So many messages for this subscription were kept back since the last such notice, as asked:
     by rate, because others were closer, by budget."""
 
@@ -236,20 +237,20 @@ class Withheld(Notice, frozen=True, tag="withheld"):
     budget: int = 0
 
 
-class Dropped(Notice, frozen=True, tag="dropped"):
+class DroppedNotice(Notice, frozen=True, tag="dropped"):
     """You read too slowly: so many messages were given up since the last such notice."""
 
     messages: int
     superseded: int = 0  # of them, states that a newer one had replaced
 
 
-class Bye(Notice, frozen=True, tag="bye"):
+class ByeNotice(Notice, frozen=True, tag="bye"):
     """The last word of a node: why it ends the connection."""
 
     reason: str
 
 
-class Moved(Notice, frozen=True, tag="moved"):
+class MovedNotice(Notice, frozen=True, tag="moved"):
     """Another node of the cluster waits for you, and has all your subscriptions.
 
     Connect there and join with the ticket. Until you have, nothing changes here.
@@ -259,22 +260,24 @@ class Moved(Notice, frozen=True, tag="moved"):
     ticket: str
 
 
-class Nodes(Notice, frozen=True, tag="nodes"):
+class NodesNotice(Notice, frozen=True, tag="nodes"):
     """Where else in the cluster you may go from now on, should this node fail."""
 
     nodes: list[str]
 
 
 REQUESTS: tuple[type[Request], ...] = (
-    Publish, Join, Leave, Subscribe, Move, Tune, Unsubscribe, Nearby, Withdraw,
+    PublishRequest, JoinRequest, LeaveRequest, SubscribeRequest, MoveRequest, TuneRequest,
+    UnsubscribeRequest, NearbyRequest, WithdrawRequest,
 )  # fmt: skip
 NOTICES: tuple[type[Notice], ...] = (
-    Message, Welcome, Done, Error, Inside, Enter, Left, Near, Withheld, Dropped, Bye, Moved,
-    Nodes,
+    MessageNotice, WelcomeNotice, DoneNotice, ErrorNotice, InsideNotice, EnterNotice, LeaveNotice,
+    NearbyNotice, WithheldNotice, DroppedNotice, ByeNotice, MovedNotice,
+    NodesNotice,
 )  # fmt: skip
 
 
-_PUBLISH = REQUESTS.index(Publish) + 1
+_PUBLISH = REQUESTS.index(PublishRequest) + 1
 IDS_END = 2**53  # an id is below: a double holds it exactly
 LONGEST_GUESS = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
 
@@ -301,15 +304,15 @@ def _compact(word: type[Struct], number: int) -> type[Struct]:
     return twin
 
 
-class WordError(ValueError):
+class MalformedMessageError(ValueError):
     """A frame that is no word, told in one line."""
 
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def unreadable(why: Exception) -> WordError:
-    return WordError(_reason(why))
+def unreadable(why: Exception) -> MalformedMessageError:
+    return MalformedMessageError(_reason(why))
 
 
 def _reason(why: Exception) -> str:
@@ -332,7 +335,7 @@ _elements = msgspec.msgpack.Decoder(list[Raw]).decode
 _integer = msgspec.msgpack.Decoder(int).decode
 
 
-class Form:
+class Encoding:
     """JSON or MessagePack: how words become frames, and back.
 
     What is read from either form has the same fields, but not the same class: `kind` names it.
@@ -415,16 +418,16 @@ class Form:
         try:
             value = self.decode(payload)
         except UNREADABLE as why:
-            raise WordError(f"the payload cannot be read: {_reason(why)}") from None
+            raise MalformedMessageError(f"the payload cannot be read: {_reason(why)}") from None
         # Each level takes a byte that opens it, so few payloads need to be looked at.
         if (
             len(payload) > DEEPEST
             and len(payload) - len(bytes(payload).translate(None, self._openers)) > DEEPEST
             and too_deep(value)
         ):
-            raise WordError(f"a payload nests at most {DEEPEST} arrays and objects")
+            raise MalformedMessageError(f"a payload nests at most {DEEPEST} arrays and objects")
 
-    def translated(self, payload: Raw, form: "Form") -> Raw:
+    def translated(self, payload: Raw, form: "Encoding") -> Raw:
         """A payload of this form in another one; NOTHING if that form cannot express it."""
         if form is self or not len(payload):
             return payload
@@ -460,5 +463,5 @@ def publishes(frame: bytes) -> bool:
     return len(frame) > 1 and frame[1] == _PUBLISH and frame[0] >> 4 == 9
 
 
-JSON = Form("json", binary=False)
-PACKED = Form("msgpack", binary=True)
+JSON = Encoding("json", binary=False)
+PACKED = Encoding("msgpack", binary=True)

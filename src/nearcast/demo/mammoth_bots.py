@@ -24,7 +24,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.messages import PACKED
 from nearcast.demo.engine_comparison import INTERVAL, Comparison, warm
-from nearcast.demo.mammoth_game import Character, Deed, Game, Rules
+from nearcast.demo.mammoth_game import Character, Deed, MammothGame, MammothRules
 from nearcast.model.publication import Publication
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import point
@@ -71,7 +71,7 @@ def unix_now() -> Time:
     return time.time_ns() // 1000
 
 
-class Connection(WSListener):
+class BotConnection(WSListener):
     """One client, from its first word on."""
 
     def __init__(self, name: str) -> None:
@@ -82,7 +82,7 @@ class Connection(WSListener):
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self.transport = transport
-        self.send(messages.Join(self.name))
+        self.send(messages.JoinRequest(self.name))
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         del transport
@@ -92,7 +92,7 @@ class Connection(WSListener):
             self.hear(frame)
             return
         notice = PACKED.notice(frame.get_payload_as_bytes())
-        if PACKED.kind(notice) is messages.Welcome:
+        if PACKED.kind(notice) is messages.WelcomeNotice:
             self.entity = notice.entity
             self.joined.set_result(notice.entity)
         elif not self.joined.done():
@@ -113,10 +113,10 @@ class Connection(WSListener):
             self.transport.send(WSMsgType.BINARY, PACKED.write(request))
 
 
-class Director(Connection):
+class Director(BotConnection):
     """Hears orders, and where persons are."""
 
-    def __init__(self, crowd: "Crowd") -> None:
+    def __init__(self, crowd: "BotCrowd") -> None:
         super().__init__("director")
         self._crowd = crowd
 
@@ -124,30 +124,30 @@ class Director(Connection):
         notice = PACKED.notice(frame.get_payload_as_bytes())
         kind = PACKED.kind(notice)
         game = self._crowd.game
-        if kind in (messages.Enter, messages.Inside):
+        if kind in (messages.EnterNotice, messages.InsideNotice):
             # Only those of whom the node will say that they have left.
-            for one in [notice.entity] if kind is messages.Enter else notice.entities:
+            for one in [notice.entity] if kind is messages.EnterNotice else notice.entities:
                 game.strangers[str(one.entity)] = (one.x, one.y, 0.0)
-        elif kind is messages.Left:
+        elif kind is messages.LeaveNotice:
             game.part(unix_now(), str(notice.entity))
-        elif kind is messages.Message and notice.channel == ORDERS:
+        elif kind is messages.MessageNotice and notice.channel == ORDERS:
             self._crowd.obey(notice.source, notice.payload)
-        elif kind is messages.Message and str(notice.source) in game.strangers:
+        elif kind is messages.MessageNotice and str(notice.source) in game.strangers:
             game.strangers[str(notice.source)] = (notice.x, notice.y, 0.0)
 
     def tell(self, value: Struct) -> None:
         payload = PACKED.seal(msgspec.to_builtins(value))
-        self.send(messages.Publish(0.0, 0.0, payload, channel=NEWS))
+        self.send(messages.PublishRequest(0.0, 0.0, payload, channel=NEWS))
 
 
-class Crowd:
+class BotCrowd:
     """The game, the connections of its characters, and the comparison that runs beside it."""
 
-    def __init__(self, url: str, rules: Rules, rng: Random) -> None:
-        self.url, self.game = url, Game(rules, rng)
+    def __init__(self, url: str, rules: MammothRules, rng: Random) -> None:
+        self.url, self.game = url, MammothGame(rules, rng)
         self.comparison = Comparison()
         self.director = Director(self)
-        self._links: list[Connection | None] = []  # by the character's number
+        self._links: list[BotConnection | None] = []  # by the character's number
         self._said = 0
         self._spawning: asyncio.Task[None] | None = None
 
@@ -156,9 +156,9 @@ class Crowd:
         warm()  # before anybody is kept waiting
         await self._connect(self.director)
         everywhere = Area()
-        self.director.send(messages.Subscribe(SUBSCRIPTION, everywhere, channel=ORDERS))
+        self.director.send(messages.SubscribeRequest(SUBSCRIPTION, everywhere, channel=ORDERS))
         self.director.send(
-            messages.Subscribe(PERSONS, everywhere, filter="person == true", watch=True)
+            messages.SubscribeRequest(PERSONS, everywhere, filter="person == true", watch=True)
         )
         self.spawn(count)
         begun, steps, told = time.monotonic(), 0, 0
@@ -213,14 +213,14 @@ class Crowd:
             return f"{game.scatter(now)} characters go their own ways"
         return f"the director does not know how to {order.order} {order.number}"
 
-    async def _connect(self, link: Connection) -> None:
+    async def _connect(self, link: BotConnection) -> None:
         await ws_connect(lambda: link, self.url)
         await link.joined
 
     async def _enter(self, one: Character) -> None:
-        link = Connection(f"bot {one.number}")
+        link = BotConnection(f"bot {one.number}")
         await self._connect(link)
-        link.send(messages.Subscribe(SUBSCRIPTION, _area(one, unix_now())))
+        link.send(messages.SubscribeRequest(SUBSCRIPTION, _area(one, unix_now())))
         self._links[one.number] = link
 
     def _step(self, now: Time) -> None:
@@ -229,13 +229,13 @@ class Crowd:
             link = self._links[deed.number]
             if link is not None:
                 area = _area(self.game.characters[deed.number], now)
-                link.send(messages.Move(SUBSCRIPTION, area))
+                link.send(messages.MoveRequest(SUBSCRIPTION, area))
         for deed in said:
             link = self._links[deed.number]
             if link is not None:
                 attributes = APPLE if deed.picks_up else {}
                 link.send(
-                    messages.Publish(
+                    messages.PublishRequest(
                         deed.x, deed.y, retain=not deed.picks_up, attributes=attributes
                     )
                 )
@@ -279,7 +279,7 @@ def _area(one: Character, now: Time) -> Area:
 
 
 async def play(url: str, count: int) -> None:
-    await Crowd(url, Rules(), Random()).run(count)
+    await BotCrowd(url, MammothRules(), Random()).run(count)
 
 
 def main() -> None:

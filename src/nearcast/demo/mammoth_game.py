@@ -21,7 +21,7 @@ NEAR_ENOUGH = 10.0  # units from its leader within which a follower stands still
 MOST = 5_000  # characters
 
 
-class Rules(Struct, frozen=True, kw_only=True):
+class MammothRules(Struct, frozen=True, kw_only=True):
     size: float = 1000.0  # side of the world, in units
     scale: float = 20.0  # by which the area of interest, 6 by 4, is enlarged
     speed: float = 25.0  # units per second
@@ -60,8 +60,8 @@ class Deed(Struct, frozen=True):
     picks_up: bool = False
 
 
-class Game:
-    def __init__(self, rules: Rules, rng: Random) -> None:
+class MammothGame:
+    def __init__(self, rules: MammothRules, rng: Random) -> None:
         self.rules, self._rng = rules, rng
         self.characters: list[Character] = []
         self.storm_until: Time = 0

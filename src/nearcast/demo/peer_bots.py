@@ -23,13 +23,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.demo.planetpi4_live import STRANGER, Course, Guests, hurt
-from nearcast.demo.ship_control import Pilot
+from nearcast.demo.ship_control import ShipControl
 from nearcast.model.commands import Command, Leave, Publish, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.peer.host import Host, run
 from nearcast.peer.line_protocol import numbers
-from nearcast.peer.peer import FLUSH_EVERY_S, Home, Member, Options, recording_of, written
+from nearcast.peer.peer import FLUSH_EVERY_S, Home, LivePeer, Options, recording_of, written
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Setting, stream
 from nearcast.space.motion import SECOND, Moving, Path, Time
@@ -52,7 +52,7 @@ TELL_EVERY_S = 10.0
 GOODBYE_S = 1.0  # in which all bots leave
 
 
-class Crew(Struct, frozen=True, kw_only=True):
+class BotSettings(Struct, frozen=True, kw_only=True):
     """So many bots; `settings` of the workload and of the overlay are told apart by name."""
 
     bots: int
@@ -78,7 +78,7 @@ class Crew(Struct, frozen=True, kw_only=True):
         return kind.make(parameters, self.bots, LONGEST_S, self.seed), rest
 
 
-class Tally(NamedTuple):
+class BotCounts(NamedTuple):
     """How a fleet does."""
 
     seconds: float  # since the world began
@@ -101,16 +101,16 @@ def open_files() -> int:
 class Bot(Struct, eq=False):
     """A peer, its life, and under which numbers its subscriptions are known outside."""
 
-    member: Member
+    member: LivePeer
     life: Life
     commands: Iterator[Scheduled]
     ids: dict[SubscriptionId, SubscriptionId] = {}
 
 
-class Fleet:
+class PeerBots:
     """Bots and guests of one process, each a peer of the overlay."""
 
-    def __init__(self, options: Options, crew: Crew) -> None:
+    def __init__(self, options: Options, crew: BotSettings) -> None:
         self.crew = crew
         self.workload, rest = crew.split(options.settings)
         self.options = replace(options, settings=rest)
@@ -122,8 +122,8 @@ class Fleet:
         self.home = Home(recorder, self._deliver)
         self.bots: list[Bot] = []
         self.ships: dict[NodeId, int] = {}  # by name: the bot's number
-        self.pilots: dict[NodeId, Pilot] = {}  # of persons' peers in this process
-        self.visitors: dict[NodeId, Member] = {}  # these peers
+        self.pilots: dict[NodeId, ShipControl] = {}  # of persons' peers in this process
+        self.visitors: dict[NodeId, LivePeer] = {}  # these peers
         self.teams: dict[NodeId, int] = {}  # of bots, and of persons' peers in this process
         self.course: Course | None = None
         self.guests: Guests | None = None
@@ -158,12 +158,12 @@ class Fleet:
             await self._until_ready(tell)
         return first.address
 
-    async def _start(self, options: Options) -> Member:
-        member = Member(options, self.home)
+    async def _start(self, options: Options) -> LivePeer:
+        member = LivePeer(options, self.home)
         await member.start()
         return member
 
-    def _lives(self, members: list[Member]) -> None:
+    def _lives(self, members: list[LivePeer]) -> None:
         for number, member in enumerate(members):
             life = self.workload.life(number, 0, 0)
             self.bots.append(Bot(member, life, life.commands(), {}))
@@ -294,7 +294,7 @@ class Fleet:
 
     # Persons.
 
-    async def admit(self, pilot: Pilot, team: int) -> Member:
+    async def admit(self, pilot: ShipControl, team: int) -> LivePeer:
         """A peer of its own for a person of this process; it counts for bots as any guest does."""
         first = self.bots[0].member
         options = replace(
@@ -306,7 +306,7 @@ class Fleet:
         self.teams[member.node.id] = team
         return member
 
-    def dismiss(self, member: Member) -> None:
+    def dismiss(self, member: LivePeer) -> None:
         name = member.node.id
         self.pilots.pop(name, None)
         self.visitors.pop(name, None)
@@ -346,12 +346,12 @@ class Fleet:
             if where is not None:
                 recorder.position(t, name, *where)
 
-    def tally(self) -> Tally:
+    def tally(self) -> BotCounts:
         now = self.host.now
         nodes = [bot.member.node for bot in self.bots]
         known = sum(len(list(node.known(now))) for node in nodes) / len(nodes)
         late, self._late = self._late / 1000, 0
-        return Tally(
+        return BotCounts(
             max(0, now - self.begins) / SECOND, len(self.host.nodes), self.publications,
             self.deliveries, known, open_files(), late,
         )  # fmt: skip
@@ -384,11 +384,11 @@ def _first_interests(life: Life) -> Iterator[Subscribe]:
 
 
 def keep(
-    fleet: Fleet,
+    fleet: PeerBots,
     seconds: float | None,
     remark: Callable[[str], None],
     ready: Callable[[str], None],
-    tell: Callable[[Tally], None],
+    tell: Callable[[BotCounts], None],
 ) -> None:
     """Until its time is over, or SIGINT or SIGTERM. `ready` is told where to join, `tell` how it
     goes, and `remark` how far the beginning is."""
@@ -412,7 +412,7 @@ def keep(
     run(main())
 
 
-async def _tell_regularly(fleet: Fleet, tell: Callable[[Tally], None]) -> None:
+async def _tell_regularly(fleet: PeerBots, tell: Callable[[BotCounts], None]) -> None:
     while True:
         await asyncio.sleep(TELL_EVERY_S)
         tell(fleet.tally())

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from nearcast.client_protocol import messages
 from nearcast.peer.host import unix_time
-from nearcast.peer.line_protocol import Desk
+from nearcast.peer.line_protocol import LineProtocol
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.workloads.planetpi4_reckoning import UPDATE, Update, predict, unpack
@@ -21,7 +21,7 @@ from nearcast.workloads.planetpi4_reckoning import UPDATE, Update, predict, unpa
 SILENT: Time = 2 * SECOND  # after which nobody knows any more where it is
 
 
-class Pilot(Desk):
+class ShipControl(LineProtocol):
     def __init__(self, say: Callable[[messages.Notice], None]) -> None:
         super().__init__(say)
         self._said: Update | None = None

@@ -13,16 +13,23 @@ from picows import WSMsgType, WSTransport
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.websocket_framing import Endpoint
-from nearcast.demo.peer_bots import Fleet
-from nearcast.demo.ship_control import Pilot
+from nearcast.demo.peer_bots import PeerBots
+from nearcast.demo.ship_control import ShipControl
 from nearcast.monitor.server import RATE, REQUEST, STATIC
-from nearcast.peer.peer import Member, written
+from nearcast.peer.peer import LivePeer, written
 from nearcast.scenario import Setting
 from nearcast.server.access.tokens import foreign
-from nearcast.server.config import Limits
+from nearcast.server.config import LimitSettings
 from nearcast.server.http.api import JAVASCRIPT
-from nearcast.server.http.connections import Connections
-from nearcast.server.http.protocol import Front, HttpError, Request, Response, Routes, as_json
+from nearcast.server.http.connections import OpenConnections
+from nearcast.server.http.protocol import (
+    HttpError,
+    HttpFront,
+    HttpRequest,
+    HttpResponse,
+    HttpRoutes,
+    as_json,
+)
 from nearcast.server.metrics import Metrics
 from nearcast.workloads import planetpi4_game as rules
 from nearcast.workloads.planetpi4 import PlanetPi4
@@ -36,7 +43,7 @@ MOST_PILOTS = 16
 MOST_WAITING = 100  # requests of a page whose peer is still joining
 
 
-def landscape(fleet: Fleet) -> dict[str, Any]:
+def landscape(fleet: PeerBots) -> dict[str, Any]:
     """What stays as it is: the world, and the rules by which the page flies its own ship."""
     assert fleet.course is not None
     assert isinstance(fleet.workload, PlanetPi4)
@@ -77,11 +84,11 @@ def _balls(rocks: Rocks) -> list[list[float]]:
 class Cockpit(Endpoint):
     """One page, from its first word to its last, and the peer that it flies by."""
 
-    def __init__(self, fleet: Fleet, team: int) -> None:
+    def __init__(self, fleet: PeerBots, team: int) -> None:
         super().__init__(4 * REQUEST, Cockpit.received)
         self._fleet, self._team = fleet, team
-        self._pilot = Pilot(self._say)
-        self._member: Member | None = None
+        self._pilot = ShipControl(self._say)
+        self._member: LivePeer | None = None
         self._joining: asyncio.Task[None] | None = None
         self._waiting: list[bytes] = []
         self._gone = False
@@ -99,36 +106,36 @@ class Cockpit(Endpoint):
     def _begin(self, line: bytes) -> None:
         try:
             request = messages.JSON.request(line)
-        except messages.WordError as why:
-            self._say(messages.Error(str(why), messages.JSON.request_id(line)))
+        except messages.MalformedMessageError as why:
+            self._say(messages.ErrorNotice(str(why), messages.JSON.request_id(line)))
             return
-        if isinstance(request, messages.Join):
+        if isinstance(request, messages.JoinRequest):
             self._joining = asyncio.create_task(self._join(request.id))
         else:
-            self._say(messages.Error("join first", getattr(request, "id", None)))
+            self._say(messages.ErrorNotice("join first", getattr(request, "id", None)))
 
     async def _join(self, number: int | None) -> None:
         try:
             member = await self._fleet.admit(self._pilot, self._team)
         except (OSError, ValueError) as why:
-            self._say(messages.Bye(f"no peer for this page: {why}"))
+            self._say(messages.ByeNotice(f"no peer for this page: {why}"))
             return
         if self._gone:  # meanwhile
             self._fleet.dismiss(member)
             return
         self._member, host = member, self._fleet.host
         where = written(*member.address)
-        self._say(messages.Welcome(member.node.id, host.now, where, id=number))
+        self._say(messages.WelcomeNotice(member.node.id, host.now, where, id=number))
         waiting, self._waiting = self._waiting, []
         for line in waiting:
             self._obey(member, line)
 
-    def _obey(self, member: Member, line: bytes) -> None:
+    def _obey(self, member: LivePeer, line: bytes) -> None:
         host = self._fleet.host
         if member.node.id in host.nodes:
             self._pilot.obey(host, member.node.id, line)
         else:
-            self._say(messages.Bye("the peer of this page has stopped"))
+            self._say(messages.ByeNotice("the peer of this page has stopped"))
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         del transport
@@ -142,7 +149,7 @@ class Cockpit(Endpoint):
             self.transport.send(WSMsgType.TEXT, messages.JSON.write(notice))
 
 
-def add_ships(routes: Routes, fleet: Fleet) -> None:
+def add_ships(routes: HttpRoutes, fleet: PeerBots) -> None:
     routes.add_file("/", STATIC / "ship.html")
     routes.add_folder("/monitor/", STATIC)
     routes.add_file("/nearcast.js", JAVASCRIPT)
@@ -151,14 +158,14 @@ def add_ships(routes: Routes, fleet: Fleet) -> None:
     routes.add("GET", "/monitor/ships", lambda _: _ships(fleet))
 
 
-def _ships(fleet: Fleet) -> Response:
+def _ships(fleet: PeerBots) -> HttpResponse:
     """Who flies for whom, and how the fleet does."""
     teams = {str(name): team for name, team in fleet.teams.items()}
     return as_json({"teams": teams, "persons": len(fleet.pilots), **fleet.tally()._asdict()})
 
 
 async def fly(
-    fleet: Fleet,
+    fleet: PeerBots,
     port: int,
     tell: Callable[[str], None],
     ready: Callable[[str, str], None],
@@ -182,12 +189,12 @@ async def fly(
 
 
 async def _begin(
-    fleet: Fleet, port: int, tell: Callable[[str], None], ready: Callable[[str, str], None]
+    fleet: PeerBots, port: int, tell: Callable[[str], None], ready: Callable[[str, str], None]
 ) -> None:
-    loop, fronts, visits = asyncio.get_running_loop(), set[Front](), 0
-    connections = Connections(Limits(), Metrics())
+    loop, fronts, visits = asyncio.get_running_loop(), set[HttpFront](), 0
+    connections = OpenConnections(LimitSettings(), Metrics())
 
-    def upgrade(request: Request) -> Endpoint:
+    def upgrade(request: HttpRequest) -> Endpoint:
         nonlocal visits
         why = foreign(request.headers, True)
         if why is not None:
@@ -201,9 +208,9 @@ async def _begin(
         return Cockpit(fleet, visits % teams)
 
     # A port that is taken is told before anybody waits for bots.
-    routes = Routes()
+    routes = HttpRoutes()
     server = await loop.create_server(
-        lambda: Front(routes, upgrade, REQUEST, RATE, fronts, connections), "127.0.0.1", port
+        lambda: HttpFront(routes, upgrade, REQUEST, RATE, fronts, connections), "127.0.0.1", port
     )
     try:
         where = await fleet.gather(tell)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nearcast.matching import formula_vm, grid_build
-from nearcast.matching.indexed_engine import Look, Rowed
+from nearcast.matching.indexed_engine import IndexedEngine, Look
 from nearcast.matching.matcher import Floats, Integers
 from nearcast.matching.rows import FORMULA, region_evolves
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
@@ -25,7 +25,7 @@ BOX_SIDES = ("vx", "gx"), ("vy", "gy"), ("vz", "gz")  # where a formula's row ha
 UNBOUNDED = -inf, -inf, -inf, inf, inf, inf
 
 
-class Grid(Rowed):
+class Grid(IndexedEngine):
     def __init__(self) -> None:
         super().__init__()
         self._timed: dict[SubscriptionId, None] = {}  # regions whose place depends on the moment

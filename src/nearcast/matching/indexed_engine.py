@@ -33,7 +33,7 @@ class Look(NamedTuple):
     skip: Any
 
 
-class Rowed:
+class IndexedEngine:
     def __init__(self) -> None:
         self.evaluations = 0  # how often something that evolves was looked at, for a moment
         self.faults = 0  # how often that found no value, or an attribute of another type

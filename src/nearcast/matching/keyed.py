@@ -15,7 +15,7 @@ import numpy as np
 from nearcast.matching import grid_query
 from nearcast.matching.attributes import Kind, kind_of
 from nearcast.matching.grid import Grid
-from nearcast.matching.indexed_engine import Rowed, joined
+from nearcast.matching.indexed_engine import IndexedEngine, joined
 from nearcast.matching.matcher import Batch, Effort, Integers, Matches
 from nearcast.matching.residual_check import heard
 from nearcast.matching.swept import has_box
@@ -78,7 +78,7 @@ class Keyed:
         """Nothing is done ahead of being asked."""
 
 
-class Table(Rowed):
+class Table(IndexedEngine):
     """Subscriptions by one attribute that must have one value, as places of rows."""
 
     def __init__(self) -> None:

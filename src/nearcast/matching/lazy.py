@@ -14,7 +14,7 @@ import numpy as np
 
 from nearcast.matching import grid_build
 from nearcast.matching.freeze import halves
-from nearcast.matching.indexed_engine import Look, Rowed
+from nearcast.matching.indexed_engine import IndexedEngine, Look
 from nearcast.matching.matcher import Batch, Integers, Matches
 from nearcast.matching.residual_check import heard
 from nearcast.matching.swept import Swept
@@ -23,7 +23,7 @@ from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import Time
 
 
-class Loop(Rowed):
+class Loop(IndexedEngine):
     """Every region is looked at for every publication."""
 
     def __init__(self) -> None:

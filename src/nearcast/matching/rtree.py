@@ -17,14 +17,14 @@ from nearcast.matching.matcher import Batch, Matches
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import SECOND, Moving, Path, Time, elapsed, grown
-from nearcast.space.rtree import SPLITS, Bounds, choose, union
+from nearcast.space.rtree import SPLITS, BoxBounds, choose, union
 from nearcast.space.shapes import DISC, Vector
 
 # Seconds that a slice may last. Its end costs two changes of the tree per moving region, each as
 # dear as several searches; so it is not cut short for the sake of tight boxes alone.
 SHORTEST, USUAL, LONGEST = 0.1, 1.0, 60.0
 
-NOWHERE = Bounds((inf, inf, inf), (-inf, -inf, -inf))  # the union of no boxes
+NOWHERE = BoxBounds((inf, inf, inf), (-inf, -inf, -inf))  # the union of no boxes
 
 
 # Boxes around regions
@@ -47,7 +47,7 @@ def side(begin: float, end: float, half: float) -> tuple[float, float]:
     return low - room(half), high + room(half)
 
 
-def enclosing(kind: int, begin: Vector, end: Vector, extents: Vector) -> Bounds:
+def enclosing(kind: int, begin: Vector, end: Vector, extents: Vector) -> BoxBounds:
     """The box around a shape of these half-extents while its centre goes from begin to end."""
     rx, ry, rz = extents
     if kind == DISC:
@@ -55,10 +55,10 @@ def enclosing(kind: int, begin: Vector, end: Vector, extents: Vector) -> Bounds:
     west, east = side(begin[0], end[0], rx)
     south, north = side(begin[1], end[1], ry)
     bottom, top = side(begin[2], end[2], rz)
-    return Bounds((west, south, bottom), (east, north, top))
+    return BoxBounds((west, south, bottom), (east, north, top))
 
 
-def swept(region: Moving | Path, lo: Time, hi: Time) -> Bounds:
+def swept(region: Moving | Path, lo: Time, hi: Time) -> BoxBounds:
     """The box around all that the region touches from lo to hi."""
     if isinstance(region, Moving):
         return _swept_by_leg(region, lo, hi)
@@ -67,7 +67,7 @@ def swept(region: Moving | Path, lo: Time, hi: Time) -> Bounds:
     return union([_swept_by_leg(leg, lo, hi) for leg in under_way])
 
 
-def _swept_by_leg(leg: Moving, lo: Time, hi: Time) -> Bounds:
+def _swept_by_leg(leg: Moving, lo: Time, hi: Time) -> BoxBounds:
     s, (vx, vy, vz), (gx, gy, gz) = leg.shape, leg.velocity, leg.growth
     # Each step from the moment to the centre and to the extents is monotone, and so is rounding:
     # the two ends of the slice bound all that lies between them.
@@ -106,16 +106,16 @@ def calm(regions: Iterable[Moving | Path], at: Time) -> float:
 # The tree
 
 
-class Node(Struct, eq=False):
+class TreeNode(Struct, eq=False):
     """A box and what hangs in it: nodes of the level below or, at level 0, one subscription."""
 
     level: int
-    box: Bounds = NOWHERE
-    children: list["Node"] = []
-    parent: "Node | None" = None
+    box: BoxBounds = NOWHERE
+    children: list["TreeNode"] = []
+    parent: "TreeNode | None" = None
     subscription: SubscriptionId = -1
 
-    def adopt(self, children: list["Node"]) -> None:
+    def adopt(self, children: list["TreeNode"]) -> None:
         """Have these children and no others, in a box that fits them exactly."""
         self.children = children
         for child in children:
@@ -123,7 +123,7 @@ class Node(Struct, eq=False):
         self.box = union([NOWHERE, *(child.box for child in children)])
 
 
-def touching(nodes: list[Node], wanted: Bounds) -> list[Node]:
+def touching(nodes: list[TreeNode], wanted: BoxBounds) -> list[TreeNode]:
     """Those whose boxes share a point with this one.
 
     It is `space.rtree.overlaps` written out for three dimensions, which takes a fifth of the time;
@@ -154,13 +154,13 @@ class Tree:
         if split not in SPLITS:
             raise ValueError(f"a split is one of {', '.join(SPLITS)}, not {split!r}")
         self._least, self._most, self._split = least, most, SPLITS[split]
-        self._entries: dict[SubscriptionId, Node] = {}
-        self.root = Node(1)
+        self._entries: dict[SubscriptionId, TreeNode] = {}
+        self.root = TreeNode(1)
 
-    def box(self, subscription: SubscriptionId) -> Bounds:
+    def box(self, subscription: SubscriptionId) -> BoxBounds:
         return self._entries[subscription].box
 
-    def search(self, wanted: Bounds) -> list[SubscriptionId]:
+    def search(self, wanted: BoxBounds) -> list[SubscriptionId]:
         """The subscriptions whose boxes share a point with this one, in no particular order."""
         found: list[SubscriptionId] = []
         nodes = [self.root]
@@ -173,8 +173,8 @@ class Tree:
                 found.extend([entry.subscription for entry in hits])  # Search S2
         return found
 
-    def insert(self, subscription: SubscriptionId, box: Bounds) -> None:
-        entry = Node(0, box, subscription=subscription)
+    def insert(self, subscription: SubscriptionId, box: BoxBounds) -> None:
+        entry = TreeNode(0, box, subscription=subscription)
         self._entries[subscription] = entry
         self._hang(entry)
 
@@ -188,36 +188,36 @@ class Tree:
             self.root = self.root.children[0]
             self.root.parent = None
 
-    def _hang(self, added: Node) -> None:
+    def _hang(self, added: TreeNode) -> None:
         """Guttman's Insert, for an entry or for a node that has lost its parent."""
         home = self.root
         while home.level > added.level + 1:  # ChooseLeaf CL2 to CL4
             home = home.children[choose([child.box for child in home.children], added.box)]
         home.children.append(added)
         added.parent = home
-        node: Node | None = home
+        node: TreeNode | None = home
         while node is not None:  # AdjustTree AT1 to AT5
             node.box = union([node.box, added.box])
             if len(node.children) > self._most:
                 self._divide(node)
             node = node.parent
 
-    def _divide(self, node: Node) -> None:
+    def _divide(self, node: TreeNode) -> None:
         """Leave one group of the children to the node and the other to a new sibling."""
-        children, sibling = node.children, Node(node.level)
+        children, sibling = node.children, TreeNode(node.level)
         kept, given = self._split([child.box for child in children], self._least)
         node.adopt([children[i] for i in kept])
         sibling.adopt([children[i] for i in given])
         if node.parent is None:
-            self.root = Node(node.level + 1)  # Insert I4: the tree grows taller.
+            self.root = TreeNode(node.level + 1)  # Insert I4: the tree grows taller.
             self.root.adopt([node, sibling])
         else:
             node.parent.children.append(sibling)
             sibling.parent = node.parent
 
-    def _take_out(self, entry: Node) -> list[Node]:
+    def _take_out(self, entry: TreeNode) -> list[TreeNode]:
         """Guttman's CondenseTree: nodes left with too few children go too, and orphan them."""
-        orphans: list[Node] = []
+        orphans: list[TreeNode] = []
         lost, node = entry, entry.parent
         while node is not None:
             remaining = [child for child in node.children if child is not lost]

@@ -8,8 +8,8 @@ import msgspec
 
 from nearcast.model.subscription import Formula
 from nearcast.monitor.snapshots import AREA, ENTITY, area_row, picture, rows
-from nearcast.server.server import Service
-from nearcast.service.cluster.cluster_node import Member
+from nearcast.server.server import Server
+from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.realm import Realm
 from nearcast.space.motion import SECOND, Path, Time
 
@@ -53,7 +53,7 @@ def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row]]:
     return entities, areas
 
 
-def node(service: Service) -> dict[str, Any]:
+def node(service: Server) -> dict[str, Any]:
     """One line of the list of nodes."""
     realm, recording = service.gateway.realm, service.recording
     seats = [seat for seat in realm.seats if seat is not None]
@@ -67,7 +67,7 @@ def node(service: Service) -> dict[str, Any]:
     }
 
 
-def cluster(member: Member) -> dict[str, Any]:
+def cluster(member: ClusterNode) -> dict[str, Any]:
     """Which node of a cluster this is, by which site it has its part of the world, who else is."""
     return {
         "node": str(member.id),

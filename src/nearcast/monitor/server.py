@@ -18,22 +18,22 @@ import uvloop
 from msgspec.structs import replace
 
 from nearcast.client_protocol.websocket_framing import Endpoint
-from nearcast.demo.mammoth_game import Rules
+from nearcast.demo.mammoth_game import MammothRules
 from nearcast.monitor import feed
 from nearcast.monitor.replay import Replay
-from nearcast.server.config import Limits, Settings
-from nearcast.server.http.connections import Connections
+from nearcast.server.config import LimitSettings, Settings
+from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import (
-    Front,
     HttpError,
-    Request,
-    Response,
+    HttpFront,
+    HttpRequest,
+    HttpResponse,
+    HttpRoutes,
     Route,
-    Routes,
     as_json,
 )
 from nearcast.server.metrics import BOUNDS, Metrics
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 
 LOG = logging.getLogger("nearcast.monitor")
 STATIC = Path(__file__).parent / "static"
@@ -44,7 +44,7 @@ RATE = 500  # requests that it may make in a second
 BINARY = "application/octet-stream"
 
 
-def add_page(routes: Routes) -> None:
+def add_page(routes: HttpRoutes) -> None:
     routes.add_file("/", STATIC / "index.html")
     routes.add_folder("/monitor/", STATIC)
 
@@ -56,9 +56,9 @@ def shared(route: Route) -> Route:
     """The same for the page of another node. Whoever may ask at all may do so from any page: who
     that is, a token says, and without tokens only pages of this machine are answered."""
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: HttpRequest) -> HttpResponse:
         answered = route(request)
-        response = answered if isinstance(answered, Response) else await answered
+        response = answered if isinstance(answered, HttpResponse) else await answered
         origin = request.headers.get("origin")
         if origin is None:
             return response
@@ -70,7 +70,7 @@ def shared(route: Route) -> Route:
 class Watched:
     """What the page asks of a live node."""
 
-    def __init__(self, service: Service, game: bool) -> None:
+    def __init__(self, service: Server, game: bool) -> None:
         self._service, self._game = service, game
         self._picture, self._drawn = b"", -1.0
         add_page(service.routes)
@@ -79,8 +79,8 @@ class Watched:
         service.routes.add("GET", "/monitor/world", shared(guarded(self._world)))
         service.routes.add("GET", "/monitor/numbers", shared(guarded(self._numbers)))
 
-    def _about(self, _: Request) -> Response:
-        gateway, size = self._service.gateway, Rules().size
+    def _about(self, _: HttpRequest) -> HttpResponse:
+        gateway, size = self._service.gateway, MammothRules().size
         bounds = None if self._game else feed.bounds(gateway.realm, gateway.now())
         return as_json(
             {
@@ -90,14 +90,14 @@ class Watched:
             }
         )
 
-    def _world(self, _: Request) -> Response:
+    def _world(self, _: HttpRequest) -> HttpResponse:
         now = asyncio.get_running_loop().time()
         if now - self._drawn >= PICTURE_S:
             gateway = self._service.gateway
             self._picture, self._drawn = feed.world(gateway.realm, gateway.now()), now
-        return Response(self._picture, kind=BINARY)
+        return HttpResponse(self._picture, kind=BINARY)
 
-    async def _numbers(self, _: Request) -> Response:
+    async def _numbers(self, _: HttpRequest) -> HttpResponse:
         service = self._service
         gateway, recording = service.gateway, service.recording
         trace = recording.path if recording else None
@@ -120,7 +120,7 @@ async def up(
     settings: Settings, bots: int, ready: Callable[[str, Path], None], stop: asyncio.Event
 ) -> None:
     """A node, the page, and a game of so many bots in a process of its own, until told to stop."""
-    async with Service(settings) as service:
+    async with Server(settings) as service:
         Watched(service, game=bots > 0)
         assert service.recording is not None, "a world that is watched is recorded"
         players = await _bots(service.url, bots) if bots else None
@@ -172,11 +172,11 @@ def run_until_signal(act: Callable[[asyncio.Event], Any]) -> None:
 # A trace.
 
 
-def replay_routes(replay: Replay) -> Routes:
-    routes = Routes()
+def replay_routes(replay: Replay) -> HttpRoutes:
+    routes = HttpRoutes()
     add_page(routes)
 
-    def about(_: Request) -> Response:
+    def about(_: HttpRequest) -> HttpResponse:
         said = replay.scenario
         kinds = dict.fromkeys(str(said[name]) for name in ("protocol", "workload") if name in said)
         title = " · ".join(kinds)
@@ -192,13 +192,13 @@ def replay_routes(replay: Replay) -> Routes:
             }
         )
 
-    async def world(request: Request) -> Response:
+    async def world(request: HttpRequest) -> HttpResponse:
         try:
             at = int(request.query.get("at", replay.first))
         except ValueError:
             raise HttpError(400, "at must be a moment in microseconds") from None
         at = min(max(at, replay.first), replay.last)
-        return Response(await asyncio.to_thread(replay.world, at), kind=BINARY)
+        return HttpResponse(await asyncio.to_thread(replay.world, at), kind=BINARY)
 
     routes.add("GET", "/monitor/about", about)
     routes.add("GET", "/monitor/world", world)
@@ -210,14 +210,14 @@ async def show(trace: Path, port: int, ready: Callable[[str], None], stop: async
     """A trace in the same page, on this machine alone, until told to stop."""
     replay = await asyncio.to_thread(Replay, trace)
     replay.seconds.start()
-    routes, fronts = replay_routes(replay), set[Front]()
-    connections = Connections(Limits(), Metrics())
+    routes, fronts = replay_routes(replay), set[HttpFront]()
+    connections = OpenConnections(LimitSettings(), Metrics())
 
-    def refuse(_: Request) -> Endpoint:
+    def refuse(_: HttpRequest) -> Endpoint:
         raise HttpError(404, "a trace has no clients")
 
     server = await asyncio.get_running_loop().create_server(
-        lambda: Front(routes, refuse, REQUEST, RATE, fronts, connections), "127.0.0.1", port
+        lambda: HttpFront(routes, refuse, REQUEST, RATE, fronts, connections), "127.0.0.1", port
     )
     ready(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     await stop.wait()

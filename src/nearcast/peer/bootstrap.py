@@ -26,7 +26,7 @@ from nearcast.protocols.relays.directory import Directory
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
 from nearcast.protocols.relays.peer import Peer as RelayingPeer
 from nearcast.space.motion import SECOND, Time
-from nearcast.transport.address_book import Book
+from nearcast.transport.address_book import AddressBook
 
 REMIND: Time = 60 * SECOND  # after which all are named again: who was silent may have come back
 
@@ -134,13 +134,13 @@ BOOTSTRAPS: dict[str, Bootstrap] = {
 }
 
 
-class Acquaintances:
+class KnownPeers:
     """Names from the transport's book, told to a node: each when it is due, and now and then all.
 
     A node forgets those who do not answer; it must not be told of them again every second.
     """
 
-    def __init__(self, bootstrap: Bootstrap, node: Node, book: Book) -> None:
+    def __init__(self, bootstrap: Bootstrap, node: Node, book: AddressBook) -> None:
         self._bootstrap, self._node, self._book = bootstrap, node, book
         self._told: dict[NodeId, Time] = {}  # by name: of which life
         self._reminded: Time = 0

@@ -20,21 +20,21 @@ QUESTION, ANSWER = b"\xc1?", b"\xc1!"  # 0xC1 is never used in MessagePack
 LONGEST = 4096  # bytes of an answer
 
 
-class About(Struct, frozen=True):
+class OverlayDescription(Struct, frozen=True):
     overlay: str
     settings: dict[str, Setting] = {}
     signed: bool = False  # are publications signed by their authors?
 
 
-class Reception:
+class Discovery:
     """A transport of one node, which answers such questions by itself."""
 
     def __init__(self, links: Links) -> None:
         self.links = links
         self.name = links.name
-        self.about: About | None = None  # until it is known, nobody is answered
+        self.about: OverlayDescription | None = None  # until it is known, nobody is answered
         self._receive: Receive | None = None
-        self._asked: dict[NodeId, asyncio.Future[About]] = {}
+        self._asked: dict[NodeId, asyncio.Future[OverlayDescription]] = {}
 
     async def open(self, on_receive: Receive | None) -> None:
         """Without anybody who hears: only to ask."""
@@ -47,9 +47,9 @@ class Reception:
     async def close(self) -> None:
         await self.links.close()
 
-    async def ask(self, node: NodeId, patience_s: float) -> About:
+    async def ask(self, node: NodeId, patience_s: float) -> OverlayDescription:
         """TimeoutError: it does not say."""
-        answered: asyncio.Future[About] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[OverlayDescription] = asyncio.get_running_loop().create_future()
         self._asked[node] = answered
         try:
             self.send(node, QUESTION, False)
@@ -76,6 +76,6 @@ class Reception:
         if asked is None or asked.done() or len(frame) > LONGEST or frame[:2] != ANSWER:
             return  # nobody was asked
         try:
-            asked.set_result(msgspec.msgpack.decode(frame[2:], type=About))
+            asked.set_result(msgspec.msgpack.decode(frame[2:], type=OverlayDescription))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             asked.set_exception(ValueError("it answers what nobody understands"))

@@ -33,7 +33,7 @@ from nearcast.node import (
 from nearcast.peer.signing import RefusedError, Signing, carried
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
-from nearcast.trace.interest_log import Ledger
+from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TraceError
 from nearcast.transport.transport import Transport
@@ -76,7 +76,7 @@ class Host:
         self._clock = clock
         self._now: Time = 0
         self._published_at: Time = -1
-        self._ledger = Ledger(recorder, self._plan)
+        self._ledger = InterestLog(recorder, self._plan)
         self._legs: list[tuple[Time, int, Callable[[], None]]] = []
         self._turn = count()
         self._transports: dict[NodeId, Transport] = {}

@@ -17,7 +17,7 @@ from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.peer.host import Host
-from nearcast.space.shapes import Kind
+from nearcast.space.shapes import ShapeKind
 
 
 def numbers(rng: Random) -> Iterator[int]:
@@ -27,7 +27,7 @@ def numbers(rng: Random) -> Iterator[int]:
         yield from range(first, first + 2**16)
 
 
-class Desk:
+class LineProtocol:
     """Between an application's words and its node's commands."""
 
     def __init__(self, say: Callable[[messages.Notice], None]) -> None:
@@ -39,7 +39,7 @@ class Desk:
     def command(self, request: messages.Request) -> commands.Command:
         """ValueError says why not."""
         match request:
-            case messages.Publish():
+            case messages.PublishRequest():
                 if request.retain:
                     raise ValueError("a peer keeps no states: publish without retain")
                 if request.name:
@@ -51,17 +51,17 @@ class Desk:
                     next(self._numbers), where, request.channel, request.attributes,
                     self.packed(request.payload),
                 )  # fmt: skip
-            case messages.Subscribe():
+            case messages.SubscribeRequest():
                 return self._subscribe(request)
-            case messages.Move(subscription, area):
+            case messages.MoveRequest(subscription, area):
                 return commands.Move(self._known(subscription), region(area))
-            case messages.Tune(subscription, variables):
+            case messages.TuneRequest(subscription, variables):
                 return commands.Tune(self._known(subscription), variables)
-            case messages.Unsubscribe(subscription):
+            case messages.UnsubscribeRequest(subscription):
                 known = self._known(subscription)
                 del self._ids[subscription], self._wanted[known]
                 return commands.Unsubscribe(known)
-            case messages.Leave():
+            case messages.LeaveRequest():
                 return commands.Leave()
         raise ValueError("a peer publishes, subscribes and leaves; the rest is a node's")
 
@@ -78,7 +78,7 @@ class Desk:
             return messages.JSON.seal(messages.JSON.open(Raw(payload)))
         return messages.NOTHING
 
-    def _subscribe(self, request: messages.Subscribe) -> commands.Subscribe:
+    def _subscribe(self, request: messages.SubscribeRequest) -> commands.Subscribe:
         if request.watch or request.rates or request.closest or request.budget:
             raise ValueError("a peer hears everything: no watch, rates, closest or budget")
         bound = request.variables and request.area.formula
@@ -104,11 +104,11 @@ class Desk:
             t = host.obey(node, command)
         except ValueError as why:
             number = messages.JSON.request_id(line) if request is None else request.id
-            self._say(messages.Error(str(why), number))
+            self._say(messages.ErrorNotice(str(why), number))
             return
         if request.id is not None:
             publication = command.publication if isinstance(command, commands.Publish) else None
-            self._say(messages.Done(request.id, t, publication))
+            self._say(messages.DoneNotice(request.id, t, publication))
 
     def deliver(
         self, _node: NodeId, publication: Publication, subscriptions: Sequence[SubscriptionId]
@@ -117,9 +117,9 @@ class Desk:
         if not to:
             return  # all of them have ended meanwhile
         payload, s = self.opened(publication.payload), publication.shape
-        disc, box = s.kind == Kind.DISC, s.kind == Kind.BOX
+        disc, box = s.kind == ShapeKind.DISC, s.kind == ShapeKind.BOX
         self._say(
-            messages.Message(
+            messages.MessageNotice(
                 to, publication.node, publication.id, publication.t, s.x, s.y, payload, False,
                 publication.attributes, publication.channel, s.z, s.rx if disc else None,
                 s.rx if box else None, s.ry if box else None, s.rz if box else None,

@@ -22,15 +22,15 @@ from msgspec import Struct
 
 from nearcast.client_protocol import messages
 from nearcast.model.subscription import NodeId
-from nearcast.peer.bootstrap import BOOTSTRAPS, Acquaintances
-from nearcast.peer.discovery import About, Reception
+from nearcast.peer.bootstrap import BOOTSTRAPS, KnownPeers
+from nearcast.peer.discovery import Discovery, OverlayDescription
 from nearcast.peer.host import Host, OnDeliver, run, unix_time
-from nearcast.peer.line_protocol import Desk, numbers
+from nearcast.peer.line_protocol import LineProtocol, numbers
 from nearcast.peer.signing import Signing
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Setting
-from nearcast.trace.live_recording import Recording
+from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
 from nearcast.transport.identity import Identity, kept_identity, new_identity
@@ -44,7 +44,16 @@ INTRODUCE_EVERY_S = 1.0
 JOIN_WITHIN_S = 10.0
 PROBE_S = 1.0  # to find out whether anybody listens at all
 
-__all__ = ["BOOTSTRAPS", "Desk", "Member", "Options", "address", "live", "numbers", "peer"]
+__all__ = [
+    "BOOTSTRAPS",
+    "LineProtocol",
+    "LivePeer",
+    "Options",
+    "address",
+    "live",
+    "numbers",
+    "peer",
+]
 
 
 def address(text: str) -> tuple[str, int]:
@@ -137,13 +146,13 @@ class Home:
         return {} if self.host is None else {"refused": dict(self.host.refused)}
 
 
-class Member:
+class LivePeer:
     """A node in its overlay, with all that it needs in this process."""
 
     def __init__(self, options: Options, home: Home) -> None:
         self.options, self._home = options, home
 
-    async def start(self) -> messages.Welcome:
+    async def start(self) -> messages.WelcomeNotice:
         """ValueError, OSError and TimeoutError tell in one line why it cannot be."""
         options = self.options
         identity = kept_identity(options.key) if options.key else new_identity()
@@ -172,14 +181,14 @@ class Member:
         contact = identity.name if met is None else self._served_by(met)
         self.node = self.bootstrap.entity(parameters, identity.name, SystemRandom(), contact)
         reception.about = self.about = about
-        self._acquaintances = Acquaintances(self.bootstrap, self.node, self.links.book)
+        self._acquaintances = KnownPeers(self.bootstrap, self.node, self.links.book)
         self.introduce()
         await self.host.start(self.node, reception, self._signing(self.links))
         asked = served or self.links
         self.address = asked.host, asked.port
-        return messages.Welcome(identity.name, self.host.now, written(*self.address))
+        return messages.WelcomeNotice(identity.name, self.host.now, written(*self.address))
 
-    def _agreed(self, said: About | None) -> About:
+    def _agreed(self, said: OverlayDescription | None) -> OverlayDescription:
         """Overlay and settings: the other's, unless ours say otherwise."""
         options = self.options
         if said is not None and options.overlay not in ("", said.overlay):
@@ -203,9 +212,11 @@ class Member:
         if overlay == "brokers" and settings.get("interest") == "object" and not options.unsigned:
             # They publish under a channel of their own making, which no signature covers.
             raise ValueError("brokers with interest=object cannot sign: use --unsigned")
-        return About(overlay, settings, not options.unsigned)
+        return OverlayDescription(overlay, settings, not options.unsigned)
 
-    async def _meet(self, reception: Reception, host: str, port: int) -> tuple[NodeId, About]:
+    async def _meet(
+        self, reception: Discovery, host: str, port: int
+    ) -> tuple[NodeId, OverlayDescription]:
         where, links = written(host, port), reception.links
         try:
             name = await links.meet(host, port, JOIN_WITHIN_S)
@@ -231,7 +242,7 @@ class Member:
         return servers[0]
 
     async def _serve(
-        self, identity: Identity, parameters: Struct, about: About, met: NodeId | None
+        self, identity: Identity, parameters: Struct, about: OverlayDescription, met: NodeId | None
     ) -> Links:
         assert self.bootstrap.server is not None
         reception = self._reception(identity, self.options.port)
@@ -246,9 +257,9 @@ class Member:
         await self.host.start(server, reception, self._signing(reception.links))
         return reception.links
 
-    def _reception(self, identity: Identity, port: int) -> Reception:
+    def _reception(self, identity: Identity, port: int) -> Discovery:
         options = self.options
-        return Reception(LINKS[options.link](identity, options.own_host(), port))
+        return Discovery(LINKS[options.link](identity, options.own_host(), port))
 
     def _signing(self, links: Links) -> Signing | None:
         return None if self.options.unsigned else Signing(links.identity, links.book.key)
@@ -269,20 +280,20 @@ async def _who_listens(host: str, port: int, link: str) -> str:
     return "nobody answers at {}"
 
 
-def recording_of(options: Options, more: dict[str, Setting]) -> Recording | None:
+def recording_of(options: Options, more: dict[str, Setting]) -> LiveRecording | None:
     if options.trace is None:
         return None
     settings = {**options.settings, "overlay": options.overlay, "link": options.link, **more}
-    return Recording(options.trace, unix_time(), settings)
+    return LiveRecording(options.trace, unix_time(), settings)
 
 
 async def live(
     options: Options, lines: asyncio.Queue[bytes | None], say: Callable[[messages.Notice], None]
 ) -> None:
     """From the welcome until the application leaves; None among the lines makes it leave too."""
-    desk, recording = Desk(say), recording_of(options, {})
+    desk, recording = LineProtocol(say), recording_of(options, {})
     home = Home(recording.recorder if recording else Recorder(Memory(), "none"), desk.deliver)
-    member = Member(options, home)
+    member = LivePeer(options, home)
     try:
         say(await member.start())
         host, node_id = member.host, member.node.id
@@ -298,10 +309,10 @@ async def live(
         await home.stop()
         if recording is not None:
             recording.close(home.summary())
-    say(messages.Bye("left"))
+    say(messages.ByeNotice("left"))
 
 
-async def _chores(member: Member) -> None:
+async def _chores(member: LivePeer) -> None:
     turns = round(FLUSH_EVERY_S / INTRODUCE_EVERY_S)
     for turn in range(sys.maxsize):
         await asyncio.sleep(INTRODUCE_EVERY_S)
@@ -342,7 +353,7 @@ def peer(options: Options) -> None:
             await live(options, lines, say)
 
     def say(notice: messages.Notice) -> None:
-        if isinstance(notice, messages.Welcome):
+        if isinstance(notice, messages.WelcomeNotice):
             welcomed.set()
         sys.stdout.write(messages.JSON.write(notice).decode() + "\n")
         sys.stdout.flush()

@@ -66,7 +66,7 @@ from nearcast.pipeline.spark.storage import (
     set_aside,
     sound,
 )
-from nearcast.pipeline.writer import Appender, part_name, part_number
+from nearcast.pipeline.writer import TraceWriter, part_name, part_number
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES, TraceError
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY
@@ -397,7 +397,7 @@ def _end_mark(columns: pa.Schema) -> pa.RecordBatch:
 # Writing.
 
 
-def _appender(asked: _Asked, schema: StructType) -> Appender:
+def _appender(asked: _Asked, schema: StructType) -> TraceWriter:
     """Checked before anything is written."""
     root, *more = asked.paths
     if root.exists() and not root.is_dir():
@@ -415,4 +415,4 @@ def _appender(asked: _Asked, schema: StructType) -> Appender:
             faults.append(f"column {name} is {found}, not {kind.simpleString()}")
     if faults:
         raise TraceError(f"these rows are no {asked.table}: {'; '.join(faults)}")
-    return Appender(root, asked.table)
+    return TraceWriter(root, asked.table)

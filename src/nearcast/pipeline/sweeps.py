@@ -50,7 +50,7 @@ NEEDED = ("protocol", "workload", "nodes", "seconds")
 SETTING = (bool, int, float, str)
 
 
-class Member(Struct, frozen=True):
+class SweepMember(Struct, frozen=True):
     """One scenario of a sweep, complete, with the values that tell it from the others."""
 
     run: str
@@ -58,7 +58,7 @@ class Member(Struct, frozen=True):
     scenario: Scenario
 
 
-class Progress(Struct, frozen=True):
+class SweepProgress(Struct, frozen=True):
     """`done` and `failed` of `total`; `skipped` were there before. `left_s` is None at first."""
 
     total: int
@@ -87,7 +87,7 @@ class Outcome(Struct, frozen=True):
 # The file.
 
 
-def read(file: Path) -> list[Member]:
+def read(file: Path) -> list[SweepMember]:
     """All scenarios that a file asks for, each once and each checked."""
     try:
         with open(file, "rb") as opened:
@@ -131,7 +131,7 @@ def choice(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
     return values
 
 
-def member(choices: dict[str, list[Any]], values: Sequence[Any]) -> Member:
+def member(choices: dict[str, list[Any]], values: Sequence[Any]) -> SweepMember:
     chosen = dict(zip(choices, values, strict=True))
     plain = {name: value for name, value in chosen.items() if name in KINDS}
     settings = {
@@ -143,14 +143,14 @@ def member(choices: dict[str, list[Any]], values: Sequence[Any]) -> Member:
         for name, value in chosen.items()
         if len(choices[name]) > 1
     }
-    return Member(scenario.run, varied, scenario)
+    return SweepMember(scenario.run, varied, scenario)
 
 
 # The sweep.
 
 
 def sweep(
-    spark: SparkSession, file: Path, out: Path, show: Callable[[Progress], None] | None = None
+    spark: SparkSession, file: Path, out: Path, show: Callable[[SweepProgress], None] | None = None
 ) -> SweepSummary:
     """All scenarios of a file, as `run_members` does them."""
     return run_members(spark, read(file), file.name, out, show)
@@ -158,10 +158,10 @@ def sweep(
 
 def run_members(
     spark: SparkSession,
-    members: Sequence[Member],
+    members: Sequence[SweepMember],
     name: str,
     out: Path,
-    show: Callable[[Progress], None] | None = None,
+    show: Callable[[SweepProgress], None] | None = None,
 ) -> SweepSummary:
     """Run what is missing; leave OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
     out = out.absolute()
@@ -214,14 +214,14 @@ def clear(traces: Path) -> None:
 
 
 def progress(
-    members: Sequence[Member], missing: Sequence[Member], out: Path, took_s: float
-) -> Progress:
+    members: Sequence[SweepMember], missing: Sequence[SweepMember], out: Path, took_s: float
+) -> SweepProgress:
     """Counted in the folders, which is where the truth is, whoever does the work."""
     wanted = {each.run for each in missing}
     done = len(wanted.intersection(os.listdir(out / "traces")))
     failed = len(wanted.intersection(name.split(".")[0] for name in os.listdir(out / "failures")))
     ended = done + failed
-    return Progress(
+    return SweepProgress(
         total=len(members),
         skipped=len(members) - len(missing),
         done=done,

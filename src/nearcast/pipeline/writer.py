@@ -42,7 +42,7 @@ class Written(WriterCommitMessage):
         self.hidden = hidden
 
 
-class Appender(DataSourceArrowWriter):
+class TraceWriter(DataSourceArrowWriter):
     """Adds rows to a table of the trace at `root`, which may be new."""
 
     def __init__(self, root: Path, table: str) -> None:

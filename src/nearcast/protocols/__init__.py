@@ -1,10 +1,10 @@
 """Protocols by the names that a scenario uses."""
 
 from nearcast.protocols import brokers, bubblestorm, client_server, drtree, psense, relays
-from nearcast.protocols.overlay import Kind
+from nearcast.protocols.overlay import ProtocolKind
 from nearcast.protocols.voronoi import von, vso
 
-PROTOCOLS: dict[str, Kind] = {
+PROTOCOLS: dict[str, ProtocolKind] = {
     "client-server": client_server.KIND,
     "drtree": drtree.KIND,
     "brokers": brokers.KIND,

@@ -28,7 +28,7 @@ from nearcast.model.subscription import (
 )
 from nearcast.node import Message, Node
 from nearcast.protocols.dedup import Delivered, copy_of
-from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
@@ -308,4 +308,4 @@ class ClientServer:
         return Client(node_id, rng, FIRST_SERVER, round(self.parameters.memory_s * SECOND))
 
 
-KIND = Kind(Parameters, CODEC, ClientServer)
+KIND = ProtocolKind(Parameters, CODEC, ClientServer)

@@ -23,7 +23,7 @@ class Overlay(Protocol):
     def entity(self, node_id: NodeId, rng: Random) -> Node: ...
 
 
-class Kind(Struct, frozen=True):
+class ProtocolKind(Struct, frozen=True):
     """A protocol by name."""
 
     parameters: type[Struct]

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from nearcast.model.subscription import NodeId
-from nearcast.service.cluster.messages import CODEC, Credential, Refused
+from nearcast.service.cluster.messages import CODEC, Credential, LinkRefused
 from nearcast.transport.identity import Identity
 from nearcast.transport.links import MESSAGE, Link, framed
 from nearcast.transport.tls import Tls
@@ -118,7 +118,7 @@ class ClusterLinks(Tls):
                 self.refused = WRONG_KEY
                 self.on_refused()
             LOG.warning("node %d is refused: it has not shown the key of this cluster", sender)
-            link.wire.write(b"".join(framed(MESSAGE, CODEC.encode(Refused(STRANGER)))))
+            link.wire.write(b"".join(framed(MESSAGE, CODEC.encode(LinkRefused(STRANGER)))))
             link.wire.end()
             self.lost(link)
 

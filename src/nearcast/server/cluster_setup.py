@@ -9,14 +9,14 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.server.cluster_links import ClusterLinks, cluster_key
 from nearcast.server.config import Cluster
 from nearcast.server.gateway import Gateway
-from nearcast.service.cluster.cluster_node import Member
+from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
 from nearcast.trace.recorder import Recorder
 from nearcast.transport.identity import new_identity
 
 
-class Entrance:
+class ClusterSetup:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         key = cluster_key(Path(cluster.key), make=not cluster.join)
@@ -27,7 +27,7 @@ class Entrance:
         self._realm = ClusterRealm(engine, limits, recorder, first_number(self._links.name))
         return self._realm
 
-    async def enter(self, gateway: Gateway, url: str) -> Member:
+    async def enter(self, gateway: Gateway, url: str) -> ClusterNode:
         """Clients are served from the first moment on."""
         cluster, links = self._cluster, self._links
         # A crash is told by links that break, at once; a machine that stands still for a moment has
@@ -37,7 +37,7 @@ class Entrance:
             f_adjust=cluster.adjust, adjust_ms=1000 * cluster.adjust_s, insertion_trigger=0,
             departure_trigger=1000, site_beat_ms=1000.0,
         )  # fmt: skip
-        member = Member(gateway, self._realm, links, cluster.advertise or url, parameters)
+        member = ClusterNode(gateway, self._realm, links, cluster.advertise or url, parameters)
         await member.start([address(one) for one in cluster.join.split(",") if one])
         gateway.number, gateway.cluster = links.name, member
         return member

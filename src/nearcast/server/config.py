@@ -32,8 +32,8 @@ class ConfigError(ValueError):
     """What is wrong, and where: a file's line, an environment variable or a flag."""
 
 
-class Limits(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one client may ask for (`admission.Limits`), and what a node stands."""
+class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one client may ask for (`admission.LimitSettings`), and what a node stands."""
 
     clients: Count = 10_000
     pending: Count = 1_000
@@ -100,7 +100,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     trace: str = ""
     cors: str = ""
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
-    limits: Limits = Limits()
+    limits: LimitSettings = LimitSettings()
     cluster: Cluster = Cluster()
     jwt: Jwt = Jwt()
 
@@ -273,7 +273,7 @@ TABLES = ("limits", "cluster", "jwt")
 def _keys() -> dict[str, tuple[Any, Any]]:
     """Every setting by its dotted name: its type and its default."""
     found: dict[str, tuple[Any, Any]] = {}
-    tables = (("limits.", Limits), ("cluster.", Cluster), ("jwt.", Jwt))
+    tables = (("limits.", LimitSettings), ("cluster.", Cluster), ("jwt.", Jwt))
     for prefix, kind in (("", Settings), *tables):
         hints = get_type_hints(kind, include_extras=True)
         for field in structs.fields(kind):

@@ -24,22 +24,22 @@ from nearcast.server import memory
 from nearcast.server.access.guesses import Guesses
 from nearcast.server.access.permission import check_listening, check_publishing
 from nearcast.server.access.quotas import Quotas, check_subscriptions
-from nearcast.server.access.tokens import Access, Denied, Verdict
+from nearcast.server.access.tokens import AccessControl, Denied, Verdict
 from nearcast.server.clock import clock
-from nearcast.server.config import Limits
-from nearcast.server.http.connections import Connections
-from nearcast.server.http.protocol import HttpError, Request
+from nearcast.server.config import LimitSettings
+from nearcast.server.http.connections import OpenConnections
+from nearcast.server.http.protocol import HttpError, HttpRequest
 from nearcast.server.metrics import Metrics
 from nearcast.server.request_cost import COST, LARGE, PARSED, READ_WORK, REFUSAL, costly, parsed
 from nearcast.server.session import SHARE, SLACK, Said, Session, fair_level, traced
-from nearcast.service.client_state import Accepted, Heard, Seat
-from nearcast.service.frames import Letters, buildable, framed, letters
+from nearcast.service.client_state import Accepted, ClientState, Heard
+from nearcast.service.frames import DeliveryFrames, buildable, framed, letters
 from nearcast.service.realm import HOPS, Realm, flushes
 from nearcast.space.motion import SECOND, Time
-from nearcast.trace.live_recording import ROTATE_S, Recording
+from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
 if TYPE_CHECKING:
-    from nearcast.service.cluster.cluster_node import Member
+    from nearcast.service.cluster.cluster_node import ClusterNode
 
 LOG = logging.getLogger("nearcast.live")
 PAUSE = 10.0  # times as long as a flush took: so it takes a tenth of the time, until the bound
@@ -64,8 +64,8 @@ class Gateway:
     """Serves the WebSocket clients of a node: reads requests, flushes, delivers."""
 
     def __init__(
-        self, realm: Realm, limits: Limits, access: Access, *,
-        name: str = "", flush_s: float = 0.05, recording: Recording | None = None,
+        self, realm: Realm, limits: LimitSettings, access: AccessControl, *,
+        name: str = "", flush_s: float = 0.05, recording: LiveRecording | None = None,
         now: Callable[[], Time] | None = None,
     ) -> None:  # fmt: skip
         self.realm, self.limits, self.access, self.name = realm, limits, access, name
@@ -73,7 +73,7 @@ class Gateway:
         self.now = now or clock()
         self.metrics = Metrics()
         self.open: dict[Session, None] = {}  # all WebSocket connections, the oldest first
-        self.connections = Connections(limits, self.metrics)
+        self.connections = OpenConnections(limits, self.metrics)
         self.clients = 0  # of them, those who have joined
         self.recording = recording
         self._sessions: list[Session | None] = []  # by a seat's place
@@ -101,12 +101,12 @@ class Gateway:
         self._late: set[asyncio.Task[None]] = set()  # joins whose tokens are not known
         self._trimming = memory.Trimming()
         self._moved = 0  # bytes in and out, until the last second
-        self.cluster: Member | None = None
+        self.cluster: ClusterNode | None = None
         self.number = NODE  # of this node in the trace
 
     # Connections.
 
-    def admit(self, request: Request) -> Session:
+    def admit(self, request: HttpRequest) -> Session:
         """A connection wants to become a WebSocket. Without a token yet, its join must bring it."""
         if self.clients >= self.limits.clients:
             self.metrics.refused_full += 1
@@ -139,7 +139,7 @@ class Gateway:
         if seat is not None:
             self.realm.leave(self.now(), seat)
 
-    def release(self, session: Session) -> Seat | None:
+    def release(self, session: Session) -> ClientState | None:
         """Its client is not served by this connection any more."""
         seat, session.seat = session.seat, None
         if seat is not None:
@@ -150,7 +150,7 @@ class Gateway:
             self._sessions[seat.place], self._writes[seat.place] = None, _keep
         return seat
 
-    def dismiss(self, seat: Seat) -> None:
+    def dismiss(self, seat: ClientState) -> None:
         """An entity that spoke over HTTP ends, with its states."""
         self._states.pop(seat.entity, None)
         self.realm.leave(self.now(), seat)
@@ -191,7 +191,7 @@ class Gateway:
                 except Exception:
                     self._fault("a client could not be answered")
 
-    def _heed(self, session: Session, frame: bytes, form: messages.Form) -> None:
+    def _heed(self, session: Session, frame: bytes, form: messages.Encoding) -> None:
         """Obey one frame. Whatever is wrong with it is told to this client alone."""
         number: int | None = None
         try:
@@ -229,17 +229,17 @@ class Gateway:
                 return
             self._read_work += PARSED * parsed(kind, word)
             self._obey(session, kind, word)
-        except (Refused, messages.WordError) as why:
-            self._refuse(session, messages.Error(str(why), number))
+        except (Refused, messages.MalformedMessageError) as why:
+            self._refuse(session, messages.ErrorNotice(str(why), number))
         except Exception:
             self._fault(f"a request of {session.seat and session.seat.name!a} failed")
-            session.send(messages.Error(MISTAKE, number))
+            session.send(messages.ErrorNotice(MISTAKE, number))
         session.asked += 1
         session.asked_bytes += len(frame)
         if session.asked_bytes + session.published_bytes > self._most_bytes:
             self._hold(session, self._next_second())
 
-    def _refuse(self, session: Session, error: messages.Error) -> None:
+    def _refuse(self, session: Session, error: messages.ErrorNotice) -> None:
         """Tell the client; one that is refused again and again is let go."""
         self.metrics.refused += 1
         session.refused += 1
@@ -294,47 +294,47 @@ class Gateway:
         self._read_work += COST * cost
 
     def _obey(self, session: Session, kind: type, word: Any) -> None:
-        if kind is messages.Join:
+        if kind is messages.JoinRequest:
             self._join(session, word)
             return
         seat, realm, now = session.seat, self.realm, self.now()
         if seat is None:
             raise Refused("join first")
         assert session.grant is not None
-        if kind is messages.Nearby:
+        if kind is messages.NearbyRequest:
             check_listening(session.grant, word.area, word.channel, self.limits)
             found = realm.nearby(now, word, seat.form)
             self._charge(session, realm.cost(len(found)))
-            session.send(messages.Near(found, word.id))
+            session.send(messages.NearbyNotice(found, word.id))
             return
         notices: list[messages.Notice] = []
-        if kind is messages.Move:
+        if kind is messages.MoveRequest:
             known = seat.subscriptions.get(word.subscription)
             if known is not None:
                 check_listening(session.grant, word.area, known.subscription.channel, self.limits)
             realm.move(now, seat, word)
-        elif kind is messages.Subscribe:
+        elif kind is messages.SubscribeRequest:
             check_listening(session.grant, word.area, word.channel, self.limits)
             check_subscriptions(session, word.subscription)
             notices = realm.subscribe(now, seat, word)
-        elif kind is messages.Tune:
+        elif kind is messages.TuneRequest:
             realm.tune(now, seat, word)
-        elif kind is messages.Unsubscribe:
+        elif kind is messages.UnsubscribeRequest:
             realm.unsubscribe(now, seat, word)
-        elif kind is messages.Withdraw:
+        elif kind is messages.WithdrawRequest:
             realm.withdraw(now, seat, word)
             self._states.pop(seat.entity, None)
-        self.metrics.interests += kind not in (messages.Leave, messages.Withdraw)
+        self.metrics.interests += kind not in (messages.LeaveRequest, messages.WithdrawRequest)
         if word.id is not None:
             traced = None
-            if kind is messages.Subscribe:
+            if kind is messages.SubscribeRequest:
                 traced = seat.subscriptions[word.subscription].subscription.id
-            session.send(messages.Done(word.id, realm.now, subscription=traced))
+            session.send(messages.DoneNotice(word.id, realm.now, subscription=traced))
         for notice in notices:
-            if isinstance(notice, messages.Inside):
+            if isinstance(notice, messages.InsideNotice):
                 self._charge(session, realm.cost(len(notice.entities)))
             session.send(notice)
-        if kind is messages.Leave:
+        if kind is messages.LeaveRequest:
             session.end("you left", CloseCode.NORMAL)
 
     # Tokens.
@@ -357,7 +357,7 @@ class Gateway:
         self.metrics.tokens_refused += 1
         return self.guesses.failed(remote, monotonic()) if verdict.guess else 0.0
 
-    def adopt(self, access: Access) -> None:
+    def adopt(self, access: AccessControl) -> None:
         """From now on these tokens and keys count; sessions whose own is gone end."""
         self.access = access
         for session in list(self.open):
@@ -401,7 +401,7 @@ class Gateway:
         verdict = await self.judge_again(token, denied)
         if isinstance(verdict, Denied):
             await asyncio.sleep(self.pause(session.remote, token, verdict))
-            session.send(messages.Error(verdict.reason, word.id))
+            session.send(messages.ErrorNotice(verdict.reason, word.id))
             session.end(TOKEN_NEEDED if verdict.guess else verdict.reason)
             return
         session.joining = False
@@ -411,7 +411,7 @@ class Gateway:
         try:
             self._enter(session, word)
         except Refused as why:
-            session.send(messages.Error(str(why), word.id))
+            session.send(messages.ErrorNotice(str(why), word.id))
             session.end(str(why))
         except Exception:
             LOG.exception("a join failed")
@@ -431,31 +431,33 @@ class Gateway:
             return
         if self.clients >= self.limits.clients:  # others have joined since it connected
             self.metrics.refused_full += 1
-            session.send(messages.Error("this node has no room for another client", word.id))
+            session.send(messages.ErrorNotice("this node has no room for another client", word.id))
             session.end(f"this node serves at most {self.limits.clients} clients")
             return
         seat = self.realm.join(self.now(), word.name, session.form)
         self.welcome(session, seat, word.id)
 
-    def welcome(self, session: Session, seat: Seat, number: int | None) -> None:
+    def welcome(self, session: Session, seat: ClientState, number: int | None) -> None:
         """From now on this connection is the client's."""
         self.serve(seat, session)
         limits = {name: float(value) for name, value in asdict(self.limits).items()}
         nodes = self.cluster.urls() if self.cluster else []
         session.send(
-            messages.Welcome(
+            messages.WelcomeNotice(
                 seat.entity, self.realm.now, self.name, limits=limits, id=number, nodes=nodes
             )
         )
 
-    def caught_up(self, seat: Seat, publication: int, subscriptions: tuple[int, ...]) -> None:
+    def caught_up(
+        self, seat: ClientState, publication: int, subscriptions: tuple[int, ...]
+    ) -> None:
         """It was told by itself, and not in a flush: for the trace."""
         if self.recording:
             self.recording.recorder.delivered(
                 self.now(), seat.entity, publication, subscriptions, HOPS
             )
 
-    def serve(self, seat: Seat, session: Session) -> None:
+    def serve(self, seat: ClientState, session: Session) -> None:
         """What this client hears is written to this connection, and what it asks for is obeyed."""
         self._make_room(seat.place + 1)
         place = seat.place
@@ -558,7 +560,7 @@ class Gateway:
         self.metrics.faults += 1
         session = self._publisher(said)
         if session is not None and said.request.id is not None:
-            session.send(messages.Error(MISTAKE, said.request.id))
+            session.send(messages.ErrorNotice(MISTAKE, said.request.id))
         future = self._answers.pop(said.id, None)
         if future is not None and not future.done():
             future.set_exception(HttpError(500, MISTAKE))
@@ -567,7 +569,7 @@ class Gateway:
         """The session of who published it, while it is a client of this node."""
         return self.session_of(said.seat.owner or said.seat)
 
-    def session_of(self, seat: Seat) -> Session | None:
+    def session_of(self, seat: ClientState) -> Session | None:
         """The connection of this client, if it has one here."""
         place = seat.place
         session = self._sessions[place] if 0 <= place < len(self._sessions) else None
@@ -629,7 +631,7 @@ class Gateway:
             self._writes[place] = _keep
         return np.array(found, np.int64)
 
-    def _queue(self, heard: Heard, post: Letters, turns: Integers) -> None:
+    def _queue(self, heard: Heard, post: DeliveryFrames, turns: Integers) -> None:
         """What is for these clients goes by their queues. Queues share frames and `Said`."""
         shared: dict[int, Said] = {}
         for turn in turns.tolist():
@@ -687,7 +689,7 @@ class Gateway:
             if number is not None:
                 session = self._publisher(said)
                 if session is not None:
-                    session.send(messages.Done(number, heard.t, said.id))
+                    session.send(messages.DoneNotice(number, heard.t, said.id))
         if self._answers:
             readers = np.bincount(heard.publication, minlength=len(heard.publications))
             for said, count in zip(heard.publications, readers.tolist(), strict=True):
@@ -710,9 +712,9 @@ class Gateway:
         except Exception:
             LOG.exception("a tick failed")
 
-    def _notify(self, notices: Iterable[tuple[Seat, messages.Notice]]) -> None:
+    def _notify(self, notices: Iterable[tuple[ClientState, messages.Notice]]) -> None:
         """Many clients are told the same at one tick: it is made a frame once for each form."""
-        frames: dict[tuple[int, messages.Form], bytes] = {}
+        frames: dict[tuple[int, messages.Encoding], bytes] = {}
         shares: dict[Session, list[bytes]] = {}
         told = list(notices)  # what is in a list has an identity as long as the list
         for seat, notice in told:
@@ -751,7 +753,7 @@ class Gateway:
         if self.recording:
             self._record(self.recording, now)
 
-    def _record(self, recording: Recording, now: float) -> None:
+    def _record(self, recording: LiveRecording, now: float) -> None:
         t = self.now()
         self._states = {e: said for e, said in self._states.items() if not said.seat.left}
         for entity, said in self._states.items():
@@ -763,7 +765,7 @@ class Gateway:
             recording.rotate()
             self.metrics.unrecorded = recording.writer.lost
 
-    def _sum_up(self, session: Session, seat: Seat) -> None:
+    def _sum_up(self, session: Session, seat: ClientState) -> None:
         published, published_bytes, asked, asked_bytes, sent, sent_bytes = session.counts()
         sent += int(self._sent[seat.place])
         sent_bytes += int(self._sent_bytes[seat.place])

@@ -20,16 +20,16 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nearcast.client.client import Client
-from nearcast.client.websocket import Lost, Receive
+from nearcast.client.websocket import ConnectionLost, Receive
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import Limits, Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.clock import clock
 from nearcast.server.gateway import LOG, MISTAKE, TICK_S
 from nearcast.server.server import ENGINE, warm
-from nearcast.service.realm import Accepted, Heard, Realm, Seat, flushes
+from nearcast.service.realm import Accepted, ClientState, Heard, Realm, flushes
 from nearcast.space.motion import Time
-from nearcast.trace.live_recording import ROTATE_S, Recording
+from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
 SAMPLED = 10  # ticks between two samples of where everybody is: a second
 
@@ -44,7 +44,7 @@ class World:
         self._limits = limits or Limits()
         self._links: dict[int, _Direct] = {}  # by entity
         self._states: dict[int, Accepted] = {}  # by entity: what it last said with `retain`
-        self._recording: Recording | None = None
+        self._recording: LiveRecording | None = None
         self._now = clock()
         self._realm: Realm
         self._ticking: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class World:
     async def __aenter__(self) -> "World":
         warm()
         if self._trace is not None:
-            self._recording = Recording(self._trace, self._now(), {"engine": ENGINE})
+            self._recording = LiveRecording(self._trace, self._now(), {"engine": ENGINE})
         recorder = self._recording.recorder if self._recording else None
         self._realm = Realm(MATCHERS[ENGINE](), self._limits, recorder)
         self._ticking = asyncio.ensure_future(self._tick())
@@ -89,45 +89,49 @@ class World:
         try:
             self._do(link, request)
         except Refused as why:
-            link.tell(messages.Error(str(why), request.id))
+            link.tell(messages.ErrorNotice(str(why), request.id))
 
     def _do(self, link: "_Direct", request: Any) -> None:
         realm, now = self._realm, self._now()
-        if isinstance(request, messages.Join):
+        if isinstance(request, messages.JoinRequest):
             link.seat = realm.join(now, request.name, messages.PACKED)
             self._links[link.seat.entity] = link
             limits = {name: float(limit) for name, limit in asdict(self._limits).items()}
-            link.tell(messages.Welcome(link.seat.entity, realm.now, limits=limits, id=request.id))
+            link.tell(
+                messages.WelcomeNotice(link.seat.entity, realm.now, limits=limits, id=request.id)
+            )
             return
         seat = link.seated()
-        if isinstance(request, messages.Publish):
+        if isinstance(request, messages.PublishRequest):
             realm.publish(seat, request, messages.PACKED)
             if realm.waiting == 1:
                 asyncio.get_running_loop().call_soon(self._flush)
             return  # it is done when it is flushed
-        if isinstance(request, messages.Nearby):
-            link.tell(messages.Near(realm.nearby(now, request, messages.PACKED), request.id))
+        if isinstance(request, messages.NearbyRequest):
+            link.tell(
+                messages.NearbyNotice(realm.nearby(now, request, messages.PACKED), request.id)
+            )
             return
-        if isinstance(request, messages.Leave):
+        if isinstance(request, messages.LeaveRequest):
             link.leave("")
             return
         traced = None
-        if isinstance(request, messages.Subscribe):
+        if isinstance(request, messages.SubscribeRequest):
             for notice in realm.subscribe(now, seat, request):
                 link.tell(notice)
             traced = seat.subscriptions[request.subscription].subscription.id
-        elif isinstance(request, messages.Move):
+        elif isinstance(request, messages.MoveRequest):
             realm.move(now, seat, request)
-        elif isinstance(request, messages.Tune):
+        elif isinstance(request, messages.TuneRequest):
             realm.tune(now, seat, request)
-        elif isinstance(request, messages.Withdraw):
+        elif isinstance(request, messages.WithdrawRequest):
             realm.withdraw(now, seat, request)
             self._states.pop(seat.entity, None)
         else:
             realm.unsubscribe(now, seat, request)
-        link.tell(messages.Done(request.id, realm.now, subscription=traced))
+        link.tell(messages.DoneNotice(request.id, realm.now, subscription=traced))
 
-    def gone(self, seat: Seat) -> None:
+    def gone(self, seat: ClientState) -> None:
         del self._links[seat.entity]
         self._states.pop(seat.entity, None)
         self._realm.leave(self._now(), seat)
@@ -147,7 +151,7 @@ class World:
         else:
             link = self._links.get((said.seat.owner or said.seat).entity)
             if link is not None and said.request.id is not None:
-                link.tell(messages.Error(MISTAKE, said.request.id))
+                link.tell(messages.ErrorNotice(MISTAKE, said.request.id))
 
     def _tell(self, heard: Heard) -> None:
         columns = (heard.seat, heard.publication, self._realm.numbers[heard.standing])
@@ -164,7 +168,7 @@ class World:
             if accepted.request.retain:
                 self._states[accepted.seat.entity] = accepted
             if asked is not None and link is not None:
-                link.tell(messages.Done(asked, heard.t, accepted.id))
+                link.tell(messages.DoneNotice(asked, heard.t, accepted.id))
         if self._realm.waiting:
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -194,11 +198,11 @@ class _Direct:
     def __init__(self, world: World) -> None:
         self.most = 0  # there are no frames
         self._world = world
-        self.seat: Seat | None = None
+        self.seat: ClientState | None = None
         self._receive: Receive
-        self._lost: Lost
+        self._lost: ConnectionLost
 
-    async def open(self, receive: Receive, lost: Lost) -> None:
+    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
         self._receive, self._lost = receive, lost
 
     def send(self, request: messages.Request) -> None:
@@ -211,7 +215,7 @@ class _Direct:
         if self.seat is not None:
             self.leave("")
 
-    def seated(self) -> Seat:
+    def seated(self) -> ClientState:
         if self.seat is None:
             raise ConnectionError("this client has left")
         return self.seat
@@ -225,9 +229,9 @@ class _Direct:
         self._lost(reason)
 
 
-def _message(accepted: Accepted, t: Time, to: list[int]) -> messages.Message:
+def _message(accepted: Accepted, t: Time, to: list[int]) -> messages.MessageNotice:
     said = accepted.request
-    return messages.Message(
+    return messages.MessageNotice(
         to, accepted.seat.entity, accepted.id, t, said.x, said.y, said.payload, said.retain,
         said.attributes, said.channel, said.z, said.r, said.rx, said.ry, said.rz,
     )  # fmt: skip

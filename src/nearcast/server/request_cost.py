@@ -16,13 +16,15 @@ TUNED = 200  # characters, about, that are parsed to bind other numbers to varia
 
 def costly(kind: type, word: Any) -> bool:
     """Must all states be looked at for it, or a text be parsed?"""
-    return kind is messages.Nearby or bool(parsed(kind, word) or getattr(word, "watch", False))
+    return kind is messages.NearbyRequest or bool(
+        parsed(kind, word) or getattr(word, "watch", False)
+    )
 
 
 def parsed(kind: type, word: Any) -> int:
     """Characters of formulas and filters in a request."""
-    if kind is messages.Tune:
+    if kind is messages.TuneRequest:
         return TUNED
-    area = word.area if kind in (messages.Subscribe, messages.Move) else None
-    condition = word.filter if kind is messages.Subscribe else None
+    area = word.area if kind in (messages.SubscribeRequest, messages.MoveRequest) else None
+    condition = word.filter if kind is messages.SubscribeRequest else None
     return len(condition or "") + len((area.formula if area else None) or "")

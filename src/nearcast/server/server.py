@@ -25,23 +25,23 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.websocket_framing import GRACE_S
 from nearcast.matching import MATCHERS
-from nearcast.server.access.tokens import Access, AccessError, access
+from nearcast.server.access.tokens import AccessControl, AccessError, access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
 from nearcast.server.gateway import Gateway
 from nearcast.server.http import cors
-from nearcast.server.http.api import Answers
+from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
-from nearcast.server.http.protocol import Front, HttpError, Request
+from nearcast.server.http.protocol import HttpError, HttpFront, HttpRequest
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
-from nearcast.trace.live_recording import Recording
+from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory, holds_trace
 
 if TYPE_CHECKING:
-    from nearcast.server.cluster_setup import Entrance
-    from nearcast.service.cluster.cluster_node import Member
+    from nearcast.server.cluster_setup import ClusterSetup
+    from nearcast.service.cluster.cluster_node import ClusterNode
 
 LOG = logging.getLogger("nearcast.live")
 ENGINE = "keyed"
@@ -49,16 +49,16 @@ OTHER_FILES = 256  # open files beside connections of clients: the trace, the cl
 HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
 
 
-class Service:
+class Server:
     """One live node on the running loop."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self._reloading = asyncio.Lock()
-        self.recording: Recording | None = None
-        self._fronts: set[Front] = set()
+        self.recording: LiveRecording | None = None
+        self._fronts: set[HttpFront] = set()
         self.realm: Realm
-        self.cluster: Member | None = None
+        self.cluster: ClusterNode | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -76,7 +76,7 @@ class Service:
         warm()
         self.began = now()
         if settings.record:
-            self.recording = Recording(
+            self.recording = LiveRecording(
                 _fresh(settings.trace) if settings.trace else _dated(),
                 self.began,
                 {"engine": ENGINE, "name": settings.name},
@@ -93,7 +93,7 @@ class Service:
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
         )  # fmt: skip
         self.gateway.connections.room = room
-        self.answers = Answers(self.gateway, settings.origins)
+        self.answers = HttpApi(self.gateway, settings.origins)
         self.routes = self.answers.routes
         try:
             self._server = await asyncio.get_running_loop().create_server(
@@ -121,7 +121,7 @@ class Service:
             except AccessError as why:
                 LOG.warning("tokens stay as they were: %s", why)
 
-    async def _load(self) -> Access:
+    async def _load(self) -> AccessControl:
         said = self.settings
         if not (said.token_file or said.jwt.keys):
             return access(said.token)
@@ -149,28 +149,28 @@ class Service:
 
     def _front(self) -> asyncio.Protocol:
         limits = self.settings.limits
-        return Front(
+        return HttpFront(
             self.routes, self._upgrade, limits.frame, limits.requests, self._fronts,
             self.gateway.connections, self.settings.origins,
         )  # fmt: skip
 
-    def _upgrade(self, request: Request) -> Session:
+    def _upgrade(self, request: HttpRequest) -> Session:
         open_to_all = self.gateway.access.open
         if reason := cors.refusal(request.headers, open_to_all, self.settings.origins):
             raise HttpError(403, reason)
         return self.gateway.admit(request)
 
 
-def serve(settings: Settings, ready: Callable[[Service], None] = lambda _: None) -> None:
+def serve(settings: Settings, ready: Callable[[Server], None] = lambda _: None) -> None:
     """Run a node until SIGTERM or SIGINT; `ready` is called once it serves."""
     uvloop.run(_serve(settings, ready))
 
 
-async def _serve(settings: Settings, ready: Callable[[Service], None]) -> None:
+async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for signal in (SIGTERM, SIGINT):
         loop.add_signal_handler(signal, stop.set)
-    async with Service(settings) as service:
+    async with Server(settings) as service:
         gc.freeze()  # what a start leaves in memory stays: no need to look at it ever again
         reloads: set[asyncio.Task[None]] = set()
 
@@ -198,11 +198,11 @@ def warm() -> None:
     )
     for number, area in enumerate(areas):
         condition = "level > 1" if number == 0 else None
-        realm.subscribe(1, seats[0], messages.Subscribe(number, area, condition, watch=True))
-    realm.subscribe(1, seats[0], messages.Subscribe(len(areas), Area(), "level == 2"))
+        realm.subscribe(1, seats[0], messages.SubscribeRequest(number, area, condition, watch=True))
+    realm.subscribe(1, seats[0], messages.SubscribeRequest(len(areas), Area(), "level == 2"))
     for t in range(2, 5):
         for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
-            word = messages.Publish(0.0, 0.0, Raw(payload), True, {"level": 2})
+            word = messages.PublishRequest(0.0, 0.0, Raw(payload), True, {"level": 2})
             realm.publish(seats[1], word, messages.JSON)
         heard = realm.flush(t * 1_000_000)
         realm.delivered(heard.t, heard)
@@ -219,13 +219,13 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _entrance(settings: Settings) -> "Entrance | None":
+def _entrance(settings: Settings) -> "ClusterSetup | None":
     """A node alone starts without loading what only clusters need."""
     if not settings.cluster.key:
         return None
-    from nearcast.server.cluster_setup import Entrance
+    from nearcast.server.cluster_setup import ClusterSetup
 
-    return Entrance(settings.cluster)
+    return ClusterSetup(settings.cluster)
 
 
 def _dated() -> Path:

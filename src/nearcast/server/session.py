@@ -26,9 +26,9 @@ from nearcast.client_protocol.close_codes import CloseCode, short
 from nearcast.client_protocol.websocket_framing import GRACE_S, Endpoint
 from nearcast.matching.matcher import Integers
 from nearcast.server.access.grants import Grant
-from nearcast.server.access.tokens import Bucket
+from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http.addresses import remote
-from nearcast.service.client_state import Heard, Seat
+from nearcast.service.client_state import ClientState, Heard
 from nearcast.service.frames import framed
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ class Session(Endpoint):
         self.allow(None)
         self.use: Use | None = None  # of its token's holder, if that has quotas
         self.joining = False  # its token is looked at again or refused, or its ticket is claimed
-        self.seat: Seat | None = None
-        self.form: messages.Form | None = None
+        self.seat: ClientState | None = None
+        self.form: messages.Encoding | None = None
         self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
-        self.bucket = Bucket(gateway.limits.requests, monotonic())
+        self.bucket = TokenBucket(gateway.limits.requests, monotonic())
         # What the trace is told once a second: copies and bytes of publications, other requests
         # and all that was written.
         self.published = self.published_bytes = self.asked = self.asked_bytes = 0
@@ -272,7 +272,7 @@ class Session(Endpoint):
 
     def tell_dropped(self) -> None:
         if self.dropped:
-            word = messages.Dropped(self.dropped, self.superseded)
+            word = messages.DroppedNotice(self.dropped, self.superseded)
             self.dropped = self.superseded = 0
             self.send(word)
 
@@ -297,13 +297,13 @@ class Session(Endpoint):
 
     def say_bye(self, reason: str) -> None:
         form = self.form or messages.JSON
-        self.write(framed(form, form.write(messages.Bye(reason))))
+        self.write(framed(form, form.write(messages.ByeNotice(reason))))
 
     def _join_at_last(self) -> None:
         if self.seat is None and not self.joining:
             self.end(f"join within {self.gateway.limits.join_s:g} seconds")
 
-    def joined(self, seat: Seat) -> None:
+    def joined(self, seat: ClientState) -> None:
         self.seat = seat
         self.token = ""
         self._timer.cancel()

@@ -23,7 +23,7 @@ from nearcast.space.shapes import Shape
 NO_SEAT = -1  # the place of whoever is on another node
 
 
-class Places:
+class SlotAllocator:
     """Dense numbers; what was given back last is taken first."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Wish(Struct, frozen=True):
         return bool(self.rates) or self.closest is not None or self.budget is not None
 
 
-class Standing(Struct, eq=False):
+class ActiveSubscription(Struct, eq=False):
     """One subscription in force: its number is the client's, its place is the matcher's."""
 
     place: int
@@ -70,32 +70,34 @@ class Standing(Struct, eq=False):
     homes: int = 0  # how often it has changed nodes
 
 
-class Seat(Struct, eq=False):
+class ClientState(Struct, eq=False):
     """One client: who it is, and its subscriptions by its own numbers."""
 
     place: int
     entity: int
     name: str
-    form: messages.Form  # of what it is told
-    subscriptions: dict[int, Standing] = {}
+    form: messages.Encoding  # of what it is told
+    subscriptions: dict[int, ActiveSubscription] = {}
     voices: dict[str, int] = {}  # by the channels on which it has published
     left: bool = False
-    entities: dict[str, "Seat"] = {}  # others for which this client speaks, by name
-    owner: "Seat | None" = None  # the client that speaks for this entity, if it is such another
+    entities: dict[str, "ClientState"] = {}  # others for which this client speaks, by name
+    owner: "ClientState | None" = (
+        None  # the client that speaks for this entity, if it is such another
+    )
     held: int = 0  # not 0: so many of its publications wait that more of them are refused
 
 
 class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
     """A publication: it waits for the next flush, or is the state that somebody retains."""
 
-    seat: Seat
+    seat: ClientState
     id: int
     kind: int  # of its shape
-    request: messages.Publish
-    form: messages.Form
+    request: messages.PublishRequest
+    form: messages.Encoding
     t: Time = 0  # when it was made, if that was on another node
 
-    def unretain(self, seat: Seat, channel: str) -> bool:
+    def unretain(self, seat: ClientState, channel: str) -> bool:
         """If it would be this entity's state on this channel: it will not be."""
         if self.seat is not seat or not self.request.retain or self.request.channel != channel:
             return False
@@ -107,7 +109,7 @@ class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
         said = self.request
         return geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
 
-    def payload(self, form: messages.Form) -> Raw:
+    def payload(self, form: messages.Encoding) -> Raw:
         """As speakers of `form` read it. What that form cannot say is nothing."""
         return self.form.translated(self.request.payload, form)
 

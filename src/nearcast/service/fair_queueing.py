@@ -23,7 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.matching.matcher import Effort, Integers
-from nearcast.service.client_state import Accepted, Seat
+from nearcast.service.client_state import Accepted, ClientState
 from nearcast.service.retained_state import Said, clear_retain
 
 FLUSH = 2_000_000  # steps of one flush: about 20 ms
@@ -63,7 +63,7 @@ class Accounts:
             self.clients = np.concatenate((self.clients, np.zeros_like(self.clients)))
         self.clients[place] = (UNKNOWN, 0, 0, 0, 0)
 
-    def price(self, seat: Seat) -> float:
+    def price(self, seat: ClientState) -> float:
         """What a publication of this client is expected to cost."""
         price = UNKNOWN if seat.left else float(self.clients[seat.place]["price"])
         return self.bound / FEW if price == UNKNOWN else price
@@ -134,10 +134,10 @@ def charge(
     return total
 
 
-class Queue(Struct, eq=False):
+class FairQueue(Struct, eq=False):
     """One client's publications that wait beyond a flush, each with its row of SAID."""
 
-    seat: Seat
+    seat: ClientState
     waiting: deque[tuple[Accepted, bytes]]
     price: float = 0.0
     tag: float = 0.0  # of the first that waits; of the last that was taken, if none does
@@ -148,14 +148,14 @@ class Backlog:
     """What waits beyond a flush, by client."""
 
     def __init__(self) -> None:
-        self._queues: dict[int, Queue] = {}  # by entity
+        self._queues: dict[int, FairQueue] = {}  # by entity
         self._count = 0
         self._virtual = 0.0  # the tag of what was taken last
 
     def __len__(self) -> int:
         return self._count
 
-    def waits(self, seat: Seat) -> int:
+    def waits(self, seat: ClientState) -> int:
         """How many of this client's publications."""
         queue = self._queues.get(seat.entity)
         return len(queue.waiting) if queue is not None else 0
@@ -165,7 +165,7 @@ class Backlog:
         firsts = (queue.waiting[0][0].id for queue in self._queues.values() if queue.waiting)
         return min(firsts, default=otherwise)
 
-    def unretain(self, seat: Seat, channel: str) -> None:
+    def unretain(self, seat: ClientState, channel: str) -> None:
         """Nothing that waits becomes this entity's state on this channel."""
         queue = self._queues.get((seat.owner or seat).entity)
         for place, (one, row) in enumerate(queue.waiting if queue is not None else ()):
@@ -178,7 +178,7 @@ class Backlog:
         seat = accepted.seat.owner or accepted.seat
         queue = self._queues.get(seat.entity)
         if queue is None:
-            queue = self._queues[seat.entity] = Queue(seat, deque(), accounts.price(seat))
+            queue = self._queues[seat.entity] = FairQueue(seat, deque(), accounts.price(seat))
         if not queue.waiting:
             queue.tag = max(queue.tag, self._virtual) + queue.price
         queue.waiting.append((accepted, row))

@@ -22,10 +22,10 @@ from nearcast.space.shapes import POINT
 Build: TypeAlias = Callable[[int, bool, list[int]], bytes]  # publication, packed?, numbers
 
 _pack = msgspec.msgpack.Encoder().encode
-_MESSAGE = messages.NOTICES.index(messages.Message) + 1
+_MESSAGE = messages.NOTICES.index(messages.MessageNotice) + 1
 
 
-def framed(form: messages.Form, body: bytes) -> bytes:
+def framed(form: messages.Encoding, body: bytes) -> bytes:
     """A WebSocket frame from a server: final, not masked (RFC 6455, 5.2)."""
     size, kind = len(body), 0x82 if form.binary else 0x81
     if size < 126:
@@ -35,7 +35,7 @@ def framed(form: messages.Form, body: bytes) -> bytes:
     return bytes((kind, 127)) + size.to_bytes(8, "big") + body
 
 
-def message(said: Accepted, t: Time, form: messages.Form, numbers: list[int]) -> bytes:
+def message(said: Accepted, t: Time, form: messages.Encoding, numbers: list[int]) -> bytes:
     """The frame by which these subscriptions of a client hear this publication."""
     request = said.request
     content = request.payload if said.form is form else said.payload(form)
@@ -55,7 +55,7 @@ def message(said: Accepted, t: Time, form: messages.Form, numbers: list[int]) ->
             body = _pack((_MESSAGE, numbers, source, number, t, x, y))
         size = len(body)
         return (b"\x82%c" % size) + body if size < 126 else framed(form, body)
-    word = messages.Message(
+    word = messages.MessageNotice(
         numbers, said.seat.entity, said.id, t, request.x, request.y, content, request.retain,
         request.attributes, request.channel, request.z,
         request.r, request.rx, request.ry, request.rz,
@@ -63,7 +63,7 @@ def message(said: Accepted, t: Time, form: messages.Form, numbers: list[int]) ->
     return framed(form, form.write(word))
 
 
-class Letters(Struct, frozen=True):
+class DeliveryFrames(Struct, frozen=True):
     """What goes to whom: client `seats[i]` is sent `frames[starts[i]:starts[i + 1]]`."""
 
     seats: Integers
@@ -74,10 +74,10 @@ class Letters(Struct, frozen=True):
 
 
 _NONE = np.zeros(0, np.int64)
-NO_LETTERS = Letters(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
+NO_LETTERS = DeliveryFrames(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
 
 
-def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> Letters:
+def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> DeliveryFrames:
     """Each publication once for each client, with all the client's numbers that hear it.
 
     `numbers` are those of the standings, `packed` of each seat whether it speaks MessagePack.
@@ -97,7 +97,7 @@ def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> Lette
         )
     starts = np.flatnonzero(np.append(True, whose[1:] != whose[:-1]))
     lengths = np.fromiter(map(len, built), np.int64, len(built))
-    return Letters(
+    return DeliveryFrames(
         whose[starts],
         np.append(starts, len(whose)),
         np.add.reduceat(lengths[frame], starts),

@@ -7,7 +7,7 @@ from nearcast.model.subscription import Region, Subscription, SubscriptionId
 from nearcast.space.motion import Path, Time
 
 
-class Walks:
+class PathLegs:
     def __init__(self) -> None:
         # When the next leg begins; one per subscription.
         self._under_way: dict[SubscriptionId, tuple[Time, Subscription]] = {}

@@ -25,8 +25,8 @@ from nearcast.matching.matcher import Batch, Integers, Matcher
 from nearcast.matching.rows import evolves
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
-from nearcast.service.client_state import Places
-from nearcast.service.retained_state import BITS, VOICE, Voices, among
+from nearcast.service.client_state import SlotAllocator
+from nearcast.service.retained_state import BITS, VOICE, RetainedStates, among
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST
 
@@ -45,7 +45,7 @@ SETTLING = 64  # watches in one round
 TURN, STATE, PAIR, KNOWN, TOLD, PUT, FILTER = 1_500, 5, 1, 1, 20, 150, 100  # of each such thing
 
 
-class Changes(NamedTuple):
+class PresenceChanges(NamedTuple):
     """Pairs of watch and voice, each as one number."""
 
     entered: Integers
@@ -167,8 +167,8 @@ class _Group:
         return int(whose[most]) if known[most] > HEAVY else None
 
     def step(
-        self, now: Time, voices: Voices, columns: "Columns", work: int
-    ) -> tuple[Changes, int, bool]:
+        self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
+    ) -> tuple[PresenceChanges, int, bool]:
         """Go on with the round; gives what changed, the work it was, and whether it is over."""
         self._merge()
         self._work = TURN + KNOWN * len(self._known)
@@ -183,7 +183,7 @@ class _Group:
             entered.append(self._look_at_all(now, voices, columns, work))
             over = self._from >= voices.used
         left = self._end(now, columns.linger) if over else NONE
-        changes = Changes(np.concatenate(entered), left, gone)
+        changes = PresenceChanges(np.concatenate(entered), left, gone)
         self._work += TOLD * sum(map(len, changes))
         if over:
             self.load, self._spent = self._spent + self._work, 0
@@ -208,7 +208,7 @@ class _Group:
     def _only(self, kept: NDArray[np.bool_]) -> None:
         self._known, self._since = self._known[kept], self._since[kept]
 
-    def _depart(self, voices: Voices) -> Integers:
+    def _depart(self, voices: RetainedStates) -> Integers:
         """Who is known and has left since."""
         left = voices.left
         left = left[voices.changed[left] > self.departed]
@@ -220,7 +220,7 @@ class _Group:
         self._only(~departed)
         return gone
 
-    def _begin(self, voices: Voices) -> None:
+    def _begin(self, voices: RetainedStates) -> None:
         self._changed = voices.changed_since(self._begun)
         if len(self.watches) == len(self._new) + len(self._evolving):
             self._changed = NONE  # none is settled
@@ -229,7 +229,7 @@ class _Group:
         self._under_way = True
 
     def _look_at_changed(
-        self, now: Time, voices: Voices, columns: "Columns", work: int
+        self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
         """Settled watches look at the states that have changed, as far as the work allows."""
         begin, seen = self._done, [NONE]
@@ -241,7 +241,9 @@ class _Group:
         mine &= ~np.isin(self._known >> BITS, [*self._new, *self._evolving])
         return self._compare(now, mine, np.sort(np.concatenate(seen)), columns)
 
-    def _look_at_all(self, now: Time, voices: Voices, columns: "Columns", work: int) -> Integers:
+    def _look_at_all(
+        self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
+    ) -> Integers:
         """Watches that are not settled look at all states, as far as the work allows."""
         begin, seen = self._from, [NONE]
         while self._from < voices.used and (self._work < work or begin == self._from):
@@ -270,7 +272,7 @@ class _Group:
         return pairs
 
     def _compare(
-        self, now: Time, mine: NDArray[np.bool_], seen: Integers, columns: "Columns"
+        self, now: Time, mine: NDArray[np.bool_], seen: Integers, columns: "WatchColumns"
     ) -> Integers:
         """Of the known pairs that were looked at, these are seen now; gives who is new."""
         places = np.flatnonzero(mine)
@@ -284,7 +286,7 @@ class _Group:
             self._insert(entered, np.full(len(entered), SEEN, np.int64))
         return entered
 
-    def _bounded(self, entered: Integers, columns: "Columns") -> Integers:
+    def _bounded(self, entered: Integers, columns: "WatchColumns") -> Integers:
         """Without those who are too many for their client; their watches look again."""
         whose = columns.client[entered >> BITS]
         order = np.argsort(whose, kind="stable")
@@ -323,27 +325,27 @@ class _Group:
         return left
 
 
-class Columns(NamedTuple):
+class WatchColumns(NamedTuple):
     """Of each watch: microseconds of its linger, and its client. And how many a client knows."""
 
     linger: Integers
     client: Integers
     most: int
 
-    def doubled(self) -> "Columns":
+    def doubled(self) -> "WatchColumns":
         """With room for as many watches more."""
         more = np.zeros_like(self.linger)
         linger, client = (np.concatenate((column, more)) for column in self[:2])
-        return Columns(linger, client, self.most)
+        return WatchColumns(linger, client, self.most)
 
 
-class Watches:
+class Presence:
     """All watches of a node. `most` bounds how many entities the watches of a client know."""
 
-    def __init__(self, voices: Voices, most: int) -> None:
+    def __init__(self, voices: RetainedStates, most: int) -> None:
         self._voices = voices
-        self._numbers = Places()
-        self._columns = Columns(np.zeros(64, np.int64), np.zeros(64, np.int64), most)
+        self._numbers = SlotAllocator()
+        self._columns = WatchColumns(np.zeros(64, np.int64), np.zeros(64, np.int64), most)
         self._groups: list[_Group] = []
         self._group_of: dict[int, _Group] = {}  # by client
         self._told: dict[int, int] = {}  # by client: how many were there when watches began
@@ -404,11 +406,11 @@ class Watches:
         if self._told[client] > HEAVY and len(group.clients) > 1:
             self._part(group, client)
 
-    def look(self, now: Time) -> Changes:
+    def look(self, now: Time) -> PresenceChanges:
         """What has changed since the last look, as far as the work allows."""
         work = WORK
         floor = max((group.cost for group in self._groups), default=0.0) - 10 * WORK
-        found: list[Changes] = [Changes(NONE, NONE, NONE)]
+        found: list[PresenceChanges] = [PresenceChanges(NONE, NONE, NONE)]
         for group in sorted(self._groups, key=lambda group: group.cost):
             if work <= 0:
                 break
@@ -428,7 +430,7 @@ class Watches:
                 if client := group.heavy_client(self._columns.client):
                     self._part(group, client)
         self._groups = [group for group in self._groups if group.watches or group.ended]
-        return Changes(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+        return PresenceChanges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def _part(self, group: _Group, client: int) -> None:
         """It gets a group of its own."""

@@ -36,26 +36,42 @@ from nearcast.model import commands
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Formula, Subscription, Value
 from nearcast.model.variables import bind
-from nearcast.service.client_state import Accepted, Heard, Places, Seat, Standing, Wish
+from nearcast.service.client_state import (
+    Accepted,
+    ActiveSubscription,
+    ClientState,
+    Heard,
+    SlotAllocator,
+    Wish,
+)
 from nearcast.service.fair_queueing import Accounts, Backlog
-from nearcast.service.path_legs import Walks
-from nearcast.service.presence import Watches, watching
+from nearcast.service.path_legs import PathLegs
+from nearcast.service.presence import Presence, watching
 from nearcast.service.retained_state import (
     BITS,
     SAID,
     VOICE,
+    RetainedState,
+    RetainedStates,
     Said,
-    State,
-    Voices,
     batch,
     clear_retain,
     pack,
 )  # fmt: skip
-from nearcast.service.throttling import KEPT, Sparing, check_wish, has_centre
+from nearcast.service.throttling import KEPT, Throttle, check_wish, has_centre
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
 
-__all__ = ["Accepted", "Heard", "Limits", "Realm", "Refused", "Seat", "Standing", "flushes"]
+__all__ = [
+    "Accepted",
+    "ActiveSubscription",
+    "ClientState",
+    "Heard",
+    "Limits",
+    "Realm",
+    "Refused",
+    "flushes",
+]
 
 FIRST_ROOM = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
@@ -99,7 +115,7 @@ class Realm:
     ) -> None:
         self.now: Time = 0  # of the last thing that happened
         self.limits = limits
-        self.seats: list[Seat | None] = []  # by place
+        self.seats: list[ClientState | None] = []  # by place
         self.entities: Integers = np.zeros(FIRST_ROOM, np.int64)  # by a seat's place
         # By a standing's place: the client's number of it, its number in the trace, its seat,
         # and its number among those who spare.
@@ -110,18 +126,18 @@ class Realm:
         self._matcher = matcher
         self._recorder = recorder
         self._flushed: Time = -1
-        self._seat_places, self._standing_places = Places(), Places()
+        self._seat_places, self._standing_places = SlotAllocator(), SlotAllocator()
         self._next_entity = self._next_subscription = self._next_publication = entities_from
         self._waiting: list[Accepted] = []
         self._said = bytearray()  # the same, as rows of SAID
         self._on_channels = False  # are some of them on another channel than the default one?
         self._attributed = False  # have some of them attributes?
-        self._walks = Walks()
-        self._voices = Voices()
-        self._watches = Watches(self._voices, limits.watched)
-        self._watching: dict[int, tuple[Seat, Standing]] = {}
-        self._sparing = Sparing()
-        self._thrifty: dict[int, tuple[Seat, Standing]] = {}
+        self._walks = PathLegs()
+        self._voices = RetainedStates()
+        self._watches = Presence(self._voices, limits.watched)
+        self._watching: dict[int, tuple[ClientState, ActiveSubscription]] = {}
+        self._sparing = Throttle()
+        self._thrifty: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self.accounts = Accounts()
         self._backlog = Backlog()
         self._looking = MATCHERS["keyed"]()  # for who is asked about once
@@ -131,13 +147,13 @@ class Realm:
         """How many publications wait for the next flush."""
         return len(self._waiting) + len(self._backlog)
 
-    def publishes(self, seat: Seat) -> int:
+    def publishes(self, seat: ClientState) -> int:
         """How many of its publications a flush has left waiting."""
         return self._backlog.waits(seat)
 
     # Clients.
 
-    def join(self, now: Time, name: str, form: messages.Form = messages.JSON) -> Seat:
+    def join(self, now: Time, name: str, form: messages.Encoding = messages.JSON) -> ClientState:
         with refusing():
             check_name("a name", name, self.limits)
         self._reach(now)
@@ -147,8 +163,8 @@ class Realm:
             self._recorder.note(self.now, seat.entity, "joined")
         return seat
 
-    def _take_seat(self, entity: int, name: str, form: messages.Form) -> Seat:
-        seat = Seat(self._seat_places.take(), entity, name, form)
+    def _take_seat(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
+        seat = ClientState(self._seat_places.take(), entity, name, form)
         if seat.place == len(self.seats):
             self.seats.append(None)
         if seat.place == len(self.entities):
@@ -157,11 +173,11 @@ class Realm:
         self.accounts.open(seat.place)
         return seat
 
-    def _vacate(self, seat: Seat) -> None:
+    def _vacate(self, seat: ClientState) -> None:
         self.seats[seat.place] = None
         self._seat_places.give(seat.place)
 
-    def leave(self, now: Time, seat: Seat) -> None:
+    def leave(self, now: Time, seat: ClientState) -> None:
         """All its subscriptions and states end. What it published and still waits is heard."""
         if seat.left:
             return
@@ -184,7 +200,7 @@ class Realm:
     # Interests.
 
     def subscribe(
-        self, now: Time, seat: Seat, request: messages.Subscribe
+        self, now: Time, seat: ClientState, request: messages.SubscribeRequest
     ) -> list[messages.Notice]:
         """It holds from now on; who watches is told who is there."""
         mine = seat.subscriptions
@@ -207,7 +223,7 @@ class Realm:
             place = before.place
             self._release(before)
             self._outdate(t, before)
-        standing = Standing(
+        standing = ActiveSubscription(
             place, request.subscription, t, wanted, subscription, wish,
             linger=request.linger, homes=before.homes if before else 0, steps=cost,
         )  # fmt: skip
@@ -216,14 +232,14 @@ class Realm:
         self._spare(seat, standing)
         return [self._watch(seat, standing)] if request.watch else []
 
-    def _spare(self, seat: Seat, standing: Standing) -> None:
+    def _spare(self, seat: ClientState, standing: ActiveSubscription) -> None:
         if standing.wish:
             region = standing.subscription.region
             standing.sparer = self._sparing.begin(self.now, standing.wish, region)
             self._thrifty[standing.sparer] = seat, standing
             self._sparers[standing.place] = standing.sparer
 
-    def move(self, now: Time, seat: Seat, request: messages.Move) -> None:
+    def move(self, now: Time, seat: ClientState, request: messages.MoveRequest) -> None:
         try:
             standing = _standing(seat, request.subscription)
             wanted = standing.asked
@@ -243,7 +259,7 @@ class Realm:
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
-    def tune(self, now: Time, seat: Seat, request: messages.Tune) -> None:
+    def tune(self, now: Time, seat: ClientState, request: messages.TuneRequest) -> None:
         with refusing():
             standing = _standing(seat, request.subscription)
             if not request.variables:
@@ -259,13 +275,17 @@ class Realm:
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
-    def unsubscribe(self, now: Time, seat: Seat, request: messages.Unsubscribe) -> None:
+    def unsubscribe(
+        self, now: Time, seat: ClientState, request: messages.UnsubscribeRequest
+    ) -> None:
         standing = _standing(seat, request.subscription)
         self._reach(self._moment(now, standing))
         self._end(standing)
         del seat.subscriptions[standing.number]
 
-    def _check_steps(self, seat: Seat, before: Standing | None, wanted: Subscription) -> int:
+    def _check_steps(
+        self, seat: ClientState, before: ActiveSubscription | None, wanted: Subscription
+    ) -> int:
         """How many steps its formula and filter take; Refused if that is too much for a client."""
         cost = sum(steps(wanted))
         if cost > (before.steps if before else 0):
@@ -277,11 +297,15 @@ class Realm:
                 )
         return cost
 
-    def _outdate(self, t: Time, standing: Standing) -> None:
+    def _outdate(self, t: Time, standing: ActiveSubscription) -> None:
         """It will be something else from `t` on; here nobody needs to know what it was."""
 
     def _change(
-        self, t: Time, standing: Standing, wanted: commands.Subscribe, subscription: Subscription
+        self,
+        t: Time,
+        standing: ActiveSubscription,
+        wanted: commands.Subscribe,
+        subscription: Subscription,
     ) -> None:
         self._reach(t)
         standing.since, standing.asked, standing.subscription = t, wanted, subscription
@@ -294,19 +318,19 @@ class Realm:
             self._recorder.interest(t, subscription)
             self._walks.put(subscription, t)
 
-    def _end(self, standing: Standing) -> None:
+    def _end(self, standing: ActiveSubscription) -> None:
         wanted = standing.subscription
         self._drop(standing)
         if self._recorder:
             self._recorder.ended(self.now, wanted.node, wanted.id)
 
-    def _drop(self, standing: Standing) -> None:
+    def _drop(self, standing: ActiveSubscription) -> None:
         self._matcher.drop(standing.place)
         self._release(standing)
         self._standing_places.give(standing.place)
         self._walks.drop(standing.subscription.id)
 
-    def _release(self, standing: Standing) -> None:
+    def _release(self, standing: ActiveSubscription) -> None:
         """It neither watches nor spares any more."""
         if standing.watch is not None:
             self._watches.end(standing.watch)
@@ -316,7 +340,7 @@ class Realm:
             del self._thrifty[standing.sparer]
             self._sparers[standing.place] = NOBODY
 
-    def _take_standing(self, seat: Seat, number: int, subscription: int) -> int:
+    def _take_standing(self, seat: ClientState, number: int, subscription: int) -> int:
         place = self._standing_places.take()
         if place == len(self.numbers):
             self.numbers, self.subscriptions = _doubled(self.numbers), _doubled(self.subscriptions)
@@ -327,7 +351,9 @@ class Realm:
 
     # Publications.
 
-    def publish(self, seat: Seat, request: messages.Publish, form: messages.Form) -> int:
+    def publish(
+        self, seat: ClientState, request: messages.PublishRequest, form: messages.Encoding
+    ) -> int:
         """Accepted, under this number; it is made, and heard, at the next flush.
 
         If the node is busy it may be left for a later one, and Refused if too much is.
@@ -373,7 +399,7 @@ class Realm:
         )
         return number
 
-    def _spoken_for(self, seat: Seat, name: str) -> Seat:
+    def _spoken_for(self, seat: ClientState, name: str) -> ClientState:
         """The entity of this name for which the client speaks."""
         entity = seat.entities.get(name)
         if entity is None:
@@ -386,7 +412,7 @@ class Realm:
             entity.owner = seat
         return entity
 
-    def withdraw(self, now: Time, seat: Seat, request: messages.Withdraw) -> None:
+    def withdraw(self, now: Time, seat: ClientState, request: messages.WithdrawRequest) -> None:
         """States end, after all that this client has published so far."""
         if request.name:
             if request.name not in seat.entities:
@@ -401,7 +427,7 @@ class Realm:
             if channel in seat.voices:
                 self._withdraw(seat, channel)
 
-    def _withdraw(self, seat: Seat, channel: str) -> None:
+    def _withdraw(self, seat: ClientState, channel: str) -> None:
         self._voices.leave(seat.voices.pop(channel), self._next_publication)
         # What waits is published after this moment: it is heard, but is no state any more.
         for place, one in enumerate(self._waiting):
@@ -409,7 +435,7 @@ class Realm:
                 clear_retain(self._said, place)
         self._backlog.unretain(seat, channel)
 
-    def _new_voice(self, seat: Seat, channel: str) -> int:
+    def _new_voice(self, seat: ClientState, channel: str) -> int:
         check_name("a channel", channel, self.limits)
         if len(seat.voices) >= self.limits.channels:
             raise Refused(f"a client publishes on at most {self.limits.channels} channels")
@@ -524,8 +550,8 @@ class Realm:
     # Who is there.
 
     def nearby(
-        self, now: Time, request: messages.Nearby, form: messages.Form = messages.JSON
-    ) -> list[messages.Entity]:
+        self, now: Time, request: messages.NearbyRequest, form: messages.Encoding = messages.JSON
+    ) -> list[messages.EntityState]:
         """Whose state is in this area now: the closest to its centre first."""
         with refusing():
             check_name("a channel", request.channel, self.limits)
@@ -552,7 +578,7 @@ class Realm:
         present: Integers = voices[np.sort(matches.publication)]
         return present
 
-    def states(self, seat: Seat) -> list[State]:
+    def states(self, seat: ClientState) -> list[RetainedState]:
         """What it retains, one for each channel on which it does."""
         voices = seat.voices.values()
         return [self._voices.state(voice) for voice in voices if self._voices.retains(voice)]
@@ -567,11 +593,11 @@ class Realm:
         return voices[np.lexsort((entity, np.sqrt((away * away).sum(axis=1))))]
 
     def _listed(
-        self, voices: Integers, form: messages.Form
-    ) -> tuple[list[int], list[messages.Entity]]:
+        self, voices: Integers, form: messages.Encoding
+    ) -> tuple[list[int], list[messages.EntityState]]:
         """Voices and their states, as many as an answer may list and hold."""
         found: list[int] = []
-        entities: list[messages.Entity] = []
+        entities: list[messages.EntityState] = []
         left = ANSWER_BYTES
         for voice in voices[: self.limits.nearby].tolist():
             entity = self._voices.state(voice).entity(form)
@@ -582,7 +608,7 @@ class Realm:
             entities.append(entity)
         return found, entities
 
-    def _watch(self, seat: Seat, standing: Standing) -> messages.Notice:
+    def _watch(self, seat: ClientState, standing: ActiveSubscription) -> messages.Notice:
         """It is told who is there, as many as an answer lists; of the others it is told soon."""
         wanted = standing.subscription
         standing.watch = self._watches.begin(seat.entity, wanted, standing.linger)
@@ -590,9 +616,9 @@ class Realm:
         most = len(self._voices) if wanted.filter is None else FILTERED
         found, entities = self._listed(self._present(wanted, most), seat.form)
         self._watches.know(standing.watch, found)
-        return messages.Inside(standing.number, entities)
+        return messages.InsideNotice(standing.number, entities)
 
-    def tick(self, now: Time) -> list[tuple[Seat, messages.Notice]]:
+    def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         """Ten times a second: who enters and leaves, and once a second what was withheld."""
         self._reach(now)
         self._settle()
@@ -603,36 +629,38 @@ class Realm:
         self._voices.forget(self._watches.departed)
         return notices
 
-    def _changes(self) -> list[tuple[Seat, messages.Notice]]:
+    def _changes(self) -> list[tuple[ClientState, messages.Notice]]:
         """Who is told the same shares the notice, so that it becomes a frame once."""
         changes = self._watches.look(self.now)
-        notices: list[tuple[Seat, messages.Notice]] = []
+        notices: list[tuple[ClientState, messages.Notice]] = []
         for pairs, gone in ((changes.gone, True), (changes.left, False)):
-            lefts: dict[tuple[int, int], messages.Left] = {}
+            lefts: dict[tuple[int, int], messages.LeaveNotice] = {}
             for watch, voice in _watches_and_voices(pairs):
                 seat, standing = self._watching[watch]
                 key = voice, standing.number
                 if key not in lefts:
-                    lefts[key] = messages.Left(standing.number, self._voices.entity(voice), gone)
+                    lefts[key] = messages.LeaveNotice(
+                        standing.number, self._voices.entity(voice), gone
+                    )
                 notices.append((seat, lefts[key]))
-        enters: dict[tuple[int, int, messages.Form], messages.Enter] = {}
+        enters: dict[tuple[int, int, messages.Encoding], messages.EnterNotice] = {}
         for watch, voice in _watches_and_voices(changes.entered):
             seat, standing = self._watching[watch]
             entry = voice, standing.number, seat.form
             if entry not in enters:
                 entity = self._voices.state(voice).entity(seat.form)
-                enters[entry] = messages.Enter(standing.number, entity)
+                enters[entry] = messages.EnterNotice(standing.number, entity)
             notices.append((seat, enters[entry]))
         return notices
 
-    def _withheld(self) -> Iterator[tuple[Seat, messages.Notice]]:
+    def _withheld(self) -> Iterator[tuple[ClientState, messages.Notice]]:
         for sparer, rate, closest, budget in self._sparing.told(self.now):
             seat, standing = self._thrifty[sparer]
-            yield seat, messages.Withheld(standing.number, rate, closest, budget)
+            yield seat, messages.WithheldNotice(standing.number, rate, closest, budget)
 
     # Time.
 
-    def _moment(self, now: Time, before: Standing | None) -> Time:
+    def _moment(self, now: Time, before: ActiveSubscription | None) -> Time:
         """Of an interest: after all publications that were made, and after its predecessor."""
         return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
 
@@ -669,7 +697,7 @@ def flushes(
             yield alone
 
 
-def _standing(seat: Seat, number: int) -> Standing:
+def _standing(seat: ClientState, number: int) -> ActiveSubscription:
     standing = seat.subscriptions.get(number)
     if standing is None:
         raise Refused(f"there is no subscription {number}")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Value
-from nearcast.service.client_state import Accepted, Places, Published
+from nearcast.service.client_state import Accepted, Published, SlotAllocator
 from nearcast.space.motion import Time
 
 # A pair of somebody who listens and a voice is one number: these bits of it name the voice.
@@ -41,30 +41,30 @@ def clear_retain(rows: bytearray, place: int) -> None:
     np.frombuffer(rows, SAID)["retain"][place] = 0
 
 
-class State(Struct, frozen=True):
+class RetainedState(Struct, frozen=True):
     """What was last retained, and when."""
 
     t: Time
     accepted: Accepted
 
-    def entity(self, form: messages.Form) -> messages.Entity:
+    def entity(self, form: messages.Encoding) -> messages.EntityState:
         said, seat = self.accepted.request, self.accepted.seat
-        return messages.Entity(
+        return messages.EntityState(
             seat.entity, self.t, said.x, said.y, said.z,
             seat.name, said.attributes, self.accepted.payload(form),
         )  # fmt: skip
 
 
-class Voices:
+class RetainedStates:
     def __init__(self) -> None:
         self.places: Floats = np.zeros((64, 3))  # of what was said last, retained or not
-        self._states: dict[int, State] = {}
+        self._states: dict[int, RetainedState] = {}
         self._said: Said = np.zeros(64, SAID)  # of the states
         # Changes of states are numbered: the last one of all, and of each voice.
         self.seq = 0
         self.changed: Integers = np.zeros(64, np.int64)
         self._all: tuple[Time, int, Integers, Batch] | None = None  # at a moment, after a change
-        self._numbers = Places()
+        self._numbers = SlotAllocator()
         self._left: list[tuple[int, int]] = []  # with the number before which all was said
         self._settled: list[int] = []
 
@@ -95,7 +95,7 @@ class Voices:
                 one, known = accepted[i], states.get(voice)
                 made = one.t or t
                 if not one.seat.left and (known is None or known.t <= made):
-                    states[voice] = State(made, one)
+                    states[voice] = RetainedState(made, one)
                     newer.append(i)
             self._said[said["voice"][newer]] = said[newer]
             self.changed[said["voice"][newer]] = self.seq + 1 + np.arange(len(newer))
@@ -139,7 +139,7 @@ class Voices:
     def retains(self, voice: int) -> bool:
         return voice in self._states
 
-    def state(self, voice: int) -> State:
+    def state(self, voice: int) -> RetainedState:
         return self._states[voice]
 
     def __len__(self) -> int:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from nearcast.matching.matcher import Floats, Integers
 from nearcast.model.subscription import Formula, Region
-from nearcast.service.client_state import Places, Wish
-from nearcast.service.retained_state import BITS, VOICE, Said, Voices, among
+from nearcast.service.client_state import SlotAllocator, Wish
+from nearcast.service.retained_state import BITS, VOICE, RetainedStates, Said, among
 from nearcast.space.motion import FOREVER, SECOND, Path, Time
 from nearcast.space.shapes import EVERYWHERE
 
@@ -70,7 +70,7 @@ SPARER = np.dtype(
 )  # fmt: skip
 
 
-class Counts(NamedTuple):
+class ThrottleCounts(NamedTuple):
     """What was withheld from one of them since it was last told."""
 
     sparer: int
@@ -79,9 +79,9 @@ class Counts(NamedTuple):
     budget: int
 
 
-class Sparing:
+class Throttle:
     def __init__(self) -> None:
-        self._numbers = Places()
+        self._numbers = SlotAllocator()
         self._rows = np.zeros(64, SPARER)
         self._walks: dict[int, Path] = {}
         self._ended: list[int] = []
@@ -130,7 +130,7 @@ class Sparing:
         self._ended.append(sparer)
 
     def spare(
-        self, t: Time, sparer: Integers, publication: Integers, said: Said, voices: Voices
+        self, t: Time, sparer: Integers, publication: Integers, said: Said, voices: RetainedStates
     ) -> Verdicts:
         """KEPT, or why not, for each pair of one who spares and a publication it could hear."""
         for number in np.flatnonzero(self._rows["next_leg"][: self._numbers.used] <= t).tolist():
@@ -227,12 +227,12 @@ class Sparing:
         rows["left"] -= np.bincount(sparer[paid], size[paid], len(rows))
         return paid
 
-    def told(self, now: Time) -> list[Counts]:
+    def told(self, now: Time) -> list[ThrottleCounts]:
         """Once a second for each: what was withheld. It is counted from 0 again."""
         rows = self._rows[: self._numbers.used]
         due = np.flatnonzero((now - rows["told"] >= SECOND) & rows["withheld"].any(axis=1))
         counts = [
-            Counts(sparer, *withheld)
+            ThrottleCounts(sparer, *withheld)
             for sparer, withheld in zip(due.tolist(), rows["withheld"][due].tolist(), strict=True)
         ]
         rows["withheld"][due], rows["told"][due] = 0, now

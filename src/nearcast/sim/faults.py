@@ -12,7 +12,7 @@ from nearcast.sim.network import MILLISECOND, Interrupted
 from nearcast.space.motion import SECOND, Time
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
+class FaultParameters(Struct, frozen=True, kw_only=True):
     crash: float = 0.0  # probability per entity and second
     restart_s: float = 5.0  # mean seconds until a crashed entity returns, empty; 0: never
     partition: float = 0.0  # probability per second that the world falls into two halves
@@ -47,7 +47,7 @@ class Faults:
     """Once a second, chance decides; servers are spared, entities are not."""
 
     def __init__(
-        self, parameters: Parameters, rng: Random, world: Patient, network: Interrupted
+        self, parameters: FaultParameters, rng: Random, world: Patient, network: Interrupted
     ) -> None:
         self._p, self._rng, self._world, self._network = parameters, rng, world, network
 

@@ -200,7 +200,7 @@ class Interrupted:
         return [d + added for d in delays] if added else delays
 
 
-class Parameters(Struct, frozen=True, kw_only=True):
+class NetworkParameters(Struct, frozen=True, kw_only=True):
     network: str = "constant"  # constant | embedding (distances) | adsl (lines on the embedding)
     latency_ms: float = 50.0  # one way, of the constant network
     jitter_ms: float = 0.0  # ± uniform; below latency_ms if order is to stay as sent between pairs
@@ -228,7 +228,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be at least 0.001, not {getattr(self, name)}")
 
 
-def make(parameters: Parameters, seed: int) -> Network:
+def make(parameters: NetworkParameters, seed: int) -> Network:
     """The wrapped network that the parameters describe, each chance with a stream of its own."""
     p = parameters
     network: Network = Constant(round(p.latency_ms * MILLISECOND))

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nearcast.scenario import Scenario, to_json
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Level, Recorder
 from nearcast.trace.sinks import Folder
@@ -27,14 +27,14 @@ class Summary(Struct, frozen=True):
     rows: dict[str, int]
 
 
-class Progress(Struct, frozen=True):
+class SimulationProgress(Struct, frozen=True):
     done: Time
     whole: Time
     messages: int
 
 
 def simulate(
-    scenario: Scenario, trace: Path, show: Callable[[Progress], None] | None = None
+    scenario: Scenario, trace: Path, show: Callable[[SimulationProgress], None] | None = None
 ) -> Summary:
     """Run it and leave its trace. Interrupted or failing, it leaves what there was until then."""
     folder: list[Folder] = []
@@ -45,7 +45,7 @@ def simulate(
         return Recorder(folder[0], level, one_in=one_in)
 
     began = flushed = monotonic()
-    world = World(scenario, recorder)
+    world = SimulatedWorld(scenario, recorder)
 
     def progress(done: Time, whole: Time) -> None:
         nonlocal flushed
@@ -53,7 +53,7 @@ def simulate(
             world.recorder.flush()
             flushed = monotonic()
         if show is not None:
-            show(Progress(done, whole, world.simulation.messages))
+            show(SimulationProgress(done, whole, world.simulation.messages))
 
     try:
         world.run(progress)

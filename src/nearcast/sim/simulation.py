@@ -30,7 +30,7 @@ from nearcast.node import (
 from nearcast.sim.checkers import Checker
 from nearcast.sim.network import Constant, Network
 from nearcast.space.motion import Time
-from nearcast.trace.interest_log import Ledger
+from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
 from nearcast.wire import Codec
 
@@ -55,7 +55,7 @@ class Simulation:
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, Constant) else None
         self._checkers = tuple(checkers)
-        self._ledger = Ledger(recorder, self.at)
+        self._ledger = InterestLog(recorder, self.at)
         self._moments: list[Time] = []
         self._steps: dict[Time, list[Step]] = {}
         self._timers: dict[tuple[NodeId, Timer], object] = {}

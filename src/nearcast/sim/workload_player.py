@@ -53,7 +53,7 @@ def has_settled(command: Command) -> bool:
     )
 
 
-class Script:
+class WorkloadPlayer:
     def __init__(self, simulation: Simulation, begins: Time, ends: Time) -> None:
         self._simulation = simulation
         self._begins, self._ends = begins, ends

@@ -26,7 +26,7 @@ from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
 from nearcast.sim.checkers import BrokenError, Checker
 from nearcast.sim.simulation import Simulation
-from nearcast.sim.workload_player import Script, first_interests
+from nearcast.sim.workload_player import WorkloadPlayer, first_interests
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.workloads import WORKLOADS, churn
@@ -56,8 +56,8 @@ class Parts(Struct, frozen=True):
     protocol: Struct
     workload: Struct
     churn: churn.Parameters
-    network: network_.Parameters
-    faults: faults_.Parameters
+    network: network_.NetworkParameters
+    faults: faults_.FaultParameters
     sampling: Sampling
 
 
@@ -73,8 +73,8 @@ def parameters_of(protocol: str, workload: str) -> dict[str, type[Struct]]:
         "protocol": _choose("protocol", protocol, PROTOCOLS).parameters,
         "workload": _choose("workload", workload, WORKLOADS).parameters,
         "churn": churn.Parameters,
-        "network": network_.Parameters,
-        "faults": faults_.Parameters,
+        "network": network_.NetworkParameters,
+        "faults": faults_.FaultParameters,
         "sampling": Sampling,
     }
 
@@ -97,8 +97,8 @@ def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
         _part(kinds["protocol"], scenario.settings),
         _part(kinds["workload"], scenario.settings),
         _part(churn.Parameters, scenario.settings),
-        _part(network_.Parameters, scenario.settings),
-        _part(faults_.Parameters, scenario.settings),
+        _part(network_.NetworkParameters, scenario.settings),
+        _part(faults_.FaultParameters, scenario.settings),
         _part(Sampling, scenario.settings),
     )
     settings = {
@@ -135,7 +135,7 @@ def _cycles_sought_rarely() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-class World:
+class SimulatedWorld:
     def __init__(
         self,
         scenario: Scenario,
@@ -219,7 +219,7 @@ class World:
                     simulation.obey(entity, first)
             self._until_ready()
         self.begins = simulation.now
-        self._script = Script(simulation, self.begins, self.ends)
+        self._script = WorkloadPlayer(simulation, self.begins, self.ends)
         for entity in self.present():
             self._live(entity, 0, settled=settles)
         if later:

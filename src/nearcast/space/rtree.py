@@ -20,7 +20,7 @@ from operator import le, sub
 from typing import NamedTuple
 
 
-class Bounds(NamedTuple):
+class BoxBounds(NamedTuple):
     """A box between two corners, closed at its border; a point has `low == high`.
 
     Both corners have one coordinate per dimension, `low` nowhere above `high`. A side may be
@@ -44,7 +44,7 @@ class Size(NamedTuple):
     margin: float
 
 
-Split = Callable[[Sequence[Bounds], int], tuple[list[int], list[int]]]
+Split = Callable[[Sequence[BoxBounds], int], tuple[list[int], list[int]]]
 """From boxes and the least length of a group to two groups of indices, each in rising order."""
 
 NOTHING = Size(0, 0.0, 0.0)
@@ -53,30 +53,30 @@ NOTHING = Size(0, 0.0, 0.0)
 # Boxes
 
 
-def union(boxes: Sequence[Bounds]) -> Bounds:
+def union(boxes: Sequence[BoxBounds]) -> BoxBounds:
     """The smallest box that contains all `boxes`."""
     if not boxes:
         raise ValueError("the union of no boxes is undefined")
     _require_one_dimension(boxes)
     lows, highs = zip(*boxes, strict=True)
-    return Bounds(
+    return BoxBounds(
         tuple(map(min, zip(*lows, strict=True))), tuple(map(max, zip(*highs, strict=True)))
     )
 
 
-def overlaps(a: Bounds, b: Bounds) -> bool:
+def overlaps(a: BoxBounds, b: BoxBounds) -> bool:
     """Whether the boxes share a point; touching is overlapping."""
     _require_one_dimension((a, b))
     return all(map(le, a.low, b.high)) and all(map(le, b.low, a.high))
 
 
-def contains(a: Bounds, b: Bounds) -> bool:
+def contains(a: BoxBounds, b: BoxBounds) -> bool:
     """Whether all of `b` lies in `a`, its border included."""
     _require_one_dimension((a, b))
     return all(map(le, a.low, b.low)) and all(map(le, b.high, a.high))
 
 
-def volume(box: Bounds) -> Size:
+def volume(box: BoxBounds) -> Size:
     """The size of a box, to be compared with other sizes of the same dimension."""
     unbounded, extents = _extents(box)
     product = prod(extents, start=1.0)
@@ -85,13 +85,13 @@ def volume(box: Bounds) -> Size:
     return Size(unbounded, product, sum(extents))
 
 
-def margin(box: Bounds) -> tuple[int, float]:
+def margin(box: BoxBounds) -> tuple[int, float]:
     """The unbounded sides of a box, and the sum of its bounded extents; margins compare too."""
     unbounded, extents = _extents(box)
     return unbounded, sum(extents)
 
 
-def enlargement(box: Bounds, added: Bounds) -> Size:
+def enlargement(box: BoxBounds, added: BoxBounds) -> Size:
     """The room that `box` gains when it grows to contain `added`; none exactly if it already does.
 
     Its margin is the way that the bounded sides move.
@@ -100,7 +100,7 @@ def enlargement(box: Bounds, added: Bounds) -> Size:
     return _growth(box, volume(box), added)
 
 
-def _growth(box: Bounds, before: Size, added: Bounds) -> Size:
+def _growth(box: BoxBounds, before: Size, added: BoxBounds) -> Size:
     joined = _join(box, added)
     if joined == box:
         return NOTHING
@@ -116,17 +116,17 @@ def _growth(box: Bounds, before: Size, added: Bounds) -> Size:
     return Size(after.unbounded, gained, moved)
 
 
-def _join(a: Bounds, b: Bounds) -> Bounds:
-    return Bounds(tuple(map(min, a.low, b.low)), tuple(map(max, a.high, b.high)))
+def _join(a: BoxBounds, b: BoxBounds) -> BoxBounds:
+    return BoxBounds(tuple(map(min, a.low, b.low)), tuple(map(max, a.high, b.high)))
 
 
-def _shared_size(a: Bounds, b: Bounds) -> Size:
+def _shared_size(a: BoxBounds, b: BoxBounds) -> Size:
     if not overlaps(a, b):
         return NOTHING
-    return volume(Bounds(tuple(map(max, a.low, b.low)), tuple(map(min, a.high, b.high))))
+    return volume(BoxBounds(tuple(map(max, a.low, b.low)), tuple(map(min, a.high, b.high))))
 
 
-def _extents(box: Bounds) -> tuple[int, list[float]]:
+def _extents(box: BoxBounds) -> tuple[int, list[float]]:
     """The number of unbounded sides, and the extents of the dimensions that have none."""
     low, high = box
     extents = list(map(sub, high, low))
@@ -153,7 +153,7 @@ def _less(amount: float, taken: float) -> float:
 # Choice
 
 
-def choose(boxes: Sequence[Bounds], added: Bounds) -> int:
+def choose(boxes: Sequence[BoxBounds], added: BoxBounds) -> int:
     """The index of the box that should take `added` (Guttman, ChooseLeaf CL3).
 
     It is the one that needs least enlargement, and of several such the smallest.
@@ -170,7 +170,7 @@ def choose(boxes: Sequence[Bounds], added: Bounds) -> int:
     return costs.index(min(costs))
 
 
-def _choose_in_plane(boxes: Sequence[Bounds], added: Bounds) -> int | None:
+def _choose_in_plane(boxes: Sequence[BoxBounds], added: BoxBounds) -> int | None:
     """The same choice, written out for rectangles, which is ten times as fast.
 
     None if a side or an area is not finite: then it takes the whole of `Size` to compare.
@@ -197,7 +197,7 @@ def _choose_in_plane(boxes: Sequence[Bounds], added: Bounds) -> int | None:
 # Guttman's splits: two seeds, each of which gathers a group
 
 
-def split_linear(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[int]]:
+def split_linear(boxes: Sequence[BoxBounds], least: int) -> tuple[list[int], list[int]]:
     """Seeds lie farthest apart along some dimension; the rest join in index order."""
     _require_splittable(boxes, least)
     dimensions = range(len(boxes[0].low))
@@ -209,7 +209,7 @@ def split_linear(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[i
     return _gather(boxes, seeds, least, _pick_first)
 
 
-def split_quadratic(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[int]]:
+def split_quadratic(boxes: Sequence[BoxBounds], least: int) -> tuple[list[int], list[int]]:
     """Seeds waste most room when put together; then the most decided box joins next."""
     _require_splittable(boxes, least)
     sizes = [volume(box) for box in boxes]
@@ -223,7 +223,9 @@ def split_quadratic(boxes: Sequence[Bounds], least: int) -> tuple[list[int], lis
     return _gather(boxes, seeds, least, _pick_most_decided)
 
 
-def _farthest_pair(boxes: Sequence[Bounds], dimension: int) -> tuple[float, float, tuple[int, int]]:
+def _farthest_pair(
+    boxes: Sequence[BoxBounds], dimension: int
+) -> tuple[float, float, tuple[int, int]]:
     """Separation over width, separation, and indices of the two boxes farthest apart.
 
     Guttman, LinearPickSeeds LPS1 and LPS2: the pair of highest low side and lowest high side. One
@@ -248,15 +250,15 @@ def _farthest_pair(boxes: Sequence[Bounds], dimension: int) -> tuple[float, floa
 
 class _Group(NamedTuple):
     members: list[int]
-    cover: Bounds
+    cover: BoxBounds
     size: Size
 
 
 def _gather(
-    boxes: Sequence[Bounds],
+    boxes: Sequence[BoxBounds],
     seeds: tuple[int, int],
     least: int,
-    pick_next: Callable[[Sequence[Bounds], list[int], list[_Group]], int],
+    pick_next: Callable[[Sequence[BoxBounds], list[int], list[_Group]], int],
 ) -> tuple[list[int], list[int]]:
     """Let the boxes join, one by one, the seed whose group grows least (Guttman, QS1 to QS3)."""
     groups = [_Group([seed], boxes[seed], volume(boxes[seed])) for seed in seeds]
@@ -281,11 +283,11 @@ def _gather(
     return sorted(first.members), sorted(second.members)
 
 
-def _pick_first(_boxes: Sequence[Bounds], rest: list[int], _groups: list[_Group]) -> int:
+def _pick_first(_boxes: Sequence[BoxBounds], rest: list[int], _groups: list[_Group]) -> int:
     return rest[0]
 
 
-def _pick_most_decided(boxes: Sequence[Bounds], rest: list[int], groups: list[_Group]) -> int:
+def _pick_most_decided(boxes: Sequence[BoxBounds], rest: list[int], groups: list[_Group]) -> int:
     """The box for which it matters most which group it joins (Guttman, PickNext PN1 and PN2)."""
 
     def difference(index: int) -> Size:
@@ -300,10 +302,10 @@ def _pick_most_decided(boxes: Sequence[Bounds], rest: list[int], groups: list[_G
 
 class _Cut(NamedTuple):
     groups: tuple[list[int], list[int]]
-    covers: tuple[Bounds, Bounds]
+    covers: tuple[BoxBounds, BoxBounds]
 
 
-def split_rstar(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[int]]:
+def split_rstar(boxes: Sequence[BoxBounds], least: int) -> tuple[list[int], list[int]]:
     """The axis whose cuts have least margin, and on it the cut with least overlap."""
     _require_splittable(boxes, least)
     dimensions = range(len(boxes[0].low))
@@ -313,7 +315,7 @@ def split_rstar(boxes: Sequence[Bounds], least: int) -> tuple[list[int], list[in
     return sorted(best.groups[0]), sorted(best.groups[1])
 
 
-def _cuts(boxes: Sequence[Bounds], axis: int, least: int) -> list[_Cut]:
+def _cuts(boxes: Sequence[BoxBounds], axis: int, least: int) -> list[_Cut]:
     """The ways to cut the boxes in order of low side and of high side, `least` on each hand."""
     count = len(boxes)
     by_low = sorted(range(count), key=lambda i: (boxes[i].low[axis], boxes[i].high[axis]))
@@ -348,14 +350,14 @@ SPLITS: dict[str, Split] = {
 # Wrong use
 
 
-def _require_one_dimension(boxes: Sequence[Bounds]) -> None:
+def _require_one_dimension(boxes: Sequence[BoxBounds]) -> None:
     expected = len(boxes[0].low)
     for box in boxes:
         if len(box.low) != expected:
             raise ValueError(f"boxes of {expected} and {len(box.low)} dimensions cannot be mixed")
 
 
-def _require_splittable(boxes: Sequence[Bounds], least: int) -> None:
+def _require_splittable(boxes: Sequence[BoxBounds], least: int) -> None:
     if least < 1:
         raise ValueError(f"each group needs at least one box, not {least}")
     if len(boxes) < 2 * least:

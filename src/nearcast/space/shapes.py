@@ -15,7 +15,7 @@ from msgspec import Struct
 Vector: TypeAlias = tuple[float, float, float]
 
 
-class Kind(IntEnum):
+class ShapeKind(IntEnum):
     POINT = 0
     DISC = 1
     BOX = 2
@@ -30,7 +30,7 @@ POINT, DISC, BOX = 0, 1, 2
 class Shape(Struct, frozen=True, array_like=True):
     """A closed region. A disc's radius is `rx` alone; only a box may be unbounded (+inf)."""
 
-    kind: Kind
+    kind: ShapeKind
     x: float
     y: float
     z: float = 0.0
@@ -60,27 +60,27 @@ class Shape(Struct, frozen=True, array_like=True):
 
 
 def point(x: float, y: float, z: float = 0.0) -> Shape:
-    return Shape(Kind.POINT, float(x), float(y), float(z))
+    return Shape(ShapeKind.POINT, float(x), float(y), float(z))
 
 
 def disc(x: float, y: float, r: float) -> Shape:
-    return Shape(Kind.DISC, float(x), float(y), 0.0, float(r))
+    return Shape(ShapeKind.DISC, float(x), float(y), 0.0, float(r))
 
 
 def ball(x: float, y: float, z: float, r: float) -> Shape:
-    return Shape(Kind.DISC, float(x), float(y), float(z), float(r))
+    return Shape(ShapeKind.DISC, float(x), float(y), float(z), float(r))
 
 
 def box(x: float, y: float, rx: float, ry: float) -> Shape:
     """A rectangle, by its centre and half-extents."""
-    return Shape(Kind.BOX, float(x), float(y), 0.0, float(rx), float(ry))
+    return Shape(ShapeKind.BOX, float(x), float(y), 0.0, float(rx), float(ry))
 
 
 def cuboid(x: float, y: float, z: float, rx: float, ry: float, rz: float) -> Shape:
-    return Shape(Kind.BOX, *map(float, (x, y, z, rx, ry, rz)))
+    return Shape(ShapeKind.BOX, *map(float, (x, y, z, rx, ry, rz)))
 
 
-EVERYWHERE = Shape(Kind.BOX, 0.0, 0.0, 0.0, inf, inf, inf)
+EVERYWHERE = Shape(ShapeKind.BOX, 0.0, 0.0, 0.0, inf, inf, inf)
 
 
 def overlap(

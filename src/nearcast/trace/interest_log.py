@@ -18,7 +18,7 @@ from nearcast.trace.recorder import Recorder
 Schedule: TypeAlias = Callable[[Time, Callable[[], None]], None]
 
 
-class Ledger:
+class InterestLog:
     def __init__(self, recorder: Recorder, schedule: Schedule) -> None:
         self._recorder = recorder
         self._schedule = schedule  # calls back at a moment: for the legs of paths

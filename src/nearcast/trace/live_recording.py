@@ -103,7 +103,7 @@ class Sums:
         }
 
 
-class Recording:
+class LiveRecording:
     """The trace of a live run, from its first moment to its end."""
 
     def __init__(

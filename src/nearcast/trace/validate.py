@@ -47,7 +47,7 @@ class TableSummary(Struct, frozen=True):
     last: int | None
 
 
-class Report(Struct, frozen=True):
+class ValidationReport(Struct, frozen=True):
     """What was found. `finished`: the run has ended by itself, and says so in summary.json."""
 
     path: str
@@ -66,7 +66,7 @@ class _Survey(NamedTuple):
     whole: bool
 
 
-def validate(path: str | os.PathLike[str]) -> Report:
+def validate(path: str | os.PathLike[str]) -> ValidationReport:
     """Check a trace. Raises TraceError only if there is none.
 
     Where files cannot be read, what they may have held is not missed elsewhere.
@@ -80,7 +80,7 @@ def validate(path: str | os.PathLike[str]) -> Report:
         for name in TABLES
         if name not in _KEPT
     }
-    return Report(
+    return ValidationReport(
         path=str(root),
         finished=(root / SUMMARY).exists(),
         tables={name: survey.summary for name, survey in surveys.items()},

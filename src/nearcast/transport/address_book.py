@@ -46,7 +46,7 @@ def write_card(identity: Identity, host: str, port: int, t: Time) -> Card:
     return msgspec.structs.replace(card, signature=identity.sign(card.words()))
 
 
-class Book:
+class AddressBook:
     """Cards by name, numbered in the order in which they were learnt."""
 
     def __init__(self, most: int = MOST_CARDS) -> None:

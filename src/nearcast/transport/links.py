@@ -32,7 +32,7 @@ from msgspec import Meta, Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.space.motion import Time
-from nearcast.transport.address_book import Book, Card, write_card
+from nearcast.transport.address_book import AddressBook, Card, write_card
 from nearcast.transport.identity import Identity, verified
 from nearcast.transport.transport import Receive
 from nearcast.wire import LONGEST
@@ -54,7 +54,7 @@ CLOSING_S = 1.0  # for the last words of a transport that closes
 Cards: TypeAlias = Annotated[list[Card], Meta(max_length=CARDS_PER_FRAME)]
 
 
-class Limits(Struct, frozen=True):
+class LinkLimits(Struct, frozen=True):
     """Of what may wait for one peer that reads slowly, in bytes."""
 
     lossy: int = 1 << 18  # beyond that, lossy frames are dropped
@@ -161,13 +161,13 @@ class Links(ABC):
         identity: Identity,
         host: str = "127.0.0.1",
         port: int = 0,
-        limits: Limits | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         self.identity = identity
         self.name = identity.name
         self.host, self.port = host, port
-        self.book = Book()
-        self.limits = limits or Limits()
+        self.book = AddressBook()
+        self.limits = limits or LinkLimits()
         self._receive: Receive | None = None
         self._peers: dict[NodeId, _Peer] = {}
         self._links: dict[Link, None] = {}

@@ -6,7 +6,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.transport.transport import Receive
 
 
-class Room:
+class LoopbackNetwork:
     """Where loopback transports find each other by name."""
 
     def __init__(self) -> None:
@@ -14,7 +14,7 @@ class Room:
 
 
 class Loopback:
-    def __init__(self, name: NodeId, room: Room) -> None:
+    def __init__(self, name: NodeId, room: LoopbackNetwork) -> None:
         self.name = name
         self._room = room
         self._receive: Receive | None = None

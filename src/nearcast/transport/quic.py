@@ -30,7 +30,7 @@ from qh3.tls import SignatureAlgorithm
 from nearcast.trace.schema import TraceError
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
-from nearcast.transport.links import Limits, Link, Links
+from nearcast.transport.links import Link, LinkLimits, Links
 
 DATAGRAM = 1100  # bytes that fit a packet on any path, with all its headers
 IDLE_S = 30.0  # without a word, after which a link is forgotten
@@ -162,7 +162,7 @@ class Quic(Links):
         identity: Identity,
         host: str = "127.0.0.1",
         port: int = 0,
-        limits: Limits | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         super().__init__(identity, host, port, limits)
         self._accepting, self._calling = _configurations(identity)

@@ -14,7 +14,7 @@ from typing import cast
 
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
-from nearcast.transport.links import Limits, Link, Links
+from nearcast.transport.links import Link, LinkLimits, Links
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Tls(Links):
         identity: Identity,
         host: str = "127.0.0.1",
         port: int = 0,
-        limits: Limits | None = None,
+        limits: LinkLimits | None = None,
     ) -> None:
         super().__init__(identity, host, port, limits)
         self._accepting, self._calling = _contexts(identity)

@@ -11,16 +11,16 @@ from nearcast.workloads import (
     virtual_reality,
     waypoint,
 )
-from nearcast.workloads.workload import Kind
+from nearcast.workloads.workload import WorkloadKind
 
-WORKLOADS: dict[str, Kind] = {
-    "hotspots": Kind(hotspots.Parameters, hotspots.make),
-    "waypoint": Kind(waypoint.Parameters, waypoint.make),
-    "clustering": Kind(clustering.Parameters, clustering.make),
-    "mammoth": Kind(mammoth.Parameters, mammoth.make),
-    "planetpi4": Kind(planetpi4.Parameters, planetpi4.make),
-    "trading": Kind(trading.Parameters, trading.make),
-    "virtual-reality": Kind(virtual_reality.Parameters, virtual_reality.make),
-    "interest-graph": Kind(interest_graph.Parameters, interest_graph.make),
-    "recorded": Kind(recorded.Parameters, recorded.make),
+WORKLOADS: dict[str, WorkloadKind] = {
+    "hotspots": WorkloadKind(hotspots.Parameters, hotspots.make),
+    "waypoint": WorkloadKind(waypoint.Parameters, waypoint.make),
+    "clustering": WorkloadKind(clustering.Parameters, clustering.make),
+    "mammoth": WorkloadKind(mammoth.Parameters, mammoth.make),
+    "planetpi4": WorkloadKind(planetpi4.Parameters, planetpi4.make),
+    "trading": WorkloadKind(trading.Parameters, trading.make),
+    "virtual-reality": WorkloadKind(virtual_reality.Parameters, virtual_reality.make),
+    "interest-graph": WorkloadKind(interest_graph.Parameters, interest_graph.make),
+    "recorded": WorkloadKind(recorded.Parameters, recorded.make),
 }

@@ -54,7 +54,7 @@ class Workload(Protocol):
         ...
 
 
-class Kind(Struct, frozen=True):
+class WorkloadKind(Struct, frozen=True):
     """A workload by name: its parameters, and how to make it for so many entities and a seed."""
 
     parameters: type[Struct]

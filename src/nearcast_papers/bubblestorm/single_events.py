@@ -13,7 +13,7 @@ from nearcast.protocols.bubblestorm.layouts import Sighting
 from nearcast.protocols.interests import Area
 from nearcast.scenario import Scenario, stream
 from nearcast.sim.circuits import asymmetric, islands
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Memory
@@ -34,7 +34,7 @@ class After(Struct, frozen=True):
     islands: int
 
 
-class Exodus(World):
+class Exodus(SimulatedWorld):
     """A world that most leave at one moment, each with a goodbye."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -89,7 +89,7 @@ class Opening(Struct, frozen=True):
 def opening() -> Opening:
     """From the first word to a stranger, in a network that takes 50 ms one way."""
     memory = Memory()
-    world = World(
+    world = SimulatedWorld(
         Scenario(
             protocol="bubblestorm", workload="waypoint", nodes=24, seconds=6.0,
             settings={"size": 300.0, "radius": 100.0, "rate": 10.0, "latency_ms": 50.0},

@@ -12,7 +12,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.balance import towards
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso import Member
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
@@ -38,7 +38,7 @@ def failure() -> Failure:
         QUICK, CLIENTS, float(ENDS_S), matchers=SITES, partitioning="static", join_rate=0.0,
         speed=0.001, sample_ms=0.0, rate=0.5,
     )  # fmt: skip
-    world = World(chosen, lambda _: Recorder(Memory(), "none"))
+    world = SimulatedWorld(chosen, lambda _: Recorder(Memory(), "none"))
     before: dict[NodeId, list[SubscriptionId]] = {}
     places: dict[NodeId, voronoi.Point] = {}
 

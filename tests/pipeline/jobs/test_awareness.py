@@ -18,12 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from nearcast.model.subscription import Formula
 from nearcast.pipeline.jobs import awareness
 from nearcast.pipeline.jobs.delivery import first_moments
-from nearcast.space.shapes import Kind, Shape, point
+from nearcast.space.shapes import Shape, ShapeKind, point
 from support.dataframes import Row, assert_same, frame, over
 
 SECOND = 1_000_000
 TABLES = ("positions", "views", "interests", "publications", "messages")
-KINDS = {"point": Kind.POINT, "disc": Kind.DISC, "box": Kind.BOX}
+KINDS = {"point": ShapeKind.POINT, "disc": ShapeKind.DISC, "box": ShapeKind.BOX}
 Trace = dict[str, list[Row]]
 
 

@@ -25,9 +25,9 @@ from nearcast.pipeline.report.formatting import (
 )
 from nearcast.pipeline.report.plots import (
     DASHES,
-    Area,
     Lines,
     Plot,
+    PlotArea,
     Point,
     dashed,
     moments,
@@ -128,7 +128,7 @@ def test_stacked_areas_add_up() -> None:
     heights = [
         [(ground - y) / (ground - top) * 4 for _, y in mark.outline]
         for mark in plot.marks
-        if isinstance(mark, Area)
+        if isinstance(mark, PlotArea)
     ]
     assert heights == [[2, 1, 0, 0], [4, 2, 1, 2]]
 

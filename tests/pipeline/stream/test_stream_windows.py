@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.stream import stream_windows
-from nearcast.pipeline.stream.stream_windows import Stretch, sums
+from nearcast.pipeline.stream.stream_windows import StreamWindow, sums
 from nearcast.pipeline.truth.partitioning import Part
 from support.growing_traces import COUNTS, SECOND, Windows, grow, made_up, windows_of
 from support.small_traces import begin_trace
@@ -27,12 +27,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def stretch(trace: Path, begin: int, end: int) -> Stretch:
+def stretch(trace: Path, begin: int, end: int) -> StreamWindow:
     said, wanted, heard, sent = (
         storage.pieces([storage.Trace(str(trace), "walk", None)], name)[0]
         for name in ("publications", "interests", "deliveries", "messages")
     )
-    return Stretch(Part("walk", begin, end, said, wanted), heard, sent, LATE, SECOND // 2)
+    return StreamWindow(Part("walk", begin, end, said, wanted), heard, sent, LATE, SECOND // 2)
 
 
 def added(rows: list[dict[str, Any]]) -> Windows:

@@ -13,7 +13,7 @@ from nearcast.protocols.brokers.interests import EVERYTHING
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import InOrderOfPublisher, NotBeforeItWasSaid, Once
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from nearcast.trace.recorder import Recorder
@@ -100,7 +100,7 @@ def run(
         protocol="brokers", workload=workload, nodes=20, seconds=seconds, settings=settings
     )
     checkers = (Once(), InOrderOfPublisher(), NotBeforeItWasSaid())
-    world = World(scenario, lambda _: Recorder(memory), checkers)
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), checkers)
     world.run()
     world.recorder.close()
     heard = delivered(memory.table("deliveries"))
@@ -198,7 +198,7 @@ def test_comings_goings_and_bad_networks_cost_hearing_but_never_repeat(
         protocol="brokers", workload="waypoint", nodes=30, seconds=3.0,
         settings={"size": 200.0, **churn},
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     heard = delivered(memory.table("deliveries"))

@@ -16,7 +16,7 @@ from nearcast.protocols.drtree.member import Child, Level, Member
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.parameters import PROMOTES
 from nearcast.protocols.drtree.strategies import STRATEGIES
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import point
 from support.drtree_worlds import Grove, assert_heard_exactly, grown
 
@@ -85,7 +85,7 @@ def test_when_all_contacts_are_dead_newcomers_begin_a_tree_of_their_own() -> Non
 
 SIDES = st.tuples(st.integers(0, 500), st.integers(0, 500)).map(sorted)
 BOXES = st.tuples(SIDES, SIDES).map(
-    lambda sides: Bounds(
+    lambda sides: BoxBounds(
         (float(sides[0][0]), float(sides[1][0])), (float(sides[0][1]), float(sides[1][1]))
     )
 )

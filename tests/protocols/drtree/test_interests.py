@@ -14,20 +14,20 @@ from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.parameters import AREAS, Parameters
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.space.motion import Moving, line
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import box, disc, point
 from support.drtree_worlds import Grove, assert_heard_exactly
 
 SIDES = st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda s: (s[0], s[0] + s[1]))
 BOXES = st.tuples(SIDES, SIDES).map(
-    lambda s: Bounds((float(s[0][0]), float(s[1][0])), (float(s[0][1]), float(s[1][1])))
+    lambda s: BoxBounds((float(s[0][0]), float(s[1][0])), (float(s[0][1]), float(s[1][1])))
 )
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.integers(0, 99), BOXES, max_size=12))
 def test_two_areas_are_in_one_group_if_a_chain_of_touching_ones_leads_to_the_other(
-    areas: dict[int, Bounds],
+    areas: dict[int, BoxBounds],
 ) -> None:
     reached = {a: {b for b in areas if touch(areas[a], areas[b])} for a in areas}
     for via in areas:

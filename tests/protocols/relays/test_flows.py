@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave
-from nearcast.protocols.relays.flow_table import Table
+from nearcast.protocols.relays.flow_table import FlowTable
 from nearcast.protocols.relays.kernels import REDIR, SHORT
 from nearcast.protocols.relays.parameters import Parameters
 from nearcast.sim.checkers import BrokenError, Checker, Once
@@ -208,7 +208,7 @@ def test_a_chain_learns_how_long_the_rest_of_the_way_takes() -> None:
 
 
 def test_who_awaits_an_answer_lets_nobody_change_the_flow_meanwhile() -> None:
-    table, flow = Table(0, INTERVAL, MISSES), (0, 5)
+    table, flow = FlowTable(0, INTERVAL, MISSES), (0, 5)
     table.open(flow, 1, 0.5, 0, 0)
     assert table.may_skip(flow, 1, 3)
     number = table.ask(flow, REDIR, 2, 0)
@@ -221,7 +221,7 @@ def test_who_awaits_an_answer_lets_nobody_change_the_flow_meanwhile() -> None:
 
 
 def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
-    table, flow = Table(0, INTERVAL, MISSES), (0, 5)
+    table, flow = FlowTable(0, INTERVAL, MISSES), (0, 5)
     table.open(flow, 1, 0.5, 0, 0)
     number = table.ask(flow, REDIR, 2, 0)
     assert table.answered(flow, 2, number, True, MISSES * INTERVAL) is None
@@ -229,7 +229,7 @@ def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
 
 
 def test_who_is_on_a_path_is_not_put_on_it_again_and_with_two_before_it_does_not_leave() -> None:
-    table, flow = Table(3, INTERVAL, MISSES), (0, 5)
+    table, flow = FlowTable(3, INTERVAL, MISSES), (0, 5)
     assert table.may_take(flow, 4)
     assert not table.may_take((0, 3), 4)
     assert not table.may_take((3, 5), 4)

@@ -15,7 +15,7 @@ from nearcast.protocols.relays.messages import MESSAGES
 from nearcast.protocols.relays.options import Option
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
@@ -44,7 +44,7 @@ def play(
         protocol=overlay, workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings={"sample_ms": 0, **more},
     )  # fmt: skip
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
 
     def look(done: Time, whole: Time) -> None:
         if 2 * done >= whole:

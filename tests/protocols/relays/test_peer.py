@@ -37,7 +37,7 @@ from nearcast.protocols.relays.uplink import HEADERS, Uplink, size_of
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import NotBeforeItWasSaid, Once
 from nearcast.sim.network import Constant
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
@@ -54,7 +54,7 @@ def run(nodes: int, seconds: float, workload: str = "virtual-reality", **chosen:
     scenario = Scenario(
         protocol="relays", workload=workload, nodes=nodes, seconds=seconds, settings=chosen
     )
-    world = World(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
     world.run()
     world.recorder.close()
     return memory

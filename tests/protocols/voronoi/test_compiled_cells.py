@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.local_diagram import LocalDiagram
 from nearcast.space import voronoi
 
 MILLIONTHS = st.integers(0, 100_000_000).map(lambda millionths: millionths / 1e6)
@@ -36,7 +36,7 @@ def reaching(sites: voronoi.Sites, reaches: list[float], one: int, more: float) 
 def test_sites_are_related_that_reach_or_enclose_each_other(
     places: list[tuple[float, float]], reaches: list[float]
 ) -> None:
-    sites, diagram = dict(enumerate(places)), Diagram()
+    sites, diagram = dict(enumerate(places)), LocalDiagram()
     for site, place in sites.items():
         diagram.put(site, place, reaches[site])
     for site in sites:
@@ -63,7 +63,7 @@ def almost_enclosing(sites: voronoi.Sites, site: int) -> set[int]:
 def test_boundary_neighbours_are_those_whose_regions_leave_the_disc(
     places: list[tuple[float, float]], reach: float
 ) -> None:
-    sites, diagram = dict(enumerate(places)), Diagram()
+    sites, diagram = dict(enumerate(places)), LocalDiagram()
     for site, place in sites.items():
         diagram.put(site, place, 0.0)
     found = set(diagram.bordering(0, reach))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.node import Send
-from nearcast.protocols.voronoi.mesh import Notice, Parameters, Site
+from nearcast.protocols.voronoi.mesh import Notice, Parameters, SiteInfo
 from nearcast.protocols.voronoi.mesh_messages import Bye, Hello, Meet, Moved, Seek
 from nearcast.sim.network import Constant, Duplication, Interrupted, Loss, Reordering
 from nearcast.space import voronoi
@@ -148,7 +148,7 @@ def test_whom_one_is_told_of_is_no_neighbour_before_it_answers() -> None:
     node = Lone(1)
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)
-    ghost = Site(9, 5.0, 5.0, 0.0, 7)
+    ghost = SiteInfo(9, 5.0, 5.0, 0.0, 7)
     assert node.receive(10, 2, Meet((ghost,))) == [Send(9, Hello(node.mesh.me, asks=True))]
     assert node.receive(11, 2, Meet((ghost,))) == [], "it was greeted a moment ago"
     assert node.mesh.neighbours() == {}
@@ -160,15 +160,15 @@ def test_nobody_speaks_for_another_and_old_words_are_ignored() -> None:
     node = Lone(1)
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)
-    node.receive(1, 2, Moved(Site(3, 5.0, 5.0, 0.0, 7)))
+    node.receive(1, 2, Moved(SiteInfo(3, 5.0, 5.0, 0.0, 7)))
     assert node.mesh.neighbours() == {}
-    node.receive(2, 2, Moved(Site(2, 5.0, 5.0, 0.0, 7)))
-    node.receive(3, 2, Moved(Site(2, 6.0, 6.0, 0.0, 6)))
+    node.receive(2, 2, Moved(SiteInfo(2, 5.0, 5.0, 0.0, 7)))
+    node.receive(3, 2, Moved(SiteInfo(2, 6.0, 6.0, 0.0, 6)))
     assert node.mesh.neighbours() == {2: (5.0, 5.0)}
     node.receive(4, 2, Bye(7, ()))
-    node.receive(5, 2, Moved(Site(2, 5.0, 5.0, 0.0, 7)))
+    node.receive(5, 2, Moved(SiteInfo(2, 5.0, 5.0, 0.0, 7)))
     assert node.mesh.neighbours() == {}, "its goodbye was later"
-    node.receive(6, 2, Moved(Site(2, 5.0, 5.0, 0.0, 8)))
+    node.receive(6, 2, Moved(SiteInfo(2, 5.0, 5.0, 0.0, 8)))
     assert node.mesh.neighbours() == {2: (5.0, 5.0)}, "a later life"
     assert node.mesh.drain() == [
         Notice("joined", 1), Notice("came", 2), Notice("left", 2), Notice("came", 2)
@@ -239,7 +239,7 @@ def test_no_message_in_any_order_breaks_a_site(said: list[tuple[int, Any]]) -> N
     node.start(0)
     now = 0
     node.mesh.join_at((0.0, 0.0), None, 5.0)
-    node.receive(1, 2, Hello(Site(2, 5.0, 5.0, 3.0, 7), asks=True))
+    node.receive(1, 2, Hello(SiteInfo(2, 5.0, 5.0, 3.0, 7), asks=True))
     for sender, message in said:
         now += SECOND // 2
         node.receive(now, sender, message)
@@ -249,6 +249,6 @@ def test_no_message_in_any_order_breaks_a_site(said: list[tuple[int, Any]]) -> N
         node.mesh.next_hop((3.0, 4.0))
         node.mesh.enclosing()
     node.mesh.move_to((1.0, 1.0), 9.0)
-    node.receive(now + 1, 3, Seek(Site(3, 1.0, 2.0, 0.0, 1)))
+    node.receive(now + 1, 3, Seek(SiteInfo(3, 1.0, 2.0, 0.0, 1)))
     node.mesh.leave()
     assert node.mesh.neighbours() == {}

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nearcast.protocols.voronoi.vorocast import forward
 from nearcast.space import voronoi
-from nearcast.space.shapes import BOX, Kind, Shape, box, disc, point
+from nearcast.space.shapes import BOX, Shape, ShapeKind, box, disc, point
 
 GRID = st.tuples(st.integers(0, 7).map(float), st.integers(0, 7).map(float))
 # Millionths: sites are at one place or farther apart than the rounding of a border.
@@ -21,11 +21,13 @@ INFINITE = st.one_of(LENGTH, st.just(float("inf")))
 @st.composite
 def areas(draw: st.DrawFn) -> Shape:
     x, y = draw(st.one_of(GRID, FREE))
-    kind = draw(st.sampled_from(list(Kind)))
-    if kind is Kind.POINT:
+    kind = draw(st.sampled_from(list(ShapeKind)))
+    if kind is ShapeKind.POINT:
         return point(x, y)
     return (
-        disc(x, y, draw(LENGTH)) if kind is Kind.DISC else box(x, y, draw(LENGTH), draw(INFINITE))
+        disc(x, y, draw(LENGTH))
+        if kind is ShapeKind.DISC
+        else box(x, y, draw(LENGTH), draw(INFINITE))
     )
 
 
@@ -72,8 +74,8 @@ def test_every_touched_site_hears_exactly_once_from_the_areas_centre(
 def test_the_root_may_be_any_point_of_the_area(
     places: list[tuple[float, float]], area: Shape, share: tuple[float, float]
 ) -> None:
-    part = 0.7 if area.kind == Kind.DISC else 1.0
-    high = area.rx if area.kind == Kind.DISC else min(area.ry, 1000.0)
+    part = 0.7 if area.kind == ShapeKind.DISC else 1.0
+    high = area.rx if area.kind == ShapeKind.DISC else min(area.ry, 1000.0)
     root = area.x + part * share[0] * area.rx, area.y + part * share[1] * high
     assert_once_each(dict(enumerate(places)), root, area)
 

@@ -22,8 +22,8 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.access import jwts
 from nearcast.server.access.tokens import AccessError
-from nearcast.server.config import Cluster, Jwt, Limits, Settings
-from nearcast.server.server import Service
+from nearcast.server.config import Cluster, Jwt, LimitSettings, Settings
+from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from support.join_targets import PATIENCE_S, address
 from support.jwt_issuer import eddsa, es256, issuing, jwks, said
@@ -40,7 +40,7 @@ def token(nearcast: Any = None, sub: str = "alice", signer: Any = ISSUER) -> str
 
 
 @asynccontextmanager
-async def guarded(folder: Path, **settings: Any) -> AsyncIterator[Service]:
+async def guarded(folder: Path, **settings: Any) -> AsyncIterator[Server]:
     """A node that knows the issuer's key, and `everything-goes` for whoever looks on."""
     (folder / "jwks.json").write_bytes(jwks(ISSUER.jwk()))
     known = {"token": "everything-goes", "jwt": Jwt(keys=str(folder / "jwks.json"))}
@@ -52,7 +52,7 @@ def get(path: str, token: str) -> str:
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
 
 
-async def post(node: Service, token: str, path: str = "/publish", **said: Any) -> tuple[int, str]:
+async def post(node: Server, token: str, path: str = "/publish", **said: Any) -> tuple[int, str]:
     body = json.dumps(said).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
     status, _, answer = await http(node, f"{head}Content-Length: {len(body)}\r\n\r\n", body)
@@ -69,7 +69,7 @@ async def bye(visitor: Visitor) -> str:
     """The node's last word to it."""
     async with asyncio.timeout(PATIENCE_S):
         await visitor.gone.wait()
-    return str(visitor.of(messages.Bye)[-1].reason)
+    return str(visitor.of(messages.ByeNotice)[-1].reason)
 
 
 def kinds(answers: list[Any]) -> list[type]:
@@ -92,40 +92,50 @@ def test_whoever_may_listen_within_an_area_listens_nowhere_else(tmp_path: Path) 
         async with guarded(tmp_path) as node:
             ann = await visit(node, "ann", token=token(LISTENER))
             allowed = [
-                await ann.ask(messages.Subscribe, 1, INNER),
-                await ann.ask(messages.Subscribe, 2, INNER, channel="news", watch=True),
-                await ann.ask(messages.Move, 1, Area(x=6.0, y=6.0, r=4.0)),
-                await ann.ask(messages.Move, 1, Area(x=0.0, y=0.0, r=1.0, vx=1.0, lasts=9.0)),
-                await ann.ask(messages.Move, 1, Area(x=0.0, y=0.0, r=1.0, to=[[9, 9]], speed=1.0)),
-                await ann.ask(messages.Subscribe, 3, INNER, "n > low", variables={"low": 1.0}),
-                await ann.ask(messages.Tune, 3, {"low": 2.0}),
-                await ann.ask(messages.Nearby, INNER),
+                await ann.ask(messages.SubscribeRequest, 1, INNER),
+                await ann.ask(messages.SubscribeRequest, 2, INNER, channel="news", watch=True),
+                await ann.ask(messages.MoveRequest, 1, Area(x=6.0, y=6.0, r=4.0)),
+                await ann.ask(
+                    messages.MoveRequest, 1, Area(x=0.0, y=0.0, r=1.0, vx=1.0, lasts=9.0)
+                ),
+                await ann.ask(
+                    messages.MoveRequest, 1, Area(x=0.0, y=0.0, r=1.0, to=[[9, 9]], speed=1.0)
+                ),
+                await ann.ask(
+                    messages.SubscribeRequest, 3, INNER, "n > low", variables={"low": 1.0}
+                ),
+                await ann.ask(messages.TuneRequest, 3, {"low": 2.0}),
+                await ann.ask(messages.NearbyRequest, INNER),
             ]
             refused = [
-                await ann.ask(messages.Subscribe, 1, OUTER),
-                await ann.ask(messages.Subscribe, 4, OUTER, watch=True),
-                await ann.ask(messages.Subscribe, 4, INNER, channel="secret"),
-                await ann.ask(messages.Subscribe, 4, INNER, channel="chat.en"),
-                await ann.ask(messages.Subscribe, 4, Area()),
-                await ann.ask(messages.Subscribe, 4, Area(formula="x > 1, x < 2, y > 1, y < 2")),
+                await ann.ask(messages.SubscribeRequest, 1, OUTER),
+                await ann.ask(messages.SubscribeRequest, 4, OUTER, watch=True),
+                await ann.ask(messages.SubscribeRequest, 4, INNER, channel="secret"),
+                await ann.ask(messages.SubscribeRequest, 4, INNER, channel="chat.en"),
+                await ann.ask(messages.SubscribeRequest, 4, Area()),
                 await ann.ask(
-                    messages.Subscribe, 4, Area(formula="x > a, x < 2"), variables={"a": 1.0}
+                    messages.SubscribeRequest, 4, Area(formula="x > 1, x < 2, y > 1, y < 2")
                 ),
-                await ann.ask(messages.Subscribe, 4, Area(x=0.0, y=0.0, r=1.0, vx=1.0)),
-                await ann.ask(messages.Move, 1, OUTER),
-                await ann.ask(messages.Move, 1, Area(x=0.0, y=0.0, r=1.0, vx=1.0)),
-                await ann.ask(messages.Move, 1, Area(x=0.0, y=0.0, r=1.0, to=[[9, 10]], speed=1.0)),
-                await ann.ask(messages.Nearby, OUTER),
-                await ann.ask(messages.Nearby, INNER, "secret"),
+                await ann.ask(
+                    messages.SubscribeRequest, 4, Area(formula="x > a, x < 2"), variables={"a": 1.0}
+                ),
+                await ann.ask(messages.SubscribeRequest, 4, Area(x=0.0, y=0.0, r=1.0, vx=1.0)),
+                await ann.ask(messages.MoveRequest, 1, OUTER),
+                await ann.ask(messages.MoveRequest, 1, Area(x=0.0, y=0.0, r=1.0, vx=1.0)),
+                await ann.ask(
+                    messages.MoveRequest, 1, Area(x=0.0, y=0.0, r=1.0, to=[[9, 10]], speed=1.0)
+                ),
+                await ann.ask(messages.NearbyRequest, OUTER),
+                await ann.ask(messages.NearbyRequest, INNER, "secret"),
             ]
-            assert kinds(allowed) == [messages.Done] * 7 + [messages.Near]
-            assert kinds(refused) == [messages.Error] * len(refused)
+            assert kinds(allowed) == [messages.DoneNotice] * 7 + [messages.NearbyNotice]
+            assert kinds(refused) == [messages.ErrorNotice] * len(refused)
             assert all("your token" in answer.reason for answer in refused)
             boss = await visit(node, "boss", token="everything-goes")
             for x, channel in ((30.0, ""), (0.0, "secret"), (9.0, ""), (0.0, "news")):
-                await boss.ask(messages.Publish, x, 0.0, channel=channel, r=2.0)
-            await ann.hear(messages.Message)
-            assert [message.channel for message in ann.of(messages.Message)] == ["news"]
+                await boss.ask(messages.PublishRequest, x, 0.0, channel=channel, r=2.0)
+            await ann.hear(messages.MessageNotice)
+            assert [message.channel for message in ann.of(messages.MessageNotice)] == ["news"]
 
     run(story())
 
@@ -135,19 +145,19 @@ def test_states_on_channels_that_one_may_not_hear_are_never_shown(tmp_path: Path
         async with guarded(tmp_path) as node:
             boss = await visit(node, "boss", token="everything-goes")
             for channel in ("", "news", "secret"):
-                await boss.ask(messages.Publish, 1.0, 1.0, messages.JSON.seal(channel), True,
+                await boss.ask(messages.PublishRequest, 1.0, 1.0, messages.JSON.seal(channel), True,
                                channel=channel)  # fmt: skip
             only = {"role": "read", "listen_channels": ["news"]}
             ann = await visit(node, "ann", token=token(only))
-            await ann.ask(messages.Subscribe, 1, INNER, channel="news", watch=True)
-            inside = await ann.hear(messages.Inside)
+            await ann.ask(messages.SubscribeRequest, 1, INNER, channel="news", watch=True)
+            inside = await ann.hear(messages.InsideNotice)
             assert [messages.JSON.open(one.payload) for one in inside.entities] == ["news"]
             for channel in ("", "secret"):
                 answers = [
-                    await ann.ask(messages.Subscribe, 2, INNER, channel=channel, watch=True),
-                    await ann.ask(messages.Nearby, INNER, channel),
+                    await ann.ask(messages.SubscribeRequest, 2, INNER, channel=channel, watch=True),
+                    await ann.ask(messages.NearbyRequest, INNER, channel),
                 ]
-                assert kinds(answers) == [messages.Error] * 2
+                assert kinds(answers) == [messages.ErrorNotice] * 2
                 path = f"/near?x=0&y=0&r=5&channel={channel}"
                 assert (await http(node, get(path, token(only))))[0] == 403
             status, _, body = await http(node, get("/near?x=0&y=0&r=5&channel=news", token(only)))
@@ -164,10 +174,13 @@ def test_whoever_may_publish_within_an_area_publishes_nowhere_else(tmp_path: Pat
             for form in (messages.JSON, messages.PACKED):
                 ann = await visit(node, "ann", form, mine)
                 for x, channel, allowed in cases * 2:  # the second time from memory
-                    answer = await ann.ask(messages.Publish, x, 0.0, channel=channel)
-                    assert (form.kind(answer) is messages.Done) == allowed, (x, channel)
+                    answer = await ann.ask(messages.PublishRequest, x, 0.0, channel=channel)
+                    assert (form.kind(answer) is messages.DoneNotice) == allowed, (x, channel)
                 bob = await visit(node, "bob", form, reader)
-                assert form.kind(await bob.ask(messages.Publish, 1.0, 0.0)) is messages.Error
+                assert (
+                    form.kind(await bob.ask(messages.PublishRequest, 1.0, 0.0))
+                    is messages.ErrorNotice
+                )
             for x, channel, allowed in cases:
                 status, _ = await post(node, mine, x=x, y=0, channel=channel)
                 assert status == (202 if allowed else 403)
@@ -187,8 +200,11 @@ def test_a_token_may_come_with_the_connection(tmp_path: Path) -> None:
                 ({}, "", False),
             ):
                 ann = await knock(node, extra_headers=headers)
-                answer = await ann.ask(messages.Join, "ann", shown)
-                assert (messages.JSON.kind(answer) is messages.Welcome) == good, (headers, shown)
+                answer = await ann.ask(messages.JoinRequest, "ann", shown)
+                assert (messages.JSON.kind(answer) is messages.WelcomeNotice) == good, (
+                    headers,
+                    shown,
+                )
             assert node.gateway.metrics.tokens_refused == 1, "to say none is no guess"
 
     run(story())
@@ -224,7 +240,7 @@ def test_a_token_that_is_signed_but_wrong_is_told_why(tmp_path: Path) -> None:
                 (token({"role": "read", "chanels": []}), "unknown field `chanels`"),
             ):
                 ann = await knock(node)
-                answer = await ann.ask(messages.Join, "ann", shown)
+                answer = await ann.ask(messages.JoinRequest, "ann", shown)
                 assert told in answer.reason
                 assert told in await bye(ann)
                 status, _, body = await http(node, get("/near?x=0&y=0&r=5", shown))
@@ -243,11 +259,11 @@ def test_a_session_ends_when_its_token_expires(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
             ann, boss = await visit(node, token=token()), await visit(node, token="everything-goes")
-            await ann.ask(messages.Publish, 1.0, 1.0, retain=True)
+            await ann.ask(messages.PublishRequest, 1.0, 1.0, retain=True)
             now, ahead = node.gateway.now, HOUR + 60 * 1_000_000
             node.gateway.now = lambda: now() + ahead
             assert await bye(ann) == "your token has expired"
-            near = await boss.ask(messages.Nearby, INNER)
+            near = await boss.ask(messages.NearbyRequest, INNER)
             assert near.entities == [], "and its state with it"
 
     run(story())
@@ -314,10 +330,12 @@ def test_a_reload_drops_nobody_whose_token_stands(
         async with guarded(tmp_path, token_file=str(file)) as node:
             ann, bob = [await visit(node, token=f"a-token-of-{one}") for one in ("ann", "bob")]
             boss, eve = await visit(node, token="everything-goes"), await visit(node, token=token())
-            await bob.ask(messages.Subscribe, 1, OUTER)
+            await bob.ask(messages.SubscribeRequest, 1, OUTER)
             await node.reload()
             for one in (ann, bob, boss, eve):
-                assert kinds([await one.ask(messages.Publish, 1.0, 1.0)]) == [messages.Done]
+                assert kinds([await one.ask(messages.PublishRequest, 1.0, 1.0)]) == [
+                    messages.DoneNotice
+                ]
             file.write_text("[ann")
             await node.reload()
             (tmp_path / "jwks.json").write_text("{}")
@@ -332,7 +350,7 @@ def test_a_reload_drops_nobody_whose_token_stands(
             (tmp_path / "jwks.json").write_bytes(jwks(ISSUER.jwk()))
             file.write_text(TOKENS.replace('publish"\n[bob', 'read"\n[bob'))
             await node.reload()
-            answer = await ann.ask(messages.Publish, 1.0, 1.0)
+            answer = await ann.ask(messages.PublishRequest, 1.0, 1.0)
             assert answer.reason == "your token allows you to listen, not to publish"
             file.write_text(TOKENS.replace("[bob]", "[bob]\nlisten_within = {x = 0, y = 0, r = 5}"))
             await node.reload()
@@ -341,7 +359,9 @@ def test_a_reload_drops_nobody_whose_token_stands(
             (tmp_path / "jwks.json").write_bytes(jwks(eddsa("another").jwk()))
             await node.reload()
             assert await bye(ann) == await bye(eve) == "your token is not valid any more"
-            assert kinds([await boss.ask(messages.Publish, 1.0, 1.0)]) == [messages.Done]
+            assert kinds([await boss.ask(messages.PublishRequest, 1.0, 1.0)]) == [
+                messages.DoneNotice
+            ]
             await visit(node, token="another-token")
 
     with caplog.at_level(logging.WARNING):
@@ -377,7 +397,9 @@ def test_a_node_reloads_its_tokens_when_it_is_told_by_sighup(tmp_path: Path) -> 
             file.write_text(TOKENS.replace("a-token-of-bob", "a-new-token-of-bob"))
             process.send_signal(signal.SIGHUP)
             assert await bye(bob) == "your token is not valid any more"
-            assert kinds([await ann.ask(messages.Publish, 1.0, 1.0)]) == [messages.Done]
+            assert kinds([await ann.ask(messages.PublishRequest, 1.0, 1.0)]) == [
+                messages.DoneNotice
+            ]
             await visit(node, token="a-new-token-of-bob")
             process.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
@@ -423,9 +445,11 @@ def test_a_trace_holds_neither_tokens_nor_payloads(tmp_path: Path) -> None:
         shown = token()
         async with guarded(tmp_path, trace=tmp_path / "trace") as node:
             ann, boss = await visit(node, token=shown), await visit(node, token="everything-goes")
-            await boss.ask(messages.Subscribe, 1, INNER)
-            await ann.ask(messages.Publish, 1.0, 1.0, messages.JSON.seal("a secret payload"), True)
-            await boss.hear(messages.Message)
+            await boss.ask(messages.SubscribeRequest, 1, INNER)
+            await ann.ask(
+                messages.PublishRequest, 1.0, 1.0, messages.JSON.seal("a secret payload"), True
+            )
+            await boss.hear(messages.MessageNotice)
         return shown
 
     shown = run(story())
@@ -442,25 +466,33 @@ def test_a_trace_holds_neither_tokens_nor_payloads(tmp_path: Path) -> None:
 
 def test_quotas_count_for_all_connections_of_one_holder(tmp_path: Path) -> None:
     async def story() -> None:
-        async with guarded(tmp_path, limits=Limits(join_s=600.0)) as node:
+        async with guarded(tmp_path, limits=LimitSettings(join_s=600.0)) as node:
             few = {"role": "publish", "connections": 2, "subscriptions": 3}
             ann, again = await visit(node, token=token(few)), await visit(node, token=token(few))
             third = await knock(node)
-            answer = await third.ask(messages.Join, "", token(few))
+            answer = await third.ask(messages.JoinRequest, "", token(few))
             assert answer.reason == "your token allows 2 connections at one time on this node"
             await visit(node, token=token(few, sub="bob"))
             for number in (1, 2):
-                assert kinds([await ann.ask(messages.Subscribe, number, INNER)]) == [messages.Done]
-            assert kinds([await again.ask(messages.Subscribe, 1, INNER)]) == [messages.Done]
-            answer = await again.ask(messages.Subscribe, 2, INNER)
+                assert kinds([await ann.ask(messages.SubscribeRequest, number, INNER)]) == [
+                    messages.DoneNotice
+                ]
+            assert kinds([await again.ask(messages.SubscribeRequest, 1, INNER)]) == [
+                messages.DoneNotice
+            ]
+            answer = await again.ask(messages.SubscribeRequest, 2, INNER)
             assert answer.reason == "your token allows 3 subscriptions on this node"
-            assert kinds([await again.ask(messages.Subscribe, 1, OUTER)]) == [messages.Done]
-            await ann.ask(messages.Unsubscribe, 1)
-            assert kinds([await again.ask(messages.Subscribe, 2, INNER)]) == [messages.Done]
+            assert kinds([await again.ask(messages.SubscribeRequest, 1, OUTER)]) == [
+                messages.DoneNotice
+            ]
+            await ann.ask(messages.UnsubscribeRequest, 1)
+            assert kinds([await again.ask(messages.SubscribeRequest, 2, INNER)]) == [
+                messages.DoneNotice
+            ]
             ann.transport.disconnect()
             await until(lambda: len(node.gateway.open) == 3)
-            answer = await third.ask(messages.Join, "", token(few))
-            assert messages.JSON.kind(answer) is messages.Welcome
+            answer = await third.ask(messages.JoinRequest, "", token(few))
+            assert messages.JSON.kind(answer) is messages.WelcomeNotice
 
     run(story())
 
@@ -476,12 +508,16 @@ def test_requests_of_one_holder_are_counted_together(
             few = token({"role": "publish", "requests": 3})  # six, as two seconds are saved up
             ann, again = await visit(node, token=few), await visit(node, token=few)
             assert (await post(node, few, x=1, y=1))[0] == 202
-            answers = [await one.ask(messages.Subscribe, 1, INNER) for one in (ann, again) * 3]
-            assert kinds(answers) == [messages.Done] * 5 + [messages.Error]
+            answers = [
+                await one.ask(messages.SubscribeRequest, 1, INNER) for one in (ann, again) * 3
+            ]
+            assert kinds(answers) == [messages.DoneNotice] * 5 + [messages.ErrorNotice]
             assert answers[-1].reason == "a client makes at most 3 requests a second"
             assert (await post(node, few, x=1, y=1))[0] == 429
             other = await visit(node, token=token({"role": "publish", "requests": 3}, "bob"))
-            assert kinds([await other.ask(messages.Subscribe, 1, INNER)]) == [messages.Done]
+            assert kinds([await other.ask(messages.SubscribeRequest, 1, INNER)]) == [
+                messages.DoneNotice
+            ]
 
     run(story())
 
@@ -503,7 +539,7 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
             monkeyed.failed = wait_long
             guessers = [await knock(node) for _ in range(5)]
             for number, guesser in enumerate(guessers):
-                guesser.say(messages.Join("eve", f"guess {number}", 1))
+                guesser.say(messages.JoinRequest("eve", f"guess {number}", 1))
             asking = [
                 asyncio.ensure_future(http(node, get("/near?x=0&y=0&r=5", f"guess {n}")))
                 for n in range(3)
@@ -519,8 +555,8 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
             assert not any(guesser.notices or guesser.gone.is_set() for guesser in guessers)
             assert not any(one.done() for one in asking)
             assert node.gateway.metrics.tokens_refused == 8
-            guessers[0].say(messages.Join("eve", "everything-goes", 2))
-            error = await guessers[0].hear(messages.Error)
+            guessers[0].say(messages.JoinRequest("eve", "everything-goes", 2))
+            error = await guessers[0].hear(messages.ErrorNotice)
             assert error.reason == "your join is under way"
             for one in asking:
                 one.cancel()
@@ -532,7 +568,7 @@ def test_a_wrong_token_is_answered_after_its_pause(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
             eve = await knock(node)
-            answer = await eve.ask(messages.Join, "eve", "a guess")
+            answer = await eve.ask(messages.JoinRequest, "eve", "a guess")
             assert answer.reason == "this token is not known here"
             assert await bye(eve) == "a token that this node knows is needed"
             status, _, body = await http(node, get("/near?x=0&y=0&r=5", "a guess"))
@@ -550,29 +586,29 @@ def test_a_wrong_token_is_answered_after_its_pause(tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[tuple[Service, Service]]:
+async def cluster(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
     (folder / "jwks.json").write_bytes(jwks(ISSUER.jwk()))
     settings: dict[str, Any] = {
         "port": 0, "record": False, "jwt": Jwt(keys=str(folder / "jwks.json"))
     }  # fmt: skip
     key = str(folder / "key")
-    async with Service(Settings(cluster=Cluster(key=key), **settings)) as one:
+    async with Server(Settings(cluster=Cluster(key=key), **settings)) as one:
         assert one.cluster is not None
         links = one.cluster.links
         join = Cluster(key=key, join=f"{links.host}:{links.port}")
-        async with Service(Settings(cluster=join, **settings)) as two:
+        async with Server(Settings(cluster=join, **settings)) as two:
             await until(lambda: two.cluster is not None and len(two.cluster.nodes) == 1)
             yield one, two
 
 
-async def offered(one: Service, two: Service, shown: str) -> tuple[Visitor, messages.Moved]:
+async def offered(one: Server, two: Server, shown: str) -> tuple[Visitor, messages.MovedNotice]:
     """A client of the first node that listens where the second one is: it is told to go there."""
     assert two.cluster is not None
     await until(lambda: two.cluster is not None and two.cluster.site.place is not None)
     x, y = two.cluster.site.place
     ann = await visit(one, "ann", token=shown)
-    await ann.ask(messages.Subscribe, 1, Area(x=x, y=y, r=5.0))
-    return ann, await ann.hear(messages.Moved)
+    await ann.ask(messages.SubscribeRequest, 1, Area(x=x, y=y, r=5.0))
+    return ann, await ann.hear(messages.MovedNotice)
 
 
 def test_a_client_gains_nothing_by_being_handed_over(tmp_path: Path) -> None:
@@ -581,18 +617,22 @@ def test_a_client_gains_nothing_by_being_handed_over(tmp_path: Path) -> None:
             reads = {"role": "read"}
             ann, moved = await offered(one, two, token(reads))
             eve = await knock(two)
-            answer = await eve.ask(messages.Join, "eve", token(sub="eve"), ticket=moved.ticket)
+            answer = await eve.ask(
+                messages.JoinRequest, "eve", token(sub="eve"), ticket=moved.ticket
+            )
             assert answer.reason == "this ticket belongs to the holder of another token"
             late = await knock(two)
             answer = await late.ask(
-                messages.Join, "ann", ISSUER.token(said(reads, now=time.time() - 7200)),
+                messages.JoinRequest, "ann", ISSUER.token(said(reads, now=time.time() - 7200)),
                 ticket=moved.ticket,
             )  # fmt: skip
             assert answer.reason == "your token has expired"
             there = await knock(two)
-            welcome = await there.ask(messages.Join, "ann", token(reads), ticket=moved.ticket)
+            welcome = await there.ask(
+                messages.JoinRequest, "ann", token(reads), ticket=moved.ticket
+            )
             assert welcome.entity == ann.entity
-            answer = await there.ask(messages.Publish, 1.0, 1.0)
+            answer = await there.ask(messages.PublishRequest, 1.0, 1.0)
             assert answer.reason == "your token allows you to listen, not to publish"
             now = two.gateway.now
             two.gateway.now = lambda: now() + HOUR + 60 * 1_000_000
@@ -609,9 +649,9 @@ def test_a_client_that_shows_a_narrower_token_elsewhere_loses_what_that_does_not
             _, moved = await offered(one, two, token())
             there = await knock(two)
             narrow = {"role": "read", "listen_channels": ["news"]}
-            await there.ask(messages.Join, "ann", token(narrow), ticket=moved.ticket)
+            await there.ask(messages.JoinRequest, "ann", token(narrow), ticket=moved.ticket)
             assert await bye(there) == "your token does not allow what you listen to any more"
-            assert there.of(messages.Inside) == there.of(messages.Message) == []
+            assert there.of(messages.InsideNotice) == there.of(messages.MessageNotice) == []
 
     run(story())
 
@@ -621,12 +661,15 @@ def test_whoever_claims_its_ticket_cannot_show_another_token_meanwhile(tmp_path:
         async with cluster(tmp_path) as (one, two):
             ann, moved = await offered(one, two, token({"role": "read"}))
             there = await knock(two)
-            there.say(messages.Join("ann", token({"role": "read"}), 101, moved.ticket))
-            there.say(messages.Join("ann", token(sub="eve"), 102))
-            welcome, error = await there.hear(messages.Welcome), await there.hear(messages.Error)
+            there.say(messages.JoinRequest("ann", token({"role": "read"}), 101, moved.ticket))
+            there.say(messages.JoinRequest("ann", token(sub="eve"), 102))
+            welcome, error = (
+                await there.hear(messages.WelcomeNotice),
+                await there.hear(messages.ErrorNotice),
+            )
             assert (welcome.entity, welcome.id, error.id) == (ann.entity, 101, 102)
-            answer = await there.ask(messages.Publish, 1.0, 1.0)
+            answer = await there.ask(messages.PublishRequest, 1.0, 1.0)
             assert answer.reason == "your token allows you to listen, not to publish"
-            assert len(there.of(messages.Welcome)) == 1
+            assert len(there.of(messages.WelcomeNotice)) == 1
 
     run(story())

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from nearcast.server.access import jwts
 from nearcast.server.access.grants import Channels, Grant
 from nearcast.server.access.jwts import Jwts, load, read_keys
-from nearcast.server.access.tokens import Access, AccessError, Denied, Verdict, access
+from nearcast.server.access.tokens import AccessControl, AccessError, Denied, Verdict, access
 from nearcast.server.config import Jwt
 from nearcast.space.shapes import box, disc
 from support.jwt_issuer import (
@@ -360,9 +360,9 @@ def test_a_grant_stands_as_long_as_its_key(tmp_path: Path) -> None:
     first, second = hs256("a"), hs256("b", SECRET[::-1])
     grant = known(tmp_path, first.jwk(), second.jwk()).judge(first.token(), NOW)
     assert isinstance(grant, Grant)
-    assert Access(None, known(tmp_path, first.jwk())).renewed(grant) is grant
-    assert Access(None, known(tmp_path, second.jwk())).renewed(grant) is None
-    assert Access({"static-token": Grant()}).renewed(grant) is None
+    assert AccessControl(None, known(tmp_path, first.jwk())).renewed(grant) is grant
+    assert AccessControl(None, known(tmp_path, second.jwk())).renewed(grant) is None
+    assert AccessControl({"static-token": Grant()}).renewed(grant) is None
 
 
 def test_a_node_without_jwts_does_not_load_the_library() -> None:

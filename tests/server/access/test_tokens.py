@@ -14,10 +14,10 @@ from nearcast.server.access.grants import Channels, Grant, holds, stays_within
 from nearcast.server.access.guesses import Guesses
 from nearcast.server.access.quotas import Quotas
 from nearcast.server.access.tokens import (
-    Access,
+    AccessControl,
     AccessError,
-    Bucket,
     Denied,
+    TokenBucket,
     access,
     foreign,
     read_tokens,
@@ -60,7 +60,7 @@ def tokens(tmp_path: Path) -> Path:
     return file
 
 
-def granted(known: Access, token: str) -> Grant:
+def granted(known: AccessControl, token: str) -> Grant:
     grant = known.judge(token, NOW)
     assert isinstance(grant, Grant)
     return grant
@@ -255,11 +255,11 @@ def test_pages_from_elsewhere_are_turned_away_from_an_open_node(
 
 
 def test_a_node_keeps_no_token_in_clear() -> None:
-    assert "secret" not in repr(vars(Access({"secret-token": Grant()})))
+    assert "secret" not in repr(vars(AccessControl({"secret-token": Grant()})))
 
 
 def test_a_bucket_lets_bursts_through_and_bounds_the_rate() -> None:
-    bucket = Bucket(10, 0.0)
+    bucket = TokenBucket(10, 0.0)
     assert [bucket.take() for _ in range(25)].count(True) == 20
     assert not bucket.fill(0.0)
     granted = 0

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from nearcast.client_protocol import messages
-from nearcast.server.config import Limits
+from nearcast.server.config import LimitSettings
 from nearcast.server.http import protocol
-from nearcast.server.http.connections import YOUNG_S, Connections, counted_address
-from nearcast.server.http.protocol import Front, Request, Response, Routes, as_json
+from nearcast.server.http.connections import YOUNG_S, OpenConnections, counted_address
+from nearcast.server.http.protocol import HttpFront, HttpRequest, HttpResponse, HttpRoutes, as_json
 from nearcast.server.metrics import Metrics
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from support.live_clients import WAIT_S, knock, run, service, visit
 from support.raw_websocket import HANDSHAKE, Stranger, answered
 
@@ -28,7 +28,7 @@ class Wire:
     def __init__(self, peer: str = "10.0.0.1") -> None:
         self.peer, self.written, self.unread, self.high = (peer, 7), b"", 0, 65_536
         self.closing = self.aborted = self.ended = self.reading = False
-        self.front: Front | None = None
+        self.front: HttpFront | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.peer if name == "peername" else default
@@ -109,7 +109,7 @@ class Clock:
 class Never:
     """An answer that does not come."""
 
-    def __await__(self) -> Generator[None, None, Response]:
+    def __await__(self) -> Generator[None, None, HttpResponse]:
         raise AssertionError("nobody waits for it here")
         yield
 
@@ -118,21 +118,23 @@ class Desk:
     """Connections to routes of its own, on such a clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **limits: int) -> None:
-        self.clock, self.metrics, self.routes = Clock(), Metrics(), Routes()
-        self.connections = Connections(Limits(**limits), self.metrics, lambda: self.clock.now)
+        self.clock, self.metrics, self.routes = Clock(), Metrics(), HttpRoutes()
+        self.connections = OpenConnections(
+            LimitSettings(**limits), self.metrics, lambda: self.clock.now
+        )
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.clock)
         self.routes.add("GET", "/healthz", lambda _: as_json("well"))
         self.routes.add("POST", "/publish", lambda request: as_json(len(request.body)))
-        self.routes.add("GET", "/large", lambda _: Response(b"x" * 1_000_000))
+        self.routes.add("GET", "/large", lambda _: HttpResponse(b"x" * 1_000_000))
 
         self.routes.add("GET", "/never", lambda _: Never())
 
-    def connect(self, peer: str = "10.0.0.1") -> tuple[Front, Wire]:
-        def refuse(_: Request) -> Any:
+    def connect(self, peer: str = "10.0.0.1") -> tuple[HttpFront, Wire]:
+        def refuse(_: HttpRequest) -> Any:
             raise AssertionError("nobody asks for an upgrade here")
 
         wire = Wire(peer)
-        front = Front(self.routes, refuse, 65_536, 500, set(), self.connections)
+        front = HttpFront(self.routes, refuse, 65_536, 500, set(), self.connections)
         wire.front = front
         front.connection_made(wire)
         return front, wire
@@ -382,11 +384,11 @@ async def until(met: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def dial_from(node: Service, here: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def dial_from(node: Server, here: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection("127.0.0.1", node.port, local_addr=(here, 0))
 
 
-async def upgraded_from(node: Service, here: str) -> Stranger:
+async def upgraded_from(node: Server, here: str) -> Stranger:
     reader, writer = await dial_from(node, here)
     writer.write(HANDSHAKE.format(path="/ws", more="").encode())
     head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
@@ -400,15 +402,15 @@ def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(protocol, "HEAD_S", 600.0)
 
     async def story() -> tuple[int, bytes, int]:
-        async with service(limits=Limits(pending=10, clients=2, join_s=600.0)) as node:
+        async with service(limits=LimitSettings(pending=10, clients=2, join_s=600.0)) as node:
             ann = await visit(node, "ann")
             strangers = [await upgraded_from(node, "127.0.0.1") for _ in range(20)]
             silent = [await dial_from(node, "127.0.0.1") for _ in range(20)]
             await until(lambda: node.gateway.metrics.displaced >= 29)
             bob = await visit(node, "bob")
-            done = await ann.ask(messages.Publish, 0.0, 0.0)
-            assert isinstance(done, messages.Done)
-            await bob.ask(messages.Publish, 0.0, 0.0)
+            done = await ann.ask(messages.PublishRequest, 0.0, 0.0)
+            assert isinstance(done, messages.DoneNotice)
+            await bob.ask(messages.PublishRequest, 0.0, 0.0)
             reader, writer = await dial_from(node, "127.0.0.1")
             writer.write(GET)
             status, _, body = await answered(reader)
@@ -422,18 +424,18 @@ def test_connections_that_never_join_keep_nobody_out(monkeypatch: pytest.MonkeyP
 
 def test_clients_beyond_the_limit_are_refused_when_they_connect_or_join() -> None:
     async def story() -> list[str]:
-        async with service(limits=Limits(clients=2, join_s=600.0)) as node:
+        async with service(limits=LimitSettings(clients=2, join_s=600.0)) as node:
             late = await knock(node)  # connected, while there was room
             ann, _ = await visit(node, "ann"), await visit(node, "bob")
-            error = await late.ask(messages.Join, "late")
+            error = await late.ask(messages.JoinRequest, "late")
             await asyncio.wait_for(late.gone.wait(), WAIT_S)
             with pytest.raises(Exception, match="503"):
                 await knock(node)
-            ann.say(messages.Leave(id=7))
+            ann.say(messages.LeaveRequest(id=7))
             await asyncio.wait_for(ann.gone.wait(), WAIT_S)
             await visit(node, "carl")
             assert node.gateway.metrics.refused_full == 2
-            return [error.reason, late.of(messages.Bye)[0].reason]
+            return [error.reason, late.of(messages.ByeNotice)[0].reason]
 
     assert run(story()) == [
         "this node has no room for another client",
@@ -443,7 +445,7 @@ def test_clients_beyond_the_limit_are_refused_when_they_connect_or_join() -> Non
 
 def test_an_address_has_so_many_connections_over_real_sockets() -> None:
     async def story() -> tuple[bytes, int]:
-        async with service(limits=Limits(address=3, join_s=600.0)) as node:
+        async with service(limits=LimitSettings(address=3, join_s=600.0)) as node:
             mine = [await upgraded_from(node, "127.0.0.2") for _ in range(3)]
             reader, _ = await dial_from(node, "127.0.0.2")
             told = await asyncio.wait_for(reader.read(), WAIT_S)

@@ -7,7 +7,7 @@ import pytest
 
 from nearcast.server.config import ConfigError, Settings, settings
 from nearcast.server.http.cors import refusal
-from nearcast.server.http.protocol import Response
+from nearcast.server.http.protocol import HttpResponse
 from support.live_clients import WAIT_S, run, service
 from support.raw_websocket import HANDSHAKE, http
 
@@ -76,7 +76,7 @@ def test_a_route_that_names_an_origin_itself_is_not_contradicted() -> None:
     async def story() -> bytes:
         async with service(cors=PAGE) as node:
             own = (("Access-Control-Allow-Origin", "*"),)
-            node.routes.add("GET", "/own", lambda _: Response(b"", headers=own))
+            node.routes.add("GET", "/own", lambda _: HttpResponse(b"", headers=own))
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
             writer.write(asked("GET", "/own", PAGE).encode())
             return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)

@@ -11,8 +11,8 @@ from nearcast.client.subscription import Entered, Left, Message, Subscription
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.overview import gauges
-from nearcast.server.server import Service
-from nearcast.service.client_state import Seat
+from nearcast.server.server import Server
+from nearcast.service.client_state import ClientState
 from nearcast.service.realm import Limits
 from nearcast.space.shapes import disc, point
 from support.join_targets import Join, address, in_both, quiet, run
@@ -96,35 +96,35 @@ async def test_entities_leave_with_the_client_that_speaks_for_them(join: Join) -
 
 def test_what_is_withdrawn_before_it_is_made_is_heard_and_is_no_state() -> None:
     company = Company()
-    company.ask(0, messages.Subscribe(1, Area(x=0.0, y=0.0, r=9.0)))
-    company.ask(1, messages.Publish(1.0, 1.0, retain=True, channel=""))
-    company.ask(1, messages.Publish(1.0, 1.0, retain=True, name="npc"))
-    company.ask(1, messages.Withdraw())
+    company.ask(0, messages.SubscribeRequest(1, Area(x=0.0, y=0.0, r=9.0)))
+    company.ask(1, messages.PublishRequest(1.0, 1.0, retain=True, channel=""))
+    company.ask(1, messages.PublishRequest(1.0, 1.0, retain=True, name="npc"))
+    company.ask(1, messages.WithdrawRequest())
     heard = company.realm.flush(company.now + 5)
     assert [said.request.retain for said in heard.publications] == [False, True]
     assert heard.publication.tolist() == [0, 1]
-    (near,) = company.ask(0, messages.Nearby(Area(x=0.0, y=0.0, r=9.0)))
+    (near,) = company.ask(0, messages.NearbyRequest(Area(x=0.0, y=0.0, r=9.0)))
     assert near.name == "npc"
 
 
 def test_a_client_speaks_for_a_bounded_number_and_frees_them() -> None:
     company = Company(limits=Limits(entities=2))
     for name in ("a", "b"):
-        company.ask(0, messages.Publish(0.0, 0.0, retain=True, name=name))
+        company.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name=name))
     with pytest.raises(Refused, match="at most 2 entities beside itself"):
-        company.ask(0, messages.Publish(0.0, 0.0, name="c"))
-    company.ask(0, messages.Withdraw(name="a"))
-    company.ask(0, messages.Publish(0.0, 0.0, retain=True, name="c"))
+        company.ask(0, messages.PublishRequest(0.0, 0.0, name="c"))
+    company.ask(0, messages.WithdrawRequest(name="a"))
+    company.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name="c"))
     company.realm.flush(company.now)
     assert sorted(company.seats[0].entities) == ["b", "c"]
-    company.ask(0, messages.Leave())
+    company.ask(0, messages.LeaveRequest())
     assert [seat for seat in company.realm.seats if seat is not None] == []
 
 
 def test_five_hundred_entities_need_one_connection() -> None:
     async def story() -> None:
         async with (
-            Service(quiet()) as service,
+            Server(quiet()) as service,
             nearcast.connect(address(service), name="server") as server,
             nearcast.connect(address(service), name="player") as player,
         ):
@@ -145,16 +145,18 @@ def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
     """Also of the newest of several states, and whatever overtakes what on its way."""
     town = Town(seed, nodes=3)
     town.settle()
-    everywhere = messages.Nearby(Area(), limit=1_000)
+    everywhere = messages.NearbyRequest(Area(), limit=1_000)
     homes = list(town.nodes.values())
     for home in homes:
         for seat in home.seats[:3]:
             for _ in range(4):
-                said = messages.Publish(*(town.random.uniform(0, 200) for _ in "xy"), retain=True)
+                said = messages.PublishRequest(
+                    *(town.random.uniform(0, 200) for _ in "xy"), retain=True
+                )
                 town.at(town.now, home, partial(town._say, home, seat, said))
                 town.run(town.random.uniform(0.0, 0.3))
                 if town.random.random() < 0.5:
-                    gone = messages.Withdraw(town.random.choice([None, ""]))
+                    gone = messages.WithdrawRequest(town.random.choice([None, ""]))
                     town.at(town.now, home, partial(_withdraw, town, home, seat, gone))
                     town.run(town.random.uniform(0.0, 0.3))
     town.run(3.0)
@@ -164,5 +166,5 @@ def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
     assert 0 < len(kept) < 9
 
 
-def _withdraw(town: Town, home: Played, seat: Seat, asked: messages.Withdraw) -> None:
+def _withdraw(town: Town, home: Played, seat: ClientState, asked: messages.WithdrawRequest) -> None:
     home.realm.withdraw(town.now, seat, asked)

@@ -9,9 +9,9 @@ import pytest
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.server.config import Limits
-from nearcast.server.http.head import HttpError, Request, body_size, parse
-from nearcast.server.http.protocol import Response, Routes, as_json
+from nearcast.server.config import LimitSettings
+from nearcast.server.http.head import HttpError, HttpRequest, body_size, parse
+from nearcast.server.http.protocol import HttpResponse, HttpRoutes, as_json
 from support.live_clients import run, service, visit
 from support.raw_websocket import answered, http
 
@@ -27,11 +27,11 @@ def test_what_curl_publishes_is_heard_and_counted() -> None:
     async def story() -> tuple[int, Any, list[Any]]:
         async with service() as node:
             ann = await visit(node, "ann", messages.PACKED)
-            await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=9.0))
+            await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=9.0))
             status, _, body = await http(node, *posted(b'{"x": 3, "y": 4, "payload": {"a": 1}}'))
             await http(node, *posted(b'{"x": 3, "y": 4}', "/publish?name=radio"))
-            await ann.hear(messages.Message, 2)
-            return status, json.loads(body), ann.of(messages.Message)
+            await ann.hear(messages.MessageNotice, 2)
+            return status, json.loads(body), ann.of(messages.MessageNotice)
 
     status, told, heard = run(story())
     assert (status, told["heard"]) == (202, 1)
@@ -45,9 +45,9 @@ def test_who_is_near_is_told_the_closest_first() -> None:
         async with service() as node:
             for name, x in (("far", 8.0), ("close", 1.0), ("outside", 50.0)):
                 one = await visit(node, name, messages.PACKED)
-                word = messages.Publish(x, 0.0, messages.PACKED.seal([name]), True, id=5)
+                word = messages.PublishRequest(x, 0.0, messages.PACKED.seal([name]), True, id=5)
                 one.say(word)
-                await one.hear(messages.Done)
+                await one.hear(messages.DoneNotice)
             status, _, body = await http(node, GET.format("/near?x=0&y=0&r=10&limit=5"))
             assert status == 200
             return json.loads(body)["entities"]
@@ -155,7 +155,7 @@ def test_several_requests_share_a_connection_whole_or_in_pieces() -> None:
 
 def test_more_requests_on_a_connection_than_the_limit_are_refused() -> None:
     async def story() -> list[int]:
-        async with service(limits=Limits(requests=5)) as node:
+        async with service(limits=LimitSettings(requests=5)) as node:
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
             writer.write(GET.format("/nowhere").encode() * 14 + GET.format("/healthz").encode())
             return [(await answered(reader))[0] for _ in range(15)]
@@ -179,11 +179,11 @@ def test_an_embedder_adds_routes_and_a_folder_that_holds_what_is_outside(tmp_pat
     (folder / "page.html").write_text("<p>hello</p>")
     (tmp_path / "secret.txt").write_text("secret")
 
-    async def later(request: Request) -> Response:
+    async def later(request: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0.01)
         return as_json(request.query)
 
-    def broken(_: Request) -> Response:
+    def broken(_: HttpRequest) -> HttpResponse:
         raise RuntimeError("secret")
 
     async def story() -> list[tuple[int, bytes]]:
@@ -228,7 +228,7 @@ def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
     async def story() -> list[Any]:
         async with service() as node:
             ann = await visit(node, "ann", messages.PACKED)
-            await ann.ask(messages.Subscribe, 1, Area(x=0.0, y=0.0, r=9.0), watch=True)
+            await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=9.0), watch=True)
             radio = NAMED.format("r%C3%A4dio%2F1")
             for body in (b'{"x":1,"y":1,"payload":"old","retain":true}',
                          b'{"x":2,"y":1,"payload":"other","retain":true,"channel":"c"}',
@@ -236,7 +236,7 @@ def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
                          b'{"x":9,"y":1,"payload":"not retained"}'):  # fmt: skip
                 assert (await http(node, *posted(body, radio)))[0] == 202
             where = "/entities/r%C3%A4dio%2F1"
-            entered = await ann.hear(messages.Enter)
+            entered = await ann.hear(messages.EnterNotice)
             told: list[Any] = []
             for path in (where, where + "?channel=c", where + "?channel=d"):
                 status, _, body = await http(node, GET.format(path))
@@ -246,7 +246,7 @@ def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
             assert json.loads(body)["name"] == "r\xe4dio/1"
             ended = GET.format(where).replace("GET", "DELETE")
             told.append((await http(node, ended))[::2])
-            left = await ann.hear(messages.Left)
+            left = await ann.hear(messages.LeaveNotice)
             assert (left.entity, left.gone) == (entered.entity.entity, True)
             told.append((await http(node, ended))[0])
             told.append((await http(node, GET.format(where)))[0])
@@ -336,4 +336,4 @@ def test_a_requests_parts_are_read() -> None:
     assert request.headers == {"host": "h:1", "x-odd": "v"}
     assert body_size(request, 10) == 0
     with pytest.raises(HttpError, match="nothing at"):
-        Routes().find(request)
+        HttpRoutes().find(request)

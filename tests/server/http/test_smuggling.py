@@ -9,8 +9,8 @@ import pytest
 
 from nearcast.server.http.cors import refusal
 from nearcast.server.http.head import HttpError, body_size, check_upgrade, parse
-from nearcast.server.http.protocol import Request, Response, as_json
-from nearcast.server.server import Service
+from nearcast.server.http.protocol import HttpRequest, HttpResponse, as_json
+from nearcast.server.server import Server
 from support.live_clients import run, service
 from support.raw_websocket import HANDSHAKE, answered
 
@@ -114,7 +114,7 @@ REFUSED = {
 }
 
 
-async def sent(node: Service, data: bytes) -> bytes:
+async def sent(node: Server, data: bytes) -> bytes:
     """All that comes back until the node closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
     writer.write(data)
@@ -126,9 +126,9 @@ async def sent(node: Service, data: bytes) -> bytes:
 def test_what_is_ambiguous_is_refused_once_and_nothing_behind_it_is_served(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    served: list[Request] = []
+    served: list[HttpRequest] = []
 
-    def behind(request: Request) -> Response:
+    def behind(request: HttpRequest) -> HttpResponse:
         served.append(request)
         return as_json("served")
 
@@ -223,7 +223,7 @@ def test_who_greets_with_tls_is_told_at_once_that_this_is_http() -> None:
 
 
 def test_good_requests_behind_each_other_are_answered_in_their_order() -> None:
-    async def later(_: Request) -> Response:
+    async def later(_: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0)
         return as_json("later")
 

@@ -21,7 +21,7 @@ from nearcast.server.cluster_links import (
     cluster_key,
 )
 from nearcast.server.config import Cluster, Settings
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.service.cluster.cluster_node import JoinError
 from nearcast.service.cluster.messages import (
     CLIENTS,
@@ -62,17 +62,17 @@ from support.join_targets import address
 PATIENCE_S = 20.0
 
 
-def member(key: Path, join: str = "") -> Service:
-    return Service(Settings(port=0, record=False, cluster=Cluster(key=str(key), join=join)))
+def member(key: Path, join: str = "") -> Server:
+    return Server(Settings(port=0, record=False, cluster=Cluster(key=str(key), join=join)))
 
 
-def where(service: Service) -> tuple[str, int]:
+def where(service: Server) -> tuple[str, int]:
     assert service.cluster is not None
     return service.cluster.links.host, service.cluster.links.port
 
 
 @asynccontextmanager
-async def pair(folder: Path) -> AsyncIterator[tuple[Service, Service]]:
+async def pair(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
     """Two members who know each other."""
     key = folder / "key"
     async with member(key) as one, member(key, "{}:{}".format(*where(one))) as two:
@@ -82,12 +82,12 @@ async def pair(folder: Path) -> AsyncIterator[tuple[Service, Service]]:
         yield one, two
 
 
-def knows_another(service: Service) -> bool:
+def knows_another(service: Server) -> bool:
     cluster = service.cluster
     return cluster is not None and bool(cluster.nodes) and bool(cluster.site.mesh.known)
 
 
-def state(service: Service) -> tuple[Any, ...]:
+def state(service: Server) -> tuple[Any, ...]:
     """All that words between nodes could change."""
     cluster, realm = service.cluster, service.realm
     assert cluster is not None
@@ -227,7 +227,7 @@ def test_malformed_frames_between_nodes_change_nothing(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-async def heard_across(one: Service, two: Service) -> None:
+async def heard_across(one: Server, two: Server) -> None:
     """Somebody on one node hears what is said on the other."""
     async with (
         nearcast.connect(address(one), name="a") as a,

@@ -96,7 +96,7 @@ def cut(story: Handover, seconds: float = 3.0) -> None:
     story.town.cut(story.old, story.new, seconds)
 
 
-@pytest.mark.parametrize("step", [Arrive, Expect, messages.Moved, Claim, Passed, Taken])
+@pytest.mark.parametrize("step", [Arrive, Expect, messages.MovedNotice, Claim, Passed, Taken])
 @pytest.mark.parametrize("fault", [halt_new, halt_old, cut])
 def test_a_node_or_link_that_stands_still_at_any_step_costs_no_client_and_leaves_no_ghost(
     step: type, fault: Fault
@@ -181,7 +181,7 @@ def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, spea
     def fault(_: Handover) -> None:
         joining.append(walker.joining)
         if speaks:
-            walker.talk.say(messages.Publish(*story.site(story.third), retain=True))
+            walker.talk.say(messages.PublishRequest(*story.site(story.third), retain=True))
         walker._stay()  # its welcome has not come yet
 
     story.go(step, fault)
@@ -229,7 +229,7 @@ def test_what_a_client_says_to_its_old_node_while_it_is_passed_on_is_obeyed_once
 
     def fault(story: Handover) -> None:
         halt_new(story)
-        story.walker.talk.say(messages.Publish(*place, retain=True))
+        story.walker.talk.say(messages.PublishRequest(*place, retain=True))
 
     story.go(Passed, fault)
     story.until(lambda: story.walker.stayed and story.walker.talk.session.seat is not None)

@@ -14,7 +14,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.service.client_state import Standing, Wish
+from nearcast.service.client_state import ActiveSubscription, Wish
 from nearcast.service.cluster.messages import (
     Ended,
     Held,
@@ -22,16 +22,21 @@ from nearcast.service.cluster.messages import (
     Hold,
 )
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.recent_history import KEPT, Former, Had, Lately, Was, recent
-from nearcast.service.cluster.remote_entities import SILENT, UNCHECKED, Strangers
-from nearcast.service.cluster.remote_subscriptions import Abroad, block_of, first_number, record_of
+from nearcast.service.cluster.recent_history import KEPT, Former, Had, RecentHistory, Was, recent
+from nearcast.service.cluster.remote_entities import SILENT, UNCHECKED, RemoteEntities
+from nearcast.service.cluster.remote_subscriptions import (
+    RemoteSubscriptions,
+    block_of,
+    first_number,
+    record_of,
+)
 from nearcast.service.cluster.subscription_registry import (
     TELL_EVERY,
     UNANSWERED,
     UNCONFIRMED,
-    Holdings,
+    SubscriptionRegistry,
 )
-from nearcast.service.retained_state import Voices
+from nearcast.service.retained_state import RetainedStates
 from nearcast.space.motion import FOREVER, SECOND, Time
 from support.cluster_flushes import ELSEWHERE, ME, THERE, homes, passed, put, said, wanted
 
@@ -122,7 +127,7 @@ def test_what_is_recent_is_all_that_was_made_since(flushes: list[list[int]], sin
 
 
 def test_a_site_tells_each_home_once_as_it_was_and_as_it_is() -> None:
-    abroad = Abroad()
+    abroad = RemoteSubscriptions()
     put(abroad, 100, 1, 0.0, 100, THERE)
     put(abroad, 100, 2, 5.0, 100, THERE)
     put(abroad, 100, 3, 0.0, 100, ELSEWHERE)
@@ -140,7 +145,7 @@ def test_a_site_tells_each_home_once_as_it_was_and_as_it_is() -> None:
 
 
 def test_an_interest_that_comes_late_finds_what_it_should_have_heard_once() -> None:
-    abroad = Abroad()
+    abroad = RemoteSubscriptions()
     before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 0.0, 0.0), (200, 90.0, 0.0))]
     record = record_of(THERE, wanted(1, 0.0), 150, 0)
     abroad.hint(250, record, THERE)
@@ -153,7 +158,7 @@ def test_an_interest_that_comes_late_finds_what_it_should_have_heard_once() -> N
 
 
 def test_of_two_versions_that_come_together_each_finds_what_it_should_have_heard() -> None:
-    abroad = Abroad()
+    abroad = RemoteSubscriptions()
     before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 90.0, 0.0))]
     for since, x in ((50, 0.0), (150, 90.0)):
         abroad.hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
@@ -172,8 +177,8 @@ class Home:
         self.site = Site(ME, out, Random(1), lambda: self.now, Parameters())
         self.site.found((0.0, 0.0))
         self.sent: list[tuple[NodeId, Message]] = []
-        self.abroad = Abroad()
-        self.holdings = Holdings(
+        self.abroad = RemoteSubscriptions()
+        self.holdings = SubscriptionRegistry(
             ME, lambda: self.site, self.abroad, lambda to, m: self.sent.append((to, m)),
             lambda node: node in (ME, THERE),
         )  # fmt: skip
@@ -190,9 +195,9 @@ class Home:
         for change in self.site.drain():
             self.holdings.settle(self.now, change)
 
-    def want(self, number: int, x: float) -> Standing:
+    def want(self, number: int, x: float) -> ActiveSubscription:
         subscription = wanted(number, x)
-        standing = Standing(
+        standing = ActiveSubscription(
             0, 1, self.now, commands.Subscribe(number, subscription.region), subscription, Wish()
         )
         self.holdings.tell(self.now, {number: standing}, [])
@@ -282,18 +287,18 @@ def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> N
 def test_what_was_wanted_for_a_moment_only_is_kept_to_be_told() -> None:
     realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
     seat = realm.join(100, "anna", messages.JSON)
-    realm.subscribe(100, seat, messages.Subscribe(1, messages.Area(0.0, 0.0, r=10.0)))
+    realm.subscribe(100, seat, messages.SubscribeRequest(1, messages.Area(0.0, 0.0, r=10.0)))
     (standing,) = seat.subscriptions.values()
     realm.lately.news.clear()  # all have been told
     for t, x in ((200, 50.0), (300, 60.0), (400, 70.0)):
-        realm.move(t, seat, messages.Move(1, messages.Area(x, 0.0, r=10.0)))
+        realm.move(t, seat, messages.MoveRequest(1, messages.Area(x, 0.0, r=10.0)))
     assert [(was.since, was.until) for was in realm.lately.skipped] == [(200, 300), (300, 400)]
     assert list(realm.lately.news.values()) == [standing]
     assert standing.since == 400
 
 
 def test_what_is_so_late_that_it_was_forgotten_is_not_taken_for_new() -> None:
-    lately = Lately()
+    lately = RecentHistory()
     first, other = first_number(THERE), first_number(ELSEWHERE)
     assert lately.is_new(first + 5)
     assert lately.is_new(other)
@@ -315,7 +320,7 @@ class Arrived:
     def __init__(self) -> None:
         self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
         self.realm.tick(SECOND)
-        standing = Standing(
+        standing = ActiveSubscription(
             -1, 1, 0, commands.Subscribe(11, wanted(11, 0.0).region), wanted(11, 0.0), Wish()
         )
         self.seat = self.realm.arrive(SECOND, 7, "anna", messages.JSON, [standing], [()], SECOND)
@@ -323,7 +328,7 @@ class Arrived:
     def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
         """What the client is told if this comes now, made at `t`."""
         self.realm.tick(now)
-        said = messages.Publish(1.0, 0.0)
+        said = messages.PublishRequest(1.0, 0.0)
         self.realm.overhear(entity, "", first_number(THERE) + number, said, messages.JSON, t)
         heard = self.realm.flush(now)
         return [int(n) - first_number(THERE) for n in heard.numbers()] if len(heard) else []
@@ -353,7 +358,7 @@ def test_what_comes_too_late_is_told_only_if_its_publisher_has_not_been_heard_si
 
 @pytest.mark.parametrize("late", [False, True])
 def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
-    strangers = Strangers(Voices())
+    strangers = RemoteEntities(RetainedStates())
     strangers.speaks(10, 77, "", messages.JSON, first_number(THERE), 10)
     strangers.settles(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
     if late:  # it was said before anna went
@@ -366,7 +371,7 @@ def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
 
 
 def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
-    strangers = Strangers(Voices())
+    strangers = RemoteEntities(RetainedStates())
     strangers.settles(10, 77, "anna", messages.JSON, THERE, 10)
     strangers.gone(20, 77, ELSEWHERE)
     assert len(strangers) == 1
@@ -380,7 +385,7 @@ def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them()
     realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
     strangers = realm.strangers
     for entity, home in ((77, THERE), (78, ELSEWHERE)):
-        request = messages.Publish(1.0, 2.0, retain=True)
+        request = messages.PublishRequest(1.0, 2.0, retain=True)
         realm.recall(10, home, entity, "", request, messages.JSON, first_number(home), 10)
     strangers.settles(10, 79, "", messages.JSON, THERE, 10)  # retains nothing
     assert strangers.unchecked(10) == {}
@@ -393,8 +398,8 @@ def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them()
 
 
 def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
-    voices = Voices()
-    strangers = Strangers(voices)
+    voices = RetainedStates()
+    strangers = RemoteEntities(voices)
     strangers.voice(strangers.speaks(10, 77, "", messages.JSON, first_number(THERE), 10), "")
     strangers.gone(20, 77, THERE)
     seat = strangers.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)

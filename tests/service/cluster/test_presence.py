@@ -16,7 +16,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.model.subscription import Value
 from nearcast.server.config import Cluster, Settings
-from nearcast.server.server import Service
+from nearcast.server.server import Server
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
 from support.join_targets import address, run
@@ -28,23 +28,23 @@ Log: TypeAlias = list[list[tuple[Any, ...]]]
 
 
 @asynccontextmanager
-async def nodes(folder: Path, count: int) -> AsyncIterator[list[Service]]:
+async def nodes(folder: Path, count: int) -> AsyncIterator[list[Server]]:
     """So many, of which each knows the others."""
     async with AsyncExitStack() as stack:
-        found: list[Service] = []
+        found: list[Server] = []
         for _ in range(count):
             first = found[0].cluster if found else None
             join = f"{first.links.host}:{first.links.port}" if first else ""
             key = str(folder / "key") if count > 1 else ""
             cluster = Cluster(key=key, join=join)
-            service = Service(Settings(port=0, record=False, cluster=cluster))
+            service = Server(Settings(port=0, record=False, cluster=cluster))
             found.append(await stack.enter_async_context(service))
         while any(one.cluster and len(one.cluster.nodes) < count - 1 for one in found):
             await asyncio.sleep(0.02)
         yield found
 
 
-async def counted(service: Service, said: dict[str, Any]) -> dict[str, Any]:
+async def counted(service: Server, said: dict[str, Any]) -> dict[str, Any]:
     """`POST /publish`."""
     url = address(service).replace("ws", "http") + "/publish"
     asked = urllib.request.Request(url, json.dumps(said).encode(), method="POST")
@@ -93,7 +93,7 @@ class Player:
 class World:
     """One node or several, and the same players."""
 
-    def __init__(self, services: list[Service]) -> None:
+    def __init__(self, services: list[Server]) -> None:
         self.services, self.players = services, list[Player]()
 
     async def enter(self, stack: AsyncExitStack, number: int) -> None:
@@ -160,11 +160,11 @@ def test_whoever_watches_or_asks_is_told_the_same_by_three_nodes_as_by_one(tmp_p
     run(story())
 
 
-async def until(services: list[Service], expected: list[str]) -> None:
+async def until(services: list[Server], expected: list[str]) -> None:
     """All of them know these states, by the names of those who retain them."""
 
-    def known(service: Service) -> list[str]:
-        everywhere = messages.Nearby(Area(), limit=100)
+    def known(service: Server) -> list[str]:
+        everywhere = messages.NearbyRequest(Area(), limit=100)
         return sorted(one.name for one in service.realm.nearby(service.gateway.now(), everywhere))
 
     while not all(known(service) == expected for service in services):
@@ -183,7 +183,7 @@ def test_states_stay_known_while_nodes_and_clients_come_and_go(tmp_path: Path) -
             assert first.cluster is not None
             join = f"{first.cluster.links.host}:{first.cluster.links.port}"
             cluster = Cluster(key=str(tmp_path / "key"), join=join)
-            third = Service(Settings(port=0, record=False, cluster=cluster))
+            third = Server(Settings(port=0, record=False, cluster=cluster))
             await stack.enter_async_context(third)
             await until([third], ["anna", "bert"])
             await second.stop()  # anna goes to another node, and says nothing there

@@ -25,8 +25,12 @@ from nearcast.service.cluster.messages import (
 )
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.recent_history import Passed, Was
-from nearcast.service.cluster.remote_subscriptions import Abroad, first_number, record_of
-from nearcast.service.cluster.routing import Post
+from nearcast.service.cluster.remote_subscriptions import (
+    RemoteSubscriptions,
+    first_number,
+    record_of,
+)
+from nearcast.service.cluster.routing import Routing
 from nearcast.space.motion import FOREVER, SECOND
 from support.cluster_flushes import ELSEWHERE, ME, THERE, homes, passed, put, said, wanted
 
@@ -39,8 +43,8 @@ class Office:
         site = Site(ME, Outbox(), Random(1), lambda: 0, Parameters())
         site.join((0.0, 0.0), THERE, THERE)
         self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
-        self.abroad = Abroad()
-        self.post = Post(
+        self.abroad = RemoteSubscriptions()
+        self.post = Routing(
             self.realm, lambda: site, self.abroad, lambda *said: self.sent.append(said),
             lambda _: None, lambda: (THERE, ELSEWHERE),
         )  # fmt: skip
@@ -147,7 +151,7 @@ def test_who_goes_to_speak_elsewhere_is_preceded_by_what_it_said_lately() -> Non
 
 
 def test_who_has_gone_is_told_by_its_site_once_that_knows_where_it_is() -> None:
-    abroad = Abroad()
+    abroad = RemoteSubscriptions()
     gone = wanted(21, 50.0)
     abroad.moved(5, ELSEWHERE, Was(gone, 1, FOREVER))
     _, publications = said((10, 50.0, 0.0), (30, 50.0, 0.0))
@@ -160,7 +164,7 @@ def test_who_has_gone_is_told_by_its_site_once_that_knows_where_it_is() -> None:
 
 
 def test_who_has_come_here_is_not_told_of_on_its_former_node() -> None:
-    abroad = Abroad()
+    abroad = RemoteSubscriptions()
     put(abroad, 20, 21, 50.0, 20, ELSEWHERE)
     abroad.drop(30, 21, arrived=True)
     assert homes(abroad, (40, 50.0, 0.0)) == []
@@ -173,7 +177,7 @@ def test_who_asks_how_many_heard_it_is_answered_while_publications_of_clients_wa
     realm.accounts.bound = 1
     for t in (2, 3):  # first its price becomes known
         for _ in range(3):
-            realm.publish(seat, messages.Publish(0.0, 0.0), messages.JSON)
+            realm.publish(seat, messages.PublishRequest(0.0, 0.0), messages.JSON)
         office.post.on(Ask((asked,)), THERE)
         realm.flush(t)
     assert realm.waiting > 0

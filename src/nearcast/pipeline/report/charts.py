@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.pipeline.report.formatting import NONE, clean, count, number, seconds
-from nearcast.pipeline.report.plots import Area, Lines, Mark, Plot, Point, Readings, Text
+from nearcast.pipeline.report.plots import Lines, Mark, Plot, PlotArea, PlotText, Point, Readings
 
 WIDTH, DEPTH = 620, 190  # of a whole plot, and of the part within its axes
 LEFT, RIGHT, BOTTOM = 66, 30, 44
@@ -115,10 +115,10 @@ def chart(
     read_along: str = "x",
 ) -> Plot:
     """The series in a frame with axes and a legend above; stacked ones must share their x."""
-    marks: list[Mark] = [Text(10, 20, title, bold=True, size=14)]
+    marks: list[Mark] = [PlotText(10, 20, title, bold=True, size=14)]
     keys, below = legend_marks(legend, 58)
     top = below - 2
-    marks += [Text(10, 38, y.label, "soft"), *keys]
+    marks += [PlotText(10, 38, y.label, "soft"), *keys]
     heights = on_one_another(series) if stacked else [list(one.y) for one in series]
     across = scale(x, (v for one in series for v in one.x), LEFT, WIDTH - RIGHT)
     up = scale(y, (v for values in heights for v in values), top + DEPTH, top)
@@ -130,7 +130,7 @@ def chart(
         if stacked:
             under = [(across.place(a), up.place(b))
                      for a, b in zip(one.x, floors[place], strict=True)]  # fmt: skip
-            marks.append(Area(points + under[::-1], one.style, 0.82))
+            marks.append(PlotArea(points + under[::-1], one.style, 0.82))
         elif one.shape == "bar":
             marks.append(bars(one, points, place, len(series), across, up))
         else:
@@ -189,14 +189,15 @@ def frame_marks(across: Scale, up: Scale, x: Axis, y: Axis) -> list[Mark]:
     rungs = [[(left, up.place(v)), (right, up.place(v))] for v in up.ticks]
     marks: list[Mark] = [Lines(rungs, "grid", 1, blunt=True)]
     marks += [
-        Text(left - 8, up.place(v) + 4, y.words(v), "soft", 11, "end") for v in up.ticks
+        PlotText(left - 8, up.place(v) + 4, y.words(v), "soft", 11, "end") for v in up.ticks
     ]  # fmt: skip
     feet = [[(across.place(v), ground), (across.place(v), ground + 4)] for v in across.ticks]
     marks.append(Lines([[(left, ground), (right, ground)], *feet], "soft", 1, blunt=True))
     marks += [
-        Text(across.place(v), ground + 18, x.words(v), "soft", 11, "middle") for v in across.ticks
+        PlotText(across.place(v), ground + 18, x.words(v), "soft", 11, "middle")
+        for v in across.ticks
     ]
-    return [*marks, Text((left + right) / 2, ground + 36, x.label, "soft", 12, "middle")]
+    return [*marks, PlotText((left + right) / 2, ground + 36, x.label, "soft", 12, "middle")]
 
 
 def legend_marks(keys: Sequence[Key], y: float) -> tuple[list[Mark], float]:
@@ -209,7 +210,7 @@ def legend_marks(keys: Sequence[Key], y: float) -> tuple[list[Mark], float]:
         if x > 10 and x + room > WIDTH:
             x, y = 10.0, y + LINE
         marks.append(Lines([[(x, y - 4), (x + 20, y - 4)]], key.style, 3, key.dash))
-        marks.append(Text(x + 26, y, name))
+        marks.append(PlotText(x + 26, y, name))
         x += room
     return marks, y + LINE if keys else y
 

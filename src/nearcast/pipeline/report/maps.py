@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nearcast.pipeline.report.charts import Axis, scale
 from nearcast.pipeline.report.formatting import clean, count
-from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Moment, Plot, Point, Text
+from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Moment, Plot, PlotText, Point
 from nearcast.pipeline.report.results import complete, numbers, top
 
 CELLS = 64  # of a map, along either side
@@ -127,8 +127,8 @@ def world_map(
         width=LEFT + CELLS * place.across + RIGHT,
         height=place.bottom + BOTTOM,
         marks=[
-            Text(10, 20, clean(title, 75), bold=True, size=14),
-            Text(10, 38, f"Entities to a cell, at a moment; {told}", "soft"),
+            PlotText(10, 20, clean(title, 75), bold=True, size=14),
+            PlotText(10, 38, f"Entities to a cell, at a moment; {told}", "soft"),
             *map_frame(place),
             *heat_legend(place, steps),
         ],
@@ -177,10 +177,10 @@ def map_frame(place: Ground) -> list[Mark]:
     words = Axis("").words
     return [
         Lines([[*corners, corners[0]], *ticks], "soft", 1, blunt=True),
-        *(Text(across.place(v), place.bottom + 18, words(v), "soft", 11, "middle")
+        *(PlotText(across.place(v), place.bottom + 18, words(v), "soft", 11, "middle")
           for v in across.ticks),
-        *(Text(LEFT - 8, up.place(v) + 4, words(v), "soft", 11, "end") for v in up.ticks),
-        Text((LEFT + right) / 2, place.bottom + 36, "x, and y upwards", "soft", 12, "middle"),
+        *(PlotText(LEFT - 8, up.place(v) + 4, words(v), "soft", 11, "end") for v in up.ticks),
+        PlotText((LEFT + right) / 2, place.bottom + 36, "x, and y upwards", "soft", 12, "middle"),
     ]  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def heat_legend(place: Ground, steps: Sequence[int]) -> list[Mark]:
             f"{least:,}-{last:,}"
         )  # fmt: skip
         marks.append(Lines([[(x, y), (x + 14, y)]], heat(step, steps), 14, blunt=True))
-        marks.append(Text(x + 19, y + 4, told, "soft", 10.5))
+        marks.append(PlotText(x + 19, y + 4, told, "soft", 10.5))
     return marks
 
 
@@ -302,8 +302,8 @@ def link_map(
         width=SIDE + 40,
         height=80 + (y_high - y_low) / longer * SIDE,
         marks=[
-            Text(10, 20, clean(title, 70), bold=True, size=14),
-            Text(10, 38, f"Of {told}, those in use at a moment; thicker: more bytes", "soft"),
+            PlotText(10, 20, clean(title, 70), bold=True, size=14),
+            PlotText(10, 38, f"Of {told}, those in use at a moment; thicker: more bytes", "soft"),
         ],
         moments=moments,
         shown=len(moments) // 2,

@@ -60,13 +60,13 @@ class Lines(Struct, frozen=True):
     blunt: bool = False
 
 
-class Area(Struct, frozen=True):
+class PlotArea(Struct, frozen=True):
     outline: list[Point]
     style: str
     opacity: float = 1.0
 
 
-class Text(Struct, frozen=True):
+class PlotText(Struct, frozen=True):
     x: float
     y: float
     words: str
@@ -76,7 +76,7 @@ class Text(Struct, frozen=True):
     bold: bool = False
 
 
-Mark = Lines | Area | Text
+Mark = Lines | PlotArea | PlotText
 
 
 class Moment(Struct, frozen=True):
@@ -150,7 +150,7 @@ def path(strokes: Iterable[list[Point]]) -> str:
 
 def _element(mark: Mark) -> str:
     look = f'class="{mark.style}"'
-    if isinstance(mark, Text):
+    if isinstance(mark, PlotText):
         bold = ' font-weight="600"' if mark.bold else ""
         return (
             f'<text {look} x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"{bold}'
@@ -158,7 +158,7 @@ def _element(mark: Mark) -> str:
         )
     if mark.opacity < 1:
         look += f' opacity="{mark.opacity:.2f}"'
-    if isinstance(mark, Area):
+    if isinstance(mark, PlotArea):
         return f'<path {look} fill="currentColor" d="{path([mark.outline])}z"/>'
     if mark.dash:
         look += f' stroke-dasharray="{" ".join(map(str, DASHES[mark.dash]))}"'
@@ -233,7 +233,7 @@ def dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]]
 def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
     fine = WIDER * FINER
     red, green, blue = (int(COLOURS[mark.style][0][i : i + 2], 16) for i in (1, 3, 5))
-    if isinstance(mark, Text):
+    if isinstance(mark, PlotText):
         font = _font(mark.size * fine)
         place = (mark.x * fine, mark.y * fine)
         anchor = {"start": "ls", "middle": "ms", "end": "rs"}[mark.anchor]
@@ -241,7 +241,7 @@ def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
         canvas.text(place, clean(mark.words), (red, green, blue), font, anchor, stroke_width=weight)
         return
     colour = (red, green, blue, round(255 * mark.opacity))
-    if isinstance(mark, Area):
+    if isinstance(mark, PlotArea):
         canvas.polygon([(x * fine, y * fine) for x, y in mark.outline], colour)
         return
     for stroke in mark.strokes:

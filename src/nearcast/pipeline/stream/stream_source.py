@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from nearcast.pipeline.source import END
 from nearcast.pipeline.spark.storage import Piece, Trace, open_traces, row_groups
-from nearcast.pipeline.stream.stream_windows import SUMS, Stretch, sums
+from nearcast.pipeline.stream.stream_windows import SUMS, StreamWindow, sums
 from nearcast.pipeline.truth.partitioning import Part, cuts, in_force
 from nearcast.pipeline.truth.row_groups import TEXT, together
 from nearcast.space.motion import FOREVER
@@ -128,7 +128,7 @@ class JudgedTimeReader(DataSourceStreamReader):
         wanted = since_kept(self.keep, self.pieces("interests"), begin)
         return [
             InputPartition(
-                Stretch(
+                StreamWindow(
                     Part(run, low, high, within(said, low, high), within(wanted, -FOREVER, high)),
                     within(heard, low, high + self.late),
                     within(sent, low, high),

@@ -40,7 +40,7 @@ HEARD = pa.schema([TABLES["deliveries"].field(n) for n in ("t", "publication", "
 SENT = pa.schema([TABLES["messages"].field(n) for n in ("t", "kind", "bytes", "copies")])
 
 
-class Stretch(Struct, frozen=True):
+class StreamWindow(Struct, frozen=True):
     """The time of a part, and where to find what came of it."""
 
     part: Part
@@ -50,20 +50,20 @@ class Stretch(Struct, frozen=True):
     span: int
 
 
-def sums(stretch: Stretch) -> Iterator[pa.RecordBatch]:
+def sums(stretch: StreamWindow) -> Iterator[pa.RecordBatch]:
     """Rows of `SUMS`, to be added up; then a mark."""
     yield from _judged(stretch)
     yield from _sent(stretch)
     yield _mark(stretch)
 
 
-def _mark(stretch: Stretch) -> pa.RecordBatch:
+def _mark(stretch: StreamWindow) -> pa.RecordBatch:
     """A row without counts, which says how far time has come."""
     said = {"run": stretch.part.run, "t": stretch.part.end}
     return pa.RecordBatch.from_pylist([said], SUMS)
 
 
-def _judged(stretch: Stretch) -> Iterator[pa.RecordBatch]:
+def _judged(stretch: StreamWindow) -> Iterator[pa.RecordBatch]:
     """Deliveries are read once, as far as the publications at hand can have been heard."""
     unread = sorted(stretch.deliveries, key=lambda piece: piece.first, reverse=True)
     left = HEARD.empty_table()
@@ -120,7 +120,7 @@ def _matched(
 
 
 def _outcomes(
-    stretch: Stretch, made: NDArray[np.int64], pairs: pa.Table
+    stretch: StreamWindow, made: NDArray[np.int64], pairs: pa.Table
 ) -> Iterator[pa.RecordBatch]:
     """Outcomes by span, and by latency where a pair is correct."""
     begun, published = np.unique(made - made % stretch.span, return_counts=True)
@@ -146,7 +146,7 @@ def _outcomes(
     yield _rows(stretch, _added(judged, ["t", "late"]))
 
 
-def _sent(stretch: Stretch) -> Iterator[pa.RecordBatch]:
+def _sent(stretch: StreamWindow) -> Iterator[pa.RecordBatch]:
     for rows in sound(SENT, stretch.messages):
         t = rows.column("t").to_numpy()
         inside = pa.array((t >= stretch.part.begin) & (t < stretch.part.end))
@@ -171,7 +171,7 @@ def _added(rows: pa.Table, alike: list[str]) -> dict[str, pa.ChunkedArray]:
     }
 
 
-def _rows(stretch: Stretch, columns: dict[str, object]) -> pa.RecordBatch:
+def _rows(stretch: StreamWindow, columns: dict[str, object]) -> pa.RecordBatch:
     """Rows of `SUMS` that have these columns, and zeros in other counts."""
     whole = pa.table(columns)
     others = {

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nearcast.pipeline.truth import kernels
-from nearcast.pipeline.truth.residual_predicates import Doubts, Places, bounds
+from nearcast.pipeline.truth.residual_predicates import Places, ResidualPredicates, bounds
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import BOX, DISC
 from nearcast.trace.schema import SHAPES, TABLES
@@ -164,7 +164,7 @@ def join(held: pa.Table, publications: pa.Table) -> Iterator[Pairs]:
     least = kernels.PLAIN if simple else kernels.WHOLE
     reach = max(_usual(extent) for extent in said[4][3:])
     subscription = column(held, "subscription")
-    doubts = Doubts(held, publications)
+    doubts = ResidualPredicates(held, publications)
     found = np.empty(AT_ONCE, np.int32), np.empty(AT_ONCE, np.int32)
     for live, first, last in slices(rows, said[0]):
         if 2 * len(live) > len(found[0]):

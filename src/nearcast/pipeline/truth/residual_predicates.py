@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nearcast.model import predicates
 from nearcast.model.subscription import Filter, Formula, Value
-from nearcast.space.shapes import Kind, Shape
+from nearcast.space.shapes import Shape, ShapeKind
 
 Box = tuple[float, float, float, float, float, float]
 Integers = NDArray[np.int64]
@@ -46,7 +46,7 @@ def _middle(side: predicates.Interval) -> tuple[float, float]:
     return middle, half + 1e-9 * (half + abs(middle)) + 1e-160
 
 
-class Doubts:
+class ResidualPredicates:
     """What the interests of a part demand beyond place, time and channel; false if nothing."""
 
     def __init__(self, held: pa.Table, said: pa.Table) -> None:
@@ -141,6 +141,6 @@ def _shapes(said: pa.Table) -> list[Shape]:
         for name in PLACE
     ]
     return [
-        Shape(Kind[name.upper()], *numbers)
+        Shape(ShapeKind[name.upper()], *numbers)
         for name, numbers in zip(names, zip(*sides, strict=True), strict=True)
     ]

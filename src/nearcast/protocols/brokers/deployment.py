@@ -10,7 +10,7 @@ from nearcast.protocols.brokers.client import Client
 from nearcast.protocols.brokers.messages import CODEC
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.topology import TOPOLOGIES, neighbours
-from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 
 
 class Brokers:
@@ -43,4 +43,4 @@ class Brokers:
         return Client(node_id, rng, self.parameters, turns)
 
 
-KIND = Kind(Parameters, CODEC, Brokers, settles=True)
+KIND = ProtocolKind(Parameters, CODEC, Brokers, settles=True)

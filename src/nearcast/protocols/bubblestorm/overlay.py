@@ -46,7 +46,7 @@ class Host(links.Host, Protocol):
     def set_timer(self, timer: Timer, delay: Time) -> None: ...
 
 
-class Storm:
+class BubbleStormOverlay:
     def __init__(self, host: Host, parameters: Parameters, strength: float) -> None:
         self._host = host
         self._parameters = parameters

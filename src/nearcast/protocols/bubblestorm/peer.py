@@ -28,7 +28,7 @@ from nearcast.protocols.bubblestorm.layouts import (
 )
 from nearcast.protocols.bubblestorm.managed import Holders
 from nearcast.protocols.bubblestorm.messages import Number
-from nearcast.protocols.bubblestorm.overlay import Flush, Look, Storm, Whisper
+from nearcast.protocols.bubblestorm.overlay import BubbleStormOverlay, Flush, Look, Whisper
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.sizes import Census
 from nearcast.protocols.contacts import Contacts
@@ -66,7 +66,7 @@ class Peer(Node):
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters, self.contacts = parameters, contacts
-        self.storm = Storm(self, parameters, strength)
+        self.storm = BubbleStormOverlay(self, parameters, strength)
         self._circuit = self.storm.circuit
         self.interests = Interests()
         self.cache = Cache(_time(parameters.cache_s))

@@ -17,7 +17,7 @@ from nearcast.model.expressions import evaluator
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import Moving, Path, Time
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import DISC, POINT, Shape
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # as it travels
@@ -60,10 +60,10 @@ def inside(a: Box, b: Box) -> bool:
     return all(map(le, b[0], a[0])) and all(map(le, a[1], b[1]))
 
 
-def joined(boxes: Iterable[Box]) -> Bounds:
+def joined(boxes: Iterable[Box]) -> BoxBounds:
     """The smallest box around these, at least one."""
     lows, highs = zip(*boxes, strict=True)
-    return Bounds(
+    return BoxBounds(
         tuple(map(min, zip(*lows, strict=True))), tuple(map(max, zip(*highs, strict=True)))
     )
 
@@ -89,13 +89,13 @@ def require_numbers(box: Box) -> None:
 # Publications.
 
 
-def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> Bounds:
+def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> BoxBounds:
     """What it may touch. Without a number for an attribute it may touch anything there."""
     shape = publication.shape
     if shape.kind == POINT and dimensions == ("x", "y"):  # nearly all of them, at every hop
         x, y = shape.x, shape.y
         dx, dy = abs(x) * WRONG_BY, abs(y) * WRONG_BY
-        return Bounds((x - dx, y - dy), (x + dx, y + dy))
+        return BoxBounds((x - dx, y - dy), (x + dx, y + dy))
     sides = [
         _reach(shape, AXES.index(name), 0.0)
         if name in AXES
@@ -103,7 +103,7 @@ def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> B
         for name in dimensions
     ]
     lows, highs = zip(*sides, strict=True)
-    return Bounds(lows, highs)
+    return BoxBounds(lows, highs)
 
 
 def _value(value: object) -> Side:
@@ -118,7 +118,7 @@ def _value(value: object) -> Side:
 
 def box_of_subscription(
     subscription: Subscription, dimensions: Sequence[str], begin: Time, end: Time
-) -> Bounds | None:
+) -> BoxBounds | None:
     """Where the interest is at any time from `begin` to `end`; None: nowhere, ever."""
     sides: list[Side] = []
     for name in dimensions:
@@ -131,7 +131,7 @@ def box_of_subscription(
             return None
         sides.append(side)
     lows, highs = zip(*sides, strict=True)
-    return Bounds(lows, highs)
+    return BoxBounds(lows, highs)
 
 
 def evolves(subscription: Subscription) -> bool:

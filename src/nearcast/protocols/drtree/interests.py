@@ -13,7 +13,7 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.protocols.drtree.boxes import Box, box_of_subscription, evolves, joined, touch
 from nearcast.space.motion import Time
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 
 
 class Version(NamedTuple):
@@ -70,7 +70,7 @@ class Interests:
             if versions[0].wanted is None and versions[0].begins < before:
                 del self._versions[subscription]
 
-    def box(self, slot: int, dimensions: Sequence[str], begin: Time, end: Time) -> Bounds | None:
+    def box(self, slot: int, dimensions: Sequence[str], begin: Time, end: Time) -> BoxBounds | None:
         """Around all that a slot covers at any moment from `begin` to `end`."""
         boxes = []
         for versions in self._versions.values():
@@ -86,7 +86,7 @@ class Interests:
 
     def areas(
         self, dimensions: Sequence[str], begin: Time, end: Time
-    ) -> dict[SubscriptionId, Bounds]:
+    ) -> dict[SubscriptionId, BoxBounds]:
         """The box of each that is wanted now, without its past; what is nowhere has none."""
         found = {}
         for subscription in self.present():

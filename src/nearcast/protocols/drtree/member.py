@@ -17,7 +17,7 @@ from nearcast.node import Message
 from nearcast.protocols.drtree.boxes import joined
 from nearcast.protocols.drtree.messages import MOST_PASSES, Address, Carrying, Entry, Mine
 from nearcast.space.motion import Time
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 
 NEVER: Time = -(2**62)
 
@@ -46,7 +46,7 @@ class Child:
 
     __slots__ = ("apart", "box", "changed", "count", "heard")
 
-    def __init__(self, box: Bounds, count: int, heard: Time) -> None:
+    def __init__(self, box: BoxBounds, count: int, heard: Time) -> None:
         self.box = box
         self.count = count  # of its own children
         self.heard = self.changed = heard
@@ -58,7 +58,7 @@ class Level:
 
     __slots__ = ("box", "children")
 
-    def __init__(self, box: Bounds, children: dict[Address, Child]) -> None:
+    def __init__(self, box: BoxBounds, children: dict[Address, Child]) -> None:
         self.box = box
         self.children = children
 
@@ -70,25 +70,25 @@ class Offshoot(NamedTuple):
     until: Time
     address: Address
     level: int
-    box: Bounds
+    box: BoxBounds
 
 
 class Member:
-    def __init__(self, address: Address, box: Bounds, host: Host) -> None:
+    def __init__(self, address: Address, box: BoxBounds, host: Host) -> None:
         self.address = address
         self.host = host
         self.levels = [Level(box, {})]
         # The father, what it last said of itself, and what it was last told.
         self.parent: Address | None = None
         self.noted: Address | None = None  # the father that the trace knows
-        self.parent_box: Bounds | None = None
+        self.parent_box: BoxBounds | None = None
         self.parent_is_root = False
         self.heard: Time = 0
         self.parent_since: Time = NEVER
         self.confirmed = False  # has it called me its child since I took it for my father?
         self.doubted = False  # has it denied that?
         self.former: Address | None = None  # whom the father may still know in my place
-        self.told: Bounds | None = None
+        self.told: BoxBounds | None = None
         # A root that is not seated looks for a tree to join.
         self.seated = False
         self.contact: Address | None = None
@@ -97,12 +97,12 @@ class Member:
         # A leaf whose area changes: was it resized since the last check, must it move in the tree,
         # has it asked for that; and its father's box when it was adopted.
         self.resized = self.displaced = self.moving = False
-        self.home: Bounds | None = None
+        self.home: BoxBounds | None = None
         self.moved: Time = NEVER
         # Added links (V.A): ancestors above the chain, each with its lowest level on my path (the
         # last one is the root); and the brothers of the uppermost node.
         self.above: tuple[tuple[Address, int], ...] = ()
-        self.brothers: dict[Address, Bounds] = {}
+        self.brothers: dict[Address, BoxBounds] = {}
         # Round trips to brothers and children: how many, and their mean (promotes=latency).
         self.round_trips: dict[Address, tuple[int, Time]] = {}
         self.apart: Time | None = None  # the mean to all brothers
@@ -197,7 +197,7 @@ class Member:
         """So lately that not everybody may have heard of it?"""
         return self.host.now - t <= self.host.period
 
-    def let_go(self, served_at: int, address: Address, level: int, box: Bounds) -> None:
+    def let_go(self, served_at: int, address: Address, level: int, box: BoxBounds) -> None:
         """For a period, what comes to my node goes to that one too."""
         until = self.host.now + self.host.period
         self.offshoots.append(Offshoot(served_at, until, address, level, box))

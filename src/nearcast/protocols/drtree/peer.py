@@ -55,7 +55,7 @@ from nearcast.protocols.drtree.tree import (
     resize,
     seek,
 )
-from nearcast.protocols.overlay import Kind
+from nearcast.protocols.overlay import ProtocolKind
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
@@ -439,4 +439,4 @@ class DRTree:
         return Peer(node_id, rng, self.parameters, self.directory)
 
 
-KIND = Kind(Parameters, CODEC, DRTree, settles=True, workload="hotspots")
+KIND = ProtocolKind(Parameters, CODEC, DRTree, settles=True, workload="hotspots")

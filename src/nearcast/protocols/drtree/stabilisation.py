@@ -25,7 +25,7 @@ from nearcast.protocols.drtree.tree import (
     split,
 )
 from nearcast.space.motion import Time
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 
 
 def check(member: Member) -> None:
@@ -176,8 +176,8 @@ def on_yours(member: Member, yours: Yours) -> None:
 
 
 def learn_links(member: Member, yours: Yours) -> None:
-    member.parent_box = Bounds(*yours.box)
-    brothers = {e.address: Bounds(*e.box) for e in yours.brothers if e.address != member.address}
+    member.parent_box = BoxBounds(*yours.box)
+    brothers = {e.address: BoxBounds(*e.box) for e in yours.brothers if e.address != member.address}
     if brothers != member.brothers or yours.is_root != member.parent_is_root:
         member.brothers, member.parent_is_root = brothers, yours.is_root
         member.mark()
@@ -209,7 +209,7 @@ def on_mine(member: Member, mine: Mine) -> None:
         known.count = child.count
         member.mark()
     if known.box != child.box:
-        known.box, known.changed = Bounds(*child.box), host.now
+        known.box, known.changed = BoxBounds(*child.box), host.now
         tell_brothers(member, level, member.fit(level))
 
 

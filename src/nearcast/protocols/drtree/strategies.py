@@ -20,7 +20,7 @@ from nearcast.protocols.drtree.boxes import touch, touched
 from nearcast.protocols.drtree.links import root_of
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import MOST_HOPS, Address, Down, Side, ToRoot, Up
-from nearcast.space.rtree import Bounds
+from nearcast.space.rtree import BoxBounds
 
 
 class Way(Enum):
@@ -38,7 +38,7 @@ class News(Struct, frozen=True):
     """
 
     publication: Publication
-    box: Bounds
+    box: BoxBounds
     hops: int
     way: Way
     level: int = 0

@@ -24,7 +24,7 @@ from nearcast.protocols.drtree.messages import (
     Take,
 )
 from nearcast.protocols.drtree.placement import best_placed
-from nearcast.space.rtree import SPLITS, Bounds, choose, volume
+from nearcast.space.rtree import SPLITS, BoxBounds, choose, volume
 
 
 def rank(member: Member, address: Address, child: Child) -> list[float]:
@@ -116,7 +116,7 @@ def descend(member: Member, at: int, join: Join) -> None:
     Who was sent here before a split may belong to the other half by now. It goes on to there, as in
     the B-link trees of Lehman and Yao; taken in here, it would stretch this node over both halves.
     """
-    box = Bounds(*join.child.box)
+    box = BoxBounds(*join.child.box)
     while True:
         halves = [shoot for shoot in member.offshoots if shoot.served_at == at == shoot.level]
         if halves:
@@ -146,7 +146,7 @@ def adopt(member: Member, level: int, newcomers: list[Entry]) -> None:
     node, host = member.levels[level], member.host
     for entry in newcomers:
         if entry.address != member.address:
-            box = Bounds(*entry.box)
+            box = BoxBounds(*entry.box)
             node.children[entry.address] = Child(box, entry.count, host.now)
     if len(node.children) > host.parameters.most:
         split(member, level)
@@ -177,7 +177,7 @@ def split(member: Member, level: int) -> None:
     brother = Entry(owner, joined([child.box for child in moved.values()]), len(moved))
     chain = (tuple(Entry(a, c.box, c.count) for a, c in moved.items() if a != owner),)
     host.send(owner, Take(level, chain, father, None))
-    member.let_go(level, owner, level, Bounds(*brother.box))
+    member.let_go(level, owner, level, BoxBounds(*brother.box))
     host.note("split", owner, float(level))
     if level < member.top:
         member.fit(level)
@@ -216,7 +216,7 @@ def on_take(member: Member, take: Take) -> None:
             # I own such a node already: whoever promoted me did not know. Its children are mine.
             adopt(member, level, others)
         else:
-            children = {e.address: Child(Bounds(*e.box), e.count, host.now) for e in others}
+            children = {e.address: Child(BoxBounds(*e.box), e.count, host.now) for e in others}
             member.climb(Level(member.levels[-1].box, children))
     if member.top < first_new:
         return
@@ -298,7 +298,7 @@ def leave(member: Member) -> None:
 # A leaf whose area changes.
 
 
-def resize(member: Member, box: Bounds) -> None:
+def resize(member: Member, box: BoxBounds) -> None:
     """The father hears of the new box; whether to move in the tree is decided at the next check."""
     if box == member.levels[0].box:
         return

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from math import dist
 
 from nearcast.model.subscription import NodeId
-from nearcast.protocols.psense.area_of_interest import Vision
+from nearcast.protocols.psense.area_of_interest import AreaOfInterest
 from nearcast.protocols.psense.layouts import Sighting, is_newer
 from nearcast.protocols.psense.sectors import Spot, best_sensors
 from nearcast.space.motion import Time
 
 
-def sees(vision: Vision, other: Sighting) -> bool:
+def sees(vision: AreaOfInterest, other: Sighting) -> bool:
     """Is one in the other's area of interest? With equal radii, each is in the other's."""
     return dist(vision.place, other.place) <= max(vision.radius, other.radius)
 
@@ -40,7 +40,7 @@ class Acquaintances:
         for memory in (self.seen, self.heard, self.near):
             memory.pop(node, None)
 
-    def look_around(self, vision: Vision, now: Time) -> list[NodeId]:
+    def look_around(self, vision: AreaOfInterest, now: Time) -> list[NodeId]:
         """Who is near now, and who are the best sensors? Those who have come near are returned."""
         came = []
         for node, sighting in self.seen.items():

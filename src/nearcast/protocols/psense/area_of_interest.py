@@ -8,17 +8,17 @@ from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
 
 
-class Vision(NamedTuple):
+class AreaOfInterest(NamedTuple):
     """A ball around a place, or a disc in the plane, that holds all of a peer's interests."""
 
     place: Vector
     radius: float
 
 
-def vision_of(interests: Interests, now: Time, dimensions: int) -> Vision | None:
+def vision_of(interests: Interests, now: Time, dimensions: int) -> AreaOfInterest | None:
     """None: nothing is wanted."""
     area = interests.area(now, flat=dimensions == 2)
     if area is None:
         return None
     x, y, z = map(within, area.place)
-    return Vision((x, y, z), min(area.radius, WIDEST))
+    return AreaOfInterest((x, y, z), min(area.radius, WIDEST))

@@ -22,7 +22,7 @@ class Wish(NamedTuple):
     cost: int
 
 
-class Allowance:
+class BandwidthBudget:
     def __init__(self, limit: int, rng: Random) -> None:
         self.limit = limit
         self.rng = rng

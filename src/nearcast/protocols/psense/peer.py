@@ -24,8 +24,8 @@ from nearcast.protocols.dedup import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.acquaintances import Acquaintances, sees
-from nearcast.protocols.psense.area_of_interest import Vision, vision_of
-from nearcast.protocols.psense.bandwidth_budget import Allowance, Wish, size
+from nearcast.protocols.psense.area_of_interest import AreaOfInterest, vision_of
+from nearcast.protocols.psense.bandwidth_budget import BandwidthBudget, Wish, size
 from nearcast.protocols.psense.layouts import Sighting
 from nearcast.protocols.psense.messages import Position, Request, Response, Tell
 from nearcast.protocols.psense.parameters import Parameters
@@ -58,7 +58,7 @@ class Peer(Node):
         self.contacts = contacts
         self.interests = Interests()
         self.known_of = Acquaintances(node_id, parameters.dimensions)
-        self.allowance = Allowance(parameters.limit, rng)
+        self.allowance = BandwidthBudget(parameters.limit, rng)
         self.joined = False
         self.delivered = Delivered()
         self.passed_on = Delivered()
@@ -188,10 +188,10 @@ class Peer(Node):
 
     # Rounds.
 
-    def _vision(self) -> Vision | None:
+    def _vision(self) -> AreaOfInterest | None:
         vision = vision_of(self.interests, self.now, self.parameters.dimensions)
         if vision is None and self._spoke_at is not None:
-            return Vision(self._spoke_at, 0.0)
+            return AreaOfInterest(self._spoke_at, 0.0)
         return vision
 
     def _begin(self) -> None:
@@ -204,7 +204,7 @@ class Peer(Node):
             # Rounds of peers that come together should not all fall together.
             self.out.set_timer(Round(), self.rng.randrange(1, self._round + 1))
 
-    def _me(self, vision: Vision) -> Sighting:
+    def _me(self, vision: AreaOfInterest) -> Sighting:
         sequence = layouts.sequence_at(self.now)
         return Sighting(self.id, vision.place, vision.radius, sequence, self.parameters.hops)
 
@@ -221,7 +221,7 @@ class Peer(Node):
         hops = min(seen.hops, self.parameters.hops)
         return self._begun and self.known_of.learn(seen._replace(hops=hops), self.now)
 
-    def _look_around(self, vision: Vision) -> None:
+    def _look_around(self, vision: AreaOfInterest) -> None:
         silent, linger = self.parameters.silent_s, self.parameters.linger_s
         for node in self.known_of.drop(self.now, round(silent * SECOND), round(linger * SECOND)):
             self.contacts.remove(node)  # whoever is there nevertheless says so every round
@@ -232,7 +232,7 @@ class Peer(Node):
             self._came = self.now
             self.out.note("linked", node)
 
-    def _respond(self, vision: Vision) -> None:
+    def _respond(self, vision: AreaOfInterest) -> None:
         """Who has asked since the last round is told the best that is known, or of this peer."""
         spots = [
             Spot(node, seen.place)
@@ -259,7 +259,7 @@ class Peer(Node):
         self._requests.clear()
         self._serve(wishes, answers)
 
-    def _ask_sensors(self, vision: Vision) -> None:
+    def _ask_sensors(self, vision: AreaOfInterest) -> None:
         me, dimensions = self._me(vision), self.parameters.dimensions
         wishes, questions = [], []
         for sector, node in enumerate(self.known_of.sensor_of):
@@ -275,7 +275,7 @@ class Peer(Node):
                 self.allowance.take(message, 1)
                 self.out.send(node, message)
 
-    def _spread_positions(self, vision: Vision, kept: int) -> None:
+    def _spread_positions(self, vision: AreaOfInterest, kept: int) -> None:
         """Its own position and what it has heard of others', as far as bytes allow.
 
         Receivers that are left out are not listed either, so others may serve them.
@@ -302,7 +302,7 @@ class Peer(Node):
         """Who of those known to this peer is near somebody and has not been told so?"""
         seen = news.seen
         informed = {seen.node, *news.told}
-        around = Vision(seen.place, seen.radius)
+        around = AreaOfInterest(seen.place, seen.radius)
         others = [one for node, one in self.known_of.seen.items() if node != seen.node]
         lacking = [one.node for one in others if one.node not in informed and sees(around, one)]
         if not lacking and others and seen.node in self.known_of.sensors:
@@ -312,7 +312,7 @@ class Peer(Node):
 
     # Joining.
 
-    def _join(self, vision: Vision) -> None:
+    def _join(self, vision: AreaOfInterest) -> None:
         """Each contact is asked for a sensor of another sector, and told where we are."""
         self._sought = self.now
         dimensions, me = self.parameters.dimensions, self._me(vision)
@@ -333,7 +333,7 @@ class Peer(Node):
             self.allowance.take(position, len(served))
             self.out.send_many(served, position)
 
-    def _seek_company(self, vision: Vision) -> None:
+    def _seek_company(self, vision: AreaOfInterest) -> None:
         """A join without an answer is tried again, and so is a life alone."""
         if self.known_of.seen:
             self._sought = self.now
@@ -390,7 +390,7 @@ class Peer(Node):
             self._tell(publication, seen._replace(hops=hops - 1), (*told, self.id), receivers)
 
     def _concerned(
-        self, shape: Shape, vision: Vision, informed: tuple[NodeId, ...]
+        self, shape: Shape, vision: AreaOfInterest, informed: tuple[NodeId, ...]
     ) -> list[NodeId]:
         """All who see the place; if it is out of sight and nobody does, whoever is nearer to it."""
         dimensions = self.parameters.dimensions

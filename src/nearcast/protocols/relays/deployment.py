@@ -5,7 +5,7 @@ from random import Random
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
-from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.protocols.relays.directory import CODEC, Directory
 from nearcast.protocols.relays.peer import Parameters, Peer
 
@@ -22,4 +22,4 @@ class Deployment:
         return Peer(node_id, rng, self.parameters, FIRST_SERVER)
 
 
-KIND = Kind(Parameters, CODEC, Deployment, settles=True, workload="virtual-reality")
+KIND = ProtocolKind(Parameters, CODEC, Deployment, settles=True, workload="virtual-reality")

@@ -53,7 +53,7 @@ class Entry:
         self.leaving: Time | None = None  # since when this peer is no longer on the path
 
 
-class Table:
+class FlowTable:
     def __init__(self, me: NodeId, interval: Time, misses: int) -> None:
         self.me = me
         self._interval, self._patience = interval, misses * interval

@@ -15,7 +15,7 @@ import numpy as np
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.relays import bloom, kernels
 from nearcast.protocols.relays.cost_model import Weights, bandwidth_cost, stream_cost
-from nearcast.protocols.relays.flow_table import Entry, Table
+from nearcast.protocols.relays.flow_table import Entry, FlowTable
 from nearcast.protocols.relays.kernels import REDIR, SHORT, Known
 from nearcast.protocols.relays.messages import Flow
 from nearcast.protocols.relays.neighbours import Neighbour, Neighbours
@@ -55,7 +55,7 @@ class View(NamedTuple):
     """All that a decision depends on."""
 
     me: NodeId
-    table: Table
+    table: FlowTable
     neighbours: Neighbours
     streams: Streams
     weights: Weights

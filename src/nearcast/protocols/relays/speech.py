@@ -14,7 +14,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Outbox, Timer
 from nearcast.protocols.dedup import PUBLICATIONS, Delivered, is_old
 from nearcast.protocols.relays import bloom
-from nearcast.protocols.relays.flow_table import Table
+from nearcast.protocols.relays.flow_table import FlowTable
 from nearcast.protocols.relays.messages import (
     MOST_HOPS,
     TICK,
@@ -66,7 +66,7 @@ class Speech:
         self._interval: Time = round(parameters.interval_ms * 1000)
         self._hold: Time = round(parameters.hold_ms * 1000)
         self._weights = parameters.weights
-        self.table = Table(node_id, self._interval, parameters.misses)
+        self.table = FlowTable(node_id, self._interval, parameters.misses)
         self.neighbours = Neighbours()
         self.uplink = Uplink(capacity)
         self.load = 0.0  # bytes per second

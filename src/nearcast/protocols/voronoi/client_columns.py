@@ -21,7 +21,7 @@ from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Deliveries, Message, Views
 from nearcast.protocols.dedup import COPIES_COME_WITHIN, Ears, Had
-from nearcast.protocols.voronoi.recent_senders import Hearsay
+from nearcast.protocols.voronoi.recent_senders import RecentSenders
 from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast.space.motion import FOREVER, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, Shape, Vector
@@ -101,11 +101,11 @@ class Numbers:
         self._back.append((now, number))
 
 
-class Audience:
+class ClientColumns:
     """`memory`: for so long a client knows whom it heard."""
 
     def __init__(self, memory: Time) -> None:
-        self._hearsay, self._had = Hearsay(memory), Had()
+        self._hearsay, self._had = RecentSenders(memory), Had()
         self._here: dict[NodeId, int] = {}  # seats
         self._sorted: tuple[Column, Ears] | None = None  # the same, by node
         self._seats = Numbers(max(memory, COPIES_COME_WITHIN))

@@ -32,7 +32,7 @@ class Columns(NamedTuple):
     row: dict[NodeId, int]
 
 
-class Diagram:
+class LocalDiagram:
     def __init__(self) -> None:
         self.places: dict[NodeId, Point] = {}
         self._reaches: dict[NodeId, float] = {}

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi import vorocast
-from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.local_diagram import LocalDiagram
 from nearcast.protocols.voronoi.mesh_messages import (
     MESSAGES,
     MOST_HOPS,
@@ -40,7 +40,7 @@ from nearcast.protocols.voronoi.mesh_messages import (
     Part,
     Ring,
     Seek,
-    Site,
+    SiteInfo,
     sound,
 )
 from nearcast.protocols.voronoi.neighbours import Neighbour, Notice, Parameters
@@ -68,10 +68,10 @@ class Mesh:
     ) -> None:
         self.id = node_id
         self.parameters = parameters or Parameters()
-        self.me: Site | None = None
+        self.me: SiteInfo | None = None
         self.joined = False
         self.notices: list[Notice] = []
-        self.diagram = Diagram()
+        self.diagram = LocalDiagram()
         self.known: dict[NodeId, Neighbour] = {}
         self.shortcuts = Shortcuts(self.parameters.shortcuts)
         self._out, self._rng, self._clock = out, rng, clock
@@ -289,7 +289,7 @@ class Mesh:
             around = self._around([site], site.id)
             self._out.send(site.id, Meet((self.me, *around), accepted=True))
 
-    def _around(self, strangers: Iterable[Site], of: NodeId) -> list[Site]:
+    def _around(self, strangers: Iterable[SiteInfo], of: NodeId) -> list[SiteInfo]:
         """Whom a site should know among the known and some strangers, this site apart."""
         found = {site.id: site for site in strangers}
         tried = {site.id: (site.x, site.y, site.reach) for site in found.values()}
@@ -311,7 +311,7 @@ class Mesh:
             if not self._awaited:
                 self._join()
 
-    def _consider(self, sites: Iterable[Site], all_of_them: bool = False) -> None:
+    def _consider(self, sites: Iterable[SiteInfo], all_of_them: bool = False) -> None:
         """Greet those among them that this site should know."""
         now = self._clock()
         strangers = [
@@ -333,7 +333,7 @@ class Mesh:
 
     # Hearing from neighbours.
 
-    def _hear(self, sender: NodeId, site: Site) -> bool:
+    def _hear(self, sender: NodeId, site: SiteInfo) -> bool:
         """A sign of life; False if it is none, or old."""
         if site.id != sender:
             self._out.note("refused", sender)  # nobody speaks for another
@@ -354,7 +354,7 @@ class Mesh:
         self.diagram.put(sender, site.place, site.reach)
         return True
 
-    def _is_old(self, site: Site) -> bool:
+    def _is_old(self, site: SiteInfo) -> bool:
         """Has this site said something newer so long ago that this must be a replay?"""
         known = self.known.get(site.id)
         newest = self._gone.get(site.id, (0, 0))[0] if known is None else known.site.since
@@ -454,7 +454,7 @@ class Mesh:
         since = self._clock()
         if self.me is not None:
             since = max(since, self.me.since + 1)  # of two at one moment the later one counts
-        self.me = Site(self.id, *place, reach, since)
+        self.me = SiteInfo(self.id, *place, reach, since)
         self.diagram.put(self.id, place, reach)
 
     def _tell_ring(self, ring: list[NodeId]) -> None:
@@ -494,4 +494,4 @@ class Mesh:
             self.shortcuts.put(sender, message.site.place, self._clock())
 
 
-__all__ = ["MESSAGES", "Mesh", "Neighbour", "Notice", "Parameters", "Site"]
+__all__ = ["MESSAGES", "Mesh", "Neighbour", "Notice", "Parameters", "SiteInfo"]

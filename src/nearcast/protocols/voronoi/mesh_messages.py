@@ -29,7 +29,7 @@ MOST_HOPS = 4096  # a request that has come so far goes round in circles
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
-class Site(Struct, frozen=True, array_like=True):
+class SiteInfo(Struct, frozen=True, array_like=True):
     """Who is where since when, and how far around it its interest reaches (which may be inf)."""
 
     id: NodeId
@@ -56,21 +56,21 @@ class Site(Struct, frozen=True, array_like=True):
 class Seek(Message, frozen=True, tag=201):
     """Who is nearest to this site? Let them tell it whom to greet."""
 
-    site: Site
+    site: SiteInfo
     hops: Hops = 0
 
 
 class Meet(Message, frozen=True, tag=202):
     """You should know these. `accepted`: in answer to your Seek."""
 
-    sites: tuple[Site, ...]
+    sites: tuple[SiteInfo, ...]
     accepted: bool = False
 
 
 class Hello(Message, frozen=True, tag=203):
     """Let us be neighbours; `asks` for the same from you."""
 
-    site: Site
+    site: SiteInfo
     asks: bool
 
 
@@ -85,15 +85,15 @@ class Look(IntEnum):
 class Moved(Message, frozen=True, tag=204):
     """I am here; with every beat, also if I have not moved."""
 
-    site: Site
+    site: SiteInfo
     look: Look = Look.NOT
 
 
 class Ring(Message, frozen=True, tag=205):
     """These enclose me, and you are one of them."""
 
-    site: Site
-    ring: tuple[Site, ...]
+    site: SiteInfo
+    ring: tuple[SiteInfo, ...]
 
 
 class Part(Message, frozen=True, tag=206):
@@ -106,20 +106,20 @@ class Bye(Message, frozen=True, tag=207):
     """I leave; these enclosed me."""
 
     since: Time
-    ring: tuple[Site, ...]
+    ring: tuple[SiteInfo, ...]
 
 
 class Find(Message, frozen=True, tag=208):
     """Who owns this point? Let them tell me of themselves."""
 
-    site: Site
+    site: SiteInfo
     x: Real
     y: Real
     hops: Hops = 0
 
 
 class Found(Message, frozen=True, tag=209):
-    site: Site
+    site: SiteInfo
 
 
 def sound(message: Message) -> bool:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
-from nearcast.protocols.voronoi.mesh_messages import LARGEST, Site
+from nearcast.protocols.voronoi.mesh_messages import LARGEST, SiteInfo
 from nearcast.space.motion import Time
 from nearcast.space.voronoi import Point
 
@@ -48,11 +48,11 @@ class Notice(NamedTuple):
 class Neighbour:
     __slots__ = ("apart", "before", "changed", "heard", "ring", "site", "told")
 
-    def __init__(self, site: Site, heard: Time) -> None:
+    def __init__(self, site: SiteInfo, heard: Time) -> None:
         self.site = site
-        self.before: Site | None = None  # its site before the last word
+        self.before: SiteInfo | None = None  # its site before the last word
         self.heard = self.changed = heard  # when it was last heard, and when with something new
-        self.ring: dict[NodeId, Site] = {}  # who encloses it, as it says
+        self.ring: dict[NodeId, SiteInfo] = {}  # who encloses it, as it says
         self.told: dict[NodeId, Time] = {}  # of whom it was told here, and when
         self.apart: Time | None = None  # since when it is no longer needed
 

@@ -20,7 +20,7 @@ from nearcast.model.subscription import NodeId, Region, SubscriptionId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots
-from nearcast.protocols.voronoi.replicas import Holders
+from nearcast.protocols.voronoi.replicas import Replicas
 from nearcast.protocols.voronoi.vso_messages import (
     Copies,
     Digest,
@@ -83,7 +83,7 @@ class Ownership:
         self.me, self.out, self.mesh = mesh.id, out, mesh
         self._clock = clock
         self.records = Records()
-        self.holders = Holders()
+        self.holders = Replicas()
         self.changes: list[Change] = []
         self.leaving = False  # no region is mine any more
         self.heard: dict[NodeId, Time] = {}  # when a client was last heard, by anybody

@@ -50,7 +50,7 @@ def _latest(heard: Any, counts: Any, speaker: Any, speakers: int, seats: Any, wa
     return who[:n], what[:n]
 
 
-class Hearsay:
+class RecentSenders:
     def __init__(self, memory: Time) -> None:
         self._memory = memory
         self._room = FIRST_ROOM

@@ -8,7 +8,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.protocols.voronoi.records import FIRST_ROOM, Flags, Slots
 
 
-class Holders:
+class Replicas:
     def __init__(self) -> None:
         self._column: dict[NodeId, int] = {}
         self._free = list(range(7, -1, -1))

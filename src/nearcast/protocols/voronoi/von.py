@@ -27,12 +27,12 @@ from nearcast.node import Message, Node, Real, Timer
 from nearcast.protocols.contacts import Contacts, only_peers
 from nearcast.protocols.dedup import Delivered, copy_of, is_old
 from nearcast.protocols.interests import Interests
-from nearcast.protocols.overlay import Kind
+from nearcast.protocols.overlay import ProtocolKind
 from nearcast.protocols.relays.layer import Layer, interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.protocols.voronoi import mesh
 from nearcast.protocols.voronoi.mesh import Mesh, Neighbour
-from nearcast.protocols.voronoi.mesh_messages import LARGEST, MESSAGES, MOST_HOPS, Hops, Site
+from nearcast.protocols.voronoi.mesh_messages import LARGEST, MESSAGES, MOST_HOPS, Hops, SiteInfo
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, POINT, Shape, Vector, disc
 from nearcast.space.voronoi import Point
@@ -327,7 +327,9 @@ class Peer(Node):
             ]
             self._tell(publication, concerned, root, cast.hops)
 
-    def _tell(self, publication: Publication, sites: list[Site], root: Point, hops: int) -> None:
+    def _tell(
+        self, publication: Publication, sites: list[SiteInfo], root: Point, hops: int
+    ) -> None:
         to = [site for site in sites if site.id != publication.node]
         if to and self.relays is not None:
             audience = {site.id: interest_of(_away(site, root), site.reach) for site in to}
@@ -352,11 +354,11 @@ def _bounded(x: float, y: float) -> Point:
     return min(max(x, -LARGEST), LARGEST), min(max(y, -LARGEST), LARGEST)
 
 
-def _away(site: Site, point: Point) -> float:
+def _away(site: SiteInfo, point: Point) -> float:
     return hypot(site.x - point[0], site.y - point[1])
 
 
-def _nearest(shape: Shape, site: Site) -> Point:
+def _nearest(shape: Shape, site: SiteInfo) -> Point:
     """The point of an area that is nearest to a site: if any is in its disc, this one is."""
     dx, dy = site.x - shape.x, site.y - shape.y
     if shape.kind == BOX:
@@ -368,4 +370,4 @@ def _nearest(shape: Shape, site: Site) -> Point:
     return shape.x + dx, shape.y + dy
 
 
-KIND = Kind(Parameters, CODEC, only_peers(Peer), settles=True, workload="clustering")
+KIND = ProtocolKind(Parameters, CODEC, only_peers(Peer), settles=True, workload="clustering")

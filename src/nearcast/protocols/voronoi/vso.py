@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from nearcast.model.commands import Command, Leave
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.overlay import FIRST_SERVER, Kind
+from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.protocols.voronoi import mesh_messages
-from nearcast.protocols.voronoi.client_columns import Audience
+from nearcast.protocols.voronoi.client_columns import ClientColumns
 from nearcast.protocols.voronoi.initial_grid import grid
 from nearcast.protocols.voronoi.matcher import MOST_HOPS, Matcher
 from nearcast.protocols.voronoi.vso_client import Again, Client
@@ -69,7 +69,7 @@ class Member(Node):
         rng: Random,
         parameters: Parameters,
         directory: Directory,
-        audience: Audience,
+        audience: ClientColumns,
         place: Place | None = None,
     ) -> None:
         super().__init__(node_id, rng)
@@ -206,7 +206,7 @@ class Vso:
         self.parameters = parameters
         self.stream = stream
         self.directory = Directory(FIRST_SERVER)
-        self.audience = Audience(round(parameters.memory_s * SECOND))
+        self.audience = ClientColumns(round(parameters.memory_s * SECOND))
 
     def servers(self) -> list[Node]:
         chosen = self.parameters
@@ -225,4 +225,4 @@ class Vso:
         return Member(node_id, rng, self.parameters, self.directory, self.audience)
 
 
-KIND = Kind(Parameters, CODEC, Vso, settles=True, workload="clustering")
+KIND = ProtocolKind(Parameters, CODEC, Vso, settles=True, workload="clustering")

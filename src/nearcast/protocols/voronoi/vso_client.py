@@ -17,7 +17,7 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox, Timer
-from nearcast.protocols.voronoi.client_columns import Audience, History, as_of
+from nearcast.protocols.voronoi.client_columns import ClientColumns, History, as_of
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
     Cancel,
@@ -34,7 +34,7 @@ from nearcast.protocols.voronoi.vso_messages import (
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Path, Time
-from nearcast.space.shapes import BOX, Kind, Shape, Vector
+from nearcast.space.shapes import BOX, Shape, ShapeKind, Vector
 
 CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
 POSTS_REMEMBERED = 32  # to be said again if an owner has died meanwhile
@@ -54,7 +54,7 @@ def widened(region: Region, by: float) -> Region:
 def _wide(shape: Shape, by: float) -> Shape:
     if shape.kind == BOX:
         return replace(shape, rx=shape.rx + by, ry=shape.ry + by, rz=shape.rz + by)
-    return replace(shape, kind=Kind.DISC, rx=shape.rx + by)
+    return replace(shape, kind=ShapeKind.DISC, rx=shape.rx + by)
 
 
 class Again(Timer, frozen=True):
@@ -70,7 +70,7 @@ class Client:
         out: Outbox,
         clock: Callable[[], Time],
         parameters: Parameters,
-        audience: Audience,
+        audience: ClientColumns,
         gateway: Callable[[], NodeId],
         send: Callable[[NodeId, Message], None],
     ) -> None:
@@ -333,7 +333,8 @@ class Client:
     # Publications.
 
     def hear(self, message: Notify, sender: NodeId) -> None:
-        """E, 5; and nothing twice, whoever says it. See `Audience.receive` for many at once."""
+        """E, 5; and nothing twice, whoever says it. See `ClientColumns.receive` for many at
+        once."""
         publication, now = message.publication, self._clock()
         t, speaker = publication.t, publication.node
         if sender in self._owners:

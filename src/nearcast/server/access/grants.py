@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from nearcast.client_protocol.geometry_json import shape
 from nearcast.model.subscription import Formula, Region
 from nearcast.space.motion import Moving, Path
-from nearcast.space.shapes import Kind, Shape
+from nearcast.space.shapes import Shape, ShapeKind
 
 Role: TypeAlias = Literal["read", "publish", "admin"]
 Pattern: TypeAlias = Annotated[str, Meta(max_length=256)]
@@ -146,13 +146,13 @@ def granted(claims: Claims, holder: str, key: bytes = b"", expires: float | None
 def holds(outer: Shape, inner: Shape, slack: float = 1.0) -> bool:
     """Does `inner` lie in `outer`, its border included? `slack` times its extents count."""
     away = (abs(inner.x - outer.x), abs(inner.y - outer.y), abs(inner.z - outer.z))
-    if outer.kind == Kind.DISC and inner.kind == Kind.DISC:
+    if outer.kind == ShapeKind.DISC and inner.kind == ShapeKind.DISC:
         return hypot(*away) + inner.rx <= outer.rx * slack
     reach = (inner.rx, inner.ry, inner.rz)
-    if inner.kind == Kind.DISC:  # in a flat area a disc is flat, too
+    if inner.kind == ShapeKind.DISC:  # in a flat area a disc is flat, too
         reach = (inner.rx, inner.rx, inner.rx if outer.rz else 0.0)
     farthest = [a + r for a, r in zip(away, reach, strict=True)]
-    if outer.kind == Kind.DISC:
+    if outer.kind == ShapeKind.DISC:
         return hypot(*farthest) <= outer.rx * slack
     extents = (outer.rx, outer.ry, outer.rz)
     return all(far <= r * slack for far, r in zip(farthest, extents, strict=True))

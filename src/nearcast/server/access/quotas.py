@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nearcast.client_protocol.limits import Refused
 from nearcast.server.access.grants import Grant
-from nearcast.server.access.tokens import Bucket
+from nearcast.server.access.tokens import TokenBucket
 
 if TYPE_CHECKING:
     from nearcast.server.session import Session
@@ -21,7 +21,7 @@ class Use(Struct, eq=False):
     """The connections of a holder, and its buckets: one for each rate that its tokens allow."""
 
     sessions: set["Session"]
-    buckets: dict[int, Bucket]
+    buckets: dict[int, TokenBucket]
     used: float  # when somebody last asked for it
 
 
@@ -74,10 +74,10 @@ class Quotas:
         use.used = now
         return use
 
-    def _bucket(self, use: Use, rate: int, now: float) -> Bucket:
+    def _bucket(self, use: Use, rate: int, now: float) -> TokenBucket:
         rate = min(rate, self._most)
         if rate not in use.buckets:
-            use.buckets[rate] = Bucket(rate, now)
+            use.buckets[rate] = TokenBucket(rate, now)
         return use.buckets[rate]
 
 

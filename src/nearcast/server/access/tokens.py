@@ -42,7 +42,7 @@ UNKNOWN = Denied()
 Verdict: TypeAlias = Grant | Denied
 
 
-class Access:
+class AccessControl:
     """The tokens that a node knows; none at all: everyone may do everything."""
 
     def __init__(
@@ -80,7 +80,7 @@ class Access:
         return self._jwts is not None and await self._jwts.refresh()
 
 
-class Bucket:
+class TokenBucket:
     """So many requests a second; saved up for at most two. Time is looked at only when empty."""
 
     def __init__(self, rate: int, now: float) -> None:
@@ -110,17 +110,19 @@ class _Entry(Claims, frozen=True, kw_only=True, forbid_unknown_fields=True):
     token: str
 
 
-def access(token: str = "", file: str | PathLike[str] = "", jwt: Jwt | None = None) -> Access:
+def access(
+    token: str = "", file: str | PathLike[str] = "", jwt: Jwt | None = None
+) -> AccessControl:
     """From the settings `token` (an admin's), `token_file` and `jwt`. It reads files, and fetches
     keys if they have a URL; AccessError says what is wrong with them."""
     grants = {token: Grant("token:")} if token else {}
     if file:
         grants |= read_tokens(Path(file))
     if jwt is None or not jwt.keys:
-        return Access(grants)
+        return AccessControl(grants)
     from nearcast.server.access.jwts import Jwts  # a node without JWTs starts without loading PyJWT
 
-    return Access(grants, Jwts(jwt))
+    return AccessControl(grants, Jwts(jwt))
 
 
 def read_tokens(file: Path) -> dict[str, Grant]:

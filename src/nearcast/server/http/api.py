@@ -19,9 +19,16 @@ from nearcast.server.access.grants import Grant, Role
 from nearcast.server.access.tokens import Denied
 from nearcast.server.gateway import Gateway
 from nearcast.server.http import cors
-from nearcast.server.http.protocol import HttpError, Request, Response, Route, Routes, as_json
+from nearcast.server.http.protocol import (
+    HttpError,
+    HttpRequest,
+    HttpResponse,
+    HttpRoutes,
+    Route,
+    as_json,
+)
 from nearcast.server.metrics import exposition
-from nearcast.service.client_state import Seat
+from nearcast.service.client_state import ClientState
 
 NAMES = 1_000  # entities that speak over HTTP; each keeps a seat
 ANONYMOUS = "curl"
@@ -33,15 +40,15 @@ Key: TypeAlias = tuple[str, str]
 _decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Answers:
+class HttpApi:
     """The routes of a gateway, and who speaks through them."""
 
     def __init__(self, gateway: Gateway, origins: cors.Origins = frozenset()) -> None:
         self._gateway, self._origins = gateway, origins
         # By the holder of a token and a name, the least recently used first.
-        self._seats: dict[Key, Seat] = {}
+        self._seats: dict[Key, ClientState] = {}
         self._retaining: set[Key] = set()  # those of them who were told to retain a state
-        self.routes = Routes()
+        self.routes = HttpRoutes()
         self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
         self.routes.add("GET", "/clients", self.guarded(self._clients, "admin"))
@@ -55,16 +62,16 @@ class Answers:
         """The same for those whose token allows it, and not for pages from elsewhere. It tells of
         the whole node, so a token that limits listening does not allow it."""
 
-        async def answer(request: Request) -> Response:
+        async def answer(request: HttpRequest) -> HttpResponse:
             grant = await self.grant(request, role)
             if grant.limits_listening:
                 raise HttpError(403, "your token limits where you listen: it does not allow this")
             answered = route(request)
-            return answered if isinstance(answered, Response) else await answered
+            return answered if isinstance(answered, HttpResponse) else await answered
 
         return answer
 
-    async def grant(self, request: Request, role: Role = "read") -> Grant:
+    async def grant(self, request: HttpRequest, role: Role = "read") -> Grant:
         """What the request may do, or HttpError if that is less than `role`. Wrong tokens are
         answered after a pause."""
         gateway = self._gateway
@@ -84,7 +91,7 @@ class Answers:
             raise HttpError(429, f"your token allows {verdict.requests} requests a second")
         return verdict
 
-    async def _publish(self, request: Request) -> Response:
+    async def _publish(self, request: HttpRequest) -> HttpResponse:
         """As the entity "curl", or as the one named by ?name= or in the body."""
         grant = await self.grant(request)
         gateway = self._gateway
@@ -112,7 +119,7 @@ class Answers:
         told = {"publication": publication, "t": t, "heard": readers + elsewhere}
         return as_json({**told, "silent": silent} if silent else told, 202)
 
-    def _seat(self, key: Key) -> Seat:
+    def _seat(self, key: Key) -> ClientState:
         """Of the holder's entity with this name; a new one, if there is none."""
         seat = self._seats.pop(key, None)
         if seat is None:
@@ -133,14 +140,14 @@ class Answers:
             503, f"{NAMES} names retain states over HTTP: end one with DELETE {ENTITIES}NAME"
         )
 
-    def _found(self, grant: Grant, request: Request) -> tuple[Key, Seat]:
+    def _found(self, grant: Grant, request: HttpRequest) -> tuple[Key, ClientState]:
         name = unquote(request.path.removeprefix(ENTITIES))
         key = grant.holder, name
         if key not in self._seats:
             raise HttpError(404, f"nobody speaks over HTTP to this node as {name[:64]!r}")
         return key, self._seats[key]
 
-    async def _entity(self, request: Request) -> Response:
+    async def _entity(self, request: HttpRequest) -> HttpResponse:
         """The state that an entity retained last, on any channel or on ?channel=."""
         (_, name), seat = self._found(await self.grant(request), request)
         wanted = request.query.get("channel")
@@ -154,20 +161,20 @@ class Answers:
         newest = max(states, key=lambda state: (state.t, state.accepted.id))
         return as_json(newest.entity(messages.JSON))
 
-    async def _end(self, request: Request) -> Response:
+    async def _end(self, request: HttpRequest) -> HttpResponse:
         """An entity of the token's holder leaves."""
         key, seat = self._found(await self.grant(request), request)
         del self._seats[key]
         self._retaining.discard(key)
         self._gateway.dismiss(seat)
-        return Response(b"", 204)
+        return HttpResponse(b"", 204)
 
-    async def _near(self, request: Request) -> Response:
+    async def _near(self, request: HttpRequest) -> HttpResponse:
         """?x=&y=&r= and perhaps z, channel, limit: who is there, the closest first."""
         grant = await self.grant(request)
         query = request.query
         x, y, r = (_number(query, name) for name in ("x", "y", "r"))
-        wanted = messages.Nearby(
+        wanted = messages.NearbyRequest(
             Area(x, y, _number(query, "z", 0.0), r),
             query.get("channel", ""),
             int(_number(query, "limit", 100.0)),
@@ -181,16 +188,16 @@ class Answers:
             near = gateway.realm.nearby(gateway.now(), wanted)
         except ValueError as why:
             raise HttpError(400, str(why)) from None
-        return Response(messages.JSON.write(messages.Near(near)) + b"\n")
+        return HttpResponse(messages.JSON.write(messages.NearbyNotice(near)) + b"\n")
 
-    def _clients(self, request: Request) -> Response:
+    def _clients(self, request: HttpRequest) -> HttpResponse:
         """?limit=: what each client has cost, the most expensive first."""
         limit = int(_number(request.query, "limit", 100.0))
         return as_json({"clients": overview.costs(self._gateway)[: max(0, limit)]})
 
-    def _metrics(self, request: Request) -> Response:  # noqa: ARG002
+    def _metrics(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
         text = exposition(self._gateway.metrics, overview.gauges(self._gateway))
-        return Response(text.encode(), 200, "text/plain; version=0.0.4; charset=utf-8")
+        return HttpResponse(text.encode(), 200, "text/plain; version=0.0.4; charset=utf-8")
 
 
 def _spoken(body: bytes) -> bytes:

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from time import monotonic
 
-from nearcast.server.config import Limits
-from nearcast.server.http.addresses import Transport, network, remote
+from nearcast.server.config import LimitSettings
+from nearcast.server.http.addresses import HasPeerName, network, remote
 from nearcast.server.metrics import Metrics
 
 HTTP = 256  # connections of curl, probes and pages for which there is room beside clients
@@ -24,25 +24,25 @@ UNREAD = 64 * 2**20  # bytes of HTTP answers that wait for slow readers, all tog
 PROXIES = frozenset({"127.0.0.1", "::1"})
 
 
-class Connections:
+class OpenConnections:
     """Every open connection of one port."""
 
     def __init__(
-        self, limits: Limits, metrics: Metrics, now: Callable[[], float] = monotonic
+        self, limits: LimitSettings, metrics: Metrics, now: Callable[[], float] = monotonic
     ) -> None:
         self.limits, self.metrics, self._now = limits, metrics, now
         self.room = sys.maxsize  # connections for which the system has files
         self.unread = 0  # bytes of HTTP answers that wait for slow readers
-        self._addresses: dict[Transport, str] = {}  # of those that are counted
+        self._addresses: dict[HasPeerName, str] = {}  # of those that are counted
         self._counts: Counter[str] = Counter()
-        self._pending: dict[Transport, float] = {}  # since when, the oldest first
-        self._http: dict[Transport, float] = {}  # the same of those that had an answer
-        self._joined: set[Transport] = set()
+        self._pending: dict[HasPeerName, float] = {}  # since when, the oldest first
+        self._http: dict[HasPeerName, float] = {}  # the same of those that had an answer
+        self._joined: set[HasPeerName] = set()
 
     def __len__(self) -> int:
         return len(self._pending) + len(self._http) + len(self._joined)
 
-    def opened(self, transport: Transport) -> bool:
+    def opened(self, transport: HasPeerName) -> bool:
         """May it stay? If not, its address has too many already, and it is not counted."""
         name = counted_address(transport)
         if name:
@@ -54,25 +54,25 @@ class Connections:
         self._pend(transport)
         return True
 
-    def answered(self, transport: Transport) -> None:
+    def answered(self, transport: HasPeerName) -> None:
         """It has had an answer to a request."""
         self._pending.pop(transport, None)
         self._http.pop(transport, None)
         self._http[transport] = self._now()
         self._trim_http()
 
-    def upgraded(self, transport: Transport) -> None:
+    def upgraded(self, transport: HasPeerName) -> None:
         """It is a WebSocket now: pending until its client joins."""
         if transport in self._http:
             del self._http[transport]
             self._pend(transport)
 
-    def joined(self, transport: Transport) -> None:
+    def joined(self, transport: HasPeerName) -> None:
         self._pending.pop(transport, None)
         self._joined.add(transport)
         self._trim_http()
 
-    def closed(self, transport: Transport) -> None:
+    def closed(self, transport: HasPeerName) -> None:
         self._pending.pop(transport, None)
         self._http.pop(transport, None)
         self._joined.discard(transport)
@@ -88,7 +88,7 @@ class Connections:
         clients = min(self.limits.clients, self.room - HTTP - self.limits.pending)
         return max(0, clients - len(self._joined))
 
-    def _pend(self, transport: Transport) -> None:
+    def _pend(self, transport: HasPeerName) -> None:
         pending, now = self._pending, self._now()
         pending[transport] = now
         most = min(self.limits.pending, max(8, self.room - HTTP - len(self._joined)))
@@ -103,14 +103,14 @@ class Connections:
         if len(self._http) > HTTP + max(0, self._spare - taken):
             self._drop_oldest(self._http)
 
-    def _drop_oldest(self, ordered: dict[Transport, float]) -> None:
+    def _drop_oldest(self, ordered: dict[HasPeerName, float]) -> None:
         oldest = next(iter(ordered))
         del ordered[oldest]
         self.metrics.displaced += 1
         oldest.abort()
 
 
-def counted_address(transport: Transport) -> str:
+def counted_address(transport: HasPeerName) -> str:
     """By which name its address is counted; "" if it is not."""
     address = remote(transport)
     name = network(address)

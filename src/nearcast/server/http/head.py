@@ -35,7 +35,7 @@ class HttpError(Exception):
         self.status, self.reason, self.headers = status, reason, headers
 
 
-class Request(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     method: str
     path: str  # as it was sent: escapes in it are valid UTF-8, and not decoded
     query: dict[str, str]
@@ -89,7 +89,7 @@ def unfinished(head: bytearray) -> None:
         raise HttpError(400, "lines of a request end with CR and LF, and contain neither alone")
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> HttpRequest:
     """A request without its body; `head` is all before the empty line. HttpError says what is
     wrong with it.
 
@@ -125,7 +125,7 @@ def parse(head: bytes) -> Request:
             raise HttpError(400, "an upgrade needs HTTP/1.1")
     method = first[0].decode("ascii")
     path, query = _target(method, first[1].decode("ascii"))
-    return Request(method, path, query, headers)
+    return HttpRequest(method, path, query, headers)
 
 
 def _headers(fields: list[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -162,7 +162,7 @@ def _target(method: str, target: str) -> tuple[str, dict[str, str]]:
         raise HttpError(400, "a path has invalid % escapes: they are UTF-8, like %C3%A9") from None
 
 
-def body_size(request: Request, most: int) -> int:
+def body_size(request: HttpRequest, most: int) -> int:
     """Bytes of the body that follows the head."""
     if "transfer-encoding" in request.headers:
         raise HttpError(411, "a body needs a Content-Length, and no Transfer-Encoding")
@@ -174,7 +174,7 @@ def body_size(request: Request, most: int) -> int:
     return int(said)
 
 
-def check_upgrade(request: Request) -> None:
+def check_upgrade(request: HttpRequest) -> None:
     """HttpError if the request cannot become a WebSocket (RFC 6455, 4.2.1)."""
     headers = request.headers
     if request.method != "GET" or "upgrade" not in request.connection:
@@ -193,7 +193,7 @@ def check_upgrade(request: Request) -> None:
         raise HttpError(400, "Sec-WebSocket-Key is 16 bytes in base64")
 
 
-def websocket_request(request: Request) -> bytes:
+def websocket_request(request: HttpRequest) -> bytes:
     """The same upgrade in the plainest words, so that whoever reads it next reads the same."""
     key = request.headers["sec-websocket-key"]
     return (

@@ -1,6 +1,7 @@
 """Plain HTTP/1.1 on the clients' port: small requests, small answers, and the way to a WebSocket.
 
-picows speaks WebSocket, but answers only requests without a body, once per connection. So a `Front`
+picows speaks WebSocket, but answers only requests without a body, once per connection. So a
+`HttpFront`
 reads what a connection says first. If that asks for an upgrade, the connection and all that was
 read of it are handed to picows for good; otherwise it is answered from a table of routes.
 """
@@ -20,14 +21,14 @@ import msgspec
 from msgspec import Struct
 
 from nearcast.client_protocol.websocket_framing import Endpoint
-from nearcast.server.access.tokens import Bucket
+from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http import cors
 from nearcast.server.http.addresses import remote
-from nearcast.server.http.connections import UNREAD, Connections
+from nearcast.server.http.connections import UNREAD, OpenConnections
 from nearcast.server.http.head import (
     Headers,
     HttpError,
-    Request,
+    HttpRequest,
     body_size,
     check_upgrade,
     parse,
@@ -37,7 +38,15 @@ from nearcast.server.http.head import (
 from nearcast.server.http.upgrade import websocket
 
 __all__ = [
-    "Front", "HttpError", "Request", "Response", "Route", "Routes", "as_json", "failure", "file",
+    "HttpError",
+    "HttpFront",
+    "HttpRequest",
+    "HttpResponse",
+    "HttpRoutes",
+    "Route",
+    "as_json",
+    "failure",
+    "file",
 ]  # fmt: skip
 
 LOG = logging.getLogger("nearcast.live")
@@ -55,25 +64,25 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 FILE = 8 * 2**20  # bytes of the largest file that is served
 
 
-class Response(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     body: bytes
     status: int = 200
     kind: str = "application/json"
     headers: Headers = ()
 
 
-Route: TypeAlias = Callable[[Request], Response | Awaitable[Response]]
+Route: TypeAlias = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 
-def as_json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value) + b"\n", status)
+def as_json(value: Any, status: int = 200) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode(value) + b"\n", status)
 
 
-def failure(status: int, reason: str, headers: Headers = ()) -> Response:
-    return Response(msgspec.json.encode({"error": reason}) + b"\n", status, headers=headers)
+def failure(status: int, reason: str, headers: Headers = ()) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode({"error": reason}) + b"\n", status, headers=headers)
 
 
-def file(path: Path) -> Response:
+def file(path: Path) -> HttpResponse:
     """A file as it is now; its kind is known by its name."""
     try:
         about = path.stat()
@@ -85,13 +94,13 @@ def file(path: Path) -> Response:
     except OSError:
         raise HttpError(404, f"there is no {path.name[:100]}") from None
     kind = "text/javascript" if path.suffix in (".js", ".mjs") else guess_type(path.name)[0]
-    return Response(body, 200, f"{kind or 'application/octet-stream'}", (_FRESH,))
+    return HttpResponse(body, 200, f"{kind or 'application/octet-stream'}", (_FRESH,))
 
 
 _FRESH = ("Cache-Control", "no-cache")
 
 
-class Routes:
+class HttpRoutes:
     """What is answered, by method and path; whoever embeds a node may add to it."""
 
     def __init__(self) -> None:
@@ -124,7 +133,7 @@ class Routes:
             found.add("HEAD")
         return tuple(sorted(found | {"OPTIONS"})) if found else ()
 
-    def find(self, request: Request) -> Route:
+    def find(self, request: HttpRequest) -> Route:
         method = "GET" if request.method == "HEAD" else request.method
         if route := self._exact.get((method, request.path)):
             return route
@@ -136,7 +145,7 @@ class Routes:
         methods = self.methods(request.path)
         allow = ("Allow", ", ".join(methods))
         if methods and method == "OPTIONS":
-            return lambda _: Response(b"", 204, headers=(allow,))
+            return lambda _: HttpResponse(b"", 204, headers=(allow,))
         if not methods or method in methods:
             raise HttpError(404, f"there is nothing at {request.path[:100]}")
         raise HttpError(405, f"{request.path[:100]} knows {allow[1]}", (allow,))
@@ -155,7 +164,7 @@ def _goes_on(path: str, prefix: str) -> bool:
     return path.startswith(prefix) and len(path) > len(prefix)
 
 
-def written(response: Response, keep: bool, body: bool = True, more: Headers = ()) -> bytes:
+def written(response: HttpResponse, keep: bool, body: bool = True, more: Headers = ()) -> bytes:
     status = HTTPStatus(response.status)
     lines = [f"HTTP/1.1 {status.value} {status.phrase}"]
     if response.status != 204:
@@ -169,22 +178,22 @@ def written(response: Response, keep: bool, body: bool = True, more: Headers = (
     return head + response.body if body else head
 
 
-Upgrade: TypeAlias = Callable[[Request], Endpoint]  # raises HttpError
+Upgrade: TypeAlias = Callable[[HttpRequest], Endpoint]  # raises HttpError
 
 
-class Front(asyncio.Protocol):
+class HttpFront(asyncio.Protocol):
     """A connection until it is known to be a WebSocket, or for as long as it speaks HTTP."""
 
     def __init__(
-        self, routes: Routes, upgrade: Upgrade, most: int, rate: int, others: "set[Front]",
-        connections: Connections, origins: cors.Origins = frozenset(),
+        self, routes: HttpRoutes, upgrade: Upgrade, most: int, rate: int, others: "set[HttpFront]",
+        connections: OpenConnections, origins: cors.Origins = frozenset(),
     ) -> None:  # fmt: skip
         self._routes, self._upgrade, self._most = routes, upgrade, most
         self._open, self._connections, self._origins = others, connections, origins
-        self._rate, self._bucket = rate, Bucket(rate, monotonic())
+        self._rate, self._bucket = rate, TokenBucket(rate, monotonic())
         self._loop = asyncio.get_running_loop()
         self._read = bytearray()
-        self._request: Request | None = None  # whose head was read, and whose body has `_size`
+        self._request: HttpRequest | None = None  # whose head was read, and whose body has `_size`
         self._size = 0
         self._answers = 0
         self._unread = 0  # bytes of answers, while the client does not read them
@@ -260,7 +269,7 @@ class Front(asyncio.Protocol):
     def _ends(self) -> bool:
         return self._refused or self._transport.is_closing()
 
-    def _next(self) -> Request | None:
+    def _next(self) -> HttpRequest | None:
         """The next whole request, or what asks for an upgrade."""
         if self._request is None:
             end = self._read.find(b"\r\n\r\n", 0, HEAD + 4)
@@ -285,7 +294,7 @@ class Front(asyncio.Protocol):
             del self._read[: self._size]
         return request
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: HttpRequest) -> None:
         try:
             limited = request.path != HEALTH
             if limited and not self._bucket.take() and not self._bucket.fill(monotonic()):
@@ -294,12 +303,12 @@ class Front(asyncio.Protocol):
         except Exception as why:
             self._answer(request, _excuse(request, why))
             return
-        if isinstance(answer, Response):
+        if isinstance(answer, HttpResponse):
             self._answer(request, answer)
         else:
             self._task = self._loop.create_task(self._serve_later(request, answer))
 
-    async def _serve_later(self, request: Request, answer: Awaitable[Response]) -> None:
+    async def _serve_later(self, request: HttpRequest, answer: Awaitable[HttpResponse]) -> None:
         try:
             response = await answer
         except Exception as why:
@@ -308,7 +317,7 @@ class Front(asyncio.Protocol):
         self._answer(request, response)
         self._proceed()
 
-    def _answer(self, request: Request, response: Response) -> None:
+    def _answer(self, request: HttpRequest, response: HttpResponse) -> None:
         if self._transport.is_closing():
             return
         if self._connections.unread + len(response.body) > UNREAD and len(response.body) > HIGH:
@@ -336,7 +345,7 @@ class Front(asyncio.Protocol):
             self._transport.close()
         self._wait()
 
-    def _switch(self, request: Request) -> None:
+    def _switch(self, request: HttpRequest) -> None:
         try:
             endpoint = self._upgrade(request)
         except HttpError as why:
@@ -395,7 +404,7 @@ class Front(asyncio.Protocol):
             self._timer.cancel()
 
 
-def _excuse(request: Request, why: Exception) -> Response:
+def _excuse(request: HttpRequest, why: Exception) -> HttpResponse:
     if isinstance(why, HttpError):
         return failure(why.status, why.reason, why.headers)
     LOG.error("%s %s failed", request.method, request.path, exc_info=why)

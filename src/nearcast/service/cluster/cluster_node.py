@@ -19,12 +19,12 @@ from msgspec import Struct
 from nearcast.client_protocol import messages
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox, Send, SendMany
-from nearcast.protocols.voronoi.local_diagram import Diagram
+from nearcast.protocols.voronoi.local_diagram import LocalDiagram
 from nearcast.protocols.voronoi.site import Resigned, Site, Went
 from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.service.client_state import Seat
-from nearcast.service.cluster.handover import Passages
+from nearcast.service.client_state import ClientState
+from nearcast.service.cluster.handover import Handover
 from nearcast.service.cluster.messages import (
     CODEC,
     Absent,
@@ -44,9 +44,9 @@ from nearcast.service.cluster.messages import (
     Hold,
     Knock,
     Left,
+    LinkRefused,
     Passed,
     Recall,
-    Refused,
     Returned,
     Said,
     Spoke,
@@ -56,9 +56,9 @@ from nearcast.service.cluster.messages import (
     Withdrawn,
 )
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.remote_subscriptions import Abroad, block_of
-from nearcast.service.cluster.routing import Post
-from nearcast.service.cluster.subscription_registry import Holdings
+from nearcast.service.cluster.remote_subscriptions import RemoteSubscriptions, block_of
+from nearcast.service.cluster.routing import Routing
+from nearcast.service.cluster.subscription_registry import SubscriptionRegistry
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, DISC
 from nearcast.wire import WireError
@@ -85,7 +85,7 @@ class JoinError(OSError):
     """This node cannot be a member, told in one line."""
 
 
-class Known(Struct):
+class KnownNode(Struct):
     """Another node of the cluster."""
 
     url: str
@@ -96,7 +96,7 @@ class Known(Struct):
 
 def warm() -> None:
     """Load or compile what sites compute with: later it would make this node seem dead."""
-    diagram = Diagram()
+    diagram = LocalDiagram()
     for site, place in enumerate(((0.0, 0.0), (10.0, 0.0), (0.0, 10.0))):
         diagram.put(site, place, 5.0)
     diagram.owners([[1.0, 2.0]])
@@ -106,7 +106,7 @@ def warm() -> None:
     diagram.bordering(0, 5.0)
 
 
-class Member:
+class ClusterNode:
     """A node among others: receives their messages and sends what is decided here."""
 
     def __init__(
@@ -119,20 +119,20 @@ class Member:
     ) -> None:
         self.gateway, self.links, self.url = gateway, links, url
         self.id = links.name
-        self.nodes: dict[NodeId, Known] = {}
+        self.nodes: dict[NodeId, KnownNode] = {}
         self.stopping = self._gone = False
         self._parameters = parameters
         self._out, self._random = Outbox(), SystemRandom()
         self.site = self._new_site()
-        self.abroad = Abroad()
+        self.abroad = RemoteSubscriptions()
         self.realm, self.lately = realm, realm.lately
-        self.holdings = Holdings(
+        self.holdings = SubscriptionRegistry(
             self.id, lambda: self.site, self.abroad, self._out.send, self.is_here
         )
-        self.post = Post(
+        self.post = Routing(
             realm, lambda: self.site, self.abroad, self._out.send, gateway.wake, lambda: self.nodes
         )
-        self.passages = Passages(self, self._out.send)
+        self.passages = Handover(self, self._out.send)
         self._entered: asyncio.Future[Enter | None] | None = None  # None: not let in
         self._probes: dict[asyncio.Task[None], None] = {}
         self._told: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ class Member:
                 if sender in self.nodes:
                     self._out.send(sender, Farewell())
                 self._forget(sender)
-            case Credential() | Refused():
+            case Credential() | LinkRefused():
                 pass
             case _:
                 self.site.on(message, sender)
@@ -346,7 +346,7 @@ class Member:
             self.holdings.back(node)
             self._out.send(node, self._beat())
             self._out.send(node, Recall())
-        self.nodes[node] = Known(url, load, need, self.gateway.now())
+        self.nodes[node] = KnownNode(url, load, need, self.gateway.now())
         self._tell_clients()
 
     def _beat(self) -> Beat:
@@ -356,7 +356,9 @@ class Member:
         """Where else clients may go."""
         return sorted(known.url for known in self.nodes.values())
 
-    def tell_states(self, seats: Iterable[Seat], nodes: Iterable[NodeId] | None = None) -> None:
+    def tell_states(
+        self, seats: Iterable[ClientState], nodes: Iterable[NodeId] | None = None
+    ) -> None:
         """What these clients of mine retain, to these nodes or to all."""
         self.post.tell_states(list(self.nodes if nodes is None else nodes), seats)
 
@@ -364,7 +366,7 @@ class Member:
         urls = tuple(self.urls())
         if urls != self._told:
             self._told = urls
-            notice = messages.Nodes(list(urls))
+            notice = messages.NodesNotice(list(urls))
             for session in list(self.gateway.open):
                 if session.seat is not None:
                     session.send(notice)

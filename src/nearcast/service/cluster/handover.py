@@ -40,7 +40,7 @@ from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, NodeId
 from nearcast.node import Message
 from nearcast.protocols.voronoi.records import leg
-from nearcast.service.client_state import Seat, Standing
+from nearcast.service.client_state import ActiveSubscription, ClientState
 from nearcast.service.cluster.messages import (
     Arrive,
     Claim,
@@ -61,7 +61,7 @@ from nearcast.space.motion import FOREVER, SECOND, Path, Time
 
 if TYPE_CHECKING:
     from nearcast.server.session import Session
-    from nearcast.service.cluster.cluster_node import Member
+    from nearcast.service.cluster.cluster_node import ClusterNode
 
 AWAY: Time = SECOND  # for so long the owner is another node before a client is sent there
 REST: Time = 5 * SECOND  # between two attempts with one client
@@ -79,11 +79,11 @@ MOST_SPOKEN = 1000  # requests that are kept for a client that may come back
 MOST_HOMES = 250
 
 
-class Offer(Struct):
+class HandoverOffer(Struct):
     """At the old home: a client that may go."""
 
     session: "Session"
-    seat: Seat
+    seat: ClientState
     to: NodeId
     until: Time
 
@@ -93,7 +93,7 @@ class Offer(Struct):
         return self.session.seat is self.seat and not self.seat.entities
 
 
-class Guest(Struct):
+class ExpectedClient(Struct):
     """At the new home: somebody who may come; with its session, once it has."""
 
     home: NodeId
@@ -103,7 +103,7 @@ class Guest(Struct):
     join: Any = None
 
 
-class Departing(Struct):
+class DepartingClient(Struct):
     """At the old home: a client that was passed on and may come back.
 
     `spoken`: what it has said here since. `taken`: the new home serves it.
@@ -117,7 +117,7 @@ class Departing(Struct):
     spoken: list[tuple[bytes, bool]] = []
 
 
-class Settling(Struct):
+class SettlingClient(Struct):
     """At the new home: a client that was just taken in.
 
     `obeyed`: see `Returned`. `told`: how often the old home was told that it has settled.
@@ -131,24 +131,26 @@ class Settling(Struct):
     told: int = 0
 
 
-class Passages:
+class Handover:
     """The handovers of a node: clients that may go, go, come back, may come and come."""
 
-    def __init__(self, member: "Member", send: Callable[[NodeId, Message], None]) -> None:
+    def __init__(self, member: "ClusterNode", send: Callable[[NodeId, Message], None]) -> None:
         self._member, self._gateway, self._send = member, member.gateway, send
-        self._offers: dict[str, Offer] = {}
-        self._guests: dict[str, Guest] = {}
+        self._offers: dict[str, HandoverOffer] = {}
+        self._guests: dict[str, ExpectedClient] = {}
         self._away: dict[int, tuple[NodeId, Time]] = {}  # by entity: whose it is, and since when
         self._tried: dict[int, Time] = {}
         self._seated: dict[int, Session] = {}  # who has come this way, by entity
         # Who has come, from when on it must be told what has passed here without it, and what it
         # wanted when it came, which may have changed since.
-        self._late: list[tuple[Session, Seat, Time, list[tuple[int, Was]]]] = []
-        self.claimed: dict[str, Offer] = {}  # clients that go as soon as nothing waits for them
-        self._departing: dict[str, Departing] = {}
-        self._settling: dict[str, Settling] = {}
+        self._late: list[tuple[Session, ClientState, Time, list[tuple[int, Was]]]] = []
+        self.claimed: dict[
+            str, HandoverOffer
+        ] = {}  # clients that go as soon as nothing waits for them
+        self._departing: dict[str, DepartingClient] = {}
+        self._settling: dict[str, SettlingClient] = {}
         # Clients that were taken back without an answer; until when one may still come.
-        self._unanswered: dict[str, tuple[Offer, Time]] = {}
+        self._unanswered: dict[str, tuple[HandoverOffer, Time]] = {}
         self._looked: Time = 0
         self._clearing = False
 
@@ -234,11 +236,11 @@ class Passages:
                 begun += 1
                 self._tried[seat.entity] = now
                 ticket = token_urlsafe(24)
-                self._offers[ticket] = Offer(session, seat, to, now + VALID)
+                self._offers[ticket] = HandoverOffer(session, seat, to, now + VALID)
                 self._send(to, Arrive(ticket, session.grant.holder if session.grant else ""))
         self._away = away
 
-    def _belongs(self, now: Time, seat: Seat) -> NodeId | None:
+    def _belongs(self, now: Time, seat: ClientState) -> NodeId | None:
         """Where the client should be, if not here."""
         member = self._member
         owner = None
@@ -261,13 +263,13 @@ class Passages:
         match said:
             case Arrive(ticket, holder):
                 if not self._member.stopping:
-                    self._guests[ticket] = Guest(sender, now + VALID, holder)
+                    self._guests[ticket] = ExpectedClient(sender, now + VALID, holder)
                     self._send(sender, Expect(ticket))
             case Expect(ticket):
                 offer = self._offers.get(ticket)
                 known = self._member.nodes.get(sender)
                 if offer is not None and known is not None and offer.to == sender:
-                    offer.session.send(messages.Moved(known.url, ticket))
+                    offer.session.send(messages.MovedNotice(known.url, ticket))
             case Claim(ticket):
                 offer = self._offers.pop(ticket, None)
                 if offer is None or offer.to != sender or not offer.stands:
@@ -295,11 +297,11 @@ class Passages:
                 passed = self._depart(now, ticket, offer)
                 self._send(offer.to, passed)
                 until = now + TAKE_BACK
-                self._departing[ticket] = Departing(offer.session, offer.to, passed, until)
+                self._departing[ticket] = DepartingClient(offer.session, offer.to, passed, until)
             else:
                 self._send(offer.to, Void(ticket))
 
-    def _depart(self, now: Time, ticket: str, offer: Offer) -> Passed:
+    def _depart(self, now: Time, ticket: str, offer: HandoverOffer) -> Passed:
         """This node does not serve it any more. Gives all that it has."""
         gateway, member, seat = self._gateway, self._member, offer.seat
         earlier = member.realm.had.get(seat.place)  # on the node before
@@ -357,12 +359,14 @@ class Passages:
         seat = self._take_back(now, departing, client, obeyed)
         self._member.tell_states([seat])  # the others were told that it is there
 
-    def _take_back_unanswered(self, now: Time, ticket: str, departing: Departing) -> None:
+    def _take_back_unanswered(self, now: Time, ticket: str, departing: DepartingClient) -> None:
         seat = self._take_back(now, departing, departing.passed)
-        offer = Offer(departing.session, seat, departing.to, now)
+        offer = HandoverOffer(departing.session, seat, departing.to, now)
         self._unanswered[ticket] = offer, now + UNSETTLED
 
-    def _take_back(self, now: Time, departing: Departing, came: Passed, obeyed: int = 0) -> Seat:
+    def _take_back(
+        self, now: Time, departing: DepartingClient, came: Passed, obeyed: int = 0
+    ) -> ClientState:
         """It is served here again, on the connection that it has kept."""
         session = departing.session
         if came is departing.passed:  # no other node has told of its subscriptions
@@ -385,8 +389,8 @@ class Passages:
         entity, home = session.elsewhere
         form = form_of(packed)
         try:
-            leaves = form.kind(form.request(frame)) in (messages.Leave, messages.Join)
-        except messages.WordError:
+            leaves = form.kind(form.request(frame)) in (messages.LeaveRequest, messages.JoinRequest)
+        except messages.MalformedMessageError:
             leaves = False  # the new home will say what is wrong with it
         departing = [one for one in self._departing.values() if one.session is session]
         if leaves:
@@ -395,7 +399,9 @@ class Passages:
             return
         for one in departing:
             if len(one.spoken) >= MOST_SPOKEN:
-                session.send(messages.Error("too many requests while another node takes over"))
+                session.send(
+                    messages.ErrorNotice("too many requests while another node takes over")
+                )
                 return
             one.spoken.append((frame, packed))
         self._send(home, Spoke(entity, frame, packed))
@@ -416,7 +422,9 @@ class Passages:
     def _turn_away(self, ticket: str) -> None:
         guest = self._guests.pop(ticket, None)
         if guest is not None and guest.session is not None:
-            guest.session.send(messages.Error("your former node does not answer", guest.join.id))
+            guest.session.send(
+                messages.ErrorNotice("your former node does not answer", guest.join.id)
+            )
             guest.session.end("join as everybody does")
 
     def _on_passed(self, now: Time, came: Passed, sender: NodeId) -> None:
@@ -438,10 +446,10 @@ class Passages:
             return
         self._seated[seat.entity] = session
         self._begin(now, session, seat, came)
-        self._settling[came.ticket] = Settling(session, sender, came, now + SETTLED)
+        self._settling[came.ticket] = SettlingClient(session, sender, came, now + SETTLED)
         self._send(sender, Taken(came.ticket, settled=False))
 
-    def _arrive(self, now: Time, came: Passed, form: messages.Form) -> Seat:
+    def _arrive(self, now: Time, came: Passed, form: messages.Encoding) -> ClientState:
         """A seat with all that it had on another node."""
         realm = self._member.realm
         standings = [_standing(sat) for sat in came.subscriptions]
@@ -452,7 +460,7 @@ class Passages:
             realm.restore(seat, *state)
         return seat
 
-    def _begin(self, now: Time, session: "Session", seat: Seat, came: Passed) -> None:
+    def _begin(self, now: Time, session: "Session", seat: ClientState, came: Passed) -> None:
         """It is served from now on: what it has missed is told next, and who is there at once."""
         realm = self._member.realm
         realm.had[seat.place] = Had(
@@ -485,7 +493,7 @@ class Passages:
             self._send(home, Taken(ticket, settled=True))
             return
         now = self._gateway.now()
-        returned = self._depart(now, ticket, Offer(session, session.seat, home, now))
+        returned = self._depart(now, ticket, HandoverOffer(session, session.seat, home, now))
         # What it was told here has not reached it.
         returned = replace(returned, had=came.had, departed=came.departed)
         self._send(home, Returned(returned, settling.obeyed))
@@ -512,7 +520,7 @@ class Passages:
             first = last
 
     def _tell_late(
-        self, session: "Session", seat: Seat, since: Time, wanted: list[tuple[int, Was]],
+        self, session: "Session", seat: ClientState, since: Time, wanted: list[tuple[int, Was]],
         said: Recent, index: Integers, place: Integers,
     ) -> None:  # fmt: skip
         """Pairs of publication and what was wanted: those that it has not had yet."""
@@ -539,7 +547,7 @@ class Passages:
         realm.had[seat.place] = replace(had, publications=had.publications | told)
 
 
-def is_bounded(standing: Standing) -> bool:
+def is_bounded(standing: ActiveSubscription) -> bool:
     region = standing.subscription.region
     if isinstance(region, Formula):
         return False
@@ -547,7 +555,7 @@ def is_bounded(standing: Standing) -> bool:
     return max(shape.rx, shape.ry) < 1e29
 
 
-def _sat(standing: Standing, former: list[Was]) -> Sat:
+def _sat(standing: ActiveSubscription, former: list[Was]) -> Sat:
     return Sat(
         standing.number, standing.since, standing.asked, standing.subscription, standing.wish,
         standing.watch is not None, standing.linger, standing.homes, tuple(former),
@@ -558,8 +566,8 @@ def _versions(sat: Sat) -> tuple[Was, ...]:
     return *sat.former, Was(sat.subscription, sat.since, FOREVER)
 
 
-def _standing(sat: Sat) -> Standing:
-    return Standing(
+def _standing(sat: Sat) -> ActiveSubscription:
+    return ActiveSubscription(
         -1, sat.number, sat.since, sat.asked, sat.subscription, sat.wish,
         linger=sat.linger, homes=sat.homes,
     )  # fmt: skip

@@ -293,7 +293,7 @@ class Credential(Message, frozen=True, tag=117):
     code: Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
-class Refused(Message, frozen=True, tag=118):
+class LinkRefused(Message, frozen=True, tag=118):
     """You are no member, and nothing that you say is heard."""
 
     reason: Text
@@ -301,7 +301,7 @@ class Refused(Message, frozen=True, tag=118):
 
 OWN: tuple[type[Message], ...] = (
     Said, Ask, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
-    Passed, Void, Spoke, Credential, Refused, Counted, Recall, States, Taken, Returned, Check,
+    Passed, Void, Spoke, Credential, LinkRefused, Counted, Recall, States, Taken, Returned, Check,
     Absent, Withdrawn,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

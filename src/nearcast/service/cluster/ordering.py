@@ -50,7 +50,7 @@ class Bag:
                 yield node, [letter[2:] for letter in letters]
 
 
-class Trails:
+class PublisherOrdering:
     """Who has been sent all that somebody has said lately, as a site or as a home."""
 
     def __init__(self, passed: Sequence[Passed]) -> None:

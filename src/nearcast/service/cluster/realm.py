@@ -12,9 +12,9 @@ from nearcast.matching.filters import steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.service.client_state import NO_SEAT, Accepted, Heard, Seat, Standing
-from nearcast.service.cluster.recent_history import Had, Lately, Passed, Was
-from nearcast.service.cluster.remote_entities import Strangers
+from nearcast.service.client_state import NO_SEAT, Accepted, ActiveSubscription, ClientState, Heard
+from nearcast.service.cluster.recent_history import Had, Passed, RecentHistory, Was
+from nearcast.service.cluster.remote_entities import RemoteEntities
 from nearcast.service.realm import Flush, Realm
 from nearcast.service.retained_state import SAID, Said, batch, pack
 from nearcast.space.motion import SECOND, Time
@@ -30,9 +30,9 @@ class ClusterRealm(Realm):
         self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
     ) -> None:
         super().__init__(matcher, limits, recorder, entities_from)
-        self.lately = Lately()
-        self.strangers = Strangers(self._voices)
-        self._arrived: dict[int, Seat] = {}  # by entity: who has come from another node
+        self.lately = RecentHistory()
+        self.strangers = RemoteEntities(self._voices)
+        self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
         self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
         self._overheard: list[tuple[Accepted, bytes]] = []
         self._since: Integers = np.zeros(64, np.int64)  # by a standing's place: when it changed
@@ -50,28 +50,28 @@ class ClusterRealm(Realm):
 
     # What others must be told of clients.
 
-    def leave(self, now: Time, seat: Seat) -> None:
+    def leave(self, now: Time, seat: ClientState) -> None:
         if not seat.left:
             super().leave(now, seat)
             self.lately.left.append(seat.entity)
 
-    def _withdraw(self, seat: Seat, channel: str) -> None:
+    def _withdraw(self, seat: ClientState, channel: str) -> None:
         super()._withdraw(seat, channel)
         self.lately.withdrawn.append((seat.entity, channel, self.now))
 
-    def _take_seat(self, entity: int, name: str, form: messages.Form) -> Seat:
+    def _take_seat(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
         seat = super()._take_seat(entity, name, form)
         if seat.place == len(self._departed):
             self._departed = np.concatenate((self._departed, np.full_like(self._departed, -1)))
         return seat
 
-    def _vacate(self, seat: Seat) -> None:
+    def _vacate(self, seat: ClientState) -> None:
         self.had.pop(seat.place, None)
         if self._arrived.pop(seat.entity, None) is not None:
             self._departed[seat.place] = -1
         super()._vacate(seat)
 
-    def _outdate(self, t: Time, standing: Standing) -> None:
+    def _outdate(self, t: Time, standing: ActiveSubscription) -> None:
         """What comes late still finds it as it was."""
         was, since = standing.subscription, standing.since
         self.lately.former.add(self.now, standing.place, was, since, t)
@@ -79,31 +79,35 @@ class ClusterRealm(Realm):
             self.lately.skipped.append(Was(was, since, t))
 
     def _change(
-        self, t: Time, standing: Standing, wanted: commands.Subscribe, subscription: Subscription
+        self,
+        t: Time,
+        standing: ActiveSubscription,
+        wanted: commands.Subscribe,
+        subscription: Subscription,
     ) -> None:
         self._note_change(t, standing)
         super()._change(t, standing, wanted, subscription)
 
-    def _note_change(self, t: Time, standing: Standing) -> None:
+    def _note_change(self, t: Time, standing: ActiveSubscription) -> None:
         place = standing.place
         while place >= len(self._since):
             self._since = np.concatenate((self._since, np.zeros_like(self._since)))
         self._since[place] = t
         self.lately.news[standing.subscription.id] = standing
 
-    def _end(self, standing: Standing) -> None:
+    def _end(self, standing: ActiveSubscription) -> None:
         self.lately.news[standing.subscription.id] = None
         super()._end(standing)
 
-    def _drop(self, standing: Standing) -> None:
+    def _drop(self, standing: ActiveSubscription) -> None:
         self.lately.former.drop(standing.place)  # places are used again
         super()._drop(standing)
 
     # Publications.
 
     def overhear(
-        self, entity: int, name: str, number: int, request: messages.Publish,
-        form: messages.Form, t: Time,
+        self, entity: int, name: str, number: int, request: messages.PublishRequest,
+        form: messages.Encoding, t: Time,
     ) -> bool:  # fmt: skip
         """Another node's publication: it is heard here at the next flush.
 
@@ -207,7 +211,7 @@ class ClusterRealm(Realm):
 
     # Clients who come and go.
 
-    def depart(self, now: Time, seat: Seat, home: NodeId) -> None:
+    def depart(self, now: Time, seat: ClientState, home: NodeId) -> None:
         """It goes on, on another node: nothing ends, and its voice is a stranger's from now on.
 
         Other entities for which it speaks stay with its connection here, and leave.
@@ -227,9 +231,9 @@ class ClusterRealm(Realm):
             self._recorder.note(self.now, seat.entity, "departed")
 
     def arrive(
-        self, now: Time, entity: int, name: str, form: messages.Form,
-        standings: Sequence[Standing], former: Sequence[Sequence[Was]], departed: Time,
-    ) -> Seat:  # fmt: skip
+        self, now: Time, entity: int, name: str, form: messages.Encoding,
+        standings: Sequence[ActiveSubscription], former: Sequence[Sequence[Was]], departed: Time,
+    ) -> ClientState:  # fmt: skip
         """It comes from another node, with all that it had there, and nothing begins anew."""
         self._reach(max(now, departed, *(standing.since for standing in standings)))
         seat = self._arrived[entity] = self._take_seat(entity, name, form)
@@ -255,7 +259,12 @@ class ClusterRealm(Realm):
         return seat
 
     def restore(
-        self, seat: Seat, request: messages.Publish, form: messages.Form, number: int, t: Time
+        self,
+        seat: ClientState,
+        request: messages.PublishRequest,
+        form: messages.Encoding,
+        number: int,
+        t: Time,
     ) -> None:
         """What it retained on another node, or does there."""
         where = outline(request, self.limits)
@@ -269,8 +278,8 @@ class ClusterRealm(Realm):
         self._voices.hear(t, accepted, np.frombuffer(said, SAID))
 
     def recall(
-        self, since: Time, home: NodeId, entity: int, name: str, request: messages.Publish,
-        form: messages.Form, number: int, t: Time,
+        self, since: Time, home: NodeId, entity: int, name: str, request: messages.PublishRequest,
+        form: messages.Encoding, number: int, t: Time,
     ) -> None:  # fmt: skip
         """A state of somebody who is on another node, which says so itself."""
         over = self.strangers.has_withdrawn(entity, request.channel, t)
@@ -284,11 +293,11 @@ class ClusterRealm(Realm):
         if entity not in self._arrived:
             self.strangers.gone(now, entity, node)
 
-    def watch_again(self, seat: Seat, numbers: Sequence[int]) -> list[messages.Notice]:
+    def watch_again(self, seat: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
         """These of its subscriptions watch: what they know begins anew, from who is there."""
         return [self._watch(seat, seat.subscriptions[number]) for number in numbers]
 
-    def tick(self, now: Time) -> list[tuple[Seat, messages.Notice]]:
+    def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         notices = super().tick(now)
         self.lately.forget(self.now)
         self.strangers.forget(self.now)

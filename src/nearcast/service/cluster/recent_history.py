@@ -2,7 +2,7 @@
 
 A publication arrives some milliseconds after it was made; what a subscription was at that moment
 is asked of `Former`. An interest arrives some milliseconds after it was stated; what it should have
-heard meanwhile is found among the publications of the last seconds, `Lately.passed`.
+heard meanwhile is found among the publications of the last seconds, `RecentHistory.passed`.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
-from nearcast.service.client_state import Accepted, Places, Standing
+from nearcast.service.client_state import Accepted, ActiveSubscription, SlotAllocator
 from nearcast.space.motion import FOREVER, SECOND, Time
 
 COUNT_BITS = 33  # the lower bits of a number count; the others say of which node it is
@@ -43,7 +43,7 @@ class Former:
 
     def __init__(self) -> None:
         self._matcher = MATCHERS["keyed"]()
-        self._places = Places()
+        self._places = SlotAllocator()
         self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
         self._was: dict[int, Subscription] = {}  # by place
         self._due: list[tuple[Time, int]] = []  # when a place is free again
@@ -144,12 +144,14 @@ class Passed(Struct, frozen=True, eq=False):
         return sorted(index for entity in entities if entity in by for index in by[entity])
 
 
-class Lately:
+class RecentHistory:
     """What a realm in a cluster remembers for a few seconds."""
 
     def __init__(self) -> None:
         self.former = Former()  # by the places of standings
-        self.news: dict[SubscriptionId, Standing | None] = {}  # what others must be told; None: end
+        self.news: dict[
+            SubscriptionId, ActiveSubscription | None
+        ] = {}  # what others must be told; None: end
         self.skipped: list[Was] = []  # and what held for a moment, before anybody was told
         self.left: list[int] = []  # entities
         self.withdrawn: list[tuple[int, str, Time]] = []  # states: entity, channel, when

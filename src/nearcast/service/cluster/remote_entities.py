@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from nearcast.client_protocol import messages
 from nearcast.model.subscription import NodeId, PublicationId
-from nearcast.service.client_state import Seat
+from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
-from nearcast.service.retained_state import Voices
+from nearcast.service.retained_state import RetainedStates
 from nearcast.space.motion import SECOND, Time
 
 SILENT: Time = 60 * SECOND
@@ -24,10 +24,10 @@ UNCHECKED: Time = 5 * SECOND
 ELSEWHERE = -1  # in place of a seat's place
 
 
-class Stranger(Struct):
+class RemoteEntity(Struct):
     """An entity on another node."""
 
-    seat: Seat
+    seat: ClientState
     heard: Time  # when we last heard of it
     block: int  # of its node, and since when that is known
     since: Time
@@ -35,12 +35,12 @@ class Stranger(Struct):
     checked: Time = 0  # when its node was last asked whether it is there
 
 
-class Strangers:
+class RemoteEntities:
     """All entities on other nodes that this one has heard of."""
 
-    def __init__(self, voices: Voices) -> None:
+    def __init__(self, voices: RetainedStates) -> None:
         self._voices = voices
-        self._known: dict[int, Stranger] = {}
+        self._known: dict[int, RemoteEntity] = {}
         self._gone: dict[int, Time] = {}
         self._withdrawn: dict[tuple[int, str], tuple[Time, Time]] = {}  # when, and when we heard it
         self._looked = self._checked = 0
@@ -53,11 +53,17 @@ class Strangers:
         return entity in self._gone and t <= self._gone[entity]
 
     def speaks(
-        self, now: Time, entity: int, name: str, form: messages.Form, number: PublicationId, t: Time
-    ) -> Seat:
+        self,
+        now: Time,
+        entity: int,
+        name: str,
+        form: messages.Encoding,
+        number: PublicationId,
+        t: Time,
+    ) -> ClientState:
         """Who has said this; the publication's number tells on which node."""
         if self.is_gone(entity, t):
-            return Seat(ELSEWHERE, entity, name, form, left=True)
+            return ClientState(ELSEWHERE, entity, name, form, left=True)
         seat = self._at(now, entity, name, form, number >> COUNT_BITS, t)
         known = self._known[entity]
         known.spoke = max(known.spoke, t)
@@ -69,18 +75,18 @@ class Strangers:
         return known is not None and t < known.spoke
 
     def settles(
-        self, now: Time, entity: int, name: str, form: messages.Form, home: NodeId, t: Time
-    ) -> Seat:
+        self, now: Time, entity: int, name: str, form: messages.Encoding, home: NodeId, t: Time
+    ) -> ClientState:
         """It is on this node, which has said so itself."""
         return self._at(now, entity, name, form, block_of(home), t)
 
     def _at(
-        self, now: Time, entity: int, name: str, form: messages.Form, block: int, t: Time
-    ) -> Seat:
+        self, now: Time, entity: int, name: str, form: messages.Encoding, block: int, t: Time
+    ) -> ClientState:
         known = self._known.get(entity)
         if known is None:
-            seat = Seat(ELSEWHERE, entity, name, form)
-            known = self._known[entity] = Stranger(seat, now, block, t)
+            seat = ClientState(ELSEWHERE, entity, name, form)
+            known = self._known[entity] = RemoteEntity(seat, now, block, t)
         known.heard = now
         if t >= known.since:
             known.block, known.since = block, t
@@ -88,7 +94,7 @@ class Strangers:
             known.seat.name = name
         return known.seat
 
-    def voice(self, seat: Seat, channel: str) -> int:
+    def voice(self, seat: ClientState, channel: str) -> int:
         voice = seat.voices.get(channel)
         if voice is None:
             voice = seat.voices[channel] = self._voices.take()

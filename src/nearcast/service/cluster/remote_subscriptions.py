@@ -16,7 +16,7 @@ from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.subscription import Filter, NodeId, Subscription, SubscriptionId
 from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.vso_messages import Record, Version
-from nearcast.service.client_state import Places
+from nearcast.service.client_state import SlotAllocator
 from nearcast.service.cluster import recent_history
 from nearcast.service.cluster.recent_history import (
     KEPT,
@@ -66,12 +66,12 @@ def subscription_of(record: Record) -> Subscription:
     return Subscription(record.id, record.client, record.region, condition, channel, echo)
 
 
-class Abroad:
+class RemoteSubscriptions:
     """Subscriptions of clients on other nodes, as the site of this node knows them."""
 
     def __init__(self) -> None:
         self._matcher = MATCHERS["keyed"]()
-        self._places = Places()
+        self._places = SlotAllocator()
         self._known: dict[SubscriptionId, tuple[int, Subscription, Version, NodeId]] = {}
         self._homes: Integers = np.zeros(64, np.int64)  # by place: where in `_nodes` its home is
         self._nodes: list[NodeId] = []

@@ -27,7 +27,7 @@ from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message
 from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.site import Site
-from nearcast.service.client_state import Accepted, Seat
+from nearcast.service.client_state import Accepted, ClientState
 from nearcast.service.cluster.messages import (
     BEFORE,
     CAST,
@@ -42,10 +42,10 @@ from nearcast.service.cluster.messages import (
     hops_of,
     way_of,
 )
-from nearcast.service.cluster.ordering import Bag, Trails
+from nearcast.service.cluster.ordering import Bag, PublisherOrdering
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.recent_history import Passed
-from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, Abroad, block_of
+from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubscriptions, block_of
 from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
@@ -64,15 +64,15 @@ def uttered(accepted: Accepted, t: Time) -> Uttered:
     )  # fmt: skip
 
 
-def request_of(said: Uttered) -> messages.Publish:
+def request_of(said: Uttered) -> messages.PublishRequest:
     payload = Raw(said.payload) if said.payload else messages.NOTHING
-    return messages.Publish(
+    return messages.PublishRequest(
         said.x, said.y, payload, said.retain, said.attributes, said.channel, said.z,
         said.r, said.rx, said.ry, said.rz,
     )  # fmt: skip
 
 
-def form_of(packed: bool) -> messages.Form:
+def form_of(packed: bool) -> messages.Encoding:
     return messages.PACKED if packed else messages.JSON
 
 
@@ -90,11 +90,11 @@ Ways: TypeAlias = dict[int, tuple[NodeId, int, int]]
 Further: TypeAlias = dict[NodeId, dict[int, int]]
 
 
-class Post:
+class Routing:
     """Routes publications between nodes, each to every node once."""
 
     def __init__(
-        self, realm: ClusterRealm, site: Callable[[], Site], abroad: Abroad,
+        self, realm: ClusterRealm, site: Callable[[], Site], abroad: RemoteSubscriptions,
         send: Callable[[NodeId, Message], None], wake: Callable[[float], None],
         nodes: Callable[[], Collection[NodeId]],
     ) -> None:  # fmt: skip
@@ -105,7 +105,7 @@ class Post:
         self._ways: dict[PublicationId, tuple[NodeId, int, int]] = {}
         self._counts: dict[PublicationId, Count] = {}
         self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know how many heard it
-        self._trails = Trails(realm.lately.passed)
+        self._trails = PublisherOrdering(realm.lately.passed)
 
     def on(self, message: Said | Ask, sender: NodeId) -> None:
         if isinstance(message, Ask):
@@ -323,7 +323,7 @@ class Post:
 
     # States.
 
-    def tell_states(self, nodes: Iterable[NodeId], seats: Iterable[Seat]) -> None:
+    def tell_states(self, nodes: Iterable[NodeId], seats: Iterable[ClientState]) -> None:
         """These nodes are to know what these clients retain."""
         realm = self._realm
         states = [uttered(s.accepted, s.t) for seat in seats for s in realm.states(seat)]

@@ -17,10 +17,15 @@ from nearcast.node import Message
 from nearcast.protocols.voronoi.records import leg
 from nearcast.protocols.voronoi.site import Changed, Dropped, Gave, News, Site, Took
 from nearcast.protocols.voronoi.vso_messages import Record, Version
-from nearcast.service.client_state import Standing
+from nearcast.service.client_state import ActiveSubscription
 from nearcast.service.cluster.messages import Ended, Held, Hint, Hold
 from nearcast.service.cluster.recent_history import Was
-from nearcast.service.cluster.remote_subscriptions import HOMES_BITS, Abroad, home_of, record_of
+from nearcast.service.cluster.remote_subscriptions import (
+    HOMES_BITS,
+    RemoteSubscriptions,
+    home_of,
+    record_of,
+)
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, DISC
 
@@ -34,23 +39,23 @@ MOST_HOMES = (1 << HOMES_BITS) - 1
 Part = TypeVar("Part")
 
 
-class Mine(Struct):
+class OwnSubscription(Struct):
     """One subscription of a client of mine."""
 
-    standing: Standing
+    standing: ActiveSubscription
     owner: NodeId | None = None
     told: Time = 0
     confirmed: Time = 0
 
 
-class Holdings:
+class SubscriptionRegistry:
     def __init__(
-        self, me: NodeId, site: Callable[[], Site], abroad: Abroad,
+        self, me: NodeId, site: Callable[[], Site], abroad: RemoteSubscriptions,
         send: Callable[[NodeId, Message], None], is_here: Callable[[NodeId], bool],
     ) -> None:  # fmt: skip
         self._me, self._site, self._abroad = me, site, abroad
         self._send, self._is_here = send, is_here
-        self.mine: dict[SubscriptionId, Mine] = {}
+        self.mine: dict[SubscriptionId, OwnSubscription] = {}
         self._dead: dict[NodeId, None] = {}  # nodes whose clients are gone
         self._departed: dict[SubscriptionId, Time] = {}
         self._owned: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}  # by home, untold
@@ -59,14 +64,17 @@ class Holdings:
     # At home.
 
     def tell(
-        self, now: Time, news: dict[SubscriptionId, Standing | None], skipped: Sequence[Was]
+        self,
+        now: Time,
+        news: dict[SubscriptionId, ActiveSubscription | None],
+        skipped: Sequence[Was],
     ) -> None:
         """What my clients want now, and what they wanted for a moment."""
-        told: list[Mine] = []
+        told: list[OwnSubscription] = []
         ended: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}
         for subscription, standing in news.items():
             if standing is not None:
-                mine = self.mine.setdefault(subscription, Mine(standing))
+                mine = self.mine.setdefault(subscription, OwnSubscription(standing))
                 mine.standing = standing
                 told.append(mine)
             elif subscription in self.mine:
@@ -90,16 +98,16 @@ class Holdings:
         mine = self.mine.get(subscription)
         return None if mine is None else mine.owner
 
-    def _record(self, mine: Mine) -> Record:
+    def _record(self, mine: OwnSubscription) -> Record:
         standing = mine.standing
         return record_of(self._me, standing.subscription, standing.since, standing.homes)
 
-    def _towards(self, now: Time, mine: Mine) -> NodeId:
+    def _towards(self, now: Time, mine: OwnSubscription) -> NodeId:
         x, y, *_ = leg(mine.standing.subscription.region, now)[0]
         hop = self._site().next_hop((x, y))
         return self._me if hop is None else hop
 
-    def _tell(self, now: Time, several: Iterable[Mine]) -> None:
+    def _tell(self, now: Time, several: Iterable[OwnSubscription]) -> None:
         targets: dict[NodeId, list[Record]] = {}
         for mine in several:
             mine.told = now
@@ -143,7 +151,7 @@ class Holdings:
     def _on_held(self, held: Iterable[tuple[SubscriptionId, Version]], owner: NodeId) -> None:
         now = self._site().ownership.now
         unknown: list[tuple[SubscriptionId, Version]] = []
-        behind: list[Mine] = []
+        behind: list[OwnSubscription] = []
         for subscription, version in held:
             mine = self.mine.get(subscription)
             if mine is not None:
