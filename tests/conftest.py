@@ -1,6 +1,8 @@
 """What all tests share: hypothesis' profile, one Spark session, a real browser."""
 
+import os
 import shutil
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,11 @@ from xdist.scheduler import LoadFileScheduling
 from nearcast.pipeline.spark.session import start
 
 ROOT = Path(__file__).parent.parent
+
+# Keep bytecode whatever the environment says. The suite starts hundreds of processes, and each
+# would compile all modules that it imports; pytest would rewrite all tests in every worker.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile(
     "nearcast", deadline=None, max_examples=40,
