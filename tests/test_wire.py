@@ -17,6 +17,7 @@ from nearcast.model.publication import Publication
 from nearcast.node import Message
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.client_server import CODEC, Bye, Notify, Post
+from nearcast.service.cluster.messages import CODEC as CLUSTER
 from nearcast.space.shapes import point
 from nearcast.wire import LONGEST, Codec, WireError
 from support.message_strategies import FINITE, TEXTS, messages
@@ -77,6 +78,14 @@ def test_each_kind_of_message_has_a_number_of_its_own(codec: Codec) -> None:
     assert all(isinstance(tag, int) for tag in tags)
     assert len(set(tags)) == len(tags)
     assert all(issubclass(kind, Message) for kind in codec.messages)
+
+
+def test_in_traces_each_class_of_messages_has_a_name_of_its_own_with_its_protocol() -> None:
+    classes = {kind for protocol in PROTOCOLS.values() for kind in protocol.codec.messages}
+    classes |= set(CLUSTER.messages)
+    assert len({kind.kind for kind in classes}) == len(classes)
+    assert all(kind.kind == f"{kind.protocol}.{kind.__name__}" for kind in classes)
+    assert Bye.kind == "client-server.Bye"
 
 
 def test_two_messages_of_one_number_are_no_protocol() -> None:

@@ -29,9 +29,18 @@ Real: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_inf
 
 
 class Message(Struct, frozen=True, array_like=True):
-    """What one node says to another. Each kind has a number of its own within its protocol."""
+    """What one node sends to another. Each class has a tag of its own within its protocol.
+
+    A protocol has a base class of its messages, which names the protocol. The name of a class in
+    traces (`kind`) is made once, when the class is: `bubblestorm.Join`.
+    """
 
     lossy: ClassVar[bool] = False  # True: may travel as a datagram and be lost
+    protocol: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        cls.kind = f"{cls.protocol}.{cls.__name__}" if cls.protocol else cls.__name__
 
     def carries(self) -> PublicationId | None:
         """The publication inside, if there is one; the trace links messages to it."""

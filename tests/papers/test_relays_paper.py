@@ -148,8 +148,9 @@ def at(second: float) -> int:
 
 def test_what_a_peer_is_to_send_is_what_it_sent_and_what_it_withheld(spark: SparkSession) -> None:
     sent = [
-        (-1.0, 1, "Say", 500, None), (0.1, 1, "Update", 172, 5), (0.2, 1, "Update", 100, 6),
-        (1.1, 1, "Say", 22, None), (0.5, 2, "Update", 222, 7), (0.6, FIRST_SERVER, "Told", 99, 8),
+        (-1.0, 1, "relays.Say", 500, None), (0.1, 1, "relays.Update", 172, 5),
+        (0.2, 1, "relays.Update", 100, 6), (1.1, 1, "relays.Say", 22, None),
+        (0.5, 2, "relays.Update", 222, 7), (0.6, FIRST_SERVER, "relays.Told", 99, 8),
     ]  # fmt: skip
     messages = [
         {"run": "a", "t": at(t), "node": node, "kind": kind, "bytes": size, "publication": p}

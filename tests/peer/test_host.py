@@ -318,7 +318,10 @@ def test_a_stop_lets_entities_say_goodbye_and_leaves_nothing_running():
         assert not stage.room.present
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert [fact for node, fact, _ in stage.facts() if node == 1] == ["joined", "left"]
-        assert [r["kind"] for r in stage.rows("messages")] == ["Interest", "Bye"]
+        assert [r["kind"] for r in stage.rows("messages")] == [
+            "client-server.Interest",
+            "client-server.Bye",
+        ]
 
     run(main())
 

@@ -221,7 +221,7 @@ class Host:
         for one in to:
             transport.send(one, frame, message.lossy)
         self.recorder.sent_many(
-            self._now, source, to, type(message).__name__, len(frame), message.carries(), None
+            self._now, source, to, message.kind, len(frame), message.carries(), None
         )
 
     def _deliver(self, node_id: NodeId, effect: Deliver) -> None:

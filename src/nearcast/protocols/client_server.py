@@ -10,7 +10,7 @@ client                      server                         client
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -34,30 +34,36 @@ from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
 
-class Interest(Message, frozen=True, tag=1):
+class ClientServerMessage(Message, frozen=True):
+    """A message between a client and the server."""
+
+    protocol: ClassVar[str] = "client-server"
+
+
+class Interest(ClientServerMessage, frozen=True, tag=1):
     subscription: Subscription
 
 
-class Moved(Message, frozen=True, tag=2):
+class Moved(ClientServerMessage, frozen=True, tag=2):
     """The region alone; the server has the rest."""
 
     subscription: SubscriptionId
     region: Region
 
 
-class Cancel(Message, frozen=True, tag=3):
+class Cancel(ClientServerMessage, frozen=True, tag=3):
     subscription: SubscriptionId
     t: Time
 
 
-class Post(Message, frozen=True, tag=4):
+class Post(ClientServerMessage, frozen=True, tag=4):
     publication: Publication
 
     def carries(self) -> PublicationId:
         return self.publication.id
 
 
-class Notify(Message, frozen=True, tag=5):
+class Notify(ClientServerMessage, frozen=True, tag=5):
     """It touches these of your subscriptions."""
 
     publication: Publication
@@ -67,17 +73,17 @@ class Notify(Message, frozen=True, tag=5):
         return self.publication.id
 
 
-class Bye(Message, frozen=True, tag=6):
+class Bye(ClientServerMessage, frozen=True, tag=6):
     t: Time
 
 
-class Ask(Message, frozen=True, tag=7):
+class Ask(ClientServerMessage, frozen=True, tag=7):
     """Who are you speaking of? Tell me the whole interest."""
 
     subscription: SubscriptionId
 
 
-class Tuned(Message, frozen=True, tag=8):
+class Tuned(ClientServerMessage, frozen=True, tag=8):
     """The interest with its variables' new numbers. Its clock goes on: `t` says which is newer."""
 
     subscription: Subscription

@@ -190,7 +190,7 @@ class Simulation:
         if publication is not None and arrived is not None and arrived > self.latest_carrying:
             self.latest_carrying = arrived
         self.recorder.sent(
-            self.now, source, to, type(message).__name__, size, publication, arrived,
+            self.now, source, to, message.kind, size, publication, arrived,
             arrived is None,
         )  # fmt: skip
         self.messages += 1
@@ -205,9 +205,7 @@ class Simulation:
             publication = message.carries()
             if publication is not None and arrived > self.latest_carrying:
                 self.latest_carrying = arrived
-            self.recorder.sent_many(
-                self.now, source, to, type(message).__name__, size, publication, arrived
-            )
+            self.recorder.sent_many(self.now, source, to, message.kind, size, publication, arrived)
             self.messages += len(to)
             self._put_on_the_way(arrived, (to, source, message))
 

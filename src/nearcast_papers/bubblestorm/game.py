@@ -3,6 +3,7 @@
 from itertools import pairwise
 from statistics import mean
 
+from nearcast.protocols.bubblestorm.messages import Bubble
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
     ONE,
@@ -127,7 +128,7 @@ def enough(seen: Seen) -> tuple[str, bool]:
         for world in (mobile, playing)
     }
     ratio = mean(
-        seen.rate(("Bubble",), **world(THREE)) / seen.rate(("Bubble",), **world(ONE))
+        seen.rate((Bubble.kind,), **world(THREE)) / seen.rate((Bubble.kind,), **world(ONE))
         for world in (mobile, playing)
     )
     ours, theirs = (seen.all_mib(**playing(one)) for one in (ONE, PSENSE3D))

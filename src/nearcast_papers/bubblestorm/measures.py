@@ -14,6 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from nearcast.protocols import client_server
+from nearcast.protocols.bubblestorm.messages import Heard, Shout, Told
+from nearcast.protocols.psense.messages import Tell
 from nearcast.scenario import Scenario
 from nearcast_papers.bubblestorm.scenarios import (
     BOTS,
@@ -32,7 +35,12 @@ from nearcast_papers.bubblestorm.scenarios import (
 from nearcast_papers.paper import Counted, NotMeasuredError
 
 MIB = 2**20
-PUBLISHED = ("Post", "Notify", "Told", "Shout", "Heard", "Tell")  # messages with a publication
+PUBLISHED = tuple(  # kinds of messages with a publication
+    message.kind
+    for message in (
+        client_server.Post, client_server.Notify, Told, Shout, Heard, Tell,
+    )
+)  # fmt: skip
 LASTED_S = {"waypoint": 900.0, "planetpi4": 600.0}  # the thesis' runs
 JOINING_S = {"waypoint": 128.0, "planetpi4": 240.0}
 NAMES = {

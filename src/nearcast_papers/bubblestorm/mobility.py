@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from statistics import mean
 
+from nearcast.protocols.bubblestorm.messages import Bubble
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
     ONE,
@@ -90,7 +91,7 @@ def linear(seen: Seen) -> tuple[str, bool]:
 
 def dearer(seen: Seen) -> tuple[str, bool]:
     one, three = (seen.own_mib(**mobile(overlay)) for overlay in (ONE, THREE))
-    parts = [seen.rate(("Bubble",), **mobile(overlay)) for overlay in (ONE, THREE)]
+    parts = [seen.rate((Bubble.kind,), **mobile(overlay)) for overlay in (ONE, THREE)]
     ratio, more = parts[1] / parts[0], three - one
     return (
         f"{one:.2f} MiB at λ = 1, {three:.2f} at λ = 3: {more:.2f} more per peer; bubbles alone"
@@ -209,7 +210,7 @@ def specific(seen: Seen) -> tuple[str, bool]:
 def growth(seen: Seen) -> tuple[str, bool]:
     whole = [(float(n), n * seen.all_rate(**scaled(n))) for n in SCALES]
     own = [(float(n), n * seen.rate(**scaled(n))) for n in SCALES]
-    part = [(float(n), n * seen.rate(("Bubble",), **scaled(n))) for n in SCALES]
+    part = [(float(n), n * seen.rate((Bubble.kind,), **scaled(n))) for n in SCALES]
     exponents = [power(points) for points in (whole, own, part)]
     return (
         f"exponent {exponents[0]:.2f} for all traffic, {exponents[1]:.2f} without updates,"

@@ -7,6 +7,7 @@ from nearcast.pipeline.jobs.dead_reckoning import THINNED
 from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, style
+from nearcast.protocols.bubblestorm.messages import Bubble, Reply
 from nearcast_papers.bubblestorm import encryption_cost, single_events
 from nearcast_papers.bubblestorm.figures import bars, drawn, line, smooth
 from nearcast_papers.bubblestorm.measures import Seen, explaining, scaled
@@ -49,7 +50,10 @@ def cache(seen: Seen) -> list[Plot]:
         with suppress(NotMeasuredError):
             for held, name in ((5.0, "with cache"), (0.0, "without")):
                 chosen = explaining(cache_s=held, **{"lambda": certainty})
-                row[name] = seen.sight(**chosen).recall, seen.rate(("Bubble", "Reply"), **chosen)
+                row[name] = (
+                    seen.sight(**chosen).recall,
+                    seen.rate((Bubble.kind, Reply.kind), **chosen),
+                )
             for name, (recall, sent) in row.items():
                 recalls.setdefault(name, []).append(recall)
                 bytes_.setdefault(name, []).append(sent)
@@ -70,7 +74,7 @@ def scale(seen: Seen) -> list[Plot]:
     parts: dict[str, Callable[[int], float]] = {
         "all": lambda n: seen.all_rate(**scaled(n)),
         "all but updates": lambda n: seen.rate(**scaled(n)),
-        "bubbles": lambda n: seen.rate(("Bubble",), **scaled(n)),
+        "bubbles": lambda n: seen.rate((Bubble.kind,), **scaled(n)),
     }
     series = []
     for place, (name, measure) in enumerate(parts.items()):

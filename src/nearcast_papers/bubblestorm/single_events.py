@@ -10,6 +10,7 @@ from msgspec import Struct
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.connections import Connections
 from nearcast.protocols.bubblestorm.layouts import Sighting
+from nearcast.protocols.bubblestorm.messages import Contact, Told
 from nearcast.protocols.interests import Area
 from nearcast.scenario import Scenario, stream
 from nearcast.sim.circuits import asymmetric, islands
@@ -103,7 +104,7 @@ def opening() -> Opening:
     trip = 2 * 50_000
     asked: dict[tuple[int, int], Time] = {}
     for row in rows:
-        if row["kind"] == "Contact":
+        if row["kind"] == Contact.kind:
             asked.setdefault((row["node"], row["to"]), row["t"])
     met: dict[tuple[int, int], Time] = {}
     for note in notes:
@@ -111,7 +112,7 @@ def opening() -> Opening:
             met.setdefault((note["node"], note["about"]), note["t"])
     told: dict[tuple[int, int], Time] = {}
     for row in rows:
-        if row["kind"] == "Told":
+        if row["kind"] == Told.kind:
             told.setdefault((row["node"], row["to"]), row["t"])
     # Of two who call each other at once, the one called first has no call of its own to wait for.
     pairs = [pair for pair in asked if pair in met and pair[::-1] not in asked]

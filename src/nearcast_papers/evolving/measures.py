@@ -5,11 +5,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from nearcast.protocols.brokers.messages import Adjust, Cancel, Interest, Pass, Post
 from nearcast_papers.evolving.scenarios import CLOCKS, PLAYERS, TRADERS, settings_of
 from nearcast_papers.paper import Counted
 
-SUBSCRIBING = "Interest", "Cancel", "Adjust"  # what clients and brokers say of interests
-MATCHED = "Post", "Pass"  # publications that come to a broker
+SUBSCRIBING = Interest.kind, Cancel.kind, Adjust.kind  # what clients and brokers say of interests
+MATCHED = Post.kind, Pass.kind  # publications that come to a broker
 
 
 class Traffic(Struct, frozen=True):

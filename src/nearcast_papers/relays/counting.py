@@ -19,7 +19,7 @@ DEMANDS = f"""
     begins AS {BEGINS},
     least AS (
         SELECT run, min(bytes / copies) AS piece FROM {{messages}}
-        WHERE kind = 'Update' AND publication IS NOT NULL GROUP BY run
+        WHERE kind = 'relays.Update' AND publication IS NOT NULL GROUP BY run
     ),
     acts AS (
         SELECT run, node, t, bytes + {HEADERS} * copies AS sent, 0 AS withheld

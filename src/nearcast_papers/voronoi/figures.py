@@ -7,6 +7,7 @@ from contextlib import suppress
 from nearcast.pipeline.report.charts import Axis, Key, Series, chart
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, style
+from nearcast.protocols.voronoi.vso_messages import Cast, Matched, Notify
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.voronoi import structure
 from nearcast_papers.voronoi.loads import TABLE
@@ -226,8 +227,8 @@ def areas(seen: Seen) -> list[Plot]:
             style=style(place),
         )
         for place, (kind, name) in enumerate(
-            (("Cast", "between matchers, by VoroCast"), ("Matched", "to owners elsewhere"),
-             ("Notify", "to clients"))
+            ((Cast.kind, "between matchers, by VoroCast"), (Matched.kind, "to owners elsewhere"),
+             (Notify.kind, "to clients"))
         )
     ]  # fmt: skip
     radius = Axis("radius of a publication, in units (0: a point)", number, low=0)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import mean
 
+from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast_papers.paper import NotMeasuredError, Statement
 from nearcast_papers.voronoi.measures import Load, Seen, percentile
 from nearcast_papers.voronoi.scenarios import NINE, PARTITIONINGS, STEP_RATE
@@ -131,7 +132,7 @@ def at(seen: Seen, nodes: int, matches: bool, column: str, percent: float) -> fl
 
 def by_layout(seen: Seen) -> str:
     """What one neighbour told of costs here and there."""
-    size = seen.sizes_of_messages()["Notify"]
+    size = seen.sizes_of_messages()[Notify.kind]
     return f"a notification is {size:.0f} bytes here, {LAYOUT} there"
 
 

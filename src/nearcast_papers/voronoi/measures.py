@@ -8,6 +8,15 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.protocols.overlay import FIRST_SERVER
+from nearcast.protocols.voronoi.vso_messages import (
+    Cast,
+    Copies,
+    Inventory,
+    Matched,
+    Moves,
+    Notify,
+    Transfer,
+)
 from nearcast.scenario import Scenario
 from nearcast_papers.paper import Counted, NotMeasuredError
 from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAY
@@ -86,8 +95,10 @@ class Seen:
     def nine_by_kind(self, partitioning: str) -> tuple[float, float]:
         """Bytes of notifications, and of all that matchers say to each other, of all sizes."""
         rows = self.rows("traffic_by_kind", **nine(partitioning))
-        told = sum(row["bytes"] for row in rows if row["kind"] == "Notify")
-        between_matchers = ("Moves", "Matched", "Copies", "Cast", "Transfer", "Inventory")
+        told = sum(row["bytes"] for row in rows if row["kind"] == Notify.kind)
+        between_matchers = [
+            message.kind for message in (Moves, Matched, Copies, Cast, Transfer, Inventory)
+        ]
         return float(told), float(
             sum(row["bytes"] for row in rows if row["kind"] in between_matchers)
         )
@@ -167,7 +178,7 @@ class Seen:
         made = self.rows("publications_made", **areas(), blast=blast)
         found["publications"] = sum(row["publications"] for row in made)
         kinds = self.rows("traffic_by_kind", **areas(), blast=blast)
-        for kind in ("Cast", "Matched", "Notify"):
+        for kind in (Cast.kind, Matched.kind, Notify.kind):
             found[kind] = sum(row["messages"] for row in kinds if row["kind"] == kind)
         return found
 

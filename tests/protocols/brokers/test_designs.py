@@ -123,13 +123,13 @@ def test_an_evolving_interest_costs_the_share_of_the_interval_in_the_move() -> N
 
 
 def test_parametric_says_new_numbers_alone_along_the_way_of_the_interest() -> None:
-    assert walk_for(10, interest="parametric") == {"Adjust": 3 * 20}
+    assert walk_for(10, interest="parametric") == {"brokers.Adjust": 3 * 20}
     numbers, whole = Net((0, 2), brokers=3, **CALM, interest="parametric"), Net((0,), **CALM)
     for net in (numbers, whole):
         net.obey(0, Subscribe(7, WALK, Filter('kind == "apple"'), "a long channel's name"))
     numbers.run(SECOND)
     sizes = {row["kind"]: row["bytes"] for net in (whole, numbers) for row in net.rows("messages")}
-    assert sizes["Adjust"] < sizes["Interest"]
+    assert sizes["brokers.Adjust"] < sizes["brokers.Interest"]
 
 
 def test_parametric_numbers_of_a_formula_that_has_no_value_now_take_the_interest_back() -> None:
@@ -182,7 +182,7 @@ def test_tiles_are_all_those_that_the_area_touches() -> None:
     net.obey(2, Publish(1, point(19, 9)))
     net.obey(2, Publish(2, point(11, 7)))
     net.obey(2, Publish(3, point(11, 17)))
-    told = [row["publication"] for row in net.rows("messages") if row["kind"] == "Notify"]
+    told = [row["publication"] for row in net.rows("messages") if row["kind"] == "brokers.Notify"]
     assert told == [1, 2], "the topic brings both; the third is on another"
     assert net.heard() == [(2, 7)], "the client filters"
 

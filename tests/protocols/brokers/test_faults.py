@@ -76,7 +76,7 @@ def test_a_broker_that_returns_at_once_needs_no_heartbeat_to_learn_everything() 
     net.restart(1)
     net.run(LONG)
     assert sorted(map(str, tables(net))) == sorted(map(str, before))
-    assert net.kinds()["Inventory"] == 0
+    assert net.kinds()["brokers.Inventory"] == 0
 
 
 def test_while_a_broker_is_down_its_parts_go_on_by_themselves() -> None:

@@ -70,7 +70,7 @@ def test_an_advertisement_is_flooded_and_keeps_its_last_hop() -> None:
     net = Net((0,), brokers=4, topology="line")
     hops = [net.broker(k).routes.promises[0, 0].hop for k in range(4)]
     assert hops == [0, B[0], B[1], B[2]]
-    assert net.kinds()["Advertise"] == 4
+    assert net.kinds()["brokers.Advertise"] == 4
 
 
 def test_an_interest_goes_only_towards_advertisements_that_it_intersects() -> None:
@@ -153,7 +153,7 @@ def test_an_interest_is_told_once_per_neighbour_however_many_advertise_there() -
     net = Net((0, *range(3, 40, 4)), brokers=4, topology="line")
     before = net.simulation.now
     net.obey(0, Subscribe(7, HERE))
-    assert net.kinds(before)["Interest"] == 4  # the client's own, and three links
+    assert net.kinds(before)["brokers.Interest"] == 4  # the client's own, and three links
 
 
 def test_a_move_is_an_unsubscription_and_a_subscription() -> None:
@@ -161,7 +161,7 @@ def test_a_move_is_an_unsubscription_and_a_subscription() -> None:
     net.obey(0, Subscribe(7, HERE))
     before = net.simulation.now
     net.obey(0, Move(7, THERE))
-    assert net.kinds(before) == {"Cancel": 4, "Interest": 4}
+    assert net.kinds(before) == {"brokers.Cancel": 4, "brokers.Interest": 4}
     net.obey(3, Publish(1, point(0, 0)))
     net.obey(3, Publish(2, point(100, 0)))
     assert net.heard() == [(2, 7)]
@@ -184,7 +184,7 @@ def test_unsubscribed_means_silence_and_empty_tables() -> None:
     net.obey(0, Unsubscribe(7))
     before = net.simulation.now
     net.obey(3, Publish(1, point(0, 0)))
-    assert net.kinds(before) == {"Post": 1}
+    assert net.kinds(before) == {"brokers.Post": 1}
     assert net.heard() == []
     assert all(not net.broker(k).routes.entries for k in range(4))
     assert all(not told for k in range(4) for told in net.broker(k).routes.told.values())
@@ -197,7 +197,9 @@ def test_what_is_under_way_when_one_unsubscribes_is_heard_if_it_was_wanted_then(
     net.obey(0, Unsubscribe(7), then=0)
     net.obey(1, Publish(2, point(0, 0)), then=SECOND)
     assert net.heard() == [(1, 7)]
-    assert [row["publication"] for row in net.rows("messages") if row["kind"] == "Pass"] == [1, 2]
+    assert [
+        row["publication"] for row in net.rows("messages") if row["kind"] == "brokers.Pass"
+    ] == [1, 2]
 
 
 def test_who_leaves_leaves_nothing_behind() -> None:
@@ -266,7 +268,7 @@ def test_what_was_covered_is_told_when_its_cover_is_adjusted_away(covering: str)
     assert told(net) == [1]
     before = net.simulation.now
     net.obey(0, Move(1, Moving(box(100, 0, 9, 9))))
-    assert net.kinds(before) == {"Adjust": 2, "Interest": 1}
+    assert net.kinds(before) == {"brokers.Adjust": 2, "brokers.Interest": 1}
     assert told(net) == [1, 2]
     net.obey(0, Move(1, LARGE))
     assert told(net) == ([1] if covering == "active" else [1, 2])

@@ -159,7 +159,7 @@ def test_one_copy_of_a_publication_at_most_crosses_a_link_and_none_comes_back() 
     memory, heard, _ = run("waypoint", {"size": 150.0, "topology": "tree", "brokers": 7})
     crossed: Counter[tuple[int, int, int]] = Counter()
     for row in memory.table("messages").to_pylist():
-        if row["kind"] == "Pass":
+        if row["kind"] == "brokers.Pass":
             low, high = sorted((row["node"], row["to"]))
             crossed[low, high, row["publication"]] += 1
     assert len(heard) > 100

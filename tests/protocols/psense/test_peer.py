@@ -283,7 +283,7 @@ def test_under_a_tight_limit_others_help_out() -> None:
     direct = {
         row["to"]
         for row in trace.table("messages").to_pylist()
-        if row["kind"] == "Tell" and row["node"] == 3
+        if row["kind"] == "psense.Tell" and row["node"] == 3
     }
     assert 0 < len(direct) < 11
     assert len(delivered(trace.table("deliveries"))) > len(direct)

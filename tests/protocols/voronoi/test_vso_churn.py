@@ -144,7 +144,7 @@ def test_while_nobody_answers_a_newcomer_asks_ever_more_rarely() -> None:
     network.group[5] = 1
     town.enter(5, Moving(disc(100, 100, 50.0)))
     town.passes(13.9)
-    asked = [t for t, kind in sent_by(town, 5) if kind == "Interest"]
+    asked = [t for t, kind in sent_by(town, 5) if kind == "vso.Interest"]
     gaps = [(b - a) / SECOND for a, b in pairwise(asked)]
     assert gaps == [0.5, 1.0, *[2.0] * 6]
 
@@ -186,7 +186,7 @@ def test_who_hears_something_now_and_then_asks_no_more_than_with_its_heartbeat()
             town.obey(5 + number % 2, Publish(number, point(100, 100)))
             town.passes(0.25)
         kinds = [kind for node in (5, 6) for t, kind in sent_by(town, node) if t > began]
-        asked.append(kinds.count("Alive"))
+        asked.append(kinds.count("vso.Alive"))
     assert asked[0] == asked[1] > 0
 
 

@@ -17,7 +17,7 @@ overtaken is known as such, and nobody can touch what another has named.
 """
 
 from math import isnan
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -56,39 +56,45 @@ class Advertisement(Struct, frozen=True, array_like=True):
         check_text("a channel", self.channel or "")
 
 
-class Hello(Message, frozen=True, tag=1):
+class BrokerMessage(Message, frozen=True):
+    """A message between clients and brokers."""
+
+    protocol: ClassVar[str] = "brokers"
+
+
+class Hello(BrokerMessage, frozen=True, tag=1):
     """My session with you is `mine`; the last one of yours that I have heard of is `yours`."""
 
     mine: Session
     yours: Session | None = None
 
 
-class Beat(Message, frozen=True, tag=2):
+class Beat(BrokerMessage, frozen=True, tag=2):
     """I am alive. `told`: a digest of all that I have told you and that still holds."""
 
     told: Digest
 
 
-class Who(Message, frozen=True, tag=3):
+class Who(BrokerMessage, frozen=True, tag=3):
     """To a client: begin a new session, and tell me everything."""
 
 
-class Bye(Message, frozen=True, tag=4):
+class Bye(BrokerMessage, frozen=True, tag=4):
     """From a client that leaves."""
 
 
-class Advertise(Message, frozen=True, tag=5):
+class Advertise(BrokerMessage, frozen=True, tag=5):
     advertisement: Advertisement
     version: Version
 
 
-class Unadvertise(Message, frozen=True, tag=6):
+class Unadvertise(BrokerMessage, frozen=True, tag=6):
     node: NodeId
     advertisement: Number
     version: Version
 
 
-class Interest(Message, frozen=True, tag=7):
+class Interest(BrokerMessage, frozen=True, tag=7):
     """Said by its client at `said`, which is later than its submission if it has been told anew."""
 
     subscription: Subscription
@@ -96,7 +102,7 @@ class Interest(Message, frozen=True, tag=7):
     said: Time
 
 
-class Adjust(Message, frozen=True, tag=8):
+class Adjust(BrokerMessage, frozen=True, tag=8):
     """The same interest with other numbers in it: parametric subscriptions."""
 
     node: NodeId
@@ -109,7 +115,7 @@ class Adjust(Message, frozen=True, tag=8):
             raise ValueError("an adjustment has a number that is not a number")
 
 
-class Cancel(Message, frozen=True, tag=9):
+class Cancel(BrokerMessage, frozen=True, tag=9):
     """It ends, up to this version."""
 
     node: NodeId
@@ -117,14 +123,14 @@ class Cancel(Message, frozen=True, tag=9):
     version: Version
 
 
-class Post(Message, frozen=True, tag=10):
+class Post(BrokerMessage, frozen=True, tag=10):
     publication: Publication
 
     def carries(self) -> PublicationId:
         return self.publication.id
 
 
-class Pass(Message, frozen=True, tag=11):
+class Pass(BrokerMessage, frozen=True, tag=11):
     """From broker to broker; `hops` counts this message too."""
 
     publication: Publication
@@ -134,7 +140,7 @@ class Pass(Message, frozen=True, tag=11):
         return self.publication.id
 
 
-class Notify(Message, frozen=True, tag=12):
+class Notify(BrokerMessage, frozen=True, tag=12):
     """It touches these of your interests."""
 
     publication: Publication
@@ -145,7 +151,7 @@ class Notify(Message, frozen=True, tag=12):
         return self.publication.id
 
 
-class Inventory(Message, frozen=True, tag=13):
+class Inventory(BrokerMessage, frozen=True, tag=13):
     """All that I have of what you told me. Tell me what is missing, and take back what is over."""
 
     advertisements: tuple[tuple[NodeId, Number, Version], ...]

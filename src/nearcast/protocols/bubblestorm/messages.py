@@ -27,7 +27,7 @@ A publication that direct connections cannot reach is Shouted: an instant bubble
 a subscription that wants it lets its owner Hear it. Holding, Keep and Drop are of managed bubbles.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta
 
@@ -46,13 +46,19 @@ Weight: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
 Degree: TypeAlias = Annotated[int, Meta(ge=0, le=4096)]
 
 
-class Join(Message, frozen=True, tag=1):
+class BubbleStormMessage(Message, frozen=True):
+    """A message between the peers of BubbleStorm."""
+
+    protocol: ClassVar[str] = "bubblestorm"
+
+
+class Join(BubbleStormMessage, frozen=True, tag=1):
     """Let a walk find a place for this location of mine."""
 
     end: End
 
 
-class Walk(Message, frozen=True, tag=2):
+class Walk(BubbleStormMessage, frozen=True, tag=2):
     """To a location of a neighbour, on the way to a random link for `end`."""
 
     location: Number
@@ -60,7 +66,7 @@ class Walk(Message, frozen=True, tag=2):
     hops: Hops
 
 
-class Adopt(Message, frozen=True, tag=3):
+class Adopt(BubbleStormMessage, frozen=True, tag=3):
     """Stand between these two; and what is known of the network."""
 
     location: Number
@@ -70,7 +76,7 @@ class Adopt(Message, frozen=True, tag=3):
     round: Number
 
 
-class Insert(Message, frozen=True, tag=4):
+class Insert(BubbleStormMessage, frozen=True, tag=4):
     """Your master is no longer `before` but `after`."""
 
     location: Number
@@ -78,12 +84,12 @@ class Insert(Message, frozen=True, tag=4):
     after: End
 
 
-class Yes(Message, frozen=True, tag=5):
+class Yes(BubbleStormMessage, frozen=True, tag=5):
     location: Number
     end: End
 
 
-class No(Message, frozen=True, tag=6):
+class No(BubbleStormMessage, frozen=True, tag=6):
     """I am not your master, or not your slave."""
 
     location: Number
@@ -91,7 +97,7 @@ class No(Message, frozen=True, tag=6):
     master: bool
 
 
-class Settled(Message, frozen=True, tag=7):
+class Settled(BubbleStormMessage, frozen=True, tag=7):
     """I stand between you and `slave` now."""
 
     location: Number
@@ -99,7 +105,7 @@ class Settled(Message, frozen=True, tag=7):
     slave: End
 
 
-class Leave(Message, frozen=True, tag=8):
+class Leave(BubbleStormMessage, frozen=True, tag=8):
     """Take my slave for yours."""
 
     location: Number
@@ -107,11 +113,11 @@ class Leave(Message, frozen=True, tag=8):
     slave: End | None
 
 
-class Released(Message, frozen=True, tag=9):
+class Released(BubbleStormMessage, frozen=True, tag=9):
     location: Number
 
 
-class Beat(Message, frozen=True, tag=10):
+class Beat(BubbleStormMessage, frozen=True, tag=10):
     """I am here, and your master or your slave."""
 
     location: Number
@@ -120,7 +126,7 @@ class Beat(Message, frozen=True, tag=10):
     degree: Degree
 
 
-class Seek(Message, frozen=True, tag=11):
+class Seek(BubbleStormMessage, frozen=True, tag=11):
     """A location that has lost its slave (or its master) looks for one that has no master."""
 
     location: Number
@@ -129,7 +135,7 @@ class Seek(Message, frozen=True, tag=11):
     hops: Hops
 
 
-class Gossip(Message, frozen=True, tag=12):
+class Gossip(BubbleStormMessage, frozen=True, tag=12):
     """A share of the sums and of the one weight that all sums are divided by."""
 
     location: Number
@@ -143,7 +149,7 @@ class Gossip(Message, frozen=True, tag=12):
     degree: Degree
 
 
-class Bubble(Message, frozen=True, tag=13):
+class Bubble(BubbleStormMessage, frozen=True, tag=13):
     """A subscription (tables 4.1 and 4.2) in a bubble that is stored where it comes to."""
 
     location: Number
@@ -155,7 +161,7 @@ class Bubble(Message, frozen=True, tag=13):
     wanted: tuple[Subscription, ...] = ()
 
 
-class Shout(Message, frozen=True, tag=14):
+class Shout(BubbleStormMessage, frozen=True, tag=14):
     """A publication in an instant bubble: matched where it comes to, and forgotten."""
 
     location: Number
@@ -168,28 +174,28 @@ class Shout(Message, frozen=True, tag=14):
         return self.publication.id
 
 
-class Reply(Message, frozen=True, tag=15):
+class Reply(BubbleStormMessage, frozen=True, tag=15):
     """These are in your area (tables 4.1 and 4.3)."""
 
     token: Number
     packet: bytes
 
 
-class Contact(Message, frozen=True, tag=16):
+class Contact(BubbleStormMessage, frozen=True, tag=16):
     packet: bytes
 
 
-class Accept(Message, frozen=True, tag=17):
+class Accept(BubbleStormMessage, frozen=True, tag=17):
     packet: bytes
 
 
-class Position(Message, frozen=True, tag=18):
+class Position(BubbleStormMessage, frozen=True, tag=18):
     """The low-frequency update of a connection."""
 
     packet: bytes
 
 
-class Told(Message, frozen=True, tag=19):
+class Told(BubbleStormMessage, frozen=True, tag=19):
     """A publication on a direct connection; `here`: it was said where its entity is."""
 
     publication: Publication
@@ -199,7 +205,7 @@ class Told(Message, frozen=True, tag=19):
         return self.publication.id
 
 
-class Heard(Message, frozen=True, tag=20):
+class Heard(BubbleStormMessage, frozen=True, tag=20):
     """A publication from a rendezvous."""
 
     publication: Publication
@@ -209,17 +215,17 @@ class Heard(Message, frozen=True, tag=20):
         return self.publication.id
 
 
-class Close(Message, frozen=True, tag=21):
+class Close(BubbleStormMessage, frozen=True, tag=21):
     """This connection is over."""
 
 
-class Holding(Message, frozen=True, tag=22):
+class Holding(BubbleStormMessage, frozen=True, tag=22):
     """I hold a replica of your managed bubble."""
 
     token: Number
 
 
-class Keep(Message, frozen=True, tag=23):
+class Keep(BubbleStormMessage, frozen=True, tag=23):
     """To the holder of a replica: this is how it is now."""
 
     token: Number
@@ -228,7 +234,7 @@ class Keep(Message, frozen=True, tag=23):
     wanted: tuple[Subscription, ...] = ()
 
 
-class Drop(Message, frozen=True, tag=24):
+class Drop(BubbleStormMessage, frozen=True, tag=24):
     """My managed bubble is no more."""
 
 

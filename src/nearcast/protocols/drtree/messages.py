@@ -19,7 +19,7 @@ brother ── Ping ──▶ brother ── Pong ──▶ brother        where
 publication: Up and Down along the tree, Side to brothers, ToRoot, Enter from outside the tree.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -50,7 +50,13 @@ class Entry(Struct, frozen=True, array_like=True):
         require_numbers(self.box)
 
 
-class Join(Message, frozen=True, tag=1):
+class TreeMessage(Message, frozen=True):
+    """A message between the members of a DR-tree."""
+
+    protocol: ClassVar[str] = "drtree"
+
+
+class Join(TreeMessage, frozen=True, tag=1):
     """Take this node of level `level` into the tree. `at` 0: on its way up to the root."""
 
     child: Entry
@@ -60,7 +66,7 @@ class Join(Message, frozen=True, tag=1):
     slot: Slot = 0
 
 
-class Yours(Message, frozen=True, tag=2):
+class Yours(TreeMessage, frozen=True, tag=2):
     """You are a child of my node of this level, which has this box; and what a child should know.
 
     `above`: for links to ancestors or to the root: who owns the path from my node upwards, and
@@ -83,7 +89,7 @@ class Yours(Message, frozen=True, tag=2):
         require_numbers(self.box)
 
 
-class Mine(Message, frozen=True, tag=3):
+class Mine(TreeMessage, frozen=True, tag=3):
     """You are the father of my node of this level. `former`: who owned it before me.
 
     `apart`: my mean round trip to my brothers, if I have measured it.
@@ -97,13 +103,13 @@ class Mine(Message, frozen=True, tag=3):
     apart: Time | None = None
 
 
-class NotYours(Message, frozen=True, tag=4):
+class NotYours(TreeMessage, frozen=True, tag=4):
     by: Address
     level: LevelNumber
     slot: Slot = 0
 
 
-class Gone(Message, frozen=True, tag=5):
+class Gone(TreeMessage, frozen=True, tag=5):
     """I am no child of your node of this level."""
 
     by: Address
@@ -112,7 +118,7 @@ class Gone(Message, frozen=True, tag=5):
     slot: Slot = 0
 
 
-class Take(Message, frozen=True, tag=6):
+class Take(TreeMessage, frozen=True, tag=6):
     """Own these nodes, from `level` upwards; you yourself are a child in each, and not listed."""
 
     level: LevelNumber
@@ -123,7 +129,7 @@ class Take(Message, frozen=True, tag=6):
     slot: Slot = 0
 
 
-class Dissolve(Message, frozen=True, tag=7):
+class Dissolve(TreeMessage, frozen=True, tag=7):
     """Give the children of your node of this level to this brother of yours."""
 
     level: LevelNumber
@@ -132,7 +138,7 @@ class Dissolve(Message, frozen=True, tag=7):
     slot: Slot = 0
 
 
-class Merge(Message, frozen=True, tag=8):
+class Merge(TreeMessage, frozen=True, tag=8):
     """Take these as children of your node of this level."""
 
     level: LevelNumber
@@ -141,7 +147,7 @@ class Merge(Message, frozen=True, tag=8):
     slot: Slot = 0
 
 
-class Carrying(Message, frozen=True):
+class Carrying(TreeMessage, frozen=True):
     """A publication on its way, after `hops` messages including this one."""
 
     publication: Publication
@@ -198,7 +204,7 @@ class Enter(Carrying, frozen=True, tag=13):
     slot: Slot = 0
 
 
-class Ping(Message, frozen=True, tag=14):
+class Ping(TreeMessage, frozen=True, tag=14):
     """Send this back to me at once; `sent` is my own clock's."""
 
     by: Address
@@ -206,7 +212,7 @@ class Ping(Message, frozen=True, tag=14):
     slot: Slot = 0
 
 
-class Pong(Message, frozen=True, tag=15):
+class Pong(TreeMessage, frozen=True, tag=15):
     by: Address
     sent: Time
     slot: Slot = 0

@@ -18,28 +18,34 @@ from nearcast.node import Message
 from nearcast.wire import Codec
 
 
-class Position(Message, frozen=True, tag=1):
+class PSenseMessage(Message, frozen=True):
+    """A message between the peers of pSense."""
+
+    protocol: ClassVar[str] = "psense"
+
+
+class Position(PSenseMessage, frozen=True, tag=1):
     """Where somebody is: its own word, or passed on."""
 
     lossy: ClassVar[bool] = True
     packet: bytes
 
 
-class Request(Message, frozen=True, tag=2):
+class Request(PSenseMessage, frozen=True, tag=2):
     """Do you know a better sensor for this sector of mine?"""
 
     lossy: ClassVar[bool] = True
     packet: bytes
 
 
-class Response(Message, frozen=True, tag=3):
+class Response(PSenseMessage, frozen=True, tag=3):
     """This is the best that I know."""
 
     lossy: ClassVar[bool] = True
     packet: bytes
 
 
-class Tell(Message, frozen=True, tag=4):
+class Tell(PSenseMessage, frozen=True, tag=4):
     """A publication, with the position of its publisher."""
 
     lossy: ClassVar[bool] = True

@@ -28,7 +28,7 @@ from nearcast.model.subscription import NodeId, PublicationId, Subscription, Sub
 from nearcast.node import Message, Node, Real, Timer
 from nearcast.protocols.dedup import is_old
 from nearcast.protocols.interests import area_of
-from nearcast.protocols.relays.messages import MESSAGES
+from nearcast.protocols.relays.messages import MESSAGES, RelayMessage
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
@@ -41,17 +41,17 @@ Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Pair: TypeAlias = tuple[NodeId, SubscriptionId]  # who may be heard by it
 
 
-class Interest(Message, frozen=True, tag=1):
+class Interest(RelayMessage, frozen=True, tag=1):
     """This is what I want from now on."""
 
     subscription: Subscription
 
 
-class Ended(Message, frozen=True, tag=2):
+class Ended(RelayMessage, frozen=True, tag=2):
     subscription: SubscriptionId
 
 
-class Here(Message, frozen=True, tag=3):
+class Here(RelayMessage, frozen=True, tag=3):
     """Where somebody speaks who wants nothing."""
 
     x: Real
@@ -59,7 +59,7 @@ class Here(Message, frozen=True, tag=3):
     z: Real
 
 
-class Around(Message, frozen=True, tag=4):
+class Around(RelayMessage, frozen=True, tag=4):
     """What has changed around you."""
 
     wanted: tuple[Subscription, ...]  # that may want what you say, new or changed
@@ -71,7 +71,7 @@ class Around(Message, frozen=True, tag=4):
     again: bool = False  # say again what you want
 
 
-class Post(Message, frozen=True, tag=5):
+class Post(RelayMessage, frozen=True, tag=5):
     """Said somewhere else than where its publisher is."""
 
     publication: Publication
@@ -80,18 +80,18 @@ class Post(Message, frozen=True, tag=5):
         return self.publication.id
 
 
-class Told(Message, frozen=True, tag=6):
+class Told(RelayMessage, frozen=True, tag=6):
     publication: Publication
 
     def carries(self) -> PublicationId:
         return self.publication.id
 
 
-class Bye(Message, frozen=True, tag=7):
+class Bye(RelayMessage, frozen=True, tag=7):
     """Forget me."""
 
 
-class Check(Message, frozen=True, tag=8):
+class Check(RelayMessage, frozen=True, tag=8):
     """Digests of my own interests, of those around me, and of whom I may hear."""
 
     own: Digest

@@ -69,7 +69,13 @@ class Word(Struct, frozen=True, array_like=True):
     lost: tuple[Flow, ...] = ()  # what it relies on in vain
 
 
-class Update(Message, frozen=True, tag=61):
+class RelayMessage(Message, frozen=True):
+    """A message of the relays."""
+
+    protocol: ClassVar[str] = "relays"
+
+
+class Update(RelayMessage, frozen=True, tag=61):
     """All that is for one receiver, in one packet."""
 
     lossy: ClassVar[bool] = True
@@ -81,11 +87,11 @@ class Update(Message, frozen=True, tag=61):
         return self.pieces[0].publication.id if self.pieces else None
 
 
-class Say(Message, frozen=True, tag=62):
+class Say(RelayMessage, frozen=True, tag=62):
     word: Word
 
 
-class Take(Message, frozen=True, tag=63):
+class Take(RelayMessage, frozen=True, tag=63):
     """REDIR: send what the source says on to `onward`."""
 
     source: NodeId
@@ -97,7 +103,7 @@ class Take(Message, frozen=True, tag=63):
     worth: Real  # what it gains, not counting the receiver's uplink
 
 
-class Skip(Message, frozen=True, tag=64):
+class Skip(RelayMessage, frozen=True, tag=64):
     """SHORT: send it to `onward` instead of me."""
 
     source: NodeId
@@ -108,21 +114,21 @@ class Skip(Message, frozen=True, tag=64):
     worth: Real  # what it gains, not counting the receiver's uplink
 
 
-class Yes(Message, frozen=True, tag=65):
+class Yes(RelayMessage, frozen=True, tag=65):
     source: NodeId
     destination: NodeId
     number: Number
     leg: Ticks  # from who says so to `onward`; 0: not known
 
 
-class No(Message, frozen=True, tag=66):
+class No(RelayMessage, frozen=True, tag=66):
     source: NodeId
     destination: NodeId
     number: Number
     leg: Ticks
 
 
-class Drop(Message, frozen=True, tag=67):
+class Drop(RelayMessage, frozen=True, tag=67):
     """I rely on you for this no more."""
 
     source: NodeId

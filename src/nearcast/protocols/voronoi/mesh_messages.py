@@ -15,7 +15,7 @@ site ── Find ──▶ … owner of a far point ── Found ──▶ site:
 
 from enum import IntEnum
 from math import inf
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -53,21 +53,27 @@ class SiteInfo(Struct, frozen=True, array_like=True):
         return self.x, self.y
 
 
-class Seek(Message, frozen=True, tag=201):
+class MeshMessage(Message, frozen=True):
+    """A message between the sites of a mesh."""
+
+    protocol: ClassVar[str] = "mesh"
+
+
+class Seek(MeshMessage, frozen=True, tag=201):
     """Who is nearest to this site? Let them tell it whom to greet."""
 
     site: SiteInfo
     hops: Hops = 0
 
 
-class Meet(Message, frozen=True, tag=202):
+class Meet(MeshMessage, frozen=True, tag=202):
     """You should know these. `accepted`: in answer to your Seek."""
 
     sites: tuple[SiteInfo, ...]
     accepted: bool = False
 
 
-class Hello(Message, frozen=True, tag=203):
+class Hello(MeshMessage, frozen=True, tag=203):
     """Let us be neighbours; `asks` for the same from you."""
 
     site: SiteInfo
@@ -82,34 +88,34 @@ class Look(IntEnum):
     ALL = 2
 
 
-class Moved(Message, frozen=True, tag=204):
+class Moved(MeshMessage, frozen=True, tag=204):
     """I am here; with every beat, also if I have not moved."""
 
     site: SiteInfo
     look: Look = Look.NOT
 
 
-class Ring(Message, frozen=True, tag=205):
+class Ring(MeshMessage, frozen=True, tag=205):
     """These enclose me, and you are one of them."""
 
     site: SiteInfo
     ring: tuple[SiteInfo, ...]
 
 
-class Part(Message, frozen=True, tag=206):
+class Part(MeshMessage, frozen=True, tag=206):
     """We are no neighbours any longer."""
 
     since: Time
 
 
-class Bye(Message, frozen=True, tag=207):
+class Bye(MeshMessage, frozen=True, tag=207):
     """I leave; these enclosed me."""
 
     since: Time
     ring: tuple[SiteInfo, ...]
 
 
-class Find(Message, frozen=True, tag=208):
+class Find(MeshMessage, frozen=True, tag=208):
     """Who owns this point? Let them tell me of themselves."""
 
     site: SiteInfo
@@ -118,7 +124,7 @@ class Find(Message, frozen=True, tag=208):
     hops: Hops = 0
 
 
-class Found(Message, frozen=True, tag=209):
+class Found(MeshMessage, frozen=True, tag=209):
     site: SiteInfo
 
 

@@ -18,7 +18,7 @@ nothing moves. A peer without interests is outside the mesh and publishes throug
 from collections.abc import Iterable
 from math import hypot, inf
 from random import Random
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
@@ -43,7 +43,13 @@ WRONG_BY = 1e-12  # relative: distances are rounded
 CALM: Time = 2 * SECOND  # a site that has stood for so long is where it is believed to be
 
 
-class Route(Message, frozen=True, tag=1):
+class VonMessage(Message, frozen=True):
+    """A message of VON that carries a publication."""
+
+    protocol: ClassVar[str] = "von"
+
+
+class Route(VonMessage, frozen=True, tag=1):
     """On its way to the owner of its place."""
 
     publication: Publication
@@ -53,7 +59,7 @@ class Route(Message, frozen=True, tag=1):
         return self.publication.id
 
 
-class Tell(Message, frozen=True, tag=2):
+class Tell(VonMessage, frozen=True, tag=2):
     """It may touch your area of interest."""
 
     publication: Publication
@@ -63,7 +69,7 @@ class Tell(Message, frozen=True, tag=2):
         return self.publication.id
 
 
-class Cast(Message, frozen=True, tag=3):
+class Cast(VonMessage, frozen=True, tag=3):
     """To all whose region touches `area`; `x` and `y`: the root of the tree."""
 
     publication: Publication

@@ -24,7 +24,7 @@ A subscription has a version, which only its client raises, and an epoch, which 
 raises. Content goes by version, ownership by (epoch, owner): no two sites can own one epoch.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -67,50 +67,56 @@ class Record(Struct, frozen=True, array_like=True):
 # Between sites: records.
 
 
-class Copies(Message, frozen=True, tag=1):
+class VsoMessage(Message, frozen=True):
+    """A message between clients, matchers and the gateway of VSO."""
+
+    protocol: ClassVar[str] = "vso"
+
+
+class Copies(VsoMessage, frozen=True, tag=1):
     """Replicas, whole. Who knows better answers with its own."""
 
     records: tuple[Record, ...]
 
 
-class Moves(Message, frozen=True, tag=2):
+class Moves(VsoMessage, frozen=True, tag=2):
     """Regions of records that you have whole."""
 
     changes: tuple[tuple[SubscriptionId, Version, Region], ...]
 
 
-class Forget(Message, frozen=True, tag=3):
+class Forget(VsoMessage, frozen=True, tag=3):
     """These ended, up to these versions."""
 
     ended: tuple[tuple[SubscriptionId, Version], ...]
 
 
-class Release(Message, frozen=True, tag=4):
+class Release(VsoMessage, frozen=True, tag=4):
     """They do not reach your region any more."""
 
     ids: tuple[SubscriptionId, ...]
 
 
-class Transfer(Message, frozen=True, tag=5):
+class Transfer(VsoMessage, frozen=True, tag=5):
     """You own them now: their epochs and owner say so."""
 
     records: tuple[Record, ...]
 
 
-class Taken(Message, frozen=True, tag=6):
+class Taken(VsoMessage, frozen=True, tag=6):
     """TRANSFER_ACK: I own them, in these epochs."""
 
     epochs: tuple[tuple[SubscriptionId, Epoch], ...]
 
 
-class Digest(Message, frozen=True, tag=7):
+class Digest(VsoMessage, frozen=True, tag=7):
     """So many of my records you should have, and their names, versions and epochs mix to this."""
 
     count: Hops
     total: Sum
 
 
-class Inventory(Message, frozen=True, tag=8):
+class Inventory(VsoMessage, frozen=True, tag=8):
     """This is what I have of yours."""
 
     items: tuple[tuple[SubscriptionId, Epoch, Version], ...]
@@ -119,39 +125,39 @@ class Inventory(Message, frozen=True, tag=8):
 # Between sites: load, and the gateway.
 
 
-class Closer(Message, frozen=True, tag=9):
+class Closer(VsoMessage, frozen=True, tag=9):
     """MOVE: I am overloaded, and here; make my region smaller."""
 
     place: Place
 
 
-class Insert(Message, frozen=True, tag=10):
+class Insert(VsoMessage, frozen=True, tag=10):
     """MATCHER_INSERT: promote a candidate at my load centre."""
 
     place: Place
     level: Real
 
 
-class Candidate(Message, frozen=True, tag=11):
+class Candidate(VsoMessage, frozen=True, tag=11):
     """This node could be a matcher. Any matcher passes it on to the gateway."""
 
     node: NodeId
 
 
-class Promote(Message, frozen=True, tag=12):
+class Promote(VsoMessage, frozen=True, tag=12):
     """Become a matcher here; the contact lets you in."""
 
     place: Place
     contact: NodeId
 
 
-class Present(Message, frozen=True, tag=13):
+class Present(VsoMessage, frozen=True, tag=13):
     """I am a matcher, and here."""
 
     place: Place
 
 
-class Realm(Message, frozen=True, tag=14):
+class Realm(VsoMessage, frozen=True, tag=14):
     """The gateway of this term is `gateway`; the matchers in order of seniority, with their places.
 
     The first of them learn the candidates too: one of them will be gateway if this one dies.
@@ -163,14 +169,14 @@ class Realm(Message, frozen=True, tag=14):
     candidates: tuple[NodeId, ...] = ()
 
 
-class Retired(Message, frozen=True, tag=15):
+class Retired(VsoMessage, frozen=True, tag=15):
     """I am no matcher any more."""
 
 
 # Clients and matchers.
 
 
-class Interest(Message, frozen=True, tag=21):
+class Interest(VsoMessage, frozen=True, tag=21):
     """Greedily on to the matcher whose region holds the centre. `epoch`: the last I know of."""
 
     subscription: Subscription
@@ -179,14 +185,14 @@ class Interest(Message, frozen=True, tag=21):
     hops: Hops = 1
 
 
-class Served(Message, frozen=True, tag=22):
+class Served(VsoMessage, frozen=True, tag=22):
     """I own this subscription of yours."""
 
     subscription: SubscriptionId
     epoch: Epoch
 
 
-class Owner(Message, frozen=True, tag=23):
+class Owner(VsoMessage, frozen=True, tag=23):
     """Somebody else owns it now."""
 
     subscription: SubscriptionId
@@ -194,21 +200,21 @@ class Owner(Message, frozen=True, tag=23):
     epoch: Epoch
 
 
-class Shift(Message, frozen=True, tag=24):
+class Shift(VsoMessage, frozen=True, tag=24):
     subscription: SubscriptionId
     version: Version
     region: Region
     hops: Hops = 1
 
 
-class Cancel(Message, frozen=True, tag=25):
+class Cancel(VsoMessage, frozen=True, tag=25):
     client: NodeId
     subscription: SubscriptionId
     version: Version
     hops: Hops = 1
 
 
-class Post(Message, frozen=True, tag=26):
+class Post(VsoMessage, frozen=True, tag=26):
     """From its publisher, greedily on to a matcher whose region the area touches."""
 
     publication: Publication
@@ -218,7 +224,7 @@ class Post(Message, frozen=True, tag=26):
         return self.publication.id
 
 
-class Cast(Message, frozen=True, tag=27):
+class Cast(VsoMessage, frozen=True, tag=27):
     """VoroCast, from matcher to matcher; its root is the centre of the area.
 
     `onward` is False for a site that had the area lately, and only matches.
@@ -232,7 +238,7 @@ class Cast(Message, frozen=True, tag=27):
         return self.publication.id
 
 
-class Matched(Message, frozen=True, tag=28):
+class Matched(VsoMessage, frozen=True, tag=28):
     """To the owner: it may touch these of yours."""
 
     publication: Publication
@@ -244,7 +250,7 @@ class Matched(Message, frozen=True, tag=28):
         return self.publication.id
 
 
-class Notify(Message, frozen=True, tag=29):
+class Notify(VsoMessage, frozen=True, tag=29):
     """To a client; it knows best which of its subscriptions are meant."""
 
     publication: Publication
@@ -254,11 +260,11 @@ class Notify(Message, frozen=True, tag=29):
         return self.publication.id
 
 
-class Alive(Message, frozen=True, tag=30):
+class Alive(VsoMessage, frozen=True, tag=30):
     """A client to each of its owners."""
 
 
-class Holding(Message, frozen=True, tag=31):
+class Holding(VsoMessage, frozen=True, tag=31):
     """The answer: these of yours I own, in these versions and epochs."""
 
     held: tuple[tuple[SubscriptionId, Version, Epoch], ...]

@@ -32,7 +32,7 @@ any node                    home
   │◀──────────────── Absent ───│  not these
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -97,7 +97,13 @@ class Uttered(Struct, frozen=True, array_like=True, gc=False):
     name: Text = ""
 
 
-class Said(Message, frozen=True, tag=101):
+class ClusterMessage(Message, frozen=True):
+    """A message between the nodes of a cluster."""
+
+    protocol: ClassVar[str] = "cluster"
+
+
+class Said(ClusterMessage, frozen=True, tag=101):
     """Publications in the order in which they were made, and a code for each: its way and hops."""
 
     ways: bytes
@@ -108,71 +114,71 @@ class Said(Message, frozen=True, tag=101):
             raise ValueError("each publication has its way")
 
 
-class Ask(Message, frozen=True, tag=102):
+class Ask(ClusterMessage, frozen=True, tag=102):
     """Clients of yours may want these. How many subscriptions hear them?"""
 
     said: tuple[Uttered, ...]
 
 
-class Counted(Message, frozen=True, tag=120):
+class Counted(ClusterMessage, frozen=True, tag=120):
     """So many subscriptions of my clients have heard this publication of yours."""
 
     counts: tuple[tuple[PublicationId, Annotated[int, Meta(ge=0, lt=2**53)]], ...]
 
 
-class Recall(Message, frozen=True, tag=121):
+class Recall(ClusterMessage, frozen=True, tag=121):
     """What do your clients retain? All of them, or those that are named."""
 
     entities: tuple[NodeId, ...] = ()
 
 
-class States(Message, frozen=True, tag=122):
+class States(ClusterMessage, frozen=True, tag=122):
     """What clients of mine retain, at this moment: to be known, and to be told to nobody."""
 
     t: Moment
     states: tuple[Uttered, ...]
 
 
-class Hold(Message, frozen=True, tag=103):
+class Hold(ClusterMessage, frozen=True, tag=103):
     """Subscriptions of my clients, new or changed. Go greedily to whose place they are."""
 
     records: tuple[Record, ...]
     hops: Hops = 1
 
 
-class Hint(Message, frozen=True, tag=119):
+class Hint(ClusterMessage, frozen=True, tag=119):
     """The same to all whose places they touch, so that nobody need wait for the owner's copies."""
 
     records: tuple[Record, ...]
 
 
-class Ended(Message, frozen=True, tag=104):
+class Ended(ClusterMessage, frozen=True, tag=104):
     """Subscriptions that are over."""
 
     ended: tuple[tuple[SubscriptionId, Version], ...]
     hops: Hops = 1
 
 
-class Held(Message, frozen=True, tag=105):
+class Held(ClusterMessage, frozen=True, tag=105):
     """I own these of your clients, in these versions."""
 
     held: tuple[tuple[SubscriptionId, Version], ...]
 
 
-class Knock(Message, frozen=True, tag=106):
+class Knock(ClusterMessage, frozen=True, tag=106):
     """I have the cluster's key, and clients reach me there. Where shall I be?"""
 
     url: Text
 
 
-class Enter(Message, frozen=True, tag=107):
+class Enter(ClusterMessage, frozen=True, tag=107):
     """The answer to `Knock`: you are a member."""
 
     place: Place
     gateway: NodeId
 
 
-class Beat(Message, frozen=True, tag=108):
+class Beat(ClusterMessage, frozen=True, tag=108):
     """Where clients reach me, how much I carry (above 1: too much), and where help would be: None
     if there is nothing to share."""
 
@@ -182,36 +188,36 @@ class Beat(Message, frozen=True, tag=108):
     others: tuple[NodeId, ...]
 
 
-class Left(Message, frozen=True, tag=109):
+class Left(ClusterMessage, frozen=True, tag=109):
     """Entities that are no more."""
 
     entities: tuple[NodeId, ...]
 
 
-class Withdrawn(Message, frozen=True, tag=130):
+class Withdrawn(ClusterMessage, frozen=True, tag=130):
     """Retained states that clients of mine have taken back: entity, channel, and when."""
 
     states: tuple[tuple[int, str, Time], ...]
 
 
-class Farewell(Message, frozen=True, tag=110):
+class Farewell(ClusterMessage, frozen=True, tag=110):
     """I stop."""
 
 
-class Arrive(Message, frozen=True, tag=111):
+class Arrive(ClusterMessage, frozen=True, tag=111):
     """Somebody will come to you. `holder`: of the token by which it was let in here."""
 
     ticket: Ticket
     holder: Annotated[str, Meta(max_length=512)] = ""
 
 
-class Expect(Message, frozen=True, tag=112):
+class Expect(ClusterMessage, frozen=True, tag=112):
     """The answer to `Arrive`: the client may come."""
 
     ticket: Ticket
 
 
-class Claim(Message, frozen=True, tag=113):
+class Claim(ClusterMessage, frozen=True, tag=113):
     """The client with this ticket is here: pass it on to me."""
 
     ticket: Ticket
@@ -231,7 +237,7 @@ class Sat(Struct, frozen=True, array_like=True):
     former: tuple[Was, ...]  # what it was a moment ago: late publications find it as it was
 
 
-class Passed(Message, frozen=True, tag=114):
+class Passed(ClusterMessage, frozen=True, tag=114):
     """A client, with all that it has; `had`: what it has been told in the last seconds."""
 
     ticket: Ticket
@@ -243,20 +249,20 @@ class Passed(Message, frozen=True, tag=114):
     departed: Moment  # by the old home's clock: legs of walks that begin later are the new home's
 
 
-class Void(Message, frozen=True, tag=115):
+class Void(ClusterMessage, frozen=True, tag=115):
     """Nobody comes, or nobody goes, with this ticket."""
 
     ticket: Ticket
 
 
-class Taken(Message, frozen=True, tag=123):
+class Taken(ClusterMessage, frozen=True, tag=123):
     """I serve this client now; `settled`: and it has not hung up since."""
 
     ticket: Ticket
     settled: bool
 
 
-class Returned(Message, frozen=True, tag=124):
+class Returned(ClusterMessage, frozen=True, tag=124):
     """The client hung up before it knew that I serve it, so it is still yours.
 
     `obeyed`: so many of the requests that you have passed on (`Spoke`) were obeyed.
@@ -266,20 +272,20 @@ class Returned(Message, frozen=True, tag=124):
     obeyed: Annotated[int, Meta(ge=0, lt=2**53)]
 
 
-class Check(Message, frozen=True, tag=125):
+class Check(ClusterMessage, frozen=True, tag=125):
     """I have states of these and believe them to be your clients; nobody has spoken of them lately.
     Are they still there?"""
 
     entities: tuple[NodeId, ...]
 
 
-class Absent(Message, frozen=True, tag=126):
+class Absent(ClusterMessage, frozen=True, tag=126):
     """No, these are not my clients."""
 
     entities: tuple[NodeId, ...]
 
 
-class Spoke(Message, frozen=True, tag=116):
+class Spoke(ClusterMessage, frozen=True, tag=116):
     """A client that is yours now said this to me."""
 
     entity: NodeId
@@ -287,13 +293,13 @@ class Spoke(Message, frozen=True, tag=116):
     packed: bool
 
 
-class Credential(Message, frozen=True, tag=117):
+class Credential(ClusterMessage, frozen=True, tag=117):
     """I have the cluster's key: a code over my key and yours."""
 
     code: Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
-class LinkRefused(Message, frozen=True, tag=118):
+class LinkRefused(ClusterMessage, frozen=True, tag=118):
     """You are no member, and nothing that you say is heard."""
 
     reason: Text
