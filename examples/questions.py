@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.source import NearcastSource
 from nearcast.pipeline.spark.session import start
 from nearcast.pipeline.spark.storage import open_traces
-from nearcast.trace.schema import TraceError
 
 RINGS = 8  # distances are told in so many steps of equal width
 

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import WireError
 from nearcast.model.publication import Publication
 from nearcast.node import Message
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.client_server import CODEC, Bye, Notify, Post
 from nearcast.service.cluster.messages import CODEC as CLUSTER
 from nearcast.space.shapes import point
-from nearcast.wire import LONGEST, Codec, WireError
+from nearcast.wire import LONGEST, Codec
 from support.message_strategies import FINITE, TEXTS, messages
 
 FLOAT64 = 0xCB  # MessagePack's mark of a number that is no integer

@@ -6,8 +6,8 @@
 TYPE_CHECKING = False  # `typing` takes longer to load than all of this
 if TYPE_CHECKING:
     from nearcast.client.client import connect as connect
-    from nearcast.client_protocol.limits import Refused as Refused
     from nearcast.client_protocol.payloads import Unreadable as Unreadable
+    from nearcast.errors import Refused as Refused
     from nearcast.server.in_process import World as World
 
 __version__ = "0.1.0"

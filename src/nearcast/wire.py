@@ -4,13 +4,10 @@ from typing import Any, Union
 
 import msgspec
 
+from nearcast.errors import WireError
 from nearcast.node import Message
 
 LONGEST = 1 << 20  # bytes of one message; nobody may ask a node to decode more
-
-
-class WireError(ValueError):
-    """Bytes that are no message of this protocol. The receiver drops them, unchanged in state."""
 
 
 class Codec:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import DataFrame
 
+from nearcast.errors import NearcastError
 from nearcast.pipeline.report.plots import Plot
 from nearcast.pipeline.report.results import Results
 from nearcast.scenario import Scenario
@@ -38,7 +39,7 @@ class Figure(Struct, frozen=True):
     claims: Sequence[str]  # those that it shows
 
 
-class NotMeasuredError(LookupError):
+class NotMeasuredError(NearcastError, LookupError):
     """No run that would tell is among those that were made."""
 
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterable, AsyncIterator
 
 import pytest
 
-from nearcast import Refused
 from nearcast.client.client import Client
 from nearcast.client.subscription import Message, Subscription
 from nearcast.client_protocol import messages
+from nearcast.errors import Refused
 from nearcast.space.motion import Moving, line, path
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
 from support.join_targets import Join, in_both

@@ -131,7 +131,7 @@ def plain(form: messages.Encoding, notice: Any) -> dict[str, Any]:
         for one in several if isinstance(several, list) else [several]:
             if isinstance(one, messages.EntityState):
                 told[name] = [plain_entity(form, one)]
-    if told["is"] == "Error":
+    if told["is"] == "ErrorNotice":
         told["reason"] = reason(told["reason"])
     return told
 

@@ -17,6 +17,7 @@ import nearcast
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.payloads import DEEPEST, Unreadable
+from nearcast.errors import MalformedMessageError
 from nearcast.matching import MATCHERS
 from nearcast.peer.line_protocol import LineProtocol
 from nearcast.server.config import LimitSettings
@@ -107,7 +108,7 @@ FRAMES = {J: json_publish, P: packed_publish}
 )
 def test_what_nobody_could_read_is_not_forwarded(form: messages.Encoding, payload: bytes) -> None:
     """The request is refused by its decoder or by the payload's check, in one line."""
-    with pytest.raises(messages.MalformedMessageError) as refused:
+    with pytest.raises(MalformedMessageError) as refused:
         form.check(form.request(FRAMES[form](payload)).payload)
     assert len(str(refused.value)) < 300
     assert "\n" not in str(refused.value)
@@ -312,8 +313,8 @@ def test_another_nodes_payload_is_checked_like_a_clients() -> None:
     realm = ClusterRealm(MATCHERS["scan"](), LimitSettings(), None, 1)
     for form, payload in ((J, b'"\xff"'), (P, b"\xa1\xff")):
         said = messages.PublishRequest(1.0, 1.0, Raw(payload), retain=True)
-        with pytest.raises(messages.MalformedMessageError, match="not valid UTF-8"):
+        with pytest.raises(MalformedMessageError, match="not valid UTF-8"):
             realm.overhear(7, "name", 9, said, form, 5)
-        with pytest.raises(messages.MalformedMessageError, match="not valid UTF-8"):
+        with pytest.raises(MalformedMessageError, match="not valid UTF-8"):
             realm.recall(5, 2, 7, "name", said, form, 9, 5)
     assert realm.waiting == 0

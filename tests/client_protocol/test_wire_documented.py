@@ -13,11 +13,12 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import close_codes, messages, websocket_framing
 from nearcast.client_protocol.geometry_json import Area, region
+from nearcast.errors import ConfigError
 from nearcast.model.subscription import Value
 from nearcast.server import gateway
 from nearcast.server.access.grants import Claims
 from nearcast.server.access.tokens import read_tokens
-from nearcast.server.config import KEYS, MEANING, ConfigError, commented, settings
+from nearcast.server.config import KEYS, MEANING, commented, settings
 from nearcast.server.http import api, protocol, upgrade
 from nearcast.server.server import Server
 from nearcast.service import throttling

@@ -11,6 +11,7 @@ from nearcast.client.websocket import ConnectionLost, Receive
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.payloads import Unreadable
+from nearcast.errors import MalformedMessageError
 
 from .socketless import Node, Wire
 
@@ -112,7 +113,7 @@ async def _notices(form: messages.Encoding, data: bytes) -> None:
     for frame in frames(form, data):
         try:
             word = form.notice(frame)
-        except messages.MalformedMessageError:
+        except MalformedMessageError:
             continue
         link.receive(form.kind(word), word)
     inbox = client.messages()

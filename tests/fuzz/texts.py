@@ -9,8 +9,8 @@ import msgspec
 
 from nearcast.client_protocol.geometry_json import Area, region
 from nearcast.client_protocol.limits import Limits, asked_region
+from nearcast.errors import FormulaError, TraceError, WireError
 from nearcast.model import predicates
-from nearcast.model.expressions import FormulaError
 from nearcast.model.intervals import swept
 from nearcast.model.subscription import Filter, Formula
 from nearcast.model.variables import bind
@@ -25,9 +25,9 @@ from nearcast.protocols.voronoi import von, vso
 from nearcast.service.cluster import messages as cluster
 from nearcast.space.shapes import disc
 from nearcast.trace.reader import digest, read, scenario
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.validate import validate
-from nearcast.wire import Codec, WireError
+from nearcast.wire import Codec
 
 MODULES: tuple[ModuleType, ...] = (
     client_server, brokers, bubblestorm, drtree, psense, relay_messages, directory, von, vso,

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import FormulaError
 from nearcast.matching import MATCHERS
 from nearcast.matching.grid import Grid
 from nearcast.matching.lazy import Lazy
 from nearcast.matching.matcher import Matcher, batch
 from nearcast.matching.scan import Scan
 from nearcast.matching.swept import Swept
-from nearcast.model.expressions import FormulaError
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import FormulaError
 from nearcast.model.expressions import (
     MAX_DEPTH,
     MAX_LENGTH,
     Arithmetic,
     Call,
-    FormulaError,
     Number,
     Text,
     Truth,

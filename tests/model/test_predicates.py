@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.model.expressions import Call, FormulaError, Number, Text, Truth, Value, Variable
+from nearcast.errors import FormulaError
+from nearcast.model.expressions import Call, Number, Text, Truth, Value, Variable
 from nearcast.model.predicates import (
     EVERY_NUMBER,
     MAX_PREDICATES,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import FormulaError
 from nearcast.model.commands import Command, Subscribe, Tune, onward
-from nearcast.model.expressions import FormulaError
 from nearcast.model.predicates import accepts, parse, zone
 from nearcast.model.subscription import Filter, Formula
 from nearcast.model.variables import bind

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from nearcast.errors import TraceError
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.monitor import replay as module
@@ -12,7 +13,6 @@ from nearcast.monitor.replay import Replay
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.schema import TraceError
 from nearcast.trace.sinks import Folder
 from support.snapshot_reader import read, same
 

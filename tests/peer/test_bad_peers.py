@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from nearcast.errors import WireError
 from nearcast.node import Node
 from nearcast.peer.discovery import ANSWER, QUESTION, OverlayDescription
 from nearcast.peer.host import Host, run
@@ -19,7 +20,6 @@ from nearcast.peer.peer import LINKS, LivePeer, Options
 from nearcast.protocols import PROTOCOLS
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import LONGEST, MESSAGE, Links, framed
-from nearcast.wire import WireError
 from support.node_state import state
 from support.peers import PATIENCE_S, Player
 

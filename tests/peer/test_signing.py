@@ -7,9 +7,10 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 import pytest
 
+from nearcast.errors import SignatureError
 from nearcast.model.commands import Publish
 from nearcast.model.publication import Publication
-from nearcast.peer.signing import DISTRUST, FRESH, SIGNATURE_BYTES, RefusedError, Signing, carried
+from nearcast.peer.signing import DISTRUST, FRESH, SIGNATURE_BYTES, Signing, carried
 from nearcast.protocols import PROTOCOLS
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import Shape, ShapeKind, ball, point
@@ -41,7 +42,7 @@ class Pair:
 
 
 def refusal(pair: Pair, publication: Publication, now: int = NOW) -> str:
-    with pytest.raises(RefusedError) as why:
+    with pytest.raises(SignatureError) as why:
         pair.hear(publication, now)
     return str(why.value)
 
@@ -55,7 +56,7 @@ def test_what_is_signed_is_heard_as_it_was_made_and_once():
     assert (heard, to) == (SAID.stamped(pair.author.name, NOW), (3, 5))
     pair.hear(publication, NOW + SECOND)  # by another way
     assert pair.hears.opened(publication, [5, 6])[1] == (6,)
-    with pytest.raises(RefusedError, match="replayed"):
+    with pytest.raises(SignatureError, match="replayed"):
         pair.hears.opened(publication, [3, 5, 6])
 
 
@@ -79,7 +80,7 @@ def test_nothing_can_be_changed_on_the_way(change: dict[str, Any]):
     publication = pair.said()
     altered = msgspec.structs.replace(publication, **change)
     assert refusal(pair, altered) == "forged"
-    with pytest.raises(RefusedError, match="unchecked"):
+    with pytest.raises(SignatureError, match="unchecked"):
         pair.hears.opened(altered, [1])
     pair.hear(publication, NOW)  # the forgery has not taken its place
     if "id" not in change:
@@ -111,9 +112,9 @@ def test_whoever_sends_a_forgery_is_checked_no_more_for_a_while():
     pair.hear(first, NOW, forger)
     altered = msgspec.structs.replace(second, channel="other")
     for why in ("forged", "from a forger"):
-        with pytest.raises(RefusedError, match=why):
+        with pytest.raises(SignatureError, match=why):
             pair.hear(altered, NOW, forger)
-    with pytest.raises(RefusedError, match="from a forger"):
+    with pytest.raises(SignatureError, match="from a forger"):
         pair.hear(second, NOW, forger)
     pair.hear(first, NOW, forger)  # that costs nothing
     pair.hear(second, NOW, 98)
@@ -151,10 +152,10 @@ def test_a_replay_is_refused_by_its_id_and_later_by_its_time():
         pair.hear(pair.said(Publish(filler, point(0, 0)), now), now)
         try:
             pair.hear(publication, now)
-        except RefusedError as why:
+        except SignatureError as why:
             assert str(why) == "stale" and later > 2 * FRESH
             continue
-        with pytest.raises(RefusedError, match="replayed"):
+        with pytest.raises(SignatureError, match="replayed"):
             pair.hears.opened(publication, [1])
 
 
@@ -173,10 +174,10 @@ def test_memory_is_bounded_and_a_flood_lets_no_replay_through_and_silences_nobod
         assert len(pair.hears._authors) <= 3
     try:
         pair.hear(first, NOW)
-    except RefusedError as why:
+    except SignatureError as why:
         assert str(why) == "stale"
     else:
-        with pytest.raises(RefusedError, match="replayed"):
+        with pytest.raises(SignatureError, match="replayed"):
             pair.hears.opened(first, [1])
     later = pair.said(msgspec.structs.replace(SAID, publication=8), NOW + 1)
     pair.hear(later, NOW + 1)
@@ -195,7 +196,7 @@ def test_more_authors_than_there_is_room_for_are_refused():
         said = Signing(author, pair.keys.get).signed(SAID, NOW).stamped(author.name, NOW)
         try:
             pair.hear(said, NOW)
-        except RefusedError as why:
+        except SignatureError as why:
             refused.append(str(why))
     assert refused == ["too many authors"] * 2
     assert len(pair.hears._authors) == 4

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.importers import NAMES, Imported, import_movement
 from nearcast.scenario import Scenario, from_json
 from nearcast.sim.run import simulate
 from nearcast.trace.reader import read
-from nearcast.trace.schema import TraceError
 from nearcast.trace.validate import validate
 from support.brute_force import expected
 

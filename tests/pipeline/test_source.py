@@ -19,13 +19,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import StructType
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.source import END, NearcastSource, lengthened, shortened
 from nearcast.pipeline.spark.storage import RUN
 from nearcast.pipeline.stream.streaming import begun
 from nearcast.pipeline.writer import TraceWriter
 from nearcast.scenario import Scenario, to_json
 from nearcast.trace import reader
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.validate import validate
 from support.small_traces import (
     Row,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearcast.errors import ConfigError
 from nearcast.server.config import (
     KEYS,
     MEANING,
     TABLES,
-    ConfigError,
     Jwt,
     LimitSettings,
     Settings,

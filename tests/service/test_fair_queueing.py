@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.in_process import World
 from nearcast.service import fair_queueing
 from nearcast.service.cluster.handover import Handover, HandoverOffer
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.fair_queueing import AT_ONCE, DELIVERY, PAIR, PUBLICATION
-from nearcast.service.realm import Heard, Limits, Refused
+from nearcast.service.realm import Heard, Limits
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.service.realm import Refused
+from nearcast.errors import Refused
 from nearcast.space.motion import SECOND
 from support.presence_model import EVERYBODY, HERE, HISTORIES, WatchModel, settled
 from support.realm_histories import (

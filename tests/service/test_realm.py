@@ -7,9 +7,10 @@ from hypothesis import given, settings
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Scenario, to_json
-from nearcast.service.realm import Heard, Limits, Realm, Refused
+from nearcast.service.realm import Heard, Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import Folder

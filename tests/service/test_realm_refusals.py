@@ -10,7 +10,8 @@ from msgspec import Raw
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.service.realm import Limits, Refused
+from nearcast.errors import Refused
+from nearcast.service.realm import Limits
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
 from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Step

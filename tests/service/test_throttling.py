@@ -10,8 +10,9 @@ from msgspec import Raw
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.errors import Refused
 from nearcast.model.subscription import Formula, Subscription
-from nearcast.service.realm import Heard, Refused
+from nearcast.service.realm import Heard
 from nearcast.service.throttling import ENVELOPE
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import EVERYWHERE

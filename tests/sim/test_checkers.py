@@ -6,15 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearcast.errors import InvariantError
 from nearcast.model.publication import Publication
 from nearcast.node import Message, Node, Timer
-from nearcast.sim.checkers import (
-    BrokenError,
-    Checker,
-    InOrderOfPublisher,
-    NotBeforeItWasSaid,
-    Once,
-)
+from nearcast.sim.checkers import Checker, InOrderOfPublisher, NotBeforeItWasSaid, Once
 from nearcast.sim.network import Constant
 from nearcast.sim.simulation import Simulation
 from nearcast.space.shapes import point
@@ -30,7 +25,7 @@ def said(number: int, node: int = 1, t: int = 0) -> Publication:
 def test_once_finds_what_is_heard_twice_for_one_subscription() -> None:
     checker = Once()
     checker.delivered(10, 5, said(1), 100)
-    with pytest.raises(BrokenError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
+    with pytest.raises(InvariantError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
         checker.delivered(20, 5, said(1), 100)
 
 
@@ -49,7 +44,7 @@ def test_once_objects_to_exactly_the_histories_with_a_repetition(
     try:
         for publication, subscription in deliveries:
             checker.delivered(0, 1, said(publication), subscription)
-    except BrokenError:
+    except InvariantError:
         broken = True
     assert broken == (len(set(deliveries)) < len(deliveries))
 
@@ -57,7 +52,7 @@ def test_once_objects_to_exactly_the_histories_with_a_repetition(
 def test_order_finds_an_earlier_word_of_the_same_publisher_after_a_later_one() -> None:
     checker = InOrderOfPublisher()
     checker.delivered(50, 5, said(2, t=20), 100)
-    with pytest.raises(BrokenError, match="at 60 node 5 heard publication 1 of 1 after a later"):
+    with pytest.raises(InvariantError, match="at 60 node 5 heard publication 1 of 1 after a later"):
         checker.delivered(60, 5, said(1, t=10), 100)
 
 
@@ -65,7 +60,7 @@ def test_order_remembers_the_latest_and_not_only_the_last() -> None:
     checker = InOrderOfPublisher()
     for number, t in [(1, 10), (2, 20), (3, 20)]:
         checker.delivered(50, 5, said(number, t=t), 100)
-    with pytest.raises(BrokenError):
+    with pytest.raises(InvariantError):
         checker.delivered(60, 5, said(4, t=19), 100)
 
 
@@ -81,7 +76,7 @@ def test_not_before_finds_what_is_heard_before_it_was_said() -> None:
     checker = NotBeforeItWasSaid()
     checker.delivered(50, 5, said(1, t=50), 100)
     checker.delivered(51, 5, said(1, t=50), 101)
-    with pytest.raises(BrokenError, match=r"at 49 node 5 .* made at 50"):
+    with pytest.raises(InvariantError, match=r"at 49 node 5 .* made at 50"):
         checker.delivered(49, 5, said(1, t=50), 100)
 
 
@@ -162,7 +157,7 @@ def test_a_host_shows_its_checkers_every_delivery_and_the_end_of_every_moment() 
 def test_a_run_that_breaks_an_invariant_ends_there(
     checker: type[Checker], told: list[Told]
 ) -> None:
-    with pytest.raises(BrokenError):
+    with pytest.raises(InvariantError):
         run(told, checker())
 
 

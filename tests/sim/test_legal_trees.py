@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearcast.sim.checkers import BrokenError
+from nearcast.errors import InvariantError
 from nearcast.sim.legal_trees import LegalTree
 from nearcast.space.motion import SECOND
 from support.drtree_worlds import grown
@@ -26,5 +26,5 @@ def test_a_tree_that_stays_wrong_breaks_the_run() -> None:
     for node in range(9):
         grove.simulation.crash(node)
     checker.passed(grove.simulation.now + SECOND)
-    with pytest.raises(BrokenError, match="the tree is not legal since"):
+    with pytest.raises(InvariantError, match="the tree is not legal since"):
         checker.passed(grove.simulation.now + 9 * SECOND)

@@ -16,7 +16,8 @@ from typing import Any
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.limits import Busy, Limits
+from nearcast.client_protocol.limits import Limits
+from nearcast.errors import Busy
 from nearcast.matching import MATCHERS
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState

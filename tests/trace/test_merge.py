@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nearcast.errors import TraceError
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.scenario import Scenario, to_json
@@ -13,7 +14,6 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.merge import merge
 from nearcast.trace.reader import read
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.schema import TraceError
 from nearcast.trace.sinks import Folder
 
 SCENARIO = to_json(Scenario(protocol="live", workload="live", nodes=1, seconds=1.0))

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import TraceError
 from nearcast.trace.reader import digest, read, scenario
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Memory
 from support.trace_rows import Row, columns, message, sound, write_part, write_trace
 

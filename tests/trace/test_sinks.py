@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nearcast.errors import TraceError
 from nearcast.trace.reader import read
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder
 from nearcast.trace.validate import validate
 from support.trace_rows import columns, sound

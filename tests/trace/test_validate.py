@@ -8,9 +8,10 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from nearcast.errors import TraceError
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.rules import rejected
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder
 from nearcast.trace.validate import TableSummary, ValidationReport, validate
 from support.trace_rows import columns, interest, publication, sound, write_part, write_trace

@@ -9,10 +9,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from nearcast.errors import IdentityError
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.trace.schema import IDS_END
 from nearcast.transport.identity import (
-    IdentityError,
     kept_identity,
     key_of_certificate,
     name_of,

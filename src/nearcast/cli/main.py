@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from nearcast import __version__
 from nearcast.cli import commands as commands_
 from nearcast.cli import live_commands
+from nearcast.errors import Refused
 
 EXAMPLES = """\
 examples:
@@ -280,7 +281,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except ValueError as why:
+    except (ValueError, Refused) as why:
         return fail(2, why)
     except FileNotFoundError as why:
         return fail(2, f"there is no {why.filename}")

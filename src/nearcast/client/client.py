@@ -34,8 +34,8 @@ from nearcast.client.subscription import Entity, Message, Subscription
 from nearcast.client.websocket import ClientLink, WebSocket
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL
-from nearcast.client_protocol.limits import Refused
 from nearcast.client_protocol.regions import Where, area_of, region_of
+from nearcast.errors import InvalidRequestError, Refused
 from nearcast.model.subscription import Value
 from nearcast.space.motion import SECOND, Moving, Path, Time, path
 from nearcast.space.shapes import EVERYWHERE, Shape, point
@@ -244,7 +244,7 @@ class Client:
         messages. Returns the seconds until the last one arrives.
         """
         if not 2 <= len(place) <= 3:
-            raise Refused("a place to go to is two or three numbers")
+            raise InvalidRequestError("a place to go to is two or three numbers")
         now = self.now()
         walks: list[tuple[Subscription, Path]] = []
         for subscription in self._subscriptions.values():
@@ -432,7 +432,7 @@ class Client:
         request, region = subscription.resumed(self.now())
         try:
             done = await self._request(request)
-        except ValueError as why:
+        except Refused as why:
             self._forget(subscription)
             subscription.end(why)
             return False
@@ -525,7 +525,7 @@ class Client:
 
 def _point(place: Sequence[float]) -> Shape:
     if not 2 <= len(place) <= 3:
-        raise Refused("a place is two or three numbers")
+        raise InvalidRequestError("a place is two or three numbers")
     return point(*place)
 
 

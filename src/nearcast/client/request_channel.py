@@ -15,20 +15,12 @@ from msgspec.structs import replace
 from nearcast.client.websocket import ClientLink
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
-from nearcast.client_protocol.limits import Refused
+from nearcast.errors import ClosedError, Refused
 from nearcast.space.motion import Time
 
 ANSWER_S = 30.0  # a node that has not answered by then is given up
 
 Hear: TypeAlias = Callable[["RequestChannel", type[Struct], Any], None]
-
-
-class ClosedError(ConnectionError):
-    """The connection has ended. `code` is its WebSocket close code; 1006 if it just broke."""
-
-    def __init__(self, reason: str, code: int = ABNORMAL) -> None:
-        super().__init__(reason)
-        self.reason, self.code = reason, code
 
 
 def clock() -> Time:

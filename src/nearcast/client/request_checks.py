@@ -1,50 +1,62 @@
 """What a client checks before it sends: a clear error here instead of a refusal from far away."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.limits import Refused, refusing
+from nearcast.errors import InvalidRequestError
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Value
 
 
+@contextmanager
+def _invalid() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as why:
+        raise InvalidRequestError(" ".join(str(why).split())) from None
+
+
 def sealed(form: messages.Encoding, payload: Any) -> Raw:
-    """A payload as it is sent. Refused if MessagePack cannot express it, or it nests too deep."""
+    """A payload as it is sent. Invalid if MessagePack cannot express it, or it nests too deep."""
     try:
         packed = form.seal(payload)
     except RecursionError:
-        raise Refused("this payload cannot be sent: it is nested too deep") from None
+        raise InvalidRequestError("this payload cannot be sent: it is nested too deep") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
-        raise Refused(f"this payload cannot be sent: {why}") from None
+        raise InvalidRequestError(f"this payload cannot be sent: {why}") from None
     if len(packed):
-        with refusing():
+        with _invalid():
             form.check(packed)
     return packed
 
 
 def checked_attributes(attributes: dict[str, Value] | None) -> dict[str, Value]:
-    """Refused unless each is a boolean, an integer of 64 bits, a finite number or a text."""
+    """Invalid unless each is a boolean, an integer of 64 bits, a finite number or a text."""
     for name, value in (attributes or {}).items():
         if type(name) is not str or type(value) not in (bool, int, float, str):
             kind = type(value).__name__
-            raise Refused(f"attribute {name!r} is a boolean, a number or a text, not a {kind}")
-    with refusing():
+            raise InvalidRequestError(
+                f"attribute {name!r} is a boolean, a number or a text, not a {kind}"
+            )
+    with _invalid():
         check_attributes(attributes or {})
     return attributes or {}
 
 
 def check(request: messages.Request) -> None:
-    """Refused unless all fields, of a request without payload, have the types of the protocol."""
+    """Invalid unless all fields, of a request without payload, have the types of the protocol."""
     try:
         plain = msgspec.to_builtins(request)
         msgspec.convert(plain, type(request))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as why:
-        raise Refused(f"this request cannot be sent: {why}") from None
+        raise InvalidRequestError(f"this request cannot be sent: {why}") from None
     if name := _not_a_number(plain):
-        raise Refused(f"this request cannot be sent: {name} is not a number (NaN)")
+        raise InvalidRequestError(f"this request cannot be sent: {name} is not a number (NaN)")
 
 
 def _not_a_number(value: Any, name: str = "") -> str:

@@ -11,8 +11,8 @@ from picows import WSCloseCode, WSError, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
-from nearcast.client_protocol.limits import Refused
 from nearcast.client_protocol.websocket_framing import GRACE_S, Endpoint, Reports
+from nearcast.errors import InvalidRequestError, MalformedMessageError
 
 Receive: TypeAlias = Callable[[type[Struct], Any], None]  # which word it is, and the word
 
@@ -66,7 +66,7 @@ class WebSocket:
             raise ConnectionError("there is no connection")
         frame = self.form.write(request)
         if len(frame) > self.most:  # the node could not say which request it refuses
-            raise Refused(f"a frame has at most {self.most} bytes")
+            raise InvalidRequestError(f"a frame has at most {self.most} bytes")
         self._connection.transport.send(WSMsgType.BINARY, frame)
 
     async def writable(self) -> None:
@@ -151,13 +151,13 @@ class WebSocketConnection(Endpoint):
             return  # a node answers in the form in which it is asked
         try:
             word = self._form.notice(payload)
-        except messages.MalformedMessageError as why:
+        except MalformedMessageError as why:
             self._unreadable(why)
             return
         self._understood = True
         self._receive(self._form.kind(word), word)
 
-    def _unreadable(self, why: messages.MalformedMessageError) -> None:
+    def _unreadable(self, why: MalformedMessageError) -> None:
         """Who never said anything readable is no node of ours; else one notice is passed over."""
         if self._understood:
             self._receive(

@@ -8,18 +8,11 @@ from msgspec import Struct
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area, region, shape
+from nearcast.errors import Refused
 from nearcast.model import commands
 from nearcast.model.subscription import Formula, Region, check_text
 from nearcast.space.motion import Path
 from nearcast.space.shapes import LARGEST, POINT, Shape
-
-
-class Refused(ValueError):  # noqa: N818 (a refusal is no fault)
-    """Told to the client who asked, in one line; nothing was changed."""
-
-
-class Busy(Refused):
-    """Refused because the node has too much to do; the same may be accepted later."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -51,7 +44,8 @@ def refusing() -> Iterator[None]:
 
 
 def refusal(why: ValueError) -> Refused:
-    return why if isinstance(why, Refused) else Refused(" ".join(str(why)[:300].split()))
+    """What is wrong with a request, as its client is told: one line."""
+    return Refused(" ".join(str(why)[:300].split()))
 
 
 def check_name(what: str, text: str, limits: Limits) -> None:

@@ -19,6 +19,7 @@ from msgspec.structs import astuple, fields
 
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.payloads import DEEPEST, Unreadable, has_json, too_deep
+from nearcast.errors import MalformedMessageError
 from nearcast.model.subscription import Value
 
 VERSION = 1
@@ -302,10 +303,6 @@ def _compact(word: type[Struct], number: int) -> type[Struct]:
         word.__name__, columns, frozen=True, array_like=True, tag=number, gc=False
     )
     return twin
-
-
-class MalformedMessageError(ValueError):
-    """A frame that is no word, told in one line."""
 
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)

@@ -15,6 +15,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.websocket_framing import Endpoint
 from nearcast.demo.peer_bots import PeerBots
 from nearcast.demo.ship_control import ShipControl
+from nearcast.errors import MalformedMessageError
 from nearcast.monitor.server import RATE, REQUEST, STATIC
 from nearcast.peer.peer import LivePeer, written
 from nearcast.scenario import Setting
@@ -106,7 +107,7 @@ class Cockpit(Endpoint):
     def _begin(self, line: bytes) -> None:
         try:
             request = messages.JSON.request(line)
-        except messages.MalformedMessageError as why:
+        except MalformedMessageError as why:
             self._say(messages.ErrorNotice(str(why), messages.JSON.request_id(line)))
             return
         if isinstance(request, messages.JoinRequest):

@@ -22,37 +22,15 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from nearcast.errors import SHOWN, FormulaError, printable
+
 MAX_LENGTH = 1_000  # characters of a text
 MAX_DEPTH = 32  # of nesting in a text, and of its tree: `a + b + c` is a tree of depth 3
 TIME = "t"  # seconds since submission
 
-_SHOWN = 30  # characters that an error shows of a word, and of the text on each side of its place
-
-
-class FormulaError(ValueError):
-    """Why a text was refused, and where: `position` counts characters from 0."""
-
-    def __init__(self, text: str, position: int, reason: str) -> None:
-        super().__init__(text, position, reason)
-        self.text = text
-        self.position = position
-        self.reason = reason
-
-    def __str__(self) -> str:
-        start, end = max(0, self.position - _SHOWN), self.position + _SHOWN
-        before = "…" if start > 0 else ""
-        after = "…" if end < len(self.text) else ""
-        excerpt = before + _printable(self.text[start:end]) + after
-        return f'{self.reason} at character {self.position} of "{excerpt}"'
-
-
-def _printable(text: str) -> str:
-    """One line, whatever the text: line ends and control characters are shown escaped."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
 
 def _quoted(text: str) -> str:
-    return f"'{_printable(text[:_SHOWN])}{'…' if len(text) > _SHOWN else ''}'"
+    return f"'{printable(text[:SHOWN])}{'…' if len(text) > SHOWN else ''}'"
 
 
 # The tree.

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nearcast.errors import TraceError
 from nearcast.monitor.snapshots import AREA, ENTITY, HEARD, Rows, picture, rows
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.reader import files, folder, scenario
-from nearcast.trace.schema import SHAPES, TraceError
+from nearcast.trace.schema import SHAPES
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 

@@ -15,6 +15,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
+from nearcast.errors import SignatureError, TraceError, WireError
 from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
@@ -30,14 +31,13 @@ from nearcast.node import (
     SetTimer,
     Timer,
 )
-from nearcast.peer.signing import RefusedError, Signing, carried
+from nearcast.peer.signing import Signing, carried
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.schema import TraceError
 from nearcast.transport.transport import Transport
-from nearcast.wire import Codec, WireError
+from nearcast.wire import Codec
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ class Host:
                     for publication in carried(message):
                         signing.check(publication, sender, now)
                 arrivals.append((sender, message))
-            except RefusedError as why:
+            except SignatureError as why:
                 self._refuse(node.id, sender, why)
             except WireError as why:
                 log.debug("node %d refuses bytes of %d: %s", node.id, sender, why)
@@ -231,7 +231,7 @@ class Host:
                 publication, subscriptions = self._signing[node_id].opened(
                     publication, subscriptions
                 )
-            except RefusedError as why:
+            except SignatureError as why:
                 self._refuse(node_id, publication.node, why)
                 return
         self.recorder.delivered(self._now, node_id, publication.id, subscriptions, effect.hops)
@@ -241,7 +241,7 @@ class Host:
                 self._on_deliver, node_id, publication, subscriptions
             )
 
-    def _refuse(self, node_id: NodeId, about: NodeId, why: RefusedError) -> None:
+    def _refuse(self, node_id: NodeId, about: NodeId, why: SignatureError) -> None:
         """A publication goes no further. `about`: who sent it, or its author."""
         self.refused[str(why)] += 1
         level = logging.WARNING if self.refused[str(why)] == 1 else logging.DEBUG

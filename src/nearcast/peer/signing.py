@@ -18,6 +18,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec.structs import replace
 
+from nearcast.errors import SignatureError
 from nearcast.model.commands import Publish
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
@@ -34,10 +35,6 @@ DIGEST_BYTES = 16
 # To check a forgery costs as much as to check a genuine publication, and nobody honest passes one
 # on. So whoever sends one is not listened to for as long, except for copies of what is known.
 DISTRUST: Time = SECOND
-
-
-class RefusedError(ValueError):
-    """A publication that this peer does not accept; the text is the reason, in a word or two."""
 
 
 def words_of(publication: Publication, payload: bytes) -> bytes:
@@ -107,26 +104,26 @@ class Signing:
         if now - self._swept >= FRESH:
             self._sweep(now)
         if abs(now - publication.t) > FRESH:
-            raise RefusedError("stale")
+            raise SignatureError("stale")
         known = self._known(publication)
         signature, payload = _split(publication)
         words = words_of(publication, payload)
         digest = _digest(signature, words)
         if known is not None:
             if known.digest != digest:
-                raise RefusedError("altered")
+                raise SignatureError("altered")
             return
         author = self._authors.get(publication.node)
         if author is not None and publication.t <= author.floor:
-            raise RefusedError("stale")
+            raise SignatureError("stale")
         key = self._key_of(publication.node)
         if key is None:
-            raise RefusedError("unknown author")
+            raise SignatureError("unknown author")
         if now < self._distrusted.get(sender, 0):
-            raise RefusedError("from a forger")
+            raise SignatureError("from a forger")
         if not verified(key, signature, words):
             self._distrusted[sender] = now + DISTRUST
-            raise RefusedError("forged")
+            raise SignatureError("forged")
         self._remember(publication, digest, now)
 
     def opened(
@@ -139,10 +136,10 @@ class Signing:
         known = self._known(publication)
         signature, payload = _split(publication)
         if known is None or known.digest != _digest(signature, words_of(publication, payload)):
-            raise RefusedError("unchecked")
+            raise SignatureError("unchecked")
         new = tuple(one for one in to if one not in known.to)
         if not new:
-            raise RefusedError("replayed")
+            raise SignatureError("replayed")
         known.to = known.to.union(new)
         return replace(publication, payload=payload), new
 
@@ -156,7 +153,7 @@ class Signing:
         author = self._authors.get(publication.node)
         if author is None:
             if len(self._authors) >= self._most and publication.node != self._identity.name:
-                raise RefusedError("too many authors")
+                raise SignatureError("too many authors")
             author = self._authors[publication.node] = _Author()
         author.heard[publication.id] = _Heard(publication.t, digest)
         self._count += 1

@@ -55,6 +55,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.spark.storage import (
     EVERYTHING,
     RUN,
@@ -68,7 +69,7 @@ from nearcast.pipeline.spark.storage import (
 )
 from nearcast.pipeline.writer import TraceWriter, part_name, part_number
 from nearcast.trace.reader import files
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY
 
 END = 253_402_300_799_000_000  # the last second of the year 9999: after all times, live ones too

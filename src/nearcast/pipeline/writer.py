@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from nearcast.errors import TraceError
 from nearcast.trace.reader import files
-from nearcast.trace.schema import SCHEMA_VERSION, TABLES, TraceError
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO
 
 SORTED_ROWS = 16 * ROW_GROUP  # sorted by time together, and held in memory together

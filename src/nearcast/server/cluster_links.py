@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from nearcast.errors import KeyFileError, WireError
 from nearcast.model.subscription import NodeId
 from nearcast.service.cluster.messages import CODEC, Credential, LinkRefused
 from nearcast.transport.identity import Identity
 from nearcast.transport.links import MESSAGE, Link, framed
 from nearcast.transport.tls import Tls
-from nearcast.wire import WireError
 
 LOG = logging.getLogger("nearcast.live")
 SHORTEST_KEY = 16
@@ -27,10 +27,6 @@ OWNER_ALONE = 0o600
 MOST_EARLY_FRAMES = 2  # of cards, on each of them
 STRANGER = "you have not shown the key of this cluster"
 WRONG_KEY = "the key of this node is not the key of that cluster"
-
-
-class KeyFileError(ValueError):
-    """A key file that cannot be used, told in one line."""
 
 
 def cluster_key(file: Path, *, make: bool) -> bytes:

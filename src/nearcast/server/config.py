@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from nearcast.client_protocol import limits
+from nearcast.errors import ConfigError
 
 PREFIX = "NEARCAST_"
 ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@,]+")
@@ -26,10 +27,6 @@ OTHERS = frozenset({"NEARCAST_DEBUG"})  # has a meaning of its own, and is no se
 
 Count = Annotated[int, Meta(ge=1, le=2**31)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
-
-
-class ConfigError(ValueError):
-    """What is wrong, and where: a file's line, an environment variable or a flag."""
 
 
 class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):

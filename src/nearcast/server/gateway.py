@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
-from nearcast.client_protocol.limits import Refused
+from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching.matcher import Integers
 from nearcast.server import memory
 from nearcast.server.access.guesses import Guesses
@@ -229,7 +229,7 @@ class Gateway:
                 return
             self._read_work += PARSED * parsed(kind, word)
             self._obey(session, kind, word)
-        except (Refused, messages.MalformedMessageError) as why:
+        except (Refused, MalformedMessageError) as why:
             self._refuse(session, messages.ErrorNotice(str(why), number))
         except Exception:
             self._fault(f"a request of {session.seat and session.seat.name!a} failed")

@@ -22,7 +22,8 @@ from msgspec.structs import asdict
 from nearcast.client.client import Client
 from nearcast.client.websocket import ConnectionLost, Receive
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.limits import Limits, Refused
+from nearcast.client_protocol.limits import Limits
+from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.clock import clock
 from nearcast.server.gateway import LOG, MISTAKE, TICK_S

@@ -24,8 +24,9 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.websocket_framing import GRACE_S
+from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
-from nearcast.server.access.tokens import AccessControl, AccessError, access
+from nearcast.server.access.tokens import AccessControl, access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
 from nearcast.server.gateway import Gateway

@@ -17,9 +17,7 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import (
-    Busy,
     Limits,
-    Refused,
     asked,
     asked_region,
     check_name,
@@ -29,6 +27,7 @@ from nearcast.client_protocol.limits import (
     refusing,
 )
 from nearcast.client_protocol.payloads import DEEPEST
+from nearcast.errors import Busy, Refused
 from nearcast.matching import MATCHERS
 from nearcast.matching.filters import steps
 from nearcast.matching.matcher import Batch, Effort, Integers, Matcher

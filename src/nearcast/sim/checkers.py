@@ -4,13 +4,10 @@ A checker sees what a host sees and touches nothing. What it finds wrong is our 
 it raises, and the run ends with its seed in the message.
 """
 
+from nearcast.errors import InvariantError
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.space.motion import Time
-
-
-class BrokenError(AssertionError):
-    """An invariant does not hold."""
 
 
 class Checker:
@@ -36,7 +33,7 @@ class Once(Checker):
     ) -> None:
         heard = self._heard.setdefault(subscription, {})
         if publication.id in heard:
-            raise BrokenError(
+            raise InvariantError(
                 f"at {now} node {node} heard publication {publication.id} twice "
                 f"for subscription {subscription}"
             )
@@ -54,7 +51,7 @@ class InOrderOfPublisher(Checker):
     ) -> None:
         key = (subscription, publication.node)
         if publication.t < self._latest.get(key, 0):
-            raise BrokenError(
+            raise InvariantError(
                 f"at {now} node {node} heard publication {publication.id} of {publication.node} "
                 "after a later one"
             )
@@ -68,7 +65,7 @@ class NotBeforeItWasSaid(Checker):
         self, now: Time, node: NodeId, publication: Publication, subscription: SubscriptionId
     ) -> None:
         if now < publication.t:
-            raise BrokenError(
+            raise InvariantError(
                 f"at {now} node {node} heard publication {publication.id} for subscription "
                 f"{subscription}, which was made at {publication.t}"
             )

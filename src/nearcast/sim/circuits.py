@@ -7,12 +7,13 @@ apart; when it is mended, every link must be known at both its ends and the grap
 
 from collections.abc import Iterator, Mapping
 
+from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.bubblestorm.location import Location, State
 from nearcast.protocols.bubblestorm.messages import End
 from nearcast.protocols.bubblestorm.peer import Peer
-from nearcast.sim.checkers import BrokenError, Checker
+from nearcast.sim.checkers import Checker
 from nearcast.space.motion import SECOND, Time
 
 UNDER_WAY: Time = 2 * SECOND  # so long the last word of a join or a leave may take
@@ -97,4 +98,4 @@ class OneCircuit(Checker):
             self._seen = seen
             found = torn(self._nodes, now)
             if found:
-                raise BrokenError(f"at {now} {found[0]}")
+                raise InvariantError(f"at {now} {found[0]}")

@@ -6,11 +6,12 @@ checker looks now and then, and complains only when the tree has been wrong for 
 
 from collections.abc import Mapping
 
+from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.drtree.invariants import wrong
 from nearcast.protocols.drtree.peer import Peer
-from nearcast.sim.checkers import BrokenError, Checker
+from nearcast.sim.checkers import Checker
 from nearcast.space.motion import Time
 
 
@@ -32,4 +33,4 @@ class LegalTree(Checker):
         if not found:
             self._legal = now
         elif now - self._legal > self._patience:
-            raise BrokenError(f"at {now} the tree is not legal since {self._legal}: {found[0]}")
+            raise InvariantError(f"at {now} the tree is not legal since {self._legal}: {found[0]}")

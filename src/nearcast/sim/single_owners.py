@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Node
 from nearcast.protocols.voronoi.site import Record, Site
 from nearcast.protocols.voronoi.vso import Member
-from nearcast.sim.checkers import BrokenError, Checker
+from nearcast.sim.checkers import Checker
 from nearcast.space import voronoi
 from nearcast.space.motion import Time
 
@@ -48,7 +49,7 @@ class SingleOwners(Checker):
                 if record.owner == site.id:
                     other = owners.setdefault(subscription, site.id)
                     if other != site.id:
-                        raise BrokenError(
+                        raise InvariantError(
                             f"at {now} sites {other} and {site.id} own subscription {subscription}"
                         )
 
@@ -57,7 +58,7 @@ class SingleOwners(Checker):
             return
         then, since = (before.epoch, before.owner), (record.epoch, record.owner)
         if since < then:
-            raise BrokenError(
+            raise InvariantError(
                 f"at {now} site {site.id} goes back from {then} to {since} "
                 f"for subscription {record.id}"
             )

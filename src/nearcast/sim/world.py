@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, fields, replace
 
+from nearcast.errors import InvariantError
 from nearcast.model.commands import Leave
 from nearcast.model.subscription import NodeId
 from nearcast.protocols import PROTOCOLS
@@ -24,7 +25,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, Setting, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
-from nearcast.sim.checkers import BrokenError, Checker
+from nearcast.sim.checkers import Checker
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.workload_player import WorkloadPlayer, first_interests
 from nearcast.space.motion import SECOND, Time
@@ -186,8 +187,8 @@ class SimulatedWorld:
                 if progress is not None:
                     progress(simulation.now - self.begins, self.ends - self.begins)
             self._drain()
-        except BrokenError as why:
-            raise BrokenError(f"{why} (seed {self.scenario.seed})") from None
+        except InvariantError as why:
+            raise InvariantError(f"{why} (seed {self.scenario.seed})") from None
 
     def _drain(self) -> None:
         """What is under way arrives, and publications travel on until none is on its way."""

@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from nearcast.errors import TraceError
 from nearcast.scenario import Scenario, Setting, to_json
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import Folder
 
 LOG = logging.getLogger("nearcast.live")

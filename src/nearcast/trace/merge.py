@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from nearcast.errors import TraceError
 from nearcast.trace import reader
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SCENARIO, SUMMARY, Folder
 
 DEPARTED = "departed"

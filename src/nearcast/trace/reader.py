@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from nearcast.trace.schema import SCHEMA_VERSION, TABLES, TraceError
+from nearcast.errors import TraceError
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES
 from nearcast.trace.sinks import SCENARIO, Memory, in_a_line
 
 

@@ -12,10 +12,6 @@ IDS_END = 2**53  # so that doubles, hence JSON and JavaScript, keep every identi
 SHAPES = ("point", "disc", "box")  # in the order of their numbers in `space.shapes`
 
 
-class TraceError(Exception):
-    """A trace cannot be written or read, told in one line."""
-
-
 _INTEGERS = (
     "t", "node", "subscription", "publication", "other", "to", "bytes", "hops", "copies",
     "until", "since", "arrived", "about",

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.errors import TraceError
+from nearcast.trace.schema import TABLES
 
 SCENARIO = "scenario.json"
 SUMMARY = "summary.json"

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from nearcast.errors import TraceError
 from nearcast.trace.reader import files, folder, missing_or_mistyped, scenario
 from nearcast.trace.rules import RULES, Rows, Rule
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY, in_a_line
 
 Column: TypeAlias = NDArray[np.int64]

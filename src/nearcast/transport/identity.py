@@ -25,16 +25,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
+from nearcast.errors import IdentityError
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.trace.schema import IDS_END
 
 KEY_BYTES = 32
 OWNER_ALONE = 0o600
-
-
-class IdentityError(ValueError):
-    """A key file that cannot be used, told in one line."""
 
 
 def name_of(key: bytes, *, serves: bool = False) -> NodeId:

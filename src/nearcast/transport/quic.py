@@ -27,7 +27,7 @@ from qh3.quic.events import (
 )
 from qh3.tls import SignatureAlgorithm
 
-from nearcast.trace.schema import TraceError
+from nearcast.errors import TraceError
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
 from nearcast.transport.links import Link, LinkLimits, Links

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.report.drawings import DRAWINGS
 from nearcast.pipeline.report.plots import svg
 from nearcast.pipeline.report.reports import compose, report
 from nearcast.pipeline.report.results import Results
-from nearcast.trace.schema import TraceError
 from support.result_tables import scenario, tables, write, write_all
 
 VOID = ("meta", "link", "input", "br", "hr", "img")

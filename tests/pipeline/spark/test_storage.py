@@ -7,11 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.spark import storage
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.trace import reader
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.spark.storage import open_traces, pieces
 from nearcast.pipeline.stream import stream_source
 from nearcast.pipeline.stream.stream_source import END, JudgedTime, JudgedTimeReader
 from nearcast.pipeline.truth.partitioning import in_force
-from nearcast.trace.schema import TraceError
 from support.growing_traces import SECOND, grow, made_up
 from support.small_traces import add_part, begin_trace, interest, message, publication
 

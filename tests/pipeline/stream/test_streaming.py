@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.cli.main import main
+from nearcast.errors import TraceError
 from nearcast.pipeline.spark.storage import result
 from nearcast.pipeline.stream.streaming import follow, windows
-from nearcast.trace.schema import TraceError
 from support.growing_traces import COUNTS, grow, made_up, told, windows_of
 from support.small_traces import Rows, begin_trace
 

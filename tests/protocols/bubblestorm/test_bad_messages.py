@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nearcast.errors import WireError
 from nearcast.model.commands import Leave, Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
@@ -19,7 +20,7 @@ from nearcast.protocols.bubblestorm.peer import Peer
 from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
-from nearcast.wire import LONGEST, WireError
+from nearcast.wire import LONGEST
 from support.bubblestorm_peers import party, peer_of, somewhere
 from support.bubblestorm_worlds import Crowd
 from support.message_strategies import messages

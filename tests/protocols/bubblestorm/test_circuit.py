@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from nearcast.errors import InvariantError
 from nearcast.node import Send
 from nearcast.protocols.bubblestorm.location import State
 from nearcast.protocols.bubblestorm.messages import Adopt, Beat, Insert, No, Released, Settled, Yes
 from nearcast.protocols.bubblestorm.parameters import Parameters, tolerance
-from nearcast.sim.checkers import BrokenError
 from nearcast.sim.circuits import OneCircuit, asymmetric, islands, locations_of, torn
 from nearcast.sim.network import Constant, Duplication, Jitter, Loss
 from nearcast.space.motion import SECOND
@@ -214,7 +214,7 @@ def test_the_checker_sees_a_torn_walk_and_a_link_of_one_end() -> None:
     location = next(iter(crowd.peers()[0].storm.circuit.locations.values()))
     location.slave = (0, location.number)
     assert asymmetric(crowd.simulation.nodes)
-    with pytest.raises(BrokenError, match="the walk"):
+    with pytest.raises(InvariantError, match="the walk"):
         checker.passed(crowd.simulation.now)
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearcast.errors import InvariantError
 from nearcast.model.commands import Leave
 from nearcast.protocols.relays.flow_table import FlowTable
 from nearcast.protocols.relays.kernels import REDIR, SHORT
 from nearcast.protocols.relays.parameters import Parameters
-from nearcast.sim.checkers import BrokenError, Checker, Once
+from nearcast.sim.checkers import Checker, Once
 from nearcast.sim.network import Constant, Loss
 from nearcast.space.motion import SECOND, Time
 from support.relay_peers import Club, Drawn, Member
@@ -36,7 +37,7 @@ class Whole(Checker):
                 continue
             path = self.club.path(flow)
             if path is None:
-                raise BrokenError(f"at {now} the flow {flow} leads nowhere")
+                raise InvariantError(f"at {now} the flow {flow} leads nowhere")
             self.longest = max(self.longest, len(path))
 
 

@@ -20,8 +20,8 @@ import nearcast
 from nearcast.client.client import Disconnected, Reconnected
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.errors import AccessError
 from nearcast.server.access import jwts
-from nearcast.server.access.tokens import AccessError
 from nearcast.server.config import Cluster, Jwt, LimitSettings, Settings
 from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point

@@ -13,10 +13,11 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from nearcast.errors import AccessError
 from nearcast.server.access import jwts
 from nearcast.server.access.grants import Channels, Grant
 from nearcast.server.access.jwts import Jwts, load, read_keys
-from nearcast.server.access.tokens import AccessControl, AccessError, Denied, Verdict, access
+from nearcast.server.access.tokens import AccessControl, Denied, Verdict, access
 from nearcast.server.config import Jwt
 from nearcast.space.shapes import box, disc
 from support.jwt_issuer import (

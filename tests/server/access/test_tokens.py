@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearcast.client_protocol.geometry_json import Area, region
+from nearcast.errors import AccessError
 from nearcast.server.access import guesses
 from nearcast.server.access.grants import Channels, Grant, holds, stays_within
 from nearcast.server.access.guesses import Guesses
 from nearcast.server.access.quotas import Quotas
 from nearcast.server.access.tokens import (
     AccessControl,
-    AccessError,
     Denied,
     TokenBucket,
     access,

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from nearcast.server.config import ConfigError, Settings, settings
+from nearcast.errors import ConfigError
+from nearcast.server.config import Settings, settings
 from nearcast.server.http.cors import refusal
 from nearcast.server.http.protocol import HttpResponse
 from support.live_clients import WAIT_S, run, service

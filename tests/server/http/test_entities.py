@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 
 import nearcast
-from nearcast.client.client import Refused
 from nearcast.client.subscription import Entered, Left, Message, Subscription
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
+from nearcast.errors import Refused
 from nearcast.server.overview import gauges
 from nearcast.server.server import Server
 from nearcast.service.client_state import ClientState

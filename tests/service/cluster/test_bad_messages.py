@@ -12,17 +12,12 @@ from typing import Any
 import pytest
 
 import nearcast
+from nearcast.errors import JoinError, KeyFileError
 from nearcast.model.subscription import Subscription
 from nearcast.protocols.voronoi.vso_messages import Copies, Record
-from nearcast.server.cluster_links import (
-    MOST_EARLY_FRAMES,
-    ClusterLinks,
-    KeyFileError,
-    cluster_key,
-)
+from nearcast.server.cluster_links import MOST_EARLY_FRAMES, ClusterLinks, cluster_key
 from nearcast.server.config import Cluster, Settings
 from nearcast.server.server import Server
-from nearcast.service.cluster.cluster_node import JoinError
 from nearcast.service.cluster.messages import (
     CLIENTS,
     CODEC,

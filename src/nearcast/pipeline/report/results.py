@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.report.formatting import clean
-from nearcast.trace.schema import TraceError
 
 Numbers = npt.NDArray[np.float64]
 EMPTY = pa.table({})

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from nearcast.errors import NoJavaError
+
 OLDEST_JAVA = 17
 # A small trace is counted before compiled code would pay for its compilation, Java's or Spark's,
 # and many partitions would each be nearly empty. A large one wants all of it.
@@ -31,10 +33,6 @@ LEAN = {
 
 
 LEAST_MB = 512  # Spark starts with no less
-
-
-class NoJavaError(RuntimeError):
-    """Spark needs a Java, and none that works was found."""
 
 
 def java_version(java: str) -> int | None:

@@ -21,12 +21,13 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.spark.sql import ask
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
 from nearcast.trace.reader import files, missing_or_mistyped
 from nearcast.trace.rules import RULES, rejected
-from nearcast.trace.schema import SCHEMA_VERSION, TABLES, TraceError
+from nearcast.trace.schema import SCHEMA_VERSION, TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
 
 RUN = pa.field("run", pa.string(), nullable=False)

@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from nearcast.errors import TraceError
 from nearcast.pipeline.source import END
 from nearcast.pipeline.spark.storage import Piece, Trace, open_traces, row_groups
 from nearcast.pipeline.stream.stream_windows import SUMS, StreamWindow, sums
@@ -23,7 +24,7 @@ from nearcast.pipeline.truth.partitioning import Part, cuts, in_force
 from nearcast.pipeline.truth.row_groups import TEXT, together
 from nearcast.space.motion import FOREVER
 from nearcast.trace.reader import files
-from nearcast.trace.schema import TABLES, TraceError
+from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SUMMARY
 
 BATCH_ROWS = 8_000_000  # rows that are counted before the next windows are told

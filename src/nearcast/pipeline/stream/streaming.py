@@ -25,10 +25,10 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from nearcast.errors import StoppedError, TraceError
 from nearcast.pipeline.spark.sql import ask
 from nearcast.pipeline.spark.storage import Trace
 from nearcast.pipeline.stream.stream_source import JudgedTime, the_trace
-from nearcast.trace.schema import TraceError
 from nearcast.trace.sinks import SUMMARY
 
 TABLE = "windows"
@@ -54,10 +54,6 @@ class Window(msgspec.Struct, frozen=True):
 
 
 Tell = Callable[[Sequence[Window]], None]
-
-
-class StoppedError(Exception):
-    """A batch was not begun, because somebody wants no more."""
 
 
 def follow(

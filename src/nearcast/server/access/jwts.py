@@ -18,8 +18,9 @@ import jwt
 import msgspec
 from msgspec import Meta, Struct
 
+from nearcast.errors import AccessError
 from nearcast.server.access.grants import Claims, granted
-from nearcast.server.access.tokens import UNKNOWN, AccessError, Denied, Verdict
+from nearcast.server.access.tokens import UNKNOWN, Denied, Verdict
 from nearcast.server.config import Jwt
 
 LOG = logging.getLogger("nearcast.live")

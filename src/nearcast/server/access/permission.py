@@ -3,7 +3,8 @@
 from typing import Any
 
 from nearcast.client_protocol.geometry_json import Area, shape
-from nearcast.client_protocol.limits import Limits, Refused, asked_region, refusing
+from nearcast.client_protocol.limits import Limits, asked_region, refusing
+from nearcast.errors import Refused
 from nearcast.server.access.grants import Grant
 
 

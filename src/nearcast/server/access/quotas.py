@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from nearcast.client_protocol.limits import Refused
+from nearcast.errors import Refused
 from nearcast.server.access.grants import Grant
 from nearcast.server.access.tokens import TokenBucket
 

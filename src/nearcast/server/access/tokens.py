@@ -17,15 +17,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nearcast.errors import AccessError
 from nearcast.server.access.grants import Claims, Grant, granted
 from nearcast.server.config import Jwt, loopback
 
 if TYPE_CHECKING:
     from nearcast.server.access.jwts import Jwts
-
-
-class AccessError(ValueError):
-    """A file of tokens or keys that cannot be used, told in one line."""
 
 
 class Denied(Struct, frozen=True):

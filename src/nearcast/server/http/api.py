@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area, shape
-from nearcast.client_protocol.limits import Busy, asked_region
+from nearcast.client_protocol.limits import asked_region
+from nearcast.errors import Busy, Refused
 from nearcast.server import overview
 from nearcast.server.access.grants import Grant, Role
 from nearcast.server.access.tokens import Denied
@@ -107,7 +108,7 @@ class HttpApi:
                 self._retaining.add(key)
         except Busy as why:
             raise HttpError(503, str(why)) from None
-        except ValueError as why:  # a word, a shape or a publication that is refused
+        except (ValueError, Refused) as why:  # a message, a shape, a publication
             raise HttpError(400, str(why)) from None
         answer = gateway.answer(publication)
         gateway.wake()
@@ -186,7 +187,7 @@ class HttpApi:
                 if reason := grant.listening_refusal(region, wanted.channel):
                     raise HttpError(403, reason)
             near = gateway.realm.nearby(gateway.now(), wanted)
-        except ValueError as why:
+        except (ValueError, Refused) as why:
             raise HttpError(400, str(why)) from None
         return HttpResponse(messages.JSON.write(messages.NearbyNotice(near)) + b"\n")
 

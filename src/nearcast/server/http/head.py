@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from msgspec import Struct
 
+from nearcast.errors import NearcastError
+
 Headers = tuple[tuple[str, str], ...]
 
 VERSIONS = (b"HTTP/1.1", b"HTTP/1.0")
@@ -27,7 +29,7 @@ _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 
 
-class HttpError(Exception):
+class HttpError(NearcastError):
     """Told to whoever asked, as JSON with a reason."""
 
     def __init__(self, status: int, reason: str, headers: Headers = ()) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 
 from nearcast.client_protocol import messages
+from nearcast.errors import JoinError, WireError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox, Send, SendMany
 from nearcast.protocols.voronoi.local_diagram import LocalDiagram
@@ -61,7 +62,6 @@ from nearcast.service.cluster.routing import Routing
 from nearcast.service.cluster.subscription_registry import SubscriptionRegistry
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, DISC
-from nearcast.wire import WireError
 
 if TYPE_CHECKING:
     from nearcast.server.cluster_links import ClusterLinks
@@ -79,10 +79,6 @@ ANSWER_S = 1.5  # somebody who lives takes a call within this
 JOIN_S = 10.0
 FAREWELL_S = 1.0  # whoever goes waits so long for an answer
 APART = 20.0  # times the spacing: where a newcomer stands if there is nothing to share yet
-
-
-class JoinError(OSError):
-    """This node cannot be a member, told in one line."""
 
 
 class KnownNode(Struct):

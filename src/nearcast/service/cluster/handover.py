@@ -34,7 +34,7 @@ from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
-from nearcast.client_protocol.limits import Refused
+from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import Formula, NodeId
@@ -390,7 +390,7 @@ class Handover:
         form = form_of(packed)
         try:
             leaves = form.kind(form.request(frame)) in (messages.LeaveRequest, messages.JoinRequest)
-        except messages.MalformedMessageError:
+        except MalformedMessageError:
             leaves = False  # the new home will say what is wrong with it
         departing = [one for one in self._departing.values() if one.session is session]
         if leaves:

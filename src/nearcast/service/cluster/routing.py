@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Raw, Struct
 
 from nearcast.client_protocol import messages
+from nearcast.errors import Refused
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import NodeId, PublicationId
@@ -128,7 +129,7 @@ class Routing:
                 heard = self._realm.overhear(
                     said.entity, said.name, said.id, request_of(said), form_of(said.packed), said.t
                 )
-            except ValueError:
+            except (ValueError, Refused):
                 continue
             if heard:
                 self._ways[said.id] = sender, way, hops_of(code)
@@ -338,7 +339,7 @@ class Routing:
                     message.t, sender, said.entity, said.name, request_of(said),
                     form_of(said.packed), said.id, said.t,
                 )  # fmt: skip
-            except ValueError:
+            except (ValueError, Refused):
                 continue
 
     def catch_up(self, now: Time, passed: Sequence[Passed]) -> None:
