@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 
 TICKS = 80
 HITS = 10
@@ -97,7 +97,7 @@ def write_world(
                 x=heard[:, 0], y=heard[:, 1], shape="point", bytes=60,
             )
         )  # fmt: skip
-    sink = Folder(folder, json.dumps({"schema": 1, "half": half, "side": at.side}).encode())
+    sink = TraceFolder(folder, json.dumps({"schema": 1, "half": half, "side": at.side}).encode())
     tables = {"interests": pa.concat_tables(interests), "publications": pa.concat_tables(said)}
     if not ordered:
         tables = {name: rows.take(rng.permutation(len(rows))) for name, rows in tables.items()}

@@ -27,7 +27,7 @@ from nearcast.scenario import Scenario
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.shapes import point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.transport.identity import new_identity
 from nearcast.workloads.planetpi4_reckoning import UPDATE
 
@@ -67,7 +67,7 @@ def alone() -> None:
 
 def simulated() -> None:
     """A signature is bytes of the payload and changes nothing else."""
-    memory = Memory()
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="bubblestorm", workload="planetpi4", nodes=SIMULATED, seconds=SIMULATED_S
     )

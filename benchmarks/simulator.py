@@ -18,10 +18,10 @@ from typing import Any
 import simpy
 
 from nearcast.node import Message, Node
-from nearcast.sim.network import Constant
+from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 
 HOP_S = 0.05
@@ -52,8 +52,8 @@ class Ring(Node):
 
 
 def nearcast_hops(count: int, width: int, seconds: float) -> tuple[int, float]:
-    recorder = Recorder(Memory())
-    simulation = Simulation(Constant(round(HOP_S * 1e6)), Codec(Token), recorder)
+    recorder = Recorder(MemoryTrace())
+    simulation = Simulation(ConstantDelay(round(HOP_S * 1e6)), Codec(Token), recorder)
     begin = process_time()
     for node_id in range(count):
         simulation.start(Ring(node_id, count, width))

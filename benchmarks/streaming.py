@@ -33,7 +33,7 @@ from join_worlds import HALF, TICKS, Places, table
 
 from nearcast.pipeline.truth import join
 from nearcast.space.motion import SECOND
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 
 FLUSH_S = 4
 LATE = 5 * SECOND
@@ -115,7 +115,7 @@ def write_world(folder: Path, publications: int) -> int:
         kind=np.repeat(["publish", "notice"], [len(made), count]),
         publication=np.concatenate([ids, ids[which]]),
     )  # fmt: skip
-    sink = Folder(folder, b'{"schema": 1}')
+    sink = TraceFolder(folder, b'{"schema": 1}')
     edges = np.arange(0, TICKS + 2 * FLUSH_S, FLUSH_S) * SECOND
     ordered = {name: join.in_order(rows) for name, rows in tables.items()}
     cuts = {name: np.searchsorted(rows.column("t"), edges) for name, rows in ordered.items()}

@@ -24,7 +24,7 @@ from nearcast.scenario import Scenario
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Level, Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 
 MATCHERS = (1, 2, 4, 8, 16, 32)
 CLIENTS = 100
@@ -51,7 +51,7 @@ def run(
         protocol="vso", workload=workload, nodes=nodes, seconds=seconds, record=record,
         settings=settings,
     )  # fmt: skip
-    memory, looks = Memory(), list[tuple[Time, float]]()
+    memory, looks = MemoryTrace(), list[tuple[Time, float]]()
     world = SimulatedWorld(scenario, lambda _: Recorder(memory, record))
     world.run(lambda done, _: looks.append((done, process_time())))
     world.recorder.close()

@@ -30,11 +30,11 @@ from nearcast.node import (
 from nearcast.protocols.client_server import (
     Bye,
     Cancel,
+    CentralServer,
     Interest,
     Moved,
     Notify,
     Post,
-    Server,
 )
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
@@ -273,8 +273,8 @@ HISTORIES = st.lists(st.lists(arrivals(), min_size=2, max_size=6), min_size=2, m
 History = Sequence[Sequence[tuple[int, Message]]]
 
 
-def server(matcher: str) -> Server:
-    return Server(99, Random(1), MATCHERS[matcher]())
+def server(matcher: str) -> CentralServer:
+    return CentralServer(99, Random(1), MATCHERS[matcher]())
 
 
 def one_by_one(node: Node, history: History) -> list[Effect]:

@@ -13,7 +13,7 @@ from nearcast.monitor.replay import Replay
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 from support.snapshot_reader import read, same
 
 NODES = 12
@@ -58,7 +58,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Life]:
     """Many small parts, as a live run leaves them. Half of the entities have sampled positions."""
     path = tmp_path_factory.mktemp("replays") / "run"
     rng, life = Random(5), Life()
-    recorder = Recorder(Folder(path, b'{"schema": 1, "protocol": "live", "workload": "test"}'))
+    recorder = Recorder(TraceFolder(path, b'{"schema": 1, "protocol": "live", "workload": "test"}'))
     for tick in range(SECONDS * 10):
         t = SECOND + tick * SECOND // 10
         node = rng.randrange(NODES)
@@ -184,6 +184,6 @@ def test_every_second_counts_what_happened_in_it_and_how_late(
 
 
 def test_a_folder_without_rows_is_refused_in_one_line(tmp_path: Path) -> None:
-    Folder(tmp_path / "empty", b'{"schema": 1}')
+    TraceFolder(tmp_path / "empty", b'{"schema": 1}')
     with pytest.raises(TraceError, match="no rows"):
         Replay(tmp_path / "empty")

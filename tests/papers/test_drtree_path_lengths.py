@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.sim.world import SimulatedWorld
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast_papers.drtree import path_lengths
 from nearcast_papers.drtree.measures import STRATEGIES
 from support.drtree_worlds import members, run
@@ -15,7 +15,7 @@ PAIRS = "run string, publication long, publisher long, node long, outcome string
 NOTES = "run string, t long, node long, fact string, about long, value double"
 
 
-def pair_rows(strategy: str, trace: Memory) -> list[tuple[str, int, int, int, str]]:
+def pair_rows(strategy: str, trace: MemoryTrace) -> list[tuple[str, int, int, int, str]]:
     made = {row["publication"]: row["node"] for row in trace.table("publications").to_pylist()}
     return [
         (strategy, row["publication"], made[row["publication"]], row["node"], "correct")
@@ -23,7 +23,7 @@ def pair_rows(strategy: str, trace: Memory) -> list[tuple[str, int, int, int, st
     ]
 
 
-def note_rows(strategy: str, trace: Memory) -> list[tuple[object, ...]]:
+def note_rows(strategy: str, trace: MemoryTrace) -> list[tuple[object, ...]]:
     return [
         (strategy, *(row[name] for name in ("t", "node", "fact", "about", "value")))
         for row in trace.table("notes").to_pylist()

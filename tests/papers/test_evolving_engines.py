@@ -6,12 +6,12 @@ from nearcast.matching.cached import Cached
 from nearcast.matching.swept import Swept
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Subscription
-from nearcast.protocols.brokers.broker import REPORT, Broker
+from nearcast.protocols.brokers.broker import REPORT_INTERVAL, Broker
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, box, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast_papers.evolving.scenarios import ENGINES, scenario
 
 
@@ -48,7 +48,7 @@ def test_swept_counts_a_filter_that_it_bounds_when_it_is_put_as_when_a_slice_beg
 def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
     engine: str,
 ) -> None:
-    memory = Memory()
+    memory = MemoryTrace()
     world = SimulatedWorld(scenario(engine, nodes=12, seconds=2.0), lambda _: Recorder(memory))
     world.run()
     world.recorder.close()
@@ -59,7 +59,7 @@ def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
         sum(broker.matcher.evaluations for broker in brokers),
     )
     assert noted > 0
-    assert all((row["t"] - world.begins) % REPORT == 0 for row in rows), "none spans the beginning"
+    assert all((row["t"] - world.begins) % REPORT_INTERVAL == 0 for row in rows)
     # What evolves by itself goes on until the host stops; nothing else is left to note by then.
     assert noted <= done <= noted + (len(brokers) * 12 if engine == "periodic" else 0)
 
@@ -67,6 +67,6 @@ def test_all_that_engines_evaluate_is_noted_and_set_up_apart_from_the_workload(
 @pytest.mark.parametrize("design", ["resubscribe", "parametric"])
 def test_who_subscribes_anew_for_ever_does_not_keep_brokers_from_being_ready(design: str) -> None:
     chosen = scenario(design, "trading", nodes=4, seconds=0.1, brokers=2, interval_ms=300.0)
-    world = SimulatedWorld(chosen, lambda _: Recorder(Memory()))
+    world = SimulatedWorld(chosen, lambda _: Recorder(MemoryTrace()))
     world.run()
     assert world.begins < 10 * SECOND

@@ -11,14 +11,14 @@ from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune
 from nearcast.node import Message, Node, Timer
 from nearcast.peer.host import Host, run
 from nearcast.protocols import client_server
-from nearcast.protocols.client_server import Client, Server
+from nearcast.protocols.client_server import CentralServer, CentralServerClient
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.sim.network import Constant
+from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.transport.identity import new_identity
 from nearcast.transport.loopback import Loopback, LoopbackNetwork
 from nearcast.wire import Codec
@@ -69,7 +69,7 @@ class Stage:
     """A host with a trace in memory, and loopback transports."""
 
     def __init__(self, codec: Codec | None = None, **more: object) -> None:
-        self.sink = Memory()
+        self.sink = MemoryTrace()
         self.recorder = Recorder(self.sink)
         self.host = Host(codec or Codec(Word), self.recorder, **more)
         self.room = LoopbackNetwork()
@@ -309,8 +309,8 @@ def test_a_leg_that_is_due_begins_before_a_command_that_comes_after_it():
 def test_a_stop_lets_entities_say_goodbye_and_leaves_nothing_running():
     async def main() -> None:
         stage = Stage(client_server.CODEC)
-        server = Server(FIRST_SERVER, Random(1), matcher())
-        await stage.start(server, Client(1, Random(1), FIRST_SERVER, SECOND))
+        server = CentralServer(FIRST_SERVER, Random(1), matcher())
+        await stage.start(server, CentralServerClient(1, Random(1), FIRST_SERVER, SECOND))
         stage.host.obey(1, Subscribe(7, Moving(disc(0, 0, 1))))
         await stage.until(lambda: server.subscriptions.get(1))
         await stage.host.stop()
@@ -362,11 +362,11 @@ SCRIPT = [
 
 
 def cast(server: int, *entities: int) -> list[Node]:
-    clients = [Client(entity, Random(1), server, SECOND) for entity in entities]
-    return [Server(server, Random(1), matcher()), *clients]
+    clients = [CentralServerClient(entity, Random(1), server, SECOND) for entity in entities]
+    return [CentralServer(server, Random(1), matcher()), *clients]
 
 
-def without_time(sink: Memory, names: tuple[int, ...]) -> dict[str, list[tuple]]:
+def without_time(sink: MemoryTrace, names: tuple[int, ...]) -> dict[str, list[tuple]]:
     """What must be equal whoever the host is: all but times, and sizes, which times are part of.
 
     Between different receivers there is no order.
@@ -394,9 +394,9 @@ def without_time(sink: Memory, names: tuple[int, ...]) -> dict[str, list[tuple]]
 
 @pytest.mark.parametrize("kind", ALL)
 def test_the_same_script_leaves_the_same_trace_as_in_the_simulator(kind):
-    simulated = Memory()
+    simulated = MemoryTrace()
     recorder = Recorder(simulated)
-    simulation = Simulation(Constant(1000), client_server.CODEC, recorder)
+    simulation = Simulation(ConstantDelay(1000), client_server.CODEC, recorder)
     for node in cast(FIRST_SERVER, 1, 2, 3):
         simulation.start(node)
     rows = []
@@ -407,7 +407,7 @@ def test_the_same_script_leaves_the_same_trace_as_in_the_simulator(kind):
     recorder.close()
     names = tuple(new_identity(serves=role == 0) for role in range(4))
 
-    async def main() -> Memory:
+    async def main() -> MemoryTrace:
         net, stage = Net(kind), Stage(client_server.CODEC)
         transports = [net.make(identity) for identity in names]
         nodes = cast(*(transport.name for transport in transports))

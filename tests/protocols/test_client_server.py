@@ -21,13 +21,13 @@ from nearcast.protocols.client_server import (
     Ask,
     Bye,
     Cancel,
-    ClientServer,
+    CentralServer,
+    ClientServerOverlay,
     Interest,
     Moved,
     Notify,
     Parameters,
     Post,
-    Server,
 )
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, path
@@ -289,7 +289,7 @@ def test_a_server_has_no_ear_for_what_servers_say(message: Message) -> None:
 # Nobody speaks for another.
 
 
-def still_hers(node: Server) -> bool:
+def still_hers(node: CentralServer) -> bool:
     """Is the interest of Ann, which Eve has been after, just as it was?"""
     return node.receive(9, BEN, Post(said(9))) == [Send(ANN, Notify(said(9), (7,)))]
 
@@ -438,7 +438,9 @@ def test_impossible_parameters_are_refused(settings_: dict[str, object], sentenc
 @MATCHER_NAMES
 def test_a_deployment_is_one_server_and_clients_that_know_it(matcher: str) -> None:
     assert PROTOCOLS["client-server"] is KIND
-    overlay = ClientServer(Parameters(matcher=matcher, memory_s=0.5), lambda node: Random(node))
+    overlay = ClientServerOverlay(
+        Parameters(matcher=matcher, memory_s=0.5), lambda node: Random(node)
+    )
     (only,) = overlay.servers()
     assert only.id == FIRST_SERVER
     assert only.rng.random() == Random(FIRST_SERVER).random()

@@ -14,7 +14,15 @@ from nearcast.model.commands import Command, Leave, Move, Subscribe, Unsubscribe
 from nearcast.model.subscription import Filter, Subscription
 from nearcast.node import Deliver, Effect, Message, Note, Send
 from nearcast.protocols import client_server, dedup
-from nearcast.protocols.client_server import Bye, Cancel, Client, Interest, Moved, Notify, Post
+from nearcast.protocols.client_server import (
+    Bye,
+    Cancel,
+    CentralServerClient,
+    Interest,
+    Moved,
+    Notify,
+    Post,
+)
 from nearcast.space.motion import SECOND
 from support.client_server_nodes import (
     ANN,
@@ -220,9 +228,9 @@ def test_a_client_forgets_old_deliveries_once_there_are_many_and_no_recent_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(dedup, "REMEMBERED", 10)
-    ann = Client(ANN, Random(1), SERVER, SECOND)
+    ann = CentralServerClient(ANN, Random(1), SERVER, SECOND)
     ann.obey(0, Subscribe(7, HERE))
-    recent = dedup.COPIES_COME_WITHIN
+    recent = dedup.DUPLICATE_WINDOW
     for number in range(1_000):
         now = number * recent // 5
         assert len(ann.receive(now, SERVER, Notify(said(number), (7,)))) == 1

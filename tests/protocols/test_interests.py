@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Subscription
-from nearcast.protocols.interests import Interests
+from nearcast.protocols.interests import PeerInterests
 from nearcast.space.motion import SECOND, STILL, Moving
 from nearcast.space.shapes import ball, point
 from support.strategies import COORDINATES, TIMES, publications, subscriptions
@@ -48,7 +48,7 @@ def test_wanted_is_what_the_version_of_its_moment_wants_and_seen_what_is_in_the_
     place: tuple[float, float, float],
     now: int,
 ) -> None:
-    interests, in_force = Interests(), dict[int, Subscription | None]()
+    interests, in_force = PeerInterests(), dict[int, Subscription | None]()
     for t, change in history:
         if isinstance(change, int):
             interests.end(change, t)

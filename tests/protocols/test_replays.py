@@ -15,7 +15,7 @@ from nearcast.model.publication import Publication
 from nearcast.node import Deliver, Message, Node, Note
 from nearcast.protocols import client_server
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.dedup import COPIES_COME_WITHIN
+from nearcast.protocols.dedup import DUPLICATE_WINDOW
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense import messages as psense
@@ -33,7 +33,7 @@ from support.node_state import state
 
 ME, ANN, BEN, EVE = 0, 1, 2, 9  # a peer, two that it knows, and the stranger
 NOW = 10_000 * SECOND
-LONG_AGO = NOW - COPIES_COME_WITHIN - 1
+LONG_AGO = NOW - DUPLICATE_WINDOW - 1
 AREA = Moving(disc(0, 0, 100))
 
 
@@ -209,7 +209,7 @@ def test_relays_take_what_is_said_elsewhere_from_the_directory_and_that_from_its
 
 
 def test_whoever_uses_anothers_number_does_not_keep_the_other_from_being_heard() -> None:
-    client = client_server.Client(ME, Random(1), FIRST_SERVER, SECOND)
+    client = client_server.CentralServerClient(ME, Random(1), FIRST_SERVER, SECOND)
     client.obey(NOW - SECOND, Subscribe(1, AREA))
     nodes: list[tuple[Node, int, Any]] = [
         (client, FIRST_SERVER, lambda p: client_server.Notify(p, (1,))),

@@ -6,12 +6,12 @@ from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Note, Send
 from nearcast.protocols.client_server import KIND, Interest, Notify, Post, Tuned
-from nearcast.sim.network import Constant
+from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 from support.client_server_nodes import ANN, BEN, SERVER, client, said, server
 
@@ -64,10 +64,10 @@ def test_the_server_keeps_the_newest_numbers_in_whatever_order_they_come() -> No
 
 
 def test_what_is_delivered_after_tunes_is_what_the_trace_expects() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink)
     overlay = KIND.make(KIND.parameters(matcher="swept"), Random)
-    world = Simulation(Constant(1_000), KIND.codec, recorder)
+    world = Simulation(ConstantDelay(1_000), KIND.codec, recorder)
     for node in (*overlay.servers(), client(ANN), client(BEN)):
         world.start(node)
     numbers = {"view": 3.0, "most": 5.0}

@@ -13,7 +13,7 @@ from nearcast.scenario import Scenario, to_json
 from nearcast.service.realm import Heard, Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Model, Step
@@ -79,7 +79,7 @@ def test_the_trace_agrees_with_what_was_heard(history: list[Step]) -> None:
 def test_the_trace_is_sound_wherever_its_files_are_cut(history: list[Step]) -> None:
     with TemporaryDirectory() as folder:
         scenario = Scenario(protocol="live", workload="live", nodes=1, seconds=1.0)
-        sink = Folder(Path(folder) / "trace", to_json(scenario))
+        sink = TraceFolder(Path(folder) / "trace", to_json(scenario))
         company = Company()
         company.recorder = Recorder(sink, limit=3)
         company.realm = Realm(MATCHERS["swept"](), Limits(), company.recorder)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from nearcast.errors import InvariantError
 from nearcast.model.publication import Publication
 from nearcast.node import Message, Node, Timer
-from nearcast.sim.checkers import Checker, InOrderOfPublisher, NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant
+from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished, PublisherOrder
+from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
 from nearcast.space.shapes import point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 
 
@@ -23,14 +23,14 @@ def said(number: int, node: int = 1, t: int = 0) -> Publication:
 
 
 def test_once_finds_what_is_heard_twice_for_one_subscription() -> None:
-    checker = Once()
+    checker = DeliveredOnce()
     checker.delivered(10, 5, said(1), 100)
     with pytest.raises(InvariantError, match=r"at 20 node 5 heard publication 1 twice .* 100"):
         checker.delivered(20, 5, said(1), 100)
 
 
 def test_once_is_silent_about_other_subscriptions_and_other_publications() -> None:
-    checker = Once()
+    checker = DeliveredOnce()
     for publication in range(20):
         for subscription in range(20):
             checker.delivered(10, subscription % 3, said(publication), subscription)
@@ -40,7 +40,7 @@ def test_once_is_silent_about_other_subscriptions_and_other_publications() -> No
 def test_once_objects_to_exactly_the_histories_with_a_repetition(
     deliveries: list[tuple[int, int]],
 ) -> None:
-    checker, broken = Once(), False
+    checker, broken = DeliveredOnce(), False
     try:
         for publication, subscription in deliveries:
             checker.delivered(0, 1, said(publication), subscription)
@@ -50,14 +50,14 @@ def test_once_objects_to_exactly_the_histories_with_a_repetition(
 
 
 def test_order_finds_an_earlier_word_of_the_same_publisher_after_a_later_one() -> None:
-    checker = InOrderOfPublisher()
+    checker = PublisherOrder()
     checker.delivered(50, 5, said(2, t=20), 100)
     with pytest.raises(InvariantError, match="at 60 node 5 heard publication 1 of 1 after a later"):
         checker.delivered(60, 5, said(1, t=10), 100)
 
 
 def test_order_remembers_the_latest_and_not_only_the_last() -> None:
-    checker = InOrderOfPublisher()
+    checker = PublisherOrder()
     for number, t in [(1, 10), (2, 20), (3, 20)]:
         checker.delivered(50, 5, said(number, t=t), 100)
     with pytest.raises(InvariantError):
@@ -65,7 +65,7 @@ def test_order_remembers_the_latest_and_not_only_the_last() -> None:
 
 
 def test_order_is_silent_across_publishers_and_across_subscriptions() -> None:
-    checker = InOrderOfPublisher()
+    checker = PublisherOrder()
     checker.delivered(50, 5, said(2, node=1, t=20), 100)
     checker.delivered(51, 5, said(3, node=2, t=10), 100)
     checker.delivered(52, 5, said(1, node=1, t=10), 101)
@@ -73,7 +73,7 @@ def test_order_is_silent_across_publishers_and_across_subscriptions() -> None:
 
 
 def test_not_before_finds_what_is_heard_before_it_was_said() -> None:
-    checker = NotBeforeItWasSaid()
+    checker = NotBeforePublished()
     checker.delivered(50, 5, said(1, t=50), 100)
     checker.delivered(51, 5, said(1, t=50), 101)
     with pytest.raises(InvariantError, match=r"at 49 node 5 .* made at 50"):
@@ -126,7 +126,7 @@ class Diary(Checker):
 
 
 def run(told: list[Told], *checkers: Checker) -> None:
-    simulation = Simulation(Constant(50), Codec(Word), Recorder(Memory()), checkers)
+    simulation = Simulation(ConstantDelay(50), Codec(Word), Recorder(MemoryTrace()), checkers)
     simulation.start(Teller(told))
     simulation.run(100)
 
@@ -148,10 +148,10 @@ def test_a_host_shows_its_checkers_every_delivery_and_the_end_of_every_moment() 
 @pytest.mark.parametrize(
     ("checker", "told"),
     [
-        (Once, [(20, said(1), (7,)), (30, said(1), (8, 7))]),
-        (Once, [(20, said(1), (7, 7))]),
-        (InOrderOfPublisher, [(20, said(1, t=9), (7,)), (30, said(2, t=8), (7,))]),
-        (NotBeforeItWasSaid, [(20, said(1, t=21), (7,))]),
+        (DeliveredOnce, [(20, said(1), (7,)), (30, said(1), (8, 7))]),
+        (DeliveredOnce, [(20, said(1), (7, 7))]),
+        (PublisherOrder, [(20, said(1, t=9), (7,)), (30, said(2, t=8), (7,))]),
+        (NotBeforePublished, [(20, said(1, t=21), (7,))]),
     ],
 )
 def test_a_run_that_breaks_an_invariant_ends_there(
@@ -163,4 +163,4 @@ def test_a_run_that_breaks_an_invariant_ends_there(
 
 def test_a_sound_run_pleases_all_checkers() -> None:
     told: list[Told] = [(10 * k, said(k, t=10 * k), (7, 8)) for k in range(1, 10)]
-    run(told, Once(), InOrderOfPublisher(), NotBeforeItWasSaid())
+    run(told, DeliveredOnce(), PublisherOrder(), NotBeforePublished())

@@ -9,17 +9,17 @@ import pytest
 PROGRAM = """
 import sys
 from nearcast.scenario import Scenario
-from nearcast.sim.world import World
+from nearcast.sim.world import SimulatedWorld
 from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
-memory = Memory()
+from nearcast.trace.sinks import MemoryTrace
+memory = MemoryTrace()
 settings = {"matcher": "grid", "loss": 0.05, "jitter_ms": 20, "duplicate": 0.05, "reorder": 0.05,
             "crash": 0.05, "restart_s": 1, "partition": 0.2, "slow": 0.1, "churn_rate": 3,
             "rate": 8}
 scenario = Scenario(protocol="client-server", workload=sys.argv[1], nodes=60, seconds=3,
                     seed=int(sys.argv[2]), settings=settings)
-world = World(scenario, lambda _: Recorder(memory))
+world = SimulatedWorld(scenario, lambda _: Recorder(memory))
 world.run()
 world.recorder.close()
 assert world.recorder.counts["deliveries"] > 100

@@ -12,13 +12,13 @@ import pytest
 
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, Setting
-from nearcast.sim.faults import FaultParameters, Faults
-from nearcast.sim.network import Constant, Interrupted
+from nearcast.sim.faults import FaultInjector, FaultParameters
+from nearcast.sim.network import ConstantDelay, FaultyNetwork
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND
 from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import churn
 from nearcast.workloads.workload import first_id
 
@@ -30,11 +30,11 @@ class Ward:
         self.now = 0
         self.diary: list[tuple[int, str, int | None]] = []
         self.strikes: list[int] = []  # how many were present at each
-        self.network = Interrupted(Constant(1))
+        self.network = FaultyNetwork(ConstantDelay(1))
         self._present = dict.fromkeys(range(entities))
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._ages = count()
-        Faults(parameters, Random(seed), self, self.network).begin()
+        FaultInjector(parameters, Random(seed), self, self.network).begin()
 
     def run(self, seconds: int) -> "Ward":
         while self._plans and self._plans[0][0] <= seconds * SECOND:
@@ -178,8 +178,10 @@ def test_faults_that_cannot_happen_need_no_network_of_their_own() -> None:
 # In a world.
 
 
-def ran(seconds: float = 8.0, seed: int = 1, **settings: Setting) -> tuple[SimulatedWorld, Memory]:
-    sink = Memory()
+def ran(
+    seconds: float = 8.0, seed: int = 1, **settings: Setting
+) -> tuple[SimulatedWorld, MemoryTrace]:
+    sink = MemoryTrace()
     calm: dict[str, Setting] = {"matcher": "scan", "hotspots": "burning", "rate": 4.0}
     scenario = Scenario(
         protocol="client-server", workload="hotspots", nodes=40, seconds=seconds, seed=seed,
@@ -191,12 +193,12 @@ def ran(seconds: float = 8.0, seed: int = 1, **settings: Setting) -> tuple[Simul
     return world, sink
 
 
-def rows(sink: Memory, table: str) -> list[dict[str, Any]]:
+def rows(sink: MemoryTrace, table: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = sink.table(table).to_pylist()
     return found
 
 
-def notes(sink: Memory, fact: str) -> list[tuple[int, int]]:
+def notes(sink: MemoryTrace, fact: str) -> list[tuple[int, int]]:
     return [(r["t"], r["node"]) for r in rows(sink, "notes") if r["fact"] == fact]
 
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.sim.network import (
+    AccessLinkRates,
     AccessLinks,
-    Constant,
+    ConstantDelay,
     Duplication,
     Embedding,
+    FaultyNetwork,
     InOrder,
-    Interrupted,
     Jitter,
     Loss,
     Network,
     NetworkParameters,
-    Rates,
     Reordering,
-    make,
+    make_network,
 )
 
 MANY = 20_000
@@ -55,7 +55,7 @@ def likely(hits: int, many: int, probability: float) -> bool:
 
 
 def test_a_constant_network_treats_all_alike() -> None:
-    network = Constant(7)
+    network = ConstantDelay(7)
     assert {tuple(network.route(t, a, b, s)) for t, a, b, s in [(0, 1, 2, 3), (9, 8, 7, 6)]} == {
         (7,)
     }
@@ -66,13 +66,15 @@ def test_a_constant_network_treats_all_alike() -> None:
 
 @pytest.mark.parametrize("probability", [0.0, 0.02, 0.5, 0.97, 1.0])
 def test_messages_are_lost_as_often_as_the_probability_says(probability: float) -> None:
-    got = answers(Loss(probability, Random(1), Constant(DELAY)))
+    got = answers(Loss(probability, Random(1), ConstantDelay(DELAY)))
     assert likely(got.count([]), MANY, probability)
     assert got.count([]) + got.count([DELAY]) == MANY
 
 
 def test_each_copy_is_lost_on_its_own() -> None:
-    got = Counter(map(len, answers(Loss(0.5, Random(2), Duplication(1.0, Random(3), Constant(5))))))
+    got = Counter(
+        map(len, answers(Loss(0.5, Random(2), Duplication(1.0, Random(3), ConstantDelay(5)))))
+    )
     assert likely(got[0], MANY, 0.25)
     assert likely(got[1], MANY, 0.5)
     assert likely(got[2], MANY, 0.25)
@@ -80,13 +82,13 @@ def test_each_copy_is_lost_on_its_own() -> None:
 
 @pytest.mark.parametrize("probability", [0.0, 0.05, 0.5, 1.0])
 def test_messages_are_doubled_as_often_as_the_probability_says(probability: float) -> None:
-    got = answers(Duplication(probability, Random(4), Constant(DELAY)))
+    got = answers(Duplication(probability, Random(4), ConstantDelay(DELAY)))
     assert likely(sum(len(copies) == 2 for copies in got), MANY, probability)
     assert all(copies[0] == DELAY and len(copies) <= 2 for copies in got)
 
 
 def test_the_second_copy_is_up_to_as_late_again_as_the_first() -> None:
-    seconds = [copies[1] for copies in answers(Duplication(1.0, Random(5), Constant(DELAY)))]
+    seconds = [copies[1] for copies in answers(Duplication(1.0, Random(5), ConstantDelay(DELAY)))]
     assert min(seconds) >= DELAY
     assert max(seconds) <= 2 * DELAY + 1
     assert max(seconds) - min(seconds) > 0.99 * DELAY
@@ -99,7 +101,7 @@ def test_what_is_lost_is_not_doubled() -> None:
 @pytest.mark.parametrize("probability", [0.0, 0.1, 1.0])
 def test_messages_are_held_back_as_often_as_the_probability_says(probability: float) -> None:
     most = 30_000
-    got = answers(Reordering(probability, most, Random(7), Constant(DELAY)))
+    got = answers(Reordering(probability, most, Random(7), ConstantDelay(DELAY)))
     held = [delay for [delay] in got if delay != DELAY]
     assert likely(len(held), MANY, probability)
     if held:
@@ -108,7 +110,7 @@ def test_messages_are_held_back_as_often_as_the_probability_says(probability: fl
 
 
 def test_a_message_that_is_held_back_is_overtaken() -> None:
-    network = Reordering(0.5, 10_000, Random(8), Constant(DELAY))
+    network = Reordering(0.5, 10_000, Random(8), ConstantDelay(DELAY))
     arrivals = [t + network.route(t, 1, 2, 100)[0] for t in range(0, 100_000, 100)]
     assert arrivals != sorted(arrivals)
 
@@ -131,7 +133,7 @@ def test_jitter_stays_within_its_bounds_and_never_before_now(
 
 
 def test_jitter_is_uniform_and_each_copy_has_its_own() -> None:
-    network = Jitter(5_000, Random(9), Duplication(0.0, Random(1), Constant(DELAY)))
+    network = Jitter(5_000, Random(9), Duplication(0.0, Random(1), ConstantDelay(DELAY)))
     got = np.array([delay for [delay] in answers(network)])
     quarters = np.quantile(got, [0.0, 0.25, 0.5, 0.75, 1.0])
     assert np.abs(quarters - [45_000, 47_500, 50_000, 52_500, 55_000]).max() < 200
@@ -203,23 +205,23 @@ def test_pair_distances_have_the_percentiles_of_the_measured_hosts(seed: int) ->
 
 # Lines with rates and queues. A message of 1,250 bytes takes 10 ms at 1 Mbit/s.
 
-HOME = Rates(1e6, 16e6, 5_000)
+HOME = AccessLinkRates(1e6, 16e6, 5_000)
 ENDLESS = 10**12
 
 
-def homes(node: int) -> Rates:  # noqa: ARG001
+def homes(node: int) -> AccessLinkRates:  # noqa: ARG001
     return HOME
 
 
 def test_a_burst_leaves_the_uplink_at_the_spacing_of_its_rate() -> None:
-    network = AccessLinks(homes, ENDLESS, Constant(DELAY))
+    network = AccessLinks(homes, ENDLESS, ConstantDelay(DELAY))
     got = [network.route(0, 1, 2 + k, 1_250) for k in range(5)]
     # The uplink, the last hop, the network, the other last hop, and 10,000 bits at 16 Mbit/s.
     assert got == [[(k + 1) * 10_000 + 5_000 + DELAY + 5_000 + 625] for k in range(5)]
 
 
 def test_an_uplink_that_has_fallen_idle_makes_nobody_wait() -> None:
-    network = AccessLinks(homes, ENDLESS, Constant(DELAY))
+    network = AccessLinks(homes, ENDLESS, ConstantDelay(DELAY))
     alone = network.route(0, 1, 2, 1_250)
     assert network.route(4_000, 1, 3, 1_250) == [alone[0] + 6_000]
     assert network.route(20_000, 1, 4, 1_250) == alone
@@ -235,7 +237,7 @@ def test_the_inner_network_is_asked_when_the_message_has_left_the_uplink() -> No
 
 @pytest.mark.parametrize(("queue", "sent"), [(0, 1), (29_999, 3), (30_000, 4), (35_000, 4)])
 def test_what_would_wait_longer_than_the_queue_is_lost(queue: int, sent: int) -> None:
-    network = AccessLinks(homes, queue, Constant(DELAY))
+    network = AccessLinks(homes, queue, ConstantDelay(DELAY))
     got = [network.route(0, 1, 2 + k, 1_250) for k in range(20)]
     assert [bool(delays) for delays in got] == [True] * sent + [False] * (20 - sent)
     # What was lost takes no room: once all others have left, the line is free at once.
@@ -243,8 +245,8 @@ def test_what_would_wait_longer_than_the_queue_is_lost(queue: int, sent: int) ->
 
 
 def test_two_senders_share_the_downlink_of_their_receiver() -> None:
-    fast = Rates(1e9, 1e6, 0)
-    network = AccessLinks(lambda _: fast, ENDLESS, Constant(DELAY))
+    fast = AccessLinkRates(1e9, 1e6, 0)
+    network = AccessLinks(lambda _: fast, ENDLESS, ConstantDelay(DELAY))
     up = 10  # 10,000 bits at 1 Gbit/s
     got = [network.route(0, sender, 9, 1_250) for sender in (1, 2, 3)]
     assert got == [[up + DELAY + (k + 1) * 10_000] for k in range(3)]
@@ -252,8 +254,8 @@ def test_two_senders_share_the_downlink_of_their_receiver() -> None:
 
 
 def test_what_finds_the_downlink_too_busy_is_lost() -> None:
-    fast = Rates(1e9, 1e6, 0)
-    network = AccessLinks(lambda _: fast, 25_000, Constant(DELAY))
+    fast = AccessLinkRates(1e9, 1e6, 0)
+    network = AccessLinks(lambda _: fast, 25_000, ConstantDelay(DELAY))
     got = [network.route(0, sender, 9, 1_250) for sender in range(6)]
     assert [len(delays) for delays in got] == [1, 1, 1, 0, 0, 0]
 
@@ -261,7 +263,7 @@ def test_what_finds_the_downlink_too_busy_is_lost() -> None:
 def test_a_message_takes_the_first_gap_on_the_downlink_in_which_it_fits() -> None:
     """At 8 Mbit/s a byte takes a microsecond; uplinks take no time."""
     ways = [[0], [300], [100], [100], [0], [400]]
-    network = AccessLinks(lambda _: Rates(1e15, 8e6, 0), ENDLESS, Told(ways))
+    network = AccessLinks(lambda _: AccessLinkRates(1e15, 8e6, 0), ENDLESS, Told(ways))
     assert network.route(0, 1, 9, 100) == [100]
     assert network.route(0, 2, 9, 100) == [400]
     assert network.route(0, 3, 9, 150) == [250], "before what was sent earlier and arrives later"
@@ -278,7 +280,7 @@ def test_every_copy_crosses_the_downlink() -> None:
 
 
 def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
-    network, distance = make(NetworkParameters(network="adsl"), 5), Embedding(5)
+    network, distance = make_network(NetworkParameters(network="adsl"), 5), Embedding(5)
     a, b, home = FIRST_SERVER, FIRST_SERVER + 1, 3
     for source, target, up, down in [
         (a, b, 100, 100),  # 10,000 bits at 100 Mbit/s
@@ -286,7 +288,7 @@ def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
         (home, a, 10_000 + 5_000, 100),
         (home, 4, 10_000 + 5_000, 5_000 + 625),
     ]:
-        fresh = make(NetworkParameters(network="adsl"), 5)
+        fresh = make_network(NetworkParameters(network="adsl"), 5)
         between = distance.route(0, source, target, 1)[0]
         assert fresh.route(0, source, target, 1_250) == [up + between + down]
     assert network.route(0, home, a, 125 * 2_010) != []
@@ -297,7 +299,7 @@ def test_of_the_adsl_world_servers_have_fat_lines_without_a_last_hop() -> None:
 
 
 def test_groups_that_are_cut_off_are_silent_both_ways_until_healed() -> None:
-    network = Interrupted(Constant(DELAY))
+    network = FaultyNetwork(ConstantDelay(DELAY))
     network.group.update({1: 1, 2: 1, 3: 2})
     heard = {(a, b): network.route(0, a, b, 1) for a in range(5) for b in range(5)}
     together = [{0, 4}, {1, 2}, {3}]
@@ -309,14 +311,14 @@ def test_groups_that_are_cut_off_are_silent_both_ways_until_healed() -> None:
 
 def test_what_is_cut_off_never_reaches_the_inner_network() -> None:
     inner = Told([])
-    network = Interrupted(inner)
+    network = FaultyNetwork(inner)
     network.group[1] = 1
     network.route(0, 1, 2, 100)
     assert inner.asked == []
 
 
 def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> None:
-    network = Interrupted(Told([[10, 20]] * 4))
+    network = FaultyNetwork(Told([[10, 20]] * 4))
     network.slow.update({1: 500, 2: 70})
     assert network.route(0, 3, 4, 1) == [10, 20]
     assert network.route(0, 1, 4, 1) == [510, 520]
@@ -328,8 +330,8 @@ def test_a_slow_node_is_late_with_what_it_sends_and_with_what_it_receives() -> N
 
 
 def test_without_settings_the_network_is_a_promise_of_50_ms() -> None:
-    network = make(NetworkParameters(), 1)
-    assert isinstance(network, Constant)
+    network = make_network(NetworkParameters(), 1)
+    assert isinstance(network, ConstantDelay)
     assert network.delay == 50_000
 
 
@@ -338,7 +340,7 @@ def test_equal_seeds_make_equal_networks(network: str) -> None:
     chosen = NetworkParameters(network=network, jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1)
 
     def told(seed: int) -> list[list[int]]:
-        made = make(chosen, seed)
+        made = make_network(chosen, seed)
         return [made.route(t * 100, t % 7, t % 11, 200) for t in range(500)]
 
     assert told(1) == told(1)
@@ -353,16 +355,16 @@ def test_each_chance_has_a_stream_of_its_own(monkeypatch: pytest.MonkeyPatch) ->
         return Random(1)
 
     monkeypatch.setattr("nearcast.sim.network.stream", stream)
-    make(NetworkParameters(jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1), 7)
+    make_network(NetworkParameters(jitter_ms=5, loss=0.1, duplicate=0.1, reorder=0.1), 7)
     assert len(asked) == len(set(asked)) == 4
     assert {seed for seed, *_ in asked} == {7}
 
 
 @pytest.mark.parametrize("more", [{"loss": 0.3}, {"duplicate": 0.3}, {"reorder": 0.3}])
 def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
-    plain = answers(make(NetworkParameters(jitter_ms=5), 1), 500)
+    plain = answers(make_network(NetworkParameters(jitter_ms=5), 1), 500)
     with_more: Callable[..., NetworkParameters] = NetworkParameters
-    richer = answers(make(with_more(jitter_ms=5, **more), 1), 500)
+    richer = answers(make_network(with_more(jitter_ms=5, **more), 1), 500)
     same = sum(a[0] == b[0] for a, b in zip(plain, richer, strict=True) if b)
     assert same >= 300, "those whom the new chance has spared are as they were"
     assert plain != richer
@@ -370,7 +372,7 @@ def test_one_chance_more_shifts_no_other(more: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("network", ["constant", "embedding"])
 def test_jitter_as_settings_have_it_never_lets_a_pair_overtake(network: str) -> None:
-    made = make(NetworkParameters(network=network, jitter_ms=40), 3)
+    made = make_network(NetworkParameters(network=network, jitter_ms=40), 3)
     arrivals = [t + made.route(t, 1, 2, 100)[0] for t in range(0, 2_000_000, 1_000)]
     assert all(earlier <= later for earlier, later in pairwise(arrivals))
     gaps = {later - earlier for earlier, later in pairwise(arrivals)}
@@ -379,7 +381,7 @@ def test_jitter_as_settings_have_it_never_lets_a_pair_overtake(network: str) -> 
 
 def test_rates_hold_when_all_is_wrapped() -> None:
     chosen = NetworkParameters(jitter_ms=5, loss=0.1, duplicate=0.2, reorder=0.3, reorder_ms=10)
-    got = Counter(map(len, answers(make(chosen, 1))))
+    got = Counter(map(len, answers(make_network(chosen, 1))))
     assert likely(got[0], MANY, 0.8 * 0.1 + 0.2 * 0.01)
     assert likely(got[2], MANY, 0.2 * 0.81)
 
@@ -408,8 +410,8 @@ def test_settings_out_of_range_are_refused_by_name(wrong: dict[str, float]) -> N
 
 
 def test_a_congested_sender_does_not_block_the_idle_line_of_its_receiver() -> None:
-    rates = Rates(1e6, 16e6, 5_000)
-    network = AccessLinks(lambda _: rates, 10_000_000, Constant(50_000))
+    rates = AccessLinkRates(1e6, 16e6, 5_000)
+    network = AccessLinks(lambda _: rates, 10_000_000, ConstantDelay(50_000))
     for _ in range(100):
         network.route(0, 1, 3, 1250)  # a second of uplink
     (delay,) = network.route(0, 2, 3, 125)

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Command, Leave, Publish, Subscribe
 from nearcast.model.publication import Publication
 from nearcast.node import Message, Node, Timer
-from nearcast.sim.network import Constant, Duplication, Jitter, Loss, Network
+from nearcast.sim.network import ConstantDelay, Duplication, Jitter, Loss, Network
 from nearcast.sim.simulation import Simulation, Step
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
 from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 
 DELAY = 50
@@ -121,12 +121,12 @@ class Unbatched(Simulation):
 
 def simulated(
     network: Network | None = None, host: type[Simulation] = Simulation
-) -> tuple[Simulation, Memory, Log]:
-    sink = Memory()
-    return host(network or Constant(DELAY), CODEC, Recorder(sink)), sink, []
+) -> tuple[Simulation, MemoryTrace, Log]:
+    sink = MemoryTrace()
+    return host(network or ConstantDelay(DELAY), CODEC, Recorder(sink)), sink, []
 
 
-def rows(simulation: Simulation, sink: Memory, table: str) -> list[dict[str, Any]]:
+def rows(simulation: Simulation, sink: MemoryTrace, table: str) -> list[dict[str, Any]]:
     simulation.recorder.close()
     found: list[dict[str, Any]] = sink.table(table).to_pylist()
     return found
@@ -339,7 +339,7 @@ def played(
     tables: list[Table], delay: int, actor: type[Actor], host: type[Simulation], slices: int = 1
 ) -> tuple[Log, str]:
     """What everybody heard, and the trace, of a run in which one node crashes and returns."""
-    simulation, sink, log = simulated(Constant(delay), host)
+    simulation, sink, log = simulated(ConstantDelay(delay), host)
     for node, table in enumerate(tables):
         simulation.start(actor(node, log, table))
     simulation.at(60, partial(simulation.crash, 1))
@@ -382,7 +382,9 @@ def test_neighbours_in_a_moment_share_the_batched_door_and_others_do_not() -> No
     assert log == [("together", 2), *words]
 
 
-@pytest.mark.parametrize("delay", [Constant(DELAY), Jitter(0, Random(1), Constant(DELAY))])
+@pytest.mark.parametrize(
+    "delay", [ConstantDelay(DELAY), Jitter(0, Random(1), ConstantDelay(DELAY))]
+)
 def test_send_many_reaches_those_whom_it_named_though_the_list_changes_later(
     delay: Network,
 ) -> None:
@@ -400,7 +402,7 @@ def test_send_many_reaches_those_whom_it_named_though_the_list_changes_later(
 
 
 def hostile(seed: int) -> Network:
-    jittered = Jitter(40, Random(seed), Constant(DELAY))
+    jittered = Jitter(40, Random(seed), ConstantDelay(DELAY))
     return Loss(0.2, Random(seed + 1), Duplication(0.3, Random(seed + 2), jittered))
 
 

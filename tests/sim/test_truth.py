@@ -8,12 +8,12 @@ import pytest
 
 from nearcast.matching import EXACT
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import InOrderOfPublisher, NotBeforeItWasSaid, Once
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished, PublisherOrder
 from nearcast.sim.run import simulate
 from nearcast.sim.world import SimulatedWorld
 from nearcast.trace import reader
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
 
@@ -25,11 +25,11 @@ WORLDS: list[tuple[str, dict[str, object]]] = [
     ("clustering", {"motion": "line"}),
     ("clustering", {"motion": "steps", "speed": 100.0}),
 ]
-CALM = (Once(), InOrderOfPublisher(), NotBeforeItWasSaid())
+CALM = (DeliveredOnce(), PublisherOrder(), NotBeforePublished())
 
 
-def run(workload: str, settings: dict[str, object], **more: object) -> Memory:
-    memory = Memory()
+def run(workload: str, settings: dict[str, object], **more: object) -> MemoryTrace:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="client-server",
         workload=workload,
@@ -38,14 +38,14 @@ def run(workload: str, settings: dict[str, object], **more: object) -> Memory:
         settings=settings,
         **more,
     )
-    checkers = (Once(), InOrderOfPublisher(), NotBeforeItWasSaid())
+    checkers = (DeliveredOnce(), PublisherOrder(), NotBeforePublished())
     world = SimulatedWorld(scenario, lambda _: Recorder(memory), checkers)
     world.run()
     world.recorder.close()
     return memory
 
 
-def assert_heard_exactly(trace: Memory) -> None:
+def assert_heard_exactly(trace: MemoryTrace) -> None:
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) > 20, "a world in which nobody hears anything proves nothing"
@@ -97,12 +97,14 @@ def test_comings_and_goings_cost_only_what_was_under_way(churn: dict[str, object
     {"slow": 0.3},
 ])  # fmt: skip
 def test_a_bad_network_may_cost_hearing_but_never_repeats(network: dict[str, object]) -> None:
-    trace = Memory()
+    trace = MemoryTrace()
     scenario = Scenario(
         protocol="client-server", workload="waypoint", nodes=40, seconds=4.0,
         settings={"size": 300.0, "duplicate": 0.2, **network},
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(trace), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(trace), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     heard = delivered(trace.table("deliveries"))
@@ -118,7 +120,7 @@ def test_a_recorded_world_is_heard_exactly(tmp_path: Path) -> None:
     file = tmp_path / "fixes.parquet"
     pq.write_table(pa.table({"t": t, "entity": list(range(12)) * 16, "x": x, "y": y}), file)
     for motion in ("steps", "line"):
-        memory = Memory()
+        memory = MemoryTrace()
         settings = {"file": str(file), "radius": 20.0, "motion": motion}
         scenario = Scenario(
             protocol="client-server", workload="recorded", nodes=12, seconds=4.0, settings=settings

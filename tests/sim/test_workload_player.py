@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from nearcast.model.commands import Command, Move, Publish, Subscribe, Unsubscribe
 from nearcast.node import Message, Node
-from nearcast.sim.network import Constant
+from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.workload_player import WorkloadPlayer
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import Vector, disc, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 from nearcast.workloads.workload import Scheduled
 
@@ -60,8 +60,8 @@ class Stage:
 
     def __init__(self, entities: int) -> None:
         self.log: list[tuple[int, int, Command]] = []
-        self.sink = Memory()
-        self.simulation = Simulation(Constant(50), Codec(Word), Recorder(self.sink))
+        self.sink = MemoryTrace()
+        self.simulation = Simulation(ConstantDelay(50), Codec(Word), Recorder(self.sink))
         for entity in range(entities):
             self.simulation.start(Obedient(entity, self.log))
         self.simulation.run(BEGINS)

@@ -10,7 +10,7 @@ from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Scenario, Setting, from_json, to_json
 from nearcast.sim.world import SimulatedWorld, parameters_of, resolve
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 
 COMBINATIONS = [(protocol, workload) for protocol in PROTOCOLS for workload in WORKLOADS]
@@ -194,7 +194,7 @@ def test_a_world_tells_its_recorder_the_complete_scenario() -> None:
 
     def recorder(complete: Scenario) -> Recorder:
         told.append(complete)
-        return Recorder(Memory())
+        return Recorder(MemoryTrace())
 
     world = SimulatedWorld(scenario({"matcher": "scan", "rate": "2"}), recorder)
     assert told == [world.scenario]

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
 from nearcast.sim.world import SimulatedWorld
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 from support.matcher_histories import histories, play
 
@@ -35,12 +35,14 @@ def test_nothing_is_repeated_or_heard_too_early_whatever_goes_wrong(seed: int) -
     workload = rng.choice(["waypoint", "hotspots", "clustering"])
     more = {"churn_rate": rng.choice([0.0, 5.0]), "jitter_ms": rng.choice([0.0, 40.0])}
     print(f"seed {seed}: {workload} {drawn} {more}")  # noqa: T201
-    memory = Memory()
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="client-server", workload=workload, nodes=60, seconds=10.0, seed=seed,
         settings={**drawn, **more},
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     heard = delivered(memory.table("deliveries"))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Publish
-from nearcast.sim.network import Constant
+from nearcast.sim.network import ConstantDelay
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import box, disc, point
 from support.vso_worlds import BAD, EAGER, LATENCY, Town, consistency, crowd, lasting, run, sensible
@@ -22,7 +22,7 @@ def test_a_thousand_seeds_of_bad_weather_heal(seed: int) -> None:
     extra = rng.choice([{}, {"limit": 6.0, "overload_ms": 1000.0}, {"matchers": 9}])
     world, _ = run(nodes=nodes, seconds=12.0, seed=seed, rate=1.0, sample_ms=0, **BAD, **extra)
     simulation = world.simulation
-    simulation.network = Constant(LATENCY)
+    simulation.network = ConstantDelay(LATENCY)
     simulation.run(simulation.now + 30 * SECOND)
     assert lasting(simulation, 6) == []
 

@@ -8,17 +8,17 @@ from typing import Any
 from nearcast.model.commands import Command
 from nearcast.node import Message
 from nearcast.protocols.brokers.broker import Broker
-from nearcast.protocols.brokers.client import Client
-from nearcast.protocols.brokers.deployment import Brokers
+from nearcast.protocols.brokers.client import BrokerClient
+from nearcast.protocols.brokers.deployment import BrokerOverlay
 from nearcast.protocols.brokers.messages import CODEC
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import Heard, delivered, expected
 
 B = [FIRST_SERVER + k for k in range(10)]
@@ -42,12 +42,15 @@ class Net:
         network: Network | None = None,
         **settings: Any,
     ) -> None:
-        self.trace = Memory()
+        self.trace = MemoryTrace()
         self.recorder = Recorder(self.trace)
         parameters = Parameters(**{"evolving": "scan", "matcher": "scan", **settings})
-        self.overlay = Brokers(parameters, lambda node: Random(node), links)
+        self.overlay = BrokerOverlay(parameters, lambda node: Random(node), links)
         self.simulation = Simulation(
-            network or Constant(delay), Checked(), self.recorder, (Once(), NotBeforeItWasSaid())
+            network or ConstantDelay(delay),
+            Checked(),
+            self.recorder,
+            (DeliveredOnce(), NotBeforePublished()),
         )
         for broker in self.overlay.servers():
             self.simulation.start(broker)
@@ -55,7 +58,7 @@ class Net:
             self.join(entity)
         self.run(2 * SECOND)
 
-    def join(self, entity: int) -> Client:
+    def join(self, entity: int) -> BrokerClient:
         client = self.overlay.entity(entity, Random(entity))
         self.simulation.start(client)
         return client
@@ -81,9 +84,9 @@ class Net:
         assert isinstance(node, Broker)
         return node
 
-    def client(self, entity: int) -> Client:
+    def client(self, entity: int) -> BrokerClient:
         node = self.simulation.nodes[entity]
-        assert isinstance(node, Client)
+        assert isinstance(node, BrokerClient)
         return node
 
     # What the trace says, so far.

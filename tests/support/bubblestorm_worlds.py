@@ -8,24 +8,26 @@ from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.peer import Peer
 from nearcast.protocols.contacts import Contacts
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import Checker, NotBeforeItWasSaid, Once
+from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished
 from nearcast.sim.circuits import OneCircuit, asymmetric, islands
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import Shape
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 
 
-def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory:
-    memory = Memory()
+def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> MemoryTrace:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="bubblestorm", workload="waypoint", nodes=nodes, seconds=seconds, seed=seed,
         settings=settings,
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     return memory
@@ -37,10 +39,10 @@ class Crowd:
     def __init__(
         self, network: Network | None = None, *, checked: bool = False, **parameters: object
     ) -> None:
-        self.memory = Memory()
+        self.memory = MemoryTrace()
         self.parameters = Parameters(**parameters)  # checked by Parameters itself
-        self.simulation = Simulation(network or Constant(50_000), CODEC, Recorder(self.memory))
-        checkers: list[Checker] = [Once()]
+        self.simulation = Simulation(network or ConstantDelay(50_000), CODEC, Recorder(self.memory))
+        checkers: list[Checker] = [DeliveredOnce()]
         if checked:
             checkers.append(OneCircuit(self.simulation.nodes))
         self.simulation._checkers = tuple(checkers)
@@ -79,6 +81,6 @@ class Crowd:
             self.pass_seconds(1)
         raise AssertionError(f"after {seconds} s: {self.faults()[:5]}")
 
-    def trace(self) -> Memory:
+    def trace(self) -> MemoryTrace:
         self.simulation.recorder.close()
         return self.memory

@@ -5,20 +5,20 @@ from random import Random
 
 from nearcast.model.commands import Subscribe
 from nearcast.protocols.drtree.directory import Directory
-from nearcast.protocols.drtree.invariants import wrong
+from nearcast.protocols.drtree.invariants import find_violations
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import CODEC, Address
 from nearcast.protocols.drtree.parameters import Parameters
-from nearcast.protocols.drtree.peer import Peer
+from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import Shape, box
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 
 
@@ -26,7 +26,7 @@ def members(simulation: Simulation) -> dict[Address, Member]:
     """All members of all peers, by address."""
     found: dict[Address, Member] = {}
     for node in simulation.nodes.values():
-        assert isinstance(node, Peer)
+        assert isinstance(node, DRTreePeer)
         found.update({member.address: member for member in node.members.values()})
     return found
 
@@ -34,8 +34,8 @@ def members(simulation: Simulation) -> dict[Address, Member]:
 def faults(simulation: Simulation) -> list[str]:
     """What is not legal in this forest."""
     for node in simulation.nodes.values():
-        assert isinstance(node, Peer)
-        return wrong(members(simulation), node.parameters)
+        assert isinstance(node, DRTreePeer)
+        return find_violations(members(simulation), node.parameters)
     return []
 
 
@@ -45,19 +45,21 @@ def run(
     seconds: float = 4.0,
     seed: int = 1,
     **settings: object,
-) -> tuple[SimulatedWorld, Memory]:
-    memory = Memory()
+) -> tuple[SimulatedWorld, MemoryTrace]:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="drtree", workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings=settings,
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     return world, memory
 
 
-def assert_heard_exactly(trace: Memory, at_least: int = 20) -> None:
+def assert_heard_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) > at_least, "a world in which nobody hears anything proves nothing"
@@ -68,16 +70,16 @@ class Grove:
     """Peers with boxes on a network of one's choice, without a world around them."""
 
     def __init__(self, parameters: Parameters, network: Network | None = None) -> None:
-        self.memory = Memory()
+        self.memory = MemoryTrace()
         self.parameters = parameters
         self.period = round(parameters.check_ms * 1000)
         self.simulation = Simulation(
-            network or Constant(50_000), CODEC, Recorder(self.memory), (Once(),)
+            network or ConstantDelay(50_000), CODEC, Recorder(self.memory), (DeliveredOnce(),)
         )
         self.directory = Directory(self.period)
 
-    def plant(self, node: int, *areas: Shape) -> Peer:
-        peer = Peer(node, Random(node), self.parameters, self.directory)
+    def plant(self, node: int, *areas: Shape) -> DRTreePeer:
+        peer = DRTreePeer(node, Random(node), self.parameters, self.directory)
         self.simulation.start(peer)
         for number, area in enumerate(areas):
             self.simulation.obey(node, Subscribe(node * 1000 + number, Moving(area), echo=True))

@@ -6,13 +6,13 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.voronoi.local_diagram import LocalDiagram
 from nearcast.protocols.voronoi.mesh import MESSAGES, Mesh, Notice, Parameters
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.space.voronoi import Point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
 
 CODEC = Codec(*MESSAGES)
@@ -47,7 +47,9 @@ class Net:
     """Sites on a network of one's choice."""
 
     def __init__(self, network: Network | None = None, **parameters: float) -> None:
-        self.simulation = Simulation(network or Constant(LATENCY), CODEC, Recorder(Memory()), ())
+        self.simulation = Simulation(
+            network or ConstantDelay(LATENCY), CODEC, Recorder(MemoryTrace()), ()
+        )
         self.parameters = Parameters(**parameters)
 
     def join(self, node: NodeId, place: Point, contact: NodeId | None, reach: float = 0.0) -> Mesh:

@@ -8,14 +8,14 @@ from typing import Any
 from nearcast.model.commands import Command, Subscribe
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import Shape
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 
 
@@ -24,11 +24,11 @@ class Party:
 
     def __init__(self, protocol: str, network: Network | None = None, **parameters: object) -> None:
         kind = PROTOCOLS[protocol]
-        self.memory = Memory()
+        self.memory = MemoryTrace()
         self.parameters: Any = kind.parameters(**parameters)
         self.overlay = kind.make(self.parameters, Random)
         self.simulation = Simulation(
-            network or Constant(50_000), kind.codec, Recorder(self.memory), (Once(),)
+            network or ConstantDelay(50_000), kind.codec, Recorder(self.memory), (DeliveredOnce(),)
         )
 
     def come(self, node: int, *areas: Shape, echo: bool = False) -> Any:
@@ -48,33 +48,35 @@ class Party:
     def peers(self) -> Iterable[Any]:
         return self.simulation.nodes.values()
 
-    def trace(self) -> Memory:
+    def trace(self) -> MemoryTrace:
         self.simulation.recorder.close()
         return self.memory
 
 
 def run(
     protocol: str, workload: str, nodes: int, seconds: float, seed: int = 1, **settings: object
-) -> Memory:
-    memory = Memory()
+) -> MemoryTrace:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol=protocol, workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings=settings,
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     return memory
 
 
-def assert_heard_exactly(trace: Memory, at_least: int = 20) -> None:
+def assert_heard_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) >= at_least, "a world in which nobody hears anything proves nothing"
     assert sorted(heard) == sorted(should)
 
 
-def recall(trace: Memory, radius: float) -> float:
+def recall(trace: MemoryTrace, radius: float) -> float:
     """Of all that should be seen, so much is seen (VAST's consistency)."""
     places: dict[int, dict[int, tuple[float, float, float]]] = {}
     for row in trace.table("positions").to_pylist():

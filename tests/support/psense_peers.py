@@ -10,7 +10,7 @@ from nearcast.protocols.psense.peer import Peer, Round
 from nearcast.sim.network import Network
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import ball, disc, point
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support import peer_worlds as party
 
 
@@ -44,7 +44,7 @@ def speak_everywhere(party: Party, first: int = 0) -> None:
         party.obey(peer.id, Publish(number, point(*vision.place)))
 
 
-def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory:
+def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> MemoryTrace:
     settings = {"radius": 150.0, **settings}
     return party.run("psense", "waypoint", nodes, seconds, seed, **settings)
 

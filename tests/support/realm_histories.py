@@ -21,7 +21,7 @@ from nearcast.model.variables import bind
 from nearcast.service.realm import ClientState, Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 
 # Small whole numbers, so that borders touch exactly.
 WHOLE = st.integers(-4, 4).map(float)
@@ -155,7 +155,7 @@ class Company:
     now: int = 10 * SECOND
 
     def __post_init__(self) -> None:
-        self.sink = Memory()
+        self.sink = MemoryTrace()
         self.recorder = Recorder(self.sink) if self.recorded else None
         self.realm = Realm(MATCHERS["swept"](), self.limits, self.recorder)
         self.seats: dict[int, ClientState] = {}

@@ -21,7 +21,7 @@ from nearcast.sim.simulation import Simulation
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 
 Path = tuple[int, ...]
 
@@ -151,7 +151,7 @@ class Club:
         parameters: Parameters | None = None,
         **more,
     ) -> None:
-        self.memory = Memory()
+        self.memory = MemoryTrace()
         made = tuple(make(self) for make in checkers)
         self.simulation = Simulation(network, CODEC, Recorder(self.memory), made)
         self.parameters = parameters or Parameters()

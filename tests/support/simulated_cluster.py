@@ -27,7 +27,7 @@ from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 
 SIDE, CLIENTS = 200.0, 8  # of the world; of each node
@@ -100,7 +100,7 @@ class Town:
 
     def __init__(self, seed: int, nodes: int, node_type: type[Played] = Played) -> None:
         self.seed, self.random, self.now = seed, Random(seed), 10**12
-        self.memory = Memory()
+        self.memory = MemoryTrace()
         self.recorder = Recorder(self.memory, "all")
         self._due: list[tuple[Time, int, int, Any, Any]] = []
         self._order = count()

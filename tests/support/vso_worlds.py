@@ -12,15 +12,15 @@ from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso import CODEC, Member, Vso
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.scenario import Scenario, stream
-from nearcast.sim.checkers import Checker, NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.single_owners import SingleOwners, sites_of, wrong
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 from support.message_strategies import messages
 
@@ -42,13 +42,13 @@ class Town:
         seed: int = 1,
         **settings: object,
     ) -> None:
-        self.memory = Memory()
+        self.memory = MemoryTrace()
         self.rng = Random(seed)
         self.simulation = Simulation(
-            network or Constant(LATENCY),
+            network or ConstantDelay(LATENCY),
             CODEC,
             Recorder(self.memory),
-            (Once(), NotBeforeItWasSaid()),
+            (DeliveredOnce(), NotBeforePublished()),
         )
         watch(self.simulation, SingleOwners(self.simulation.nodes, calm=calm))
         self.overlay = Vso(Parameters(**settings), lambda node: stream(seed, "node", node))
@@ -128,19 +128,21 @@ def run(
     *,
     calm: bool = False,
     **settings: object,
-) -> tuple[SimulatedWorld, Memory]:
-    memory = Memory()
+) -> tuple[SimulatedWorld, MemoryTrace]:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="vso", workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings={"latency_ms": 100.0, **settings},
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     watch(world.simulation, SingleOwners(world.simulation.nodes, calm=calm))
     world.run()
     return world, memory
 
 
-def consistency(memory: Memory, radius: float, after: int) -> float:
+def consistency(memory: MemoryTrace, radius: float, after: int) -> float:
     """The share of those within the radius whom nodes know, over all samples from then on."""
     places: dict[int, dict[int, tuple[float, float]]] = {}
     for row in memory.table("positions").to_pylist():

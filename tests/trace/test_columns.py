@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from nearcast.matching.matcher import batch
 from nearcast.model.publication import Publication
-from nearcast.trace.recorder import Level, Recorder, sampled
+from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.strategies import publications
 
 # Few rows are packed, many stay columns: both sides of that border.
@@ -20,7 +20,7 @@ SIZES = st.one_of(st.integers(0, 5), st.integers(510, 514))
 IDS = st.integers(0, 2**53 - 1)
 
 
-def rows(sink: Memory, table: str) -> list[dict[str, Any]]:
+def rows(sink: MemoryTrace, table: str) -> list[dict[str, Any]]:
     """In an order of their own: that of files means nothing."""
     return sorted(sink.table(table).to_pylist(), key=repr)
 
@@ -28,7 +28,7 @@ def rows(sink: Memory, table: str) -> list[dict[str, Any]]:
 @given(st.lists(st.tuples(IDS, SIZES, IDS), max_size=4), st.sampled_from(["all", "sampled"]))
 @settings(max_examples=60, deadline=None)
 def test_deliveries_and_notes(blocks: list[tuple[int, int, int]], level: Level) -> None:
-    one_by_one, in_columns = Memory(), Memory()
+    one_by_one, in_columns = MemoryTrace(), MemoryTrace()
     single, many = Recorder(one_by_one, level), Recorder(in_columns, level)
     for t, size, first in blocks:
         node, publication = np.arange(size), (np.arange(size) * 7 + first) % 2**53
@@ -55,7 +55,7 @@ def test_deliveries_and_notes(blocks: list[tuple[int, int, int]], level: Level) 
 def test_deliveries_of_one_publication_and_views(
     blocks: list[tuple[int, int, int]], level: Level
 ) -> None:
-    one_by_one, in_columns = Memory(), Memory()
+    one_by_one, in_columns = MemoryTrace(), MemoryTrace()
     single, many = Recorder(one_by_one, level), Recorder(in_columns, level)
     for t, size, publication in blocks:
         node, other = np.arange(size), np.arange(size)[::-1].copy()
@@ -81,7 +81,7 @@ def test_publications(made: list[Publication], times: int, first: int) -> None:
         replace(one, id=first + i, t=made[0].t, payload=b"x" * sizes[i])
         for i, one in enumerate(made * times)
     ]
-    one_by_one, in_columns = Memory(), Memory()
+    one_by_one, in_columns = MemoryTrace(), MemoryTrace()
     single, many = Recorder(one_by_one), Recorder(in_columns)
     for one in several:
         single.published(one)
@@ -104,7 +104,7 @@ def test_publications(made: list[Publication], times: int, first: int) -> None:
 
 
 def test_a_full_recorder_hands_over_before_a_block_and_loses_nothing() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, limit=800)
     for i in range(5):
         column = np.arange(600) + 600 * i
@@ -116,17 +116,17 @@ def test_a_full_recorder_hands_over_before_a_block_and_loses_nothing() -> None:
 
 @pytest.mark.parametrize("size", [4, 600])
 def test_only_sampled_publications_keep_their_deliveries(size: int) -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, "sampled", one_in=4)
     column = np.arange(size)
     recorder.delivered_many(0, column, column, column, 1)
     recorder.close()
     kept = sink.table("deliveries").column("publication").to_pylist()
-    assert kept == [i for i in range(size) if sampled(i, 4)]
+    assert kept == [i for i in range(size) if is_sampled(i, 4)]
 
 
 def test_nothing_is_kept_at_the_level_none() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, "none")
     column = np.arange(600)
     recorder.delivered_many(0, column, column, column, 1)

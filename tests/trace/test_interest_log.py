@@ -18,7 +18,7 @@ from nearcast.space.shapes import Shape, ShapeKind, box, disc, point
 from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import SHAPES
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.strategies import CHANNELS, FILTERS, regions
 
 Row = dict[str, Any]
@@ -29,7 +29,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0
-        self.sink = Memory()
+        self.sink = MemoryTrace()
         self.recorder = Recorder(self.sink)
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._ages = count()

@@ -13,9 +13,9 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import point
-from nearcast.trace.recorder import Level, Recorder, sampled
+from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 
 few = st.integers(0, 3)
 numbers = st.integers(0, 40)  # of publications: about half are kept at one in two
@@ -40,8 +40,8 @@ histories = st.lists(st.tuples(st.integers(0, 700_000), calls), max_size=40)
 History = list[tuple[int, tuple[Any, ...]]]
 
 
-def record(history: History, level: Level, one_in: int = 16, limit: int = 400_000) -> Memory:
-    sink = Memory()
+def record(history: History, level: Level, one_in: int = 16, limit: int = 400_000) -> MemoryTrace:
+    sink = MemoryTrace()
     recorder = Recorder(sink, level, one_in=one_in, limit=limit)
     t = 0
     for pause, (act, *arguments) in history:
@@ -59,7 +59,7 @@ def record(history: History, level: Level, one_in: int = 16, limit: int = 400_00
     return sink
 
 
-def rows(sink: Memory, table: str) -> Counter[tuple[Any, ...]]:
+def rows(sink: MemoryTrace, table: str) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in sink.table(table).to_pylist())
 
 
@@ -121,18 +121,18 @@ def test_the_sampling_rule_is_the_same_for_one_and_for_a_column(
     publications: list[int], one_in: int
 ) -> None:
     expected = [kept(publication, one_in) for publication in publications]
-    assert [sampled(publication, one_in) for publication in publications] == expected
-    assert sampled(np.array(publications, np.int64), one_in).tolist() == expected
+    assert [is_sampled(publication, one_in) for publication in publications] == expected
+    assert is_sampled(np.array(publications, np.int64), one_in).tolist() == expected
 
 
 @pytest.mark.parametrize("one_in", [2, 16])
 def test_consecutive_publications_are_sampled_evenly(one_in: int) -> None:
-    share = sampled(np.arange(100_000), one_in).mean()
+    share = is_sampled(np.arange(100_000), one_in).mean()
     assert share == pytest.approx(1 / one_in, rel=0.01)
 
 
 def test_sums_of_a_second_wait_until_it_is_over() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, "sums")
     recorder.sent(999_999, 1, 2, "k", 10, 7, None, False)
     recorder.flush()

@@ -13,10 +13,10 @@ from nearcast import scenario
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server import gateway
-from nearcast.trace.live_recording import LiveRecording, Sums, Writer
+from nearcast.trace.live_recording import BackgroundWriter, LiveRecording, MessageSums
 from nearcast.trace.reader import read
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import SCENARIO, SUMMARY, Folder
+from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
 from nearcast.trace.validate import validate
 from support.live_clients import run, service, visit
 
@@ -28,7 +28,7 @@ def notes(count: int, at: int = 0) -> dict[str, pa.Table]:
     return {"notes": pa.Table.from_pylist(rows, TABLES["notes"])}
 
 
-class Stuck(Folder):
+class Stuck(TraceFolder):
     """A disk that takes its time."""
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class Stuck(Folder):
 
 
 def test_everything_handed_over_is_written_before_closing_ends(tmp_path: Path) -> None:
-    writer = Writer(Folder(tmp_path / "t", b'{"schema":1}'))
+    writer = BackgroundWriter(TraceFolder(tmp_path / "t", b'{"schema":1}'))
     for n in range(5):
         writer.write(notes(10, n * 10))
     writer.close()
@@ -54,7 +54,7 @@ def test_a_slow_disk_ends_the_recording_with_bounded_memory_and_a_sound_trace(
 ) -> None:
     size = notes(100)["notes"].nbytes
     folder = Stuck(tmp_path / "t")
-    writer = Writer(folder, waiting=5 * size)
+    writer = BackgroundWriter(folder, waiting=5 * size)
     for n in range(50):
         writer.write(notes(100, n * 100))
     assert "too slow" in writer.failure
@@ -90,7 +90,7 @@ def test_a_failing_disk_ends_the_recording_and_not_the_service(
 
 
 def test_messages_are_summed_up_by_second_client_and_kind() -> None:
-    sums = Sums()
+    sums = MessageSums()
     sums.add(3 * SECOND + 5, 0, 7, "notice", 300, 2)
     sums.add(3 * SECOND + 5, 7, 0, "publish", 0, 0)
     table = sums.take()["messages"]

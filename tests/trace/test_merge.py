@@ -14,7 +14,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.merge import merge
 from nearcast.trace.reader import read
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 
 SCENARIO = to_json(Scenario(protocol="live", workload="live", nodes=1, seconds=1.0))
 
@@ -23,7 +23,7 @@ class Node:
     """A node's trace in the making; `end` says that it was not killed."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.folder = path, Folder(path, SCENARIO)
+        self.path, self.folder = path, TraceFolder(path, SCENARIO)
         self.record = Recorder(self.folder)
 
     def seat(self, t: int, entity: int, fact: str = "joined") -> None:

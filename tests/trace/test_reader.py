@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nearcast.errors import TraceError
 from nearcast.trace.reader import digest, read, scenario
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.trace_rows import Row, columns, message, sound, write_part, write_trace
 
 
@@ -100,8 +100,8 @@ def test_the_scenario_is_read_if_its_schema_is_ours(tmp_path: Path) -> None:
 # The digest.
 
 
-def in_memory(rows: dict[str, list[Row]]) -> Memory:
-    memory = Memory()
+def in_memory(rows: dict[str, list[Row]]) -> MemoryTrace:
+    memory = MemoryTrace()
     memory.write({name: columns(name, some).cast(TABLES[name]) for name, some in rows.items()})
     return memory
 
@@ -124,7 +124,7 @@ notes = st.lists(
 def test_the_digest_does_not_see_cuts_and_order(
     rows: list[Row], random: Random, cuts: list[int]
 ) -> None:
-    memory, shuffled = Memory(), rows.copy()
+    memory, shuffled = MemoryTrace(), rows.copy()
     random.shuffle(shuffled)
     ends = [0, *sorted(cuts), len(rows)]
     for start, end in pairwise(ends):

@@ -19,7 +19,7 @@ from nearcast.space.shapes import LARGEST, Shape, ball, box, cuboid, disc, point
 from nearcast.trace.reader import digest, read
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder, Memory
+from nearcast.trace.sinks import MemoryTrace, TraceFolder
 
 LAST_ID = 2**53 - 1
 LATE = LATEST - 1
@@ -31,7 +31,7 @@ ODD = 'a "quoted" näme 😀\n\x00 end'
 class Recorded:
     """A recorder and a memory behind it."""
 
-    sink: Memory
+    sink: MemoryTrace
     recorder: Recorder
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ class Recorded:
 
 @pytest.fixture
 def recorded() -> Recorded:
-    sink = Memory()
+    sink = MemoryTrace()
     return Recorded(sink, Recorder(sink))
 
 
@@ -123,7 +123,7 @@ def record_extremes(recorder: Recorder) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_every_table_comes_back_from_disk_with_extreme_values(tmp_path: FilePath) -> None:
-    recorder = Recorder(Folder(tmp_path / "trace", b"{}"))
+    recorder = Recorder(TraceFolder(tmp_path / "trace", b"{}"))
     expected = record_extremes(recorder)
     recorder.close()
     for name, schema in TABLES.items():
@@ -237,7 +237,7 @@ def test_the_row_says_where_the_region_is_at_any_later_time(
 ) -> None:
     x, y, vx, vy, gx = numbers
     region = Moving(disc(x, y, 50.0), (vx, vy, 0.0), (gx, 0.0, 0.0), duration, since)
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink)
     recorder.interest(since + delay, Subscription(1, 2, region))
     recorder.close()
@@ -253,7 +253,7 @@ def test_the_row_says_where_the_region_is_at_any_later_time(
 
 @pytest.mark.parametrize("limit", [1, 1000])
 def test_of_two_rows_of_one_subscription_at_one_instant_the_last_is_written(limit: int) -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, limit=limit)
     recorder.interest(5, Subscription(1, 2, Moving(point(0, 0))))
     recorder.interest(6, Subscription(1, 2, Moving(point(1, 0))))
@@ -295,7 +295,7 @@ def test_sent_many_is_a_loop_of_sent(
     limit: int,
 ) -> None:
     arrivals = arrived[: len(to)] if isinstance(arrived, list) else [arrived] * len(to)
-    block, loop = Memory(), Memory()
+    block, loop = MemoryTrace(), MemoryTrace()
     many, one = Recorder(block, limit=limit), Recorder(loop, limit=limit)
     several: Any = arrivals if isinstance(arrived, list) else arrived
     if as_arrays:
@@ -315,7 +315,7 @@ def test_sent_many_is_a_loop_of_sent(
 
 
 def test_rows_are_handed_over_before_more_than_the_limit_are_held() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, limit=50)
     acts: list[tuple[str, Callable[[int], None]]] = [
         ("positions", lambda t: recorder.position(t, 1, 0.0, 0.0, 0.0)),
@@ -339,7 +339,7 @@ def test_rows_are_handed_over_before_more_than_the_limit_are_held() -> None:
 def test_what_is_recorded_does_not_depend_on_the_limit() -> None:
     digests = set()
     for limit in (1, 3, 1000):
-        sink = Memory()
+        sink = MemoryTrace()
         recorder = Recorder(sink, limit=limit)
         record_extremes(recorder)
         recorder.close()
@@ -348,7 +348,7 @@ def test_what_is_recorded_does_not_depend_on_the_limit() -> None:
 
 
 def test_texts_are_forgotten_once_they_are_written() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink)
     for number, name in enumerate(["one", "two", "one", "three"]):
         recorder.published(Publication(number, 1, number, point(0, 0), name, {"n": name}))
@@ -363,7 +363,7 @@ def test_texts_are_forgotten_once_they_are_written() -> None:
 
 
 def test_the_level_none_keeps_nothing() -> None:
-    sink = Memory()
+    sink = MemoryTrace()
     recorder = Recorder(sink, "none", limit=1)
     record_extremes(recorder)
     recorder.sent_many(0, 0, list(range(20)), "k", 0, None, None)
@@ -375,6 +375,6 @@ def test_the_level_none_keeps_nothing() -> None:
 def test_an_unknown_level_and_an_impossible_sample_are_refused() -> None:
     unknown: Any = "some"
     with pytest.raises(ValueError, match="all, sampled, sums, brief, none"):
-        Recorder(Memory(), unknown)
+        Recorder(MemoryTrace(), unknown)
     with pytest.raises(ValueError, match="one in 0"):
-        Recorder(Memory(), "sampled", one_in=0)
+        Recorder(MemoryTrace(), "sampled", one_in=0)

@@ -18,7 +18,7 @@ from nearcast.errors import TraceError
 from nearcast.trace.reader import read
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 from nearcast.trace.validate import validate
 from support.trace_rows import columns, sound
 
@@ -34,7 +34,7 @@ def names(root: Path) -> set[str]:
 
 
 def test_a_table_is_a_folder_of_numbered_parts(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "new" / "trace", SCENARIO)
+    folder = TraceFolder(tmp_path / "new" / "trace", SCENARIO)
     assert names(folder.path) == {"scenario.json"}
     folder.write({"notes": tables()["notes"], "views": TABLES["views"].empty_table()})
     folder.write(tables())
@@ -51,7 +51,7 @@ def test_a_table_is_a_folder_of_numbered_parts(tmp_path: Path) -> None:
 
 
 def test_a_part_is_ordered_by_time_in_row_groups_with_statistics(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "trace", SCENARIO)
+    folder = TraceFolder(tmp_path / "trace", SCENARIO)
     recorder = Recorder(folder)
     times = np.random.default_rng(1).integers(0, 1000, 70_000)
     for number, t in enumerate(times.tolist()):
@@ -73,7 +73,7 @@ def test_a_part_is_ordered_by_time_in_row_groups_with_statistics(tmp_path: Path)
 def test_what_others_refer_to_is_named_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Folder(tmp_path / "trace", SCENARIO)
+    folder = TraceFolder(tmp_path / "trace", SCENARIO)
     named: list[str] = []
     replace = os.replace
 
@@ -92,21 +92,21 @@ def test_what_others_refer_to_is_named_first(
 
 
 def test_a_folder_that_holds_a_trace_is_refused_and_left_alone(tmp_path: Path) -> None:
-    Folder(tmp_path, SCENARIO)
+    TraceFolder(tmp_path, SCENARIO)
     with pytest.raises(TraceError, match=r"already holds a trace$"):
-        Folder(tmp_path, b"another")
+        TraceFolder(tmp_path, b"another")
     (tmp_path / "scenario.json").rename(tmp_path / "messages")
     with pytest.raises(TraceError, match=r"already holds a trace$"):
-        Folder(tmp_path, b"another")
+        TraceFolder(tmp_path, b"another")
     assert names(tmp_path) == {"messages"}
 
 
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(TraceError, match=r"cannot create .*file: File exists$"):
-        Folder(tmp_path / "file", SCENARIO)
+        TraceFolder(tmp_path / "file", SCENARIO)
     with pytest.raises(TraceError, match=r"cannot create .*deeper: Not a directory$"):
-        Folder(tmp_path / "file" / "deeper", SCENARIO)
+        TraceFolder(tmp_path / "file" / "deeper", SCENARIO)
 
 
 @pytest.mark.parametrize("failing", list(TABLES))
@@ -116,7 +116,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_flush_that_fails_leaves_the_trace_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, failure: Exception
 ) -> None:
-    folder = Folder(tmp_path / "trace", SCENARIO)
+    folder = TraceFolder(tmp_path / "trace", SCENARIO)
     folder.write(tables())
     before = names(folder.path)
     write_table = pq.write_table
@@ -144,7 +144,7 @@ def test_a_flush_that_fails_leaves_the_trace_as_it_was(
 
 
 def test_a_folder_that_was_taken_away_is_told_in_one_line(tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "trace", SCENARIO)
+    folder = TraceFolder(tmp_path / "trace", SCENARIO)
     folder.write(tables())
     folder.path.rename(tmp_path / "elsewhere")
     with pytest.raises(TraceError, match=r"^cannot write .*: No such file or directory; what"):
@@ -157,9 +157,9 @@ FILLS_THE_DISK = """
     from random import Random
     from nearcast.trace.recorder import Recorder
     from nearcast.trace.schema import TraceError
-    from nearcast.trace.sinks import Folder
+    from nearcast.trace.sinks import TraceFolder
 
-    recorder = Recorder(Folder(sys.argv[1], b'{"schema":1}'))
+    recorder = Recorder(TraceFolder(sys.argv[1], b'{"schema":1}'))
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     random = Random(1)
     try:
@@ -195,9 +195,9 @@ RECORDS_FOR_EVER = """
     from nearcast.space.motion import Moving
     from nearcast.space.shapes import disc, point
     from nearcast.trace.recorder import Recorder
-    from nearcast.trace.sinks import Folder
+    from nearcast.trace.sinks import TraceFolder
 
-    recorder = Recorder(Folder(sys.argv[1], b'{"schema":1}'), limit=20)
+    recorder = Recorder(TraceFolder(sys.argv[1], b'{"schema":1}'), limit=20)
     for n in count():
         recorder.interest(n, Subscription(n, n % 9, Moving(disc(0, 0, 1), since=n)))
         recorder.published(Publication(n, n % 7, n, point(0, 0)))

@@ -12,7 +12,7 @@ from nearcast.errors import TraceError
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 from nearcast.trace.validate import TableSummary, ValidationReport, validate
 from support.trace_rows import columns, interest, publication, sound, write_part, write_trace
 
@@ -118,7 +118,7 @@ def test_a_sound_trace_has_no_problem(tmp_path: Path) -> None:
 
 
 def test_a_recorded_trace_and_one_without_rows_have_no_problem(tmp_path: Path) -> None:
-    recorder = Recorder(Folder(tmp_path / "trace", b'{"schema":1}'))
+    recorder = Recorder(TraceFolder(tmp_path / "trace", b'{"schema":1}'))
     assert reasons(validate(tmp_path / "trace")) == []
     recorder.ended(3, 4, 5)
     recorder.close()
@@ -217,7 +217,7 @@ def test_a_damaged_file_is_named_and_blames_no_other(tmp_path: Path, table: str)
 
 
 def test_a_flipped_bit_in_a_recorded_file_is_found(tmp_path: Path) -> None:
-    recorder = Recorder(Folder(tmp_path / "trace", b'{"schema":1}'))
+    recorder = Recorder(TraceFolder(tmp_path / "trace", b'{"schema":1}'))
     for t in range(20_000):
         recorder.position(t, t, t * 0.1, t**0.5, t / 3)
     recorder.close()

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Move, Publish, Subscribe
 from nearcast.model.subscription import Subscription
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import Once
+from nearcast.sim.checkers import DeliveredOnce
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.planetpi4 import Parameters, PlanetPi4, channel, make
 from nearcast.workloads.planetpi4_reckoning import Heard, Update, differences, pack, predict, unpack
@@ -280,18 +280,18 @@ def test_differences_are_those_of_the_newest_word_that_was_heard() -> None:
 # In the simulator.
 
 
-def run(protocol: str, nodes: int, seconds: float, **chosen: Any) -> Memory:
-    memory = Memory()
+def run(protocol: str, nodes: int, seconds: float, **chosen: Any) -> MemoryTrace:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol=protocol, workload="planetpi4", nodes=nodes, seconds=seconds, settings=chosen
     )
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(),))
+    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (DeliveredOnce(),))
     world.run()
     world.recorder.close()
     return memory
 
 
-def reckonings(trace: Memory, memory: Time) -> list[tuple[float, float]]:
+def reckonings(trace: MemoryTrace, memory: Time) -> list[tuple[float, float]]:
     """Position differences without and with dead reckoning, from the tables of a trace alone."""
     flown = {
         (row["t"], row["node"]): (row["vx"], row["vy"], row["vz"])

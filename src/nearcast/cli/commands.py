@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from nearcast.pipeline.analyse import Headline
     from nearcast.pipeline.stream.streaming import Window
-    from nearcast.sim.run import Summary
+    from nearcast.sim.run import RunSummary
     from nearcast.trace.validate import ValidationReport
 
 
@@ -105,7 +105,7 @@ def entities_recorded(settings: dict[str, str]) -> int:
     return fixes.read(settings["file"], 1.0).entities
 
 
-def told(summary: "Summary") -> list[str]:
+def told(summary: "RunSummary") -> list[str]:
     s, rows = summary.scenario, summary.rows
     speed = summary.simulated_s / summary.wall_s
     return [

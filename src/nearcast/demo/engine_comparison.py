@@ -16,7 +16,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers, Matcher, batch
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.protocols.brokers.frozen import evolves, standing
+from nearcast.protocols.brokers.frozen import evolves, frozen_at
 from nearcast.protocols.brokers.messages import CODEC, Cancel, Interest, Notify, Post
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import box, point
@@ -51,7 +51,7 @@ class Contender:
 
     def want(self, now: Time, subscription: Subscription) -> None:
         if self._resubscribes:
-            self._say(now, standing(subscription, now))
+            self._say(now, frozen_at(subscription, now))
             self._renewals[subscription.node] = (now + INTERVAL, subscription)
         else:
             self._say(now, subscription)
@@ -60,7 +60,7 @@ class Contender:
         """Say again what has moved on: by its client, or within the engine."""
         for node, (due, wanted) in list(self._renewals.items()):
             if due <= now:
-                self._say(now, standing(wanted, now))
+                self._say(now, frozen_at(wanted, now))
                 if evolves(wanted, now):
                     self._renewals[node] = (due + INTERVAL, wanted)
                 else:

@@ -34,7 +34,7 @@ from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Setting, stream
 from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.planetpi4 import PlanetPi4, Player, channel
 from nearcast.workloads.planetpi4_reckoning import unpack
@@ -118,7 +118,7 @@ class PeerBots:
             "bots": crew.bots, "world": crew.workload, "seed": crew.seed,
         }  # fmt: skip
         self.recording = recording_of(options, told)
-        recorder = self.recording.recorder if self.recording else Recorder(Memory(), "none")
+        recorder = self.recording.recorder if self.recording else Recorder(MemoryTrace(), "none")
         self.home = Home(recorder, self._deliver)
         self.bots: list[Bot] = []
         self.ships: dict[NodeId, int] = {}  # by name: the bot's number

@@ -15,12 +15,12 @@ from nearcast.matching import MATCHERS
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node
 from nearcast.protocols import PROTOCOLS, client_server, drtree
-from nearcast.protocols.brokers.broker import Broker, Link
-from nearcast.protocols.brokers.client import Client as BrokerClient
+from nearcast.protocols.brokers.broker import Broker, BrokerLink
+from nearcast.protocols.brokers.client import BrokerClient
 from nearcast.protocols.brokers.messages import Hello
 from nearcast.protocols.brokers.parameters import Parameters as BrokerParameters
 from nearcast.protocols.drtree.messages import SLOTS
-from nearcast.protocols.drtree.peer import Peer as TreePeer
+from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.relays.directory import Directory
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
@@ -51,11 +51,11 @@ def _client(
     parameters: client_server.Parameters, node_id: NodeId, rng: Random, server: NodeId
 ) -> Node:
     memory = round(parameters.memory_s * SECOND)
-    return client_server.Client(node_id, rng, server, memory)
+    return client_server.CentralServerClient(node_id, rng, server, memory)
 
 
 def _server(parameters: client_server.Parameters, node_id: NodeId, rng: Random, _: NodeId) -> Node:
-    return client_server.Server(node_id, rng, MATCHERS[parameters.matcher]())
+    return client_server.CentralServer(node_id, rng, MATCHERS[parameters.matcher]())
 
 
 def _tree_peer(parameters: Any, node_id: NodeId, rng: Random, _: NodeId) -> Node:
@@ -64,7 +64,7 @@ def _tree_peer(parameters: Any, node_id: NodeId, rng: Random, _: NodeId) -> Node
 
 def _introduce_to_tree(node: Node, name: NodeId) -> None:
     """Trees that have begun apart find each other by any member of either."""
-    assert isinstance(node, TreePeer)
+    assert isinstance(node, DRTreePeer)
     node.directory.add(name * SLOTS)
 
 
@@ -94,7 +94,7 @@ class OpenBroker(Broker):
     def on_message(self, sender: NodeId, message: Message) -> None:
         is_new = sender >= FIRST_SERVER and sender not in self.links
         if is_new and isinstance(message, Hello):
-            self.links[sender] = Link(self._new_session())
+            self.links[sender] = BrokerLink(self._new_session())
             self.out.send(sender, Hello(self.links[sender].mine))
         super().on_message(sender, message)
 

@@ -32,7 +32,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Setting
 from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.transport.identity import Identity, kept_identity, new_identity
 from nearcast.transport.links import Links
 from nearcast.transport.quic import Quic
@@ -292,7 +292,7 @@ async def live(
 ) -> None:
     """From the welcome until the application leaves; None among the lines makes it leave too."""
     desk, recording = LineProtocol(say), recording_of(options, {})
-    home = Home(recording.recorder if recording else Recorder(Memory(), "none"), desk.deliver)
+    home = Home(recording.recorder if recording else Recorder(MemoryTrace(), "none"), desk.deliver)
     member = LivePeer(options, home)
     try:
         say(await member.start())

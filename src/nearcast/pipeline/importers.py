@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from nearcast.scenario import SCHEMA, Setting
 from nearcast.space.motion import SECOND
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 from nearcast.workloads import fixes as fixes_
 from nearcast.workloads.fixes import FARTHEST, LONGEST, Fixes, Numbers, Whole
 from nearcast.workloads.parameter_checks import between, one_of
@@ -82,7 +82,7 @@ def import_movement(
         "nodes": fixes.entities, "seconds": seconds or 1 / SECOND, "seed": 0, "record": "all",
         "settings": settings,
     }  # fmt: skip
-    folder = Folder(trace, msgspec.json.encode(scenario, order="sorted"))
+    folder = TraceFolder(trace, msgspec.json.encode(scenario, order="sorted"))
     write_names(folder.path, file)
     area = interest_columns(fixes, radius, shape) | {"channel": channel, "echo": echo}
     rows = dict.fromkeys(("interests", "publications", "positions"), 0)

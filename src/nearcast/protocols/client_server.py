@@ -27,7 +27,7 @@ from nearcast.model.subscription import (
     SubscriptionId,
 )
 from nearcast.node import Message, Node
-from nearcast.protocols.dedup import Delivered, copy_of
+from nearcast.protocols.dedup import DeliveredPublications, publication_key
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.space.motion import FOREVER, SECOND, Time
 from nearcast.space.shapes import Vector
@@ -93,18 +93,18 @@ class Tuned(ClientServerMessage, frozen=True, tag=8):
 CODEC = Codec(Interest, Moved, Cancel, Post, Notify, Bye, Ask, Tuned)
 
 
-Said = TypeVar("Said", int, tuple[int, int])
+MomentKey = TypeVar("MomentKey", int, tuple[int, int])
 
-MEMORY = 100_000  # goodbyes that a server remembers; messages do not stay under way for longer
+MAX_REMEMBERED = 100_000  # ended subscriptions whose end is remembered
 
 
-def remember(moments: dict[Said, Time], who: Said, t: Time) -> None:
+def remember_latest(moments: dict[MomentKey, Time], who: MomentKey, t: Time) -> None:
     moments[who] = max(t, moments.pop(who, t))
-    if len(moments) > MEMORY:
+    if len(moments) > MAX_REMEMBERED:
         del moments[next(iter(moments))]
 
 
-class Server(Node):
+class CentralServer(Node):
     def __init__(self, node_id: NodeId, rng: Random, matcher: Matcher) -> None:
         super().__init__(node_id, rng)
         self.matcher = matcher
@@ -141,10 +141,10 @@ class Server(Node):
                         self.tuned[subscription.id] = message.t
             case Cancel(subscription, t):
                 if self.owner.get(subscription, sender) == sender:
-                    remember(self.ended, (sender, subscription), t)
+                    remember_latest(self.ended, (sender, subscription), t)
                     self._drop(sender, subscription)
             case Bye(t):
-                remember(self.left, sender, t)
+                remember_latest(self.left, sender, t)
                 for known in list(self.subscriptions.get(sender, {}).values()):
                     if known.region.since <= t:  # else of a later life, which has overtaken it
                         self._drop(sender, known.id)
@@ -203,7 +203,7 @@ class Server(Node):
             self.matcher.drop(subscription)
 
 
-class Client(Node):
+class CentralServerClient(Node):
     def __init__(self, node_id: NodeId, rng: Random, server: NodeId, memory: Time) -> None:
         super().__init__(node_id, rng)
         self.server = server
@@ -211,7 +211,7 @@ class Client(Node):
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
-        self.delivered = Delivered()
+        self.delivered = DeliveredPublications()
         # From when until when this life has wanted something. What was said before that or after
         # it was not wanted, whatever a server with late knowledge believes.
         self.span: dict[SubscriptionId, tuple[Time, Time]] = {}
@@ -252,7 +252,7 @@ class Client(Node):
         match message:
             case Notify(publication, subscriptions) if sender == self.server:
                 mine = tuple(s for s in subscriptions if self._wanted(s, publication.t))
-                if mine and self.delivered.is_new(copy_of(publication), self.now):
+                if mine and self.delivered.is_new(publication_key(publication), self.now):
                     # Two messages lie between publisher and subscriber: Post and Notify.
                     self.out.deliver(publication, mine, 2)
                     s = publication.shape
@@ -301,17 +301,19 @@ class Parameters(Struct, frozen=True, kw_only=True):
             raise ValueError(f"memory_s must be above 0 and at most 1e6, not {self.memory_s}")
 
 
-class ClientServer:
+class ClientServerOverlay:
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         self.parameters = parameters
         self.stream = stream
 
     def servers(self) -> list[Node]:
         matcher = MATCHERS[self.parameters.matcher]()
-        return [Server(FIRST_SERVER, self.stream(FIRST_SERVER), matcher)]
+        return [CentralServer(FIRST_SERVER, self.stream(FIRST_SERVER), matcher)]
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return Client(node_id, rng, FIRST_SERVER, round(self.parameters.memory_s * SECOND))
+        return CentralServerClient(
+            node_id, rng, FIRST_SERVER, round(self.parameters.memory_s * SECOND)
+        )
 
 
-KIND = ProtocolKind(Parameters, CODEC, ClientServer)
+KIND = ProtocolKind(Parameters, CODEC, ClientServerOverlay)

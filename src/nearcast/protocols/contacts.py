@@ -43,7 +43,7 @@ class Contacts:
         return rng.sample(others, min(most, len(others)))
 
 
-class Peers:
+class PeerOverlay:
     """A deployment without servers: peers, and the contacts that they share."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Peers:
         return self._peer(node_id, rng, self.parameters, self.contacts)
 
 
-def only_peers(
+def peer_overlay(
     peer: Callable[[NodeId, Random, Any, Contacts], Node],
 ) -> Callable[[Any, Callable[[NodeId], Random]], Overlay]:
     """How such an overlay is made, as a protocol by name wants to know it."""
-    return lambda parameters, _: Peers(peer, parameters)
+    return lambda parameters, _: PeerOverlay(peer, parameters)

@@ -22,7 +22,7 @@ from nearcast.model.subscription import (
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import BOX, DISC, LARGEST, Shape, Vector
 
-Interest: TypeAlias = Subscribe | Move | Tune | Unsubscribe
+InterestCommand: TypeAlias = Subscribe | Move | Tune | Unsubscribe
 KEPT: Time = 10 * SECOND  # no publication is under way for longer
 
 
@@ -32,10 +32,10 @@ class Version(NamedTuple):
 
 
 # Place, radius, velocity, since and until of a disc or point that does not grow.
-Leg: TypeAlias = tuple[float, float, float, float, float, float, float, Time, Time]
+BallMotion: TypeAlias = tuple[float, float, float, float, float, float, float, Time, Time]
 
 
-class Area(NamedTuple):
+class Ball(NamedTuple):
     """A ball: where a peer is, and how far it wants to see."""
 
     x: float
@@ -52,16 +52,16 @@ class Area(NamedTuple):
         return sqrt(dx * dx + dy * dy + dz * dz)
 
 
-class Interests:
+class PeerInterests:
     def __init__(self) -> None:
         self._versions: dict[SubscriptionId, list[Version]] = {}
         self._asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind anew
         # Where there is but one interest: since when, and its region if that is a disc or point.
         self._single: tuple[Time, Subscription] | None = None
-        self._only: Leg | None = None
+        self._only: BallMotion | None = None
         self._plain = False  # is it a disc, and without a filter?
 
-    def obey(self, command: Interest, node: NodeId, now: Time) -> str | None:
+    def obey(self, command: InterestCommand, node: NodeId, now: Time) -> str | None:
         """What the application wants of its interests. None: done; else the note of why not."""
         subscription = command.subscription
         current = self.current(subscription)
@@ -150,7 +150,7 @@ class Interests:
             if versions[-1].wanted is None and versions[-1].begins < now - KEPT:
                 del self._versions[subscription]
 
-    def area(self, now: Time, flat: bool = False) -> Area | None:
+    def area(self, now: Time, flat: bool = False) -> Ball | None:
         """One ball around all, with the centre of the first; None: nothing is wanted.
 
         `flat`: a disc, of x and y.
@@ -160,17 +160,17 @@ class Interests:
             x, y, z, radius, vx, vy, vz, since, until = only
             end = now if now < until else until
             dt = (end - since) / 1e6 if end > since else 0.0  # `elapsed`, written out
-            return Area(x + vx * dt, y + vy * dt, 0.0 if flat else z + vz * dt, radius)
+            return Ball(x + vx * dt, y + vy * dt, 0.0 if flat else z + vz * dt, radius)
         areas = [
             area
             for wanted in self.present()
-            if (area := area_of(wanted.region, now, flat)) is not None
+            if (area := ball_around_region(wanted.region, now, flat)) is not None
         ]
         if not areas:
             return None
         first = areas[0]
         radius = max(area.radius + first.away(*area.place) for area in areas)
-        return Area(*first.place, radius)
+        return Ball(*first.place, radius)
 
     def sees(self, x: float, y: float, z: float, now: Time) -> bool:
         """Is this place in that ball? Asked with every message, so `area` is written out."""
@@ -192,7 +192,7 @@ def _wants(versions: list[Version], publication: Publication) -> bool:
     return False
 
 
-def area_of(region: Region, t: Time, flat: bool = False) -> Area | None:
+def ball_around_region(region: Region, t: Time, flat: bool = False) -> Ball | None:
     """A ball around a region as it is at `t`; None: it is nowhere."""
     if isinstance(region, Formula):
         zone = predicates.zone(region.parsed, seconds_since(region.since, t))
@@ -200,15 +200,15 @@ def area_of(region: Region, t: Time, flat: bool = False) -> Area | None:
             return None
         sides = (_middle(side.low, side.high) for side in (zone.x, zone.y, zone.z))
         (x, rx), (y, ry), (z, rz) = sides
-        return Area(x, y, 0.0, hypot(rx, ry)) if flat else Area(x, y, z, hypot(rx, ry, rz))
+        return Ball(x, y, 0.0, hypot(rx, ry)) if flat else Ball(x, y, z, hypot(rx, ry, rz))
     return ball_around(region.at(t), flat)
 
 
-def ball_around(shape: Shape, flat: bool = False) -> Area:
+def ball_around(shape: Shape, flat: bool = False) -> Ball:
     radius = shape.rx if shape.kind == DISC else 0.0
     if shape.kind == BOX:
         radius = hypot(shape.rx, shape.ry, 0.0 if flat else shape.rz)
-    return Area(shape.x, shape.y, 0.0 if flat else shape.z, radius)
+    return Ball(shape.x, shape.y, 0.0 if flat else shape.z, radius)
 
 
 def _middle(low: float, high: float) -> tuple[float, float]:

@@ -38,7 +38,7 @@ from nearcast.server.session import Session
 from nearcast.service.realm import Realm
 from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory, holds_trace
+from nearcast.trace.sinks import MemoryTrace, holds_trace
 
 if TYPE_CHECKING:
     from nearcast.server.cluster_setup import ClusterSetup
@@ -188,7 +188,7 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
 
 def warm() -> None:
     """Load or compile every kernel, by living through a small life of a realm."""
-    recorder = Recorder(Memory())
+    recorder = Recorder(MemoryTrace())
     realm = Realm(MATCHERS[ENGINE](), Limits(), recorder)
     seats = [realm.join(0, name) for name in ("a", "b")]
     areas = (

@@ -22,7 +22,7 @@ class Checker:
         """All that happens at this moment has happened."""
 
 
-class Once(Checker):
+class DeliveredOnce(Checker):
     """No application hears the same publication twice for one subscription."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Once(Checker):
         heard[publication.id] = None
 
 
-class InOrderOfPublisher(Checker):
+class PublisherOrder(Checker):
     """What one publisher says arrives at each subscription in the order in which it was said."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class InOrderOfPublisher(Checker):
         self._latest[key] = publication.t
 
 
-class NotBeforeItWasSaid(Checker):
+class NotBeforePublished(Checker):
     """Nothing is heard before it was published."""
 
     def delivered(

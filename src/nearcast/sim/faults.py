@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
-from nearcast.sim.network import MILLISECOND, Interrupted
+from nearcast.sim.network import MILLISECOND, FaultyNetwork
 from nearcast.space.motion import SECOND, Time
 
 
@@ -33,7 +33,7 @@ class FaultParameters(Struct, frozen=True, kw_only=True):
         return bool(self.crash or self.partition or self.slow)
 
 
-class Patient(Protocol):
+class FaultTarget(Protocol):
     """The world as faults see it."""
 
     def plan(self, after: Time, act: Callable[[], None]) -> None: ...
@@ -43,11 +43,11 @@ class Patient(Protocol):
     def note(self, fact: str, about: int | None) -> None: ...
 
 
-class Faults:
+class FaultInjector:
     """Once a second, chance decides; servers are spared, entities are not."""
 
     def __init__(
-        self, parameters: FaultParameters, rng: Random, world: Patient, network: Interrupted
+        self, parameters: FaultParameters, rng: Random, world: FaultTarget, network: FaultyNetwork
     ) -> None:
         self._p, self._rng, self._world, self._network = parameters, rng, world, network
 

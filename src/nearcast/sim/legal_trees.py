@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
-from nearcast.protocols.drtree.invariants import wrong
-from nearcast.protocols.drtree.peer import Peer
+from nearcast.protocols.drtree.invariants import find_violations
+from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.sim.checkers import Checker
 from nearcast.space.motion import Time
 
@@ -27,9 +27,9 @@ class LegalTree(Checker):
         if now - self._looked < self._every:
             return
         self._looked = now
-        peers = [node for node in self._nodes.values() if isinstance(node, Peer)]
+        peers = [node for node in self._nodes.values() if isinstance(node, DRTreePeer)]
         members = {m.address: m for peer in peers for m in peer.members.values()}
-        found = wrong(members, peers[0].parameters) if peers else []
+        found = find_violations(members, peers[0].parameters) if peers else []
         if not found:
             self._legal = now
         elif now - self._legal > self._patience:

@@ -25,7 +25,7 @@ class Network(Protocol):
     def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]: ...
 
 
-class Constant:
+class ConstantDelay:
     """The same delay for everybody. Hosts may take it as a promise."""
 
     def __init__(self, delay: Time) -> None:
@@ -130,7 +130,7 @@ class Reordering:
         return delays
 
 
-class Rates(Struct, frozen=True):
+class AccessLinkRates(Struct, frozen=True):
     """An access link: bits per second up and down, and the delay of the last hop."""
 
     up: float
@@ -146,7 +146,9 @@ class AccessLinks:
     it, even if something sent later arrives earlier and would have gone first.
     """
 
-    def __init__(self, rates: Callable[[NodeId], Rates], queue: Time, inner: Network) -> None:
+    def __init__(
+        self, rates: Callable[[NodeId], AccessLinkRates], queue: Time, inner: Network
+    ) -> None:
         self._rates, self._queue, self._inner = rates, queue, inner
         self._up_free: dict[NodeId, Time] = {}
         self._down_taken: dict[NodeId, list[tuple[Time, Time]]] = {}
@@ -184,7 +186,7 @@ class AccessLinks:
         return begin
 
 
-class Interrupted:
+class FaultyNetwork:
     """The network that faults act on: nodes cut off into groups, nodes that are slow."""
 
     def __init__(self, inner: Network) -> None:
@@ -228,18 +230,20 @@ class NetworkParameters(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be at least 0.001, not {getattr(self, name)}")
 
 
-def make(parameters: NetworkParameters, seed: int) -> Network:
+def make_network(parameters: NetworkParameters, seed: int) -> Network:
     """The wrapped network that the parameters describe, each chance with a stream of its own."""
     p = parameters
-    network: Network = Constant(round(p.latency_ms * MILLISECOND))
+    network: Network = ConstantDelay(round(p.latency_ms * MILLISECOND))
     if p.network != "constant":
         network = Embedding(seed)
     if p.jitter_ms:
         most = round(p.jitter_ms * MILLISECOND)
         network = InOrder(Jitter(most, stream(seed, "jitter"), network))
     if p.network == "adsl":
-        home = Rates(p.up_mbit * 1e6, p.down_mbit * 1e6, round(p.last_hop_ms * MILLISECOND))
-        server = Rates(p.server_mbit * 1e6, p.server_mbit * 1e6, 0)
+        home = AccessLinkRates(
+            p.up_mbit * 1e6, p.down_mbit * 1e6, round(p.last_hop_ms * MILLISECOND)
+        )
+        server = AccessLinkRates(p.server_mbit * 1e6, p.server_mbit * 1e6, 0)
         queue = round(p.queue_ms * MILLISECOND)
         network = AccessLinks(lambda n: server if n >= FIRST_SERVER else home, queue, network)
     if p.reorder:

@@ -12,12 +12,12 @@ from nearcast.scenario import Scenario, to_json
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Level, Recorder
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 
 FLUSH_EVERY_S = 5.0  # of wall time: so much of a slow run may be lost when it is killed
 
 
-class Summary(Struct, frozen=True):
+class RunSummary(Struct, frozen=True):
     run: str
     scenario: Scenario
     trace: str
@@ -35,12 +35,12 @@ class SimulationProgress(Struct, frozen=True):
 
 def simulate(
     scenario: Scenario, trace: Path, show: Callable[[SimulationProgress], None] | None = None
-) -> Summary:
+) -> RunSummary:
     """Run it and leave its trace. Interrupted or failing, it leaves what there was until then."""
-    folder: list[Folder] = []
+    folder: list[TraceFolder] = []
 
     def recorder(resolved: Scenario) -> Recorder:
-        folder.append(Folder(trace, to_json(resolved)))
+        folder.append(TraceFolder(trace, to_json(resolved)))
         level, one_in = cast(Level, resolved.record), cast(int, resolved.settings["one_in"])
         return Recorder(folder[0], level, one_in=one_in)
 
@@ -59,7 +59,7 @@ def simulate(
         world.run(progress)
     finally:
         world.recorder.close()
-    summary = Summary(
+    summary = RunSummary(
         world.scenario.run, world.scenario, str(trace), scenario.seconds,
         monotonic() - began, world.simulation.messages, world.recorder.counts,
     )  # fmt: skip

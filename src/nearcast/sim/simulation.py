@@ -28,7 +28,7 @@ from nearcast.node import (
     Timer,
 )
 from nearcast.sim.checkers import Checker
-from nearcast.sim.network import Constant, Network
+from nearcast.sim.network import ConstantDelay, Network
 from nearcast.space.motion import Time
 from nearcast.trace.interest_log import InterestLog
 from nearcast.trace.recorder import Recorder
@@ -53,7 +53,7 @@ class Simulation:
         self._lonely = False  # some have none, or another
         self._hears: tuple[type[Message], ...] = ()
         self._encode = codec.encode
-        self._constant = network.delay if isinstance(network, Constant) else None
+        self._constant = network.delay if isinstance(network, ConstantDelay) else None
         self._checkers = tuple(checkers)
         self._ledger = InterestLog(recorder, self.at)
         self._moments: list[Time] = []

@@ -19,7 +19,7 @@ from nearcast.space.shapes import Vector
 from nearcast.workloads.workload import Life, Scheduled
 
 
-class Stay(Struct):
+class PlayedLife(Struct):
     """A life under way, and what it does next."""
 
     life: Life
@@ -27,7 +27,7 @@ class Stay(Struct):
     command: Command | None = None
 
 
-def standing(command: Subscribe) -> Subscribe:
+def without_motion(command: Subscribe) -> Subscribe:
     """The same interest where it begins, without its motion. A formula has no such place."""
     region = command.region
     if isinstance(region, Formula | str):
@@ -40,7 +40,7 @@ def first_interests(life: Life) -> Iterator[Subscribe]:
     for t, command in life.commands():
         if t > 0 or not isinstance(command, Subscribe):
             return
-        yield standing(command)
+        yield without_motion(command)
 
 
 def has_settled(command: Command) -> bool:
@@ -49,7 +49,7 @@ def has_settled(command: Command) -> bool:
         isinstance(command, Subscribe)
         and isinstance(command.region, Moving)
         and command.filter is None
-        and standing(command) == command
+        and without_motion(command) == command
     )
 
 
@@ -57,8 +57,8 @@ class WorkloadPlayer:
     def __init__(self, simulation: Simulation, begins: Time, ends: Time) -> None:
         self._simulation = simulation
         self._begins, self._ends = begins, ends
-        self._stays: dict[NodeId, Stay] = {}
-        self._due: list[tuple[Time, bool, NodeId, int, Stay]] = []
+        self._stays: dict[NodeId, PlayedLife] = {}
+        self._due: list[tuple[Time, bool, NodeId, int, PlayedLife]] = []
         self._turn = count()
         self._woken: dict[Time, None] = {}
 
@@ -67,7 +67,7 @@ class WorkloadPlayer:
         commands = life.commands()
         if settled:
             commands = dropwhile(lambda due: due[0] == 0 and has_settled(due[1]), commands)
-        stay = self._stays[entity] = Stay(life, commands)
+        stay = self._stays[entity] = PlayedLife(life, commands)
         self._line_up(entity, stay)
 
     def leave(self, entity: NodeId) -> None:
@@ -80,7 +80,7 @@ class WorkloadPlayer:
         for entity, stay in sorted(self._stays.items(), key=lambda item: item[0]):
             yield entity, stay.life.position(now - self._begins)
 
-    def _line_up(self, entity: NodeId, stay: Stay) -> None:
+    def _line_up(self, entity: NodeId, stay: PlayedLife) -> None:
         scheduled = next(stay.commands, None)
         if scheduled is None:
             return

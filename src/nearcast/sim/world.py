@@ -51,7 +51,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
             raise ValueError(f"one_in must be between 1 and 1,000,000, not {self.one_in}")
 
 
-class Parts(Struct, frozen=True):
+class ScenarioParts(Struct, frozen=True):
     """The parameters of all that a scenario is made of."""
 
     protocol: Struct
@@ -80,7 +80,7 @@ def parameters_of(protocol: str, workload: str) -> dict[str, type[Struct]]:
     }
 
 
-def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
+def resolve(scenario: Scenario) -> tuple[Scenario, ScenarioParts]:
     """Hand each setting to the part that knows it; return the scenario with all of them filled in.
 
     A setting that nobody knows, or of the wrong type or range, is a ValueError with one sentence.
@@ -94,7 +94,7 @@ def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
             raise ValueError(
                 f"no setting {name!r} for {scenario.protocol} with {scenario.workload}{hint}"
             )
-    parts = Parts(
+    parts = ScenarioParts(
         _part(kinds["protocol"], scenario.settings),
         _part(kinds["workload"], scenario.settings),
         _part(churn.Parameters, scenario.settings),
@@ -104,7 +104,7 @@ def resolve(scenario: Scenario) -> tuple[Scenario, Parts]:
     )
     settings = {
         name: value
-        for field in fields(Parts)
+        for field in fields(ScenarioParts)
         for name, value in asdict(getattr(parts, field.name)).items()
     }
     return replace(scenario, settings=settings), parts
@@ -152,15 +152,15 @@ class SimulatedWorld:
         )
         kind = PROTOCOLS[scenario.protocol]
         self._overlay = kind.make(parts.protocol, partial(self._stream, 0))
-        network = network_.make(parts.network, seed)
+        network = network_.make_network(parts.network, seed)
         if parts.faults.any:
-            network = network_.Interrupted(network)
+            network = network_.FaultyNetwork(network)
         self.recorder = recorder(self.scenario)
         self.simulation = Simulation(network, kind.codec, self.recorder, checkers)
         self.begins: Time = 0  # when the workload begins
         self._returns: dict[NodeId, int] = {}
         self._gone: dict[NodeId, None] = {}  # said goodbye while they were down
-        self._faults: faults_.Faults | None = None
+        self._faults: faults_.FaultInjector | None = None
 
     @property
     def ends(self) -> Time:
@@ -176,9 +176,9 @@ class SimulatedWorld:
         sampling, simulation = self._parts.sampling, self.simulation
         if sampling.sample_ms:
             simulation.at(self.begins, self._sample)
-        if isinstance(simulation.network, network_.Interrupted):
+        if isinstance(simulation.network, network_.FaultyNetwork):
             rng = stream(self.scenario.seed, "faults")
-            self._faults = faults_.Faults(self._parts.faults, rng, self, simulation.network)
+            self._faults = faults_.FaultInjector(self._parts.faults, rng, self, simulation.network)
             self._faults.begin()
         slices = 200
         try:

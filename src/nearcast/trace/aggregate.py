@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from nearcast.space.motion import SECOND
 
-NOTHING = -(2**63)  # a null among integers, where no time or identifier can be
+NULL_INTEGER = -(2**63)  # a null among integers, where no time or identifier can be
 
 
 def last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
@@ -18,7 +18,7 @@ def last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
     return interests[np.sort(order[last])]
 
 
-def sums_of(messages: NDArray[np.void]) -> NDArray[np.void]:
+def sum_messages(messages: NDArray[np.void]) -> NDArray[np.void]:
     """The level "sums": copies and bytes per second, sender, receiver, kind and fate."""
     columns = {name: np.ascontiguousarray(messages[name]) for name in messages.dtype.names or ()}
     columns["t"] = columns["t"] - columns["t"] % SECOND
@@ -33,5 +33,5 @@ def sums_of(messages: NDArray[np.void]) -> NDArray[np.void]:
         sums[name] = grouped.column(name).to_numpy()
     for name in ("bytes", "copies"):
         sums[name] = grouped.column(f"{name}_sum").to_numpy()
-    sums["publication"] = sums["arrived"] = NOTHING
+    sums["publication"] = sums["arrived"] = NULL_INTEGER
     return sums

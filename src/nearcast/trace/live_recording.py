@@ -20,7 +20,7 @@ from nearcast.scenario import Scenario, Setting, to_json
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 
 LOG = logging.getLogger("nearcast.live")
 ROTATE_S = 3.0
@@ -29,10 +29,10 @@ ROWS = 200_000  # at most so many are held before they are handed to the thread:
 UNTIL_STOPPED = 1e7  # seconds: a live run has no other end
 
 
-class Writer:
+class BackgroundWriter:
     """A sink that never waits: a thread of its own writes into the folder."""
 
-    def __init__(self, folder: Folder, waiting: int = WAITING) -> None:
+    def __init__(self, folder: TraceFolder, waiting: int = WAITING) -> None:
         self.failure = ""
         self.lost = 0  # rows that came after a failure
         self.beside: list[Callable[[], Mapping[str, pa.Table]]] = []  # rows that others sum up
@@ -79,7 +79,7 @@ class Writer:
             LOG.error("recording has ended: %s", why)
 
 
-class Sums:
+class MessageSums:
     """Messages between the node and its clients: added up per second, client and kind."""
 
     def __init__(self) -> None:
@@ -114,10 +114,10 @@ class LiveRecording:
             protocol="live", workload="live", nodes=1, seconds=UNTIL_STOPPED,
             settings={**settings, "started": started},
         )  # fmt: skip
-        self.sums = Sums()
-        self._folder = Folder(path, to_json(scenario))
+        self.sums = MessageSums()
+        self._folder = TraceFolder(path, to_json(scenario))
         self.path = self._folder.path
-        self.writer = Writer(self._folder)
+        self.writer = BackgroundWriter(self._folder)
         self.writer.beside.append(self.sums.take)
         self.recorder = Recorder(self.writer, "all", limit=ROWS)
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from nearcast.errors import TraceError
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import SCENARIO, SUMMARY, Folder
+from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
 
 DEPARTED = "departed"
 SEATED, UNSEATED = ("joined", "arrived"), ("left", DEPARTED)
@@ -37,13 +37,13 @@ def merge(
     if not (root / SCENARIO).exists():
         raise TraceError(f"{root} has no {SCENARIO}")
     folders = [reader.folder(other) for other in others]
-    nodes = [root, *(folder for folder in folders if not _is_diary(folder))]
-    diaries = [folder for folder in folders if _is_diary(folder)]
+    nodes = [root, *(folder for folder in folders if not _is_client_trace(folder))]
+    diaries = [folder for folder in folders if _is_client_trace(folder)]
     nobody = pa.array([], pa.int64())
     entities = pa.concat_arrays([nobody, *(_entities(diary) for diary in diaries)])
     killed = [folder for folder in nodes if not (folder / SUMMARY).exists()]
     recorded = _publications(nodes) if killed and len(nodes) > 1 else None
-    merged = Folder(into, (root / SCENARIO).read_bytes())
+    merged = TraceFolder(into, (root / SCENARIO).read_bytes())
     counts, unrecorded = dict.fromkeys(TABLES, 0), 0
     sources = [
         (n, table, part) for table in TABLES for n in nodes for part in reader.files(n, table)
@@ -72,7 +72,7 @@ def merge(
     return summary
 
 
-def _is_diary(folder: Path) -> bool:
+def _is_client_trace(folder: Path) -> bool:
     """Did a client record it? It has told neither what it wanted nor what it said."""
     return not reader.files(folder, "interests") and not reader.files(folder, "publications")
 

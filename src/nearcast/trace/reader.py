@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from nearcast.errors import TraceError
 from nearcast.trace.schema import SCHEMA_VERSION, TABLES
-from nearcast.trace.sinks import SCENARIO, Memory, in_a_line
+from nearcast.trace.sinks import SCENARIO, MemoryTrace, in_a_line
 
 
 def folder(path: str | os.PathLike[str]) -> Path:
@@ -91,9 +91,9 @@ def scenario(path: str | os.PathLike[str]) -> dict[str, Any]:
     return value
 
 
-def digest(trace: str | os.PathLike[str] | Memory) -> str:
+def digest(trace: str | os.PathLike[str] | MemoryTrace) -> str:
     """A hash of all rows of all tables, whatever their order and wherever they were cut."""
-    table = trace.table if isinstance(trace, Memory) else partial(read, trace)
+    table = trace.table if isinstance(trace, MemoryTrace) else partial(read, trace)
     total = sha256()
     for name in TABLES:
         rows = _in_canonical_order(table(name))

@@ -29,14 +29,14 @@ from nearcast.model.subscription import (
 )
 from nearcast.space.motion import STILL, Path, Time
 from nearcast.space.shapes import EVERYWHERE
-from nearcast.trace.aggregate import NOTHING, last_of_each_instant, sums_of
+from nearcast.trace.aggregate import NULL_INTEGER, last_of_each_instant, sum_messages
 from nearcast.trace.schema import SHAPES, TABLES
-from nearcast.trace.sinks import Sink
+from nearcast.trace.sinks import TraceSink
 
 Level: TypeAlias = Literal["all", "sampled", "sums", "brief", "none"]
 
-NO_NUMBER = float("nan")  # a null among doubles
-NO_TEXT = -1
+NULL_DOUBLE = float("nan")  # a null among doubles
+NULL_TEXT = -1
 
 Block: TypeAlias = NDArray[Any] | Sequence[int] | float  # of one column; a number is for all rows
 Columns: TypeAlias = NDArray[np.void] | Mapping[str, NDArray[Any]]
@@ -55,10 +55,10 @@ _PACKED = {
 
 
 @overload
-def sampled(publication: int, one_in: int) -> bool: ...
+def is_sampled(publication: int, one_in: int) -> bool: ...
 @overload
-def sampled(publication: NDArray[np.int64], one_in: int) -> NDArray[np.bool_]: ...
-def sampled(publication: int | NDArray[np.int64], one_in: int) -> bool | NDArray[np.bool_]:
+def is_sampled(publication: NDArray[np.int64], one_in: int) -> NDArray[np.bool_]: ...
+def is_sampled(publication: int | NDArray[np.int64], one_in: int) -> bool | NDArray[np.bool_]:
     """Does the level "sampled" keep this publication?
 
     Fibonacci hashing: id * 0x9E3779B97F4A7C15 mod 2**64 < 2**64 / one_in, compared without a
@@ -76,7 +76,7 @@ class _Texts(dict[str | None, int]):
 
     def __missing__(self, text: str | None) -> int:
         if text is None:
-            return NO_TEXT
+            return NULL_TEXT
         number = self[text] = len(self)
         return number
 
@@ -141,26 +141,27 @@ class _Rows:
 
 def _column(field: pa.Field, values: NDArray[np.generic], texts: pa.Array | None) -> pa.Array:
     if texts is not None:
-        numbers = pa.array(values, mask=values == NO_TEXT)
+        numbers = pa.array(values, mask=values == NULL_TEXT)
         return pa.DictionaryArray.from_arrays(numbers, texts).dictionary_decode()
     if not field.nullable:
         return pa.array(values)
     return pa.array(
-        values, mask=np.isnan(values) if field.type == pa.float64() else values == NOTHING
+        values, mask=np.isnan(values) if field.type == pa.float64() else values == NULL_INTEGER
     )
 
 
 class Recorder:
     """Keeps what a host sees, and hands it to a sink in large pieces.
 
-    Levels: "all"; "sampled" keeps the publications that `sampled` names, with their deliveries and
+    Levels: "all"; "sampled" keeps the publications that `is_sampled` names, with their deliveries
+    and
     the messages that carry them, and every row that belongs to no publication; "sums" adds messages
     up per second, sender, receiver, kind and fate; "brief" adds up all messages as "sums" does, and
     keeps publications and deliveries as "sampled" does; "none" keeps nothing.
     """
 
     def __init__(
-        self, sink: Sink, level: Level = "all", *, one_in: int = 16, limit: int = 400_000
+        self, sink: TraceSink, level: Level = "all", *, one_in: int = 16, limit: int = 400_000
     ) -> None:
         if level not in get_args(Level):
             raise ValueError(
@@ -195,12 +196,12 @@ class Recorder:
         self._make_room(t, 1)
         self._interest_at = t
         region, condition = subscription.region, subscription.filter
-        until, formula, since = NOTHING, None, NOTHING
+        until, formula, since = NULL_INTEGER, None, NULL_INTEGER
         velocity = growth = STILL
         if condition is not None and predicates.parse(condition.text).evolves:
             since = condition.since
         if isinstance(region, Formula):
-            assert since in (NOTHING, region.since), "a formula and its filter share one clock"
+            assert since in (NULL_INTEGER, region.since), "a formula and its filter share one clock"
             shape, formula, since = EVERYWHERE, region.text, region.since
         else:
             leg = region.leg(t) if isinstance(region, Path) else region
@@ -208,7 +209,7 @@ class Recorder:
             shape = leg.shape if leg.since == t else leg.at(t)
             if leg.moves and t < leg.until:
                 velocity, growth = leg.velocity, leg.growth
-                until = NOTHING if leg.duration is None else leg.until
+                until = NULL_INTEGER if leg.duration is None else leg.until
         rows = self._rows["interests"]
         texts = rows.texts
         rows.packed += rows.pack(
@@ -228,7 +229,7 @@ class Recorder:
         texts = rows.texts
         rows.packed += rows.pack(
             t, node, subscription, texts["shape"][SHAPES[0]], *(0.0,) * 12,
-            NOTHING, NO_TEXT, NOTHING, texts["channel"][""], NO_TEXT, False, True,
+            NULL_INTEGER, NULL_TEXT, NULL_INTEGER, texts["channel"][""], NULL_TEXT, False, True,
         )  # fmt: skip
 
     def published(self, publication: Publication) -> None:
@@ -331,8 +332,8 @@ class Recorder:
         rows = self._messages
         rows.packed += rows.pack(
             t, node, to, self._kinds[kind], size,
-            NOTHING if publication is None else publication,
-            NOTHING if arrived is None else arrived, lost, 1,
+            NULL_INTEGER if publication is None else publication,
+            NULL_INTEGER if arrived is None else arrived, lost, 1,
         )  # fmt: skip
 
     def sent_many(
@@ -349,11 +350,11 @@ class Recorder:
         if self._silent:
             return
         rows, number = self._messages, self._kinds[kind]
-        about = NOTHING if publication is None else publication
-        when = NOTHING if arrived is None else arrived
+        about = NULL_INTEGER if publication is None else publication
+        when = NULL_INTEGER if arrived is None else arrived
         self._make_room(t, len(to))
         if not isinstance(when, int):
-            row = rows.pack(t, node, 0, number, size, about, NOTHING, False, 1)
+            row = rows.pack(t, node, 0, number, size, about, NULL_INTEGER, False, 1)
             rows.repeat(row, len(to), to=to, arrived=when)
         elif len(to) < _MANY:
             pack = rows.pack
@@ -404,7 +405,7 @@ class Recorder:
         rows = self._rows["notes"]
         rows.packed += rows.pack(
             t, node, rows.texts["fact"][fact],
-            NOTHING if about is None else about, NO_NUMBER if value is None else value,
+            NULL_INTEGER if about is None else about, NULL_DOUBLE if value is None else value,
         )  # fmt: skip
 
     def noted_many(
@@ -416,7 +417,7 @@ class Recorder:
         self._make_room(t, len(node))
         rows = self._rows["notes"]
         number = rows.texts["fact"][fact]
-        rows.add(len(node), t=t, node=node, fact=number, about=about, value=NO_NUMBER)
+        rows.add(len(node), t=t, node=node, fact=number, about=about, value=NULL_DOUBLE)
 
     # What becomes of it.
 
@@ -473,7 +474,7 @@ class Recorder:
 
     def _sampled(self, rows: Columns) -> Columns:
         column: NDArray[np.int64] = rows["publication"]
-        kept: NDArray[np.bool_] = (column == NOTHING) | sampled(column, self._one_in)
+        kept: NDArray[np.bool_] = (column == NULL_INTEGER) | is_sampled(column, self._one_in)
         if isinstance(rows, Mapping):
             return {name: values[kept] for name, values in rows.items()}
         chosen: NDArray[np.void] = rows[kept]
@@ -481,7 +482,7 @@ class Recorder:
 
     def _summed(self, messages: NDArray[np.void], closing: bool) -> NDArray[np.void]:
         """One row for all alike in a second; those of the last second wait for the next flush."""
-        sums = sums_of(messages)
+        sums = sum_messages(messages)
         if closing or not len(sums):
             return sums
         last: NDArray[np.bool_] = sums["t"] == sums["t"].max()

@@ -27,7 +27,7 @@ ROW_GROUP = 65_536
 _ORDER = ("interests", "publications", "notes", "positions", "views", "messages", "deliveries")
 
 
-class Sink(Protocol):
+class TraceSink(Protocol):
     """What a recorder hands its rows to."""
 
     def write(self, tables: Mapping[str, pa.Table]) -> None:
@@ -35,7 +35,7 @@ class Sink(Protocol):
         ...
 
 
-class Memory:
+class MemoryTrace:
     """A trace that is not written anywhere."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def holds_trace(folder: Path) -> bool:
     return any((folder / name).exists() for name in (SCENARIO, *TABLES))
 
 
-class Folder:
+class TraceFolder:
     """A trace on disk: `scenario.json` first, then parts of tables, `summary.json` at the end."""
 
     def __init__(self, path: str | os.PathLike[str], scenario: bytes) -> None:

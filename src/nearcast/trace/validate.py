@@ -58,7 +58,7 @@ class ValidationReport(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-class _Survey(NamedTuple):
+class _TableFindings(NamedTuple):
     """What one pass over a table found; `whole` if every file could be read."""
 
     summary: TableSummary
@@ -110,14 +110,14 @@ def _scenario_problems(root: Path) -> list[Problem]:
 # One table: file by file, batch by batch, so that a table may be larger than memory.
 
 
-def _survey(root: Path, name: str, more_rules: Sequence[Rule] = ()) -> _Survey:
+def _survey(root: Path, name: str, more_rules: Sequence[Rule] = ()) -> _TableFindings:
     findings = [_look_at(part, name, more_rules) for part in files(root, name)]
     columns = _KEPT.get(name, ())
     kept = pa.concat_tables(
         [table for found in findings for table in found.kept]
         or [TABLES[name].empty_table().select(columns)]
     )
-    return _Survey(
+    return _TableFindings(
         TableSummary(
             files=len(findings),
             rows=sum(found.rows for found in findings),
@@ -130,13 +130,13 @@ def _survey(root: Path, name: str, more_rules: Sequence[Rule] = ()) -> _Survey:
     )
 
 
-class _Breach(NamedTuple):
+class _BrokenRule(NamedTuple):
     first: int
     rows: int
     example: str
 
 
-class _Findings:
+class _FileFindings:
     """What was found in one file so far."""
 
     def __init__(self, table: str, file: Path, rules: Sequence[Rule]) -> None:
@@ -147,7 +147,7 @@ class _Findings:
         self.times: list[int] = []  # the first and the last of each batch
         self.kept: list[pa.Table] = []
         self.faults: list[str] = []  # of the file as a whole
-        self.breaches: dict[str, _Breach] = {}
+        self.breaches: dict[str, _BrokenRule] = {}
         self.readable = True
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -168,7 +168,7 @@ class _Findings:
             self.breaches[rule.reason] = before._replace(rows=before.rows + broken.true_count)
         else:
             example = _example(rule, batch.slice(row, 1).to_pylist()[0])
-            self.breaches[rule.reason] = _Breach(self.rows + row, broken.true_count, example)
+            self.breaches[rule.reason] = _BrokenRule(self.rows + row, broken.true_count, example)
 
     def problems(self) -> Iterator[Problem]:
         for fault in self.faults:
@@ -184,9 +184,9 @@ def _example(rule: Rule, row: dict[str, object]) -> str:
     return (f"{said}: {values}" if said else values)[:MAX_EXAMPLE]
 
 
-def _look_at(part: Path, name: str, more_rules: Sequence[Rule]) -> _Findings:
+def _look_at(part: Path, name: str, more_rules: Sequence[Rule]) -> _FileFindings:
     schema = TABLES[name]
-    found = _Findings(name, part, (*RULES[name], *more_rules))
+    found = _FileFindings(name, part, (*RULES[name], *more_rules))
     try:
         with pq.ParquetFile(part, page_checksum_verification=True) as file:
             unknown = [name for name in file.schema_arrow.names if name not in schema.names]
@@ -235,7 +235,7 @@ def _publication_problems(t: Column, publication: Column) -> Iterator[Problem]:
         yield Problem("publications", None, None, int(again.sum()), reason, example)
 
 
-def _reference_rules(interests: _Survey, publications: _Survey) -> list[Rule]:
+def _reference_rules(interests: _TableFindings, publications: _TableFindings) -> list[Rule]:
     """What a delivery speaks of must exist; or may, if a file of it could not be read."""
     subscriptions = np.unique(interests.kept["subscription"])
     order = np.lexsort((publications.kept["t"], publications.kept["publication"]))

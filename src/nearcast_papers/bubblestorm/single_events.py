@@ -11,13 +11,13 @@ from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.connections import Connections
 from nearcast.protocols.bubblestorm.layouts import Sighting
 from nearcast.protocols.bubblestorm.messages import Contact, Told
-from nearcast.protocols.interests import Area
+from nearcast.protocols.interests import Ball
 from nearcast.scenario import Scenario, stream
 from nearcast.sim.circuits import asymmetric, islands
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads.churn import Act
 from nearcast_papers.bubblestorm.scenarios import FALL_S, QUICK, RADIUS, why
 
@@ -39,7 +39,7 @@ class Exodus(SimulatedWorld):
     """A world that most leave at one moment, each with a goodbye."""
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario, lambda _: Recorder(Memory(), "none"))
+        super().__init__(scenario, lambda _: Recorder(MemoryTrace(), "none"))
         self._population = self._come_and_go()
         self.recall: dict[int, float] = {}
         self.accuracy: dict[int, float] = {}
@@ -89,7 +89,7 @@ class Opening(Struct, frozen=True):
 @cache
 def opening() -> Opening:
     """From the first word to a stranger, in a network that takes 50 ms one way."""
-    memory = Memory()
+    memory = MemoryTrace()
     world = SimulatedWorld(
         Scenario(
             protocol="bubblestorm", workload="waypoint", nodes=24, seconds=6.0,
@@ -128,7 +128,7 @@ def removal() -> list[str]:
     connections = Connections(
         5 * SECOND, 60 * SECOND, SECOND, lambda fact, about: noted.append(f"{fact} {about}")
     )
-    area = Area(0.0, 0.0, 0.0, 100.0)
+    area = Ball(0.0, 0.0, 0.0, 100.0)
 
     def look(second: int, x: float) -> str:
         now = second * SECOND

@@ -16,7 +16,7 @@ from nearcast.sim.world import SimulatedWorld
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from nearcast_papers.voronoi.scenarios import QUICK, scenario
 
 SITES, CLIENTS = 25, 75
@@ -38,7 +38,7 @@ def failure() -> Failure:
         QUICK, CLIENTS, float(ENDS_S), matchers=SITES, partitioning="static", join_rate=0.0,
         speed=0.001, sample_ms=0.0, rate=0.5,
     )  # fmt: skip
-    world = SimulatedWorld(chosen, lambda _: Recorder(Memory(), "none"))
+    world = SimulatedWorld(chosen, lambda _: Recorder(MemoryTrace(), "none"))
     before: dict[NodeId, list[SubscriptionId]] = {}
     places: dict[NodeId, voronoi.Point] = {}
 

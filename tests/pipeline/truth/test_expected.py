@@ -15,7 +15,7 @@ from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 from support.brute_force import expected as brute_force
 
 
@@ -92,7 +92,7 @@ def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_
 ) -> None:
     rng = np.random.default_rng(1)
     t = rng.permutation(np.concatenate([rng.integers(0, 1_000, 9_000), [10**9] * 1_000]))
-    sink = Folder(tmp_path / "busy", b'{"schema": 1}')
+    sink = TraceFolder(tmp_path / "busy", b'{"schema": 1}')
     columns = {"t": t, "publication": np.arange(len(t)), "shape": ["point"] * len(t)}
     empty = {
         field.name: [""] * len(t) if field.type == pa.string() else np.zeros(len(t))

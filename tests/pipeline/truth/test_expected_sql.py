@@ -14,7 +14,7 @@ from nearcast.pipeline.truth.expected import Way, expected
 from nearcast.space.motion import SECOND
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
-from nearcast.trace.sinks import Folder
+from nearcast.trace.sinks import TraceFolder
 
 COUNT, PEOPLE, SECONDS = 20_000, 2_000, 10
 SHAPES = np.array(["point", "disc", "box"])
@@ -85,7 +85,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Everybody changes ten times; some stop moving before, some end, half stand still."""
     rng = np.random.default_rng(2024)
     folder = tmp_path_factory.mktemp("mid") / "world"
-    sink = Folder(folder, b'{"schema": 1}')
+    sink = TraceFolder(folder, b'{"schema": 1}')
     who = np.tile(np.arange(PEOPLE), COUNT // PEOPLE)
     # One row of each in each second, at a moment of its own that no other row of it has.
     t = np.repeat(np.arange(SECONDS), PEOPLE) * SECOND + rng.integers(0, 1000, COUNT) * 1000

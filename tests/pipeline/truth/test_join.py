@@ -13,7 +13,7 @@ from nearcast.model.subscription import Subscription
 from nearcast.pipeline.truth import join, kernels
 from nearcast.space.motion import FOREVER, SECOND
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import expected
 from support.strategies import TIMES, publications, subscriptions
 
@@ -21,7 +21,7 @@ from support.strategies import TIMES, publications, subscriptions
 @st.composite
 def traces(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
     """Interests and publications of a run, as a host would have recorded them."""
-    memory = Memory()
+    memory = MemoryTrace()
     recorder = Recorder(memory)
     dims = draw(st.sampled_from([2, 3]))
     owner: dict[int, int] = {}

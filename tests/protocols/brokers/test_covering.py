@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
-from nearcast.protocols.brokers.covering import conforms, covers, ends, intersects, reach, slack
+from nearcast.protocols.brokers.covering import (
+    bounds_for_ever,
+    conforms,
+    covers,
+    intersects,
+    leg_ends,
+    rounding_margin,
+)
 from nearcast.protocols.brokers.messages import Advertisement
 from nearcast.space.motion import SECOND, Moving, Path, line, path
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
@@ -73,7 +80,7 @@ def test_a_border_that_rounding_blurs_is_no_proof(a: Shape, b: Shape, said: Shap
 
 
 def test_a_border_between_huge_numbers_is_moved_by_their_rounding() -> None:
-    low, _ = reach(Moving(disc(1e150, 0, 1e150)))
+    low, _ = bounds_for_ever(Moving(disc(1e150, 0, 1e150)))
     assert Moving(disc(1e150, 0, 1e150)).touches(point(-300_000, 0), 0)
     assert low[0] < -300_000
 
@@ -170,12 +177,12 @@ def test_whatever_is_advertised_and_wanted_intersects(
 def test_a_region_never_leaves_its_reach(
     region: Moving | Path | Formula, t: int, said: Shape
 ) -> None:
-    low, high = reach(region)
+    low, high = bounds_for_ever(region)
     if region.touches(said, t):
         rx, ry, rz = (said.rx,) * 3 if said.kind == 1 else (said.rx, said.ry, said.rz)
         for k, (c, r) in enumerate(((said.x, rx), (said.y, ry), (said.z, rz))):
-            assert c + r + slack([said]) >= low[k]
-            assert c - r - slack([said]) <= high[k]
+            assert c + r + rounding_margin([said]) >= low[k]
+            assert c - r - rounding_margin([said]) <= high[k]
 
 
 def test_intersection_is_denied_where_it_is_impossible() -> None:
@@ -193,7 +200,10 @@ def test_intersection_is_denied_where_it_is_impossible() -> None:
 
 
 def test_the_ends_of_a_region_are_known_unless_it_goes_on_for_ever() -> None:
-    assert ends(BIG) == [BIG.shape]
-    assert ends(line(box(0, 0, 1, 1), (4.0, 0.0, 0.0), 2.0)) == [box(0, 0, 1, 1), box(4, 0, 1, 1)]
-    assert ends(Moving(box(0, 0, 1, 1), (1.0, 0.0, 0.0))) is None
-    assert ends(Formula("x > t")) is None
+    assert leg_ends(BIG) == [BIG.shape]
+    assert leg_ends(line(box(0, 0, 1, 1), (4.0, 0.0, 0.0), 2.0)) == [
+        box(0, 0, 1, 1),
+        box(4, 0, 1, 1),
+    ]
+    assert leg_ends(Moving(box(0, 0, 1, 1), (1.0, 0.0, 0.0))) is None
+    assert leg_ends(Formula("x > t")) is None

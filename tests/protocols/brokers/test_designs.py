@@ -13,9 +13,9 @@ from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.node import Deliver
 from nearcast.protocols.brokers.frozen import (
     evolves,
+    frozen_at,
     same_form,
-    standing,
-    tiles,
+    tiles_touched,
     values_of,
     with_values,
 )
@@ -272,7 +272,7 @@ def test_a_moment_that_travels_is_exact_and_one_that_is_taken_on_arrival_is_late
 def test_what_stands_wants_at_all_times_what_was_wanted_at_that_moment(
     wanted: Subscription, said: Publication, t: int
 ) -> None:
-    still = standing(wanted, t)
+    still = frozen_at(wanted, t)
     for later in (0, t, 10**9):
         assert (still is not None and wants(still, said, later)) == wants(wanted, said, t)
     if still is not None:
@@ -325,7 +325,7 @@ def test_an_interest_evolves_until_its_motion_ends(
 def test_no_point_of_a_box_lies_outside_its_tiles(
     x: float, y: float, r: float, side: float
 ) -> None:
-    touched = tiles(((x - r, y - r, 0.0), (x + r, y + r, 0.0)), side, 10**6)
+    touched = tiles_touched(((x - r, y - r, 0.0), (x + r, y + r, 0.0)), side, 10**6)
     assert touched is not None
     for corner in ((x - r, y - r), (x + r, y + r), (x, y)):
         assert any(

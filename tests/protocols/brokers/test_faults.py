@@ -10,17 +10,23 @@ from nearcast.model.commands import Move, Publish, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.node import Deliver, Message, Note, Send
-from nearcast.protocols.brokers.broker import Broker, Refresh, Report, Settle, Tick
-from nearcast.protocols.brokers.client import Client, Renew
+from nearcast.protocols.brokers.broker import (
+    Broker,
+    CheckLinks,
+    CheckSettled,
+    RefreshMatcher,
+    ReportCounters,
+)
+from nearcast.protocols.brokers.client import BrokerClient, RenewInterest
 from nearcast.protocols.brokers.interests import EVERYTHING
 from nearcast.protocols.brokers.messages import (
     CODEC,
     Adjust,
     Advertise,
     Advertisement,
-    Beat,
     Bye,
     Cancel,
+    Heartbeat,
     Hello,
     Interest,
     Inventory,
@@ -28,11 +34,11 @@ from nearcast.protocols.brokers.messages import (
     Pass,
     Post,
     Unadvertise,
-    Who,
+    UnknownClient,
 )
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.sim.network import Constant, Loss
+from nearcast.sim.network import ConstantDelay, Loss
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from support.broker_network import B, Net
@@ -153,7 +159,7 @@ def test_without_heartbeats_nobody_says_a_word_for_nothing() -> None:
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 10**6), covering=st.sampled_from(["off", "lazy", "active"]))
 def test_what_was_lost_is_repaired_when_the_network_is_calm_again(seed: int, covering: str) -> None:
-    lossy = Loss(0.3, Random(seed), Constant(DELAY))
+    lossy = Loss(0.3, Random(seed), ConstantDelay(DELAY))
     net = Net(
         (0, 1, 2), network=lossy, brokers=3, topology="line", covering=covering,
         heartbeat_ms=100.0, misses=20,
@@ -206,7 +212,7 @@ def said(node: int = 1) -> Publication:
         Notify(said(2), (7,), 1),
         Hello(99),
         Bye(),
-        Who(),
+        UnknownClient(),
         Inventory((), ()),
     ],
 )
@@ -225,17 +231,17 @@ def test_nobody_speaks_for_another(forged: Message) -> None:
 
 def test_strangers_are_asked_who_they_are_and_foreign_brokers_are_refused() -> None:
     broker = attached()
-    assert broker.receive(5, 3, Post(said(3))) == [Send(3, Who())]
-    assert broker.receive(5, 3, Beat(0)) == [Send(3, Who())]
+    assert broker.receive(5, 3, Post(said(3))) == [Send(3, UnknownClient())]
+    assert broker.receive(5, 3, Heartbeat(0)) == [Send(3, UnknownClient())]
     assert broker.receive(5, B[7], Pass(said(), 1)) == [Note("refused", B[7])]
 
 
 def test_a_client_hears_its_own_broker_alone() -> None:
-    client = Client(1, Random(1), Parameters(), [B[0], B[1]])
+    client = BrokerClient(1, Random(1), Parameters(), [B[0], B[1]])
     client.start(0)
     client.obey(0, Subscribe(7, HERE))
     for stranger in (B[1], 2, 1):
-        for message in (Notify(said(), (7,), 2), Who(), Inventory((), ())):
+        for message in (Notify(said(), (7,), 2), UnknownClient(), Inventory((), ())):
             assert client.receive(5, stranger, message) == [Note("ignored", stranger)]
     assert len(client.receive(5, B[0], Notify(said(2), (7,), 2))) == 1
     assert client.receive(6, B[0], Notify(said(2), (7,), 2)) == [], "a copy"
@@ -273,7 +279,7 @@ def test_an_interest_that_now_comes_from_where_it_was_told_is_not_taken_back_the
 
 @pytest.mark.parametrize(("made", "heard"), [(3, False), (4, True), (8, True), (9, False)])
 def test_a_client_hears_what_was_said_while_it_wanted_it(made: int, heard: bool) -> None:
-    client = Client(1, Random(1), Parameters(), [B[0]])
+    client = BrokerClient(1, Random(1), Parameters(), [B[0]])
     client.start(0)
     client.obey(4, Subscribe(7, HERE))
     client.obey(9, Unsubscribe(7))
@@ -288,8 +294,8 @@ versions = st.integers(0, 12)
 numbers = st.floats(allow_nan=False) | st.integers(-3, 3).map(float)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Hello, versions.map(lambda v: v + 1), st.none() | versions.map(lambda v: v + 1)),
-    st.builds(Beat, versions),
-    st.just(Who()),
+    st.builds(Heartbeat, versions),
+    st.just(UnknownClient()),
     st.just(Bye()),
     st.builds(
         Advertise,
@@ -324,7 +330,7 @@ def test_no_message_in_any_state_makes_a_broker_or_a_client_stumble(
 ) -> None:
     parameters = Parameters(**chosen)
     broker = Broker(B[0], Random(1), parameters, [B[1], B[2]])
-    client = Client(1, Random(1), parameters, [B[0], B[1]])
+    client = BrokerClient(1, Random(1), parameters, [B[0], B[1]])
     nodes = (broker, client)
     for node in nodes:
         node.start(0)
@@ -334,9 +340,9 @@ def test_no_message_in_any_state_makes_a_broker_or_a_client_stumble(
             for effect in node.receive(k, sender, CODEC.decode(CODEC.encode(message))):
                 if isinstance(effect, Send):
                     assert CODEC.decode(CODEC.encode(effect.message)) == effect.message
-    for timer in (Tick(), Refresh(), Report(), Settle()):
+    for timer in (CheckLinks(), RefreshMatcher(), ReportCounters(), CheckSettled()):
         broker.wake(100, timer)
-    client.wake(100, Renew(0))
+    client.wake(100, RenewInterest(0))
     invariants(broker)
 
 

@@ -12,12 +12,12 @@ from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.protocols.brokers.interests import EVERYTHING
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import InOrderOfPublisher, NotBeforeItWasSaid, Once
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished, PublisherOrder
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.broker_network import Net
 from support.brute_force import Heard, delivered, expected
 from support.strategies import ATTRIBUTES, FORMULAS, TIMES, regions, shapes, subscriptions
@@ -94,12 +94,12 @@ def test_whatever_is_commanded_everyone_hears_what_they_want_and_nothing_else(
 
 def run(
     workload: str, settings: dict[str, object], seconds: float = 3.0
-) -> tuple[Memory, list[tuple[int, int]], Heard]:
-    memory = Memory()
+) -> tuple[MemoryTrace, list[tuple[int, int]], Heard]:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="brokers", workload=workload, nodes=20, seconds=seconds, settings=settings
     )
-    checkers = (Once(), InOrderOfPublisher(), NotBeforeItWasSaid())
+    checkers = (DeliveredOnce(), PublisherOrder(), NotBeforePublished())
     world = SimulatedWorld(scenario, lambda _: Recorder(memory), checkers)
     world.run()
     world.recorder.close()
@@ -193,12 +193,14 @@ def test_hops_count_the_messages_between_publisher_and_subscriber() -> None:
 def test_comings_goings_and_bad_networks_cost_hearing_but_never_repeat(
     churn: dict[str, object],
 ) -> None:
-    memory = Memory()
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="brokers", workload="waypoint", nodes=30, seconds=3.0,
         settings={"size": 200.0, **churn},
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     heard = delivered(memory.table("deliveries"))

@@ -11,7 +11,7 @@ from nearcast.protocols.bubblestorm.location import State
 from nearcast.protocols.bubblestorm.messages import Adopt, Beat, Insert, No, Released, Settled, Yes
 from nearcast.protocols.bubblestorm.parameters import Parameters, tolerance
 from nearcast.sim.circuits import OneCircuit, asymmetric, islands, locations_of, torn
-from nearcast.sim.network import Constant, Duplication, Jitter, Loss
+from nearcast.sim.network import ConstantDelay, Duplication, Jitter, Loss
 from nearcast.space.motion import SECOND
 from support.bubblestorm_worlds import Crowd
 
@@ -131,7 +131,7 @@ def test_a_crashed_peer_that_returns_is_not_taken_for_its_former_life() -> None:
 
 def test_a_bad_network_does_not_tear_the_graph_for_good() -> None:
     rng = Random(3)
-    network = Loss(0.1, rng, Duplication(0.1, rng, Jitter(40_000, rng, Constant(50_000))))
+    network = Loss(0.1, rng, Duplication(0.1, rng, Jitter(40_000, rng, ConstantDelay(50_000))))
     crowd = Crowd(network)
     for node in range(30):
         crowd.come(node)
@@ -139,7 +139,7 @@ def test_a_bad_network_does_not_tear_the_graph_for_good() -> None:
     for node in range(0, 30, 5):
         crowd.leave(node)
     crowd.pass_seconds(60)
-    crowd.simulation.network = Constant(50_000)
+    crowd.simulation.network = ConstantDelay(50_000)
     crowd.pass_seconds(120)
     assert crowd.faults() == []
     assert len(crowd.peers()) == 24

@@ -11,9 +11,9 @@ from nearcast.model.commands import Move, Publish, Subscribe, Unsubscribe
 from nearcast.model.subscription import Filter, Formula
 from nearcast.protocols.drtree.messages import CODEC, SLOTS
 from nearcast.protocols.drtree.parameters import PROMOTES, Parameters
-from nearcast.protocols.drtree.peer import Peer
+from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.protocols.drtree.strategies import STRATEGIES
-from nearcast.sim.network import Constant, Duplication, Loss, Reordering
+from nearcast.sim.network import ConstantDelay, Duplication, Loss, Reordering
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import box, point
 from support.brute_force import delivered, expected
@@ -38,12 +38,14 @@ def test_on_a_bad_network_most_is_heard_and_nothing_twice_or_unwanted(strategy: 
 @pytest.mark.parametrize("promotes", PROMOTES[:2])
 def test_when_a_bad_network_gets_well_so_does_the_tree(promotes: str, strategy: str) -> None:
     rng = Random(3)
-    bad = Loss(0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, Constant(50_000))))
+    bad = Loss(
+        0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, ConstantDelay(50_000)))
+    )
     grove = Grove(Parameters(strategy=strategy, promotes=promotes, check_ms=1000.0), bad)
     for node in range(60):
         grove.plant(node, box(rng.uniform(0, 300), rng.uniform(0, 300), 20, 20))
     grove.pass_periods(20)
-    grove.simulation.network = Constant(50_000)
+    grove.simulation.network = ConstantDelay(50_000)
     grove.settle(40)
 
 
@@ -168,7 +170,7 @@ def test_attributes_can_be_dimensions_of_the_tree() -> None:
     grove = Grove(Parameters(dimensions="x,price", check_ms=1000.0))
     texts = ["price > 10", "price <= 20, kind == 'apple'", "price == 7", None, "price < 3 + t"]
     for node in range(30):
-        peer = Peer(node, Random(node), grove.parameters, grove.directory)
+        peer = DRTreePeer(node, Random(node), grove.parameters, grove.directory)
         grove.simulation.start(peer)
         text = texts[node % 5]
         region = Formula("x > 5, x <= 80") if node % 3 else Moving(box(rng.uniform(0, 99), 0, 9, 9))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.model.commands import Leave, Publish
-from nearcast.protocols.drtree.member import Child, Level, Member
+from nearcast.protocols.drtree.member import ChildRecord, Member, OwnedNode
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.parameters import PROMOTES
 from nearcast.protocols.drtree.strategies import STRATEGIES
@@ -101,8 +101,8 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
     if what == 0:
         member.parent = draw(st.none() | whom)
     elif what == 1:
-        kids = {a: Child(b, count, now) for a, (b, count) in draw(children).items()}
-        member.levels.append(Level(draw(BOXES), kids))
+        kids = {a: ChildRecord(b, count, now) for a, (b, count) in draw(children).items()}
+        member.levels.append(OwnedNode(draw(BOXES), kids))
     elif what == 2 and member.top:
         del member.levels[draw(st.integers(1, member.top)) :]
     elif what == 3 and member.top:
@@ -113,7 +113,7 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
             kids.pop(address, None)
     elif what == 5 and member.top:
         kids = member.levels[draw(st.integers(1, member.top))].children
-        kids.update({a: Child(b, count, now) for a, (b, count) in draw(children).items()})
+        kids.update({a: ChildRecord(b, count, now) for a, (b, count) in draw(children).items()})
     elif what == 6:
         member.confirmed, member.doubted = draw(st.booleans()), draw(st.booleans())
         member.seated, member.moving = draw(st.booleans()), draw(st.booleans())

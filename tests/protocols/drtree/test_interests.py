@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.node import Note
 from nearcast.protocols.drtree.boxes import touch
-from nearcast.protocols.drtree.interests import grouped
+from nearcast.protocols.drtree.interests import group_touching
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.parameters import AREAS, Parameters
 from nearcast.protocols.drtree.strategies import STRATEGIES
@@ -34,7 +34,7 @@ def test_two_areas_are_in_one_group_if_a_chain_of_touching_ones_leads_to_the_oth
         for one in areas:
             if via in reached[one]:
                 reached[one] |= reached[via]
-    groups = grouped(areas)
+    groups = group_touching(areas)
     assert sorted(name for group in groups for name in group) == sorted(areas)
     for group in groups:
         assert all(reached[name] == set(group) for name in group)

@@ -10,11 +10,13 @@ from nearcast.protocols.drtree.parameters import Parameters
 from nearcast.protocols.drtree.strategies import STRATEGIES
 from nearcast.sim.simulation import Simulation
 from nearcast.space.shapes import box, point
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.drtree_worlds import Grove, members, run
 
 
-def steps(trace: Memory, fact: str, publication: int | None = None) -> Counter[tuple[int, int]]:
+def steps(
+    trace: MemoryTrace, fact: str, publication: int | None = None
+) -> Counter[tuple[int, int]]:
     """How often which peer noted which level."""
     return Counter(
         (row["node"], round(row["value"]))

@@ -7,17 +7,17 @@ import pytest
 
 from nearcast.model.commands import Leave, Publish
 from nearcast.node import Send
-from nearcast.protocols.drtree.messages import SLOTS, Entry, Mine, Ping, Pong, Take
-from nearcast.protocols.drtree.placement import BETTER, ENOUGH
+from nearcast.protocols.drtree.messages import SLOTS, ChildState, NodeEntry, Ping, Pong, TakeOver
+from nearcast.protocols.drtree.placement import BETTER, ENOUGH_SAMPLES
 from nearcast.protocols.drtree.strategies import STRATEGIES
-from nearcast.protocols.drtree.tree import adopt
-from nearcast.sim.network import Constant, Embedding, Network
+from nearcast.protocols.drtree.tree import adopt_children
+from nearcast.sim.network import ConstantDelay, Embedding, Network
 from nearcast.space.shapes import point
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.drtree_worlds import Grove, assert_heard_exactly, faults, grown, run
 
 
-def mean_total_ms(trace: Memory) -> float:
+def mean_total_ms(trace: MemoryTrace) -> float:
     """Until the last of those who want it has it, over all publications that somebody wants."""
     said = {row["publication"]: row["t"] for row in trace.table("publications").to_pylist()}
     last: dict[int, int] = defaultdict(int)
@@ -101,14 +101,14 @@ def test_owners_that_stand_well_keep_their_nodes() -> None:
 
 
 def test_a_peer_is_ready_only_when_its_brothers_are_measured() -> None:
-    grove = Grove(grown(1, promotes="latency", check_ms=1000.0).parameters, Constant(400_000))
+    grove = Grove(grown(1, promotes="latency", check_ms=1000.0).parameters, ConstantDelay(400_000))
     peers = [grove.plant(node, point(node, 0)) for node in range(4)]
     while not all(peer.ready for peer in peers):
         grove.pass_periods(0.2)
     for member in grove.members().values():
         near = [*member.brothers, *(member.others(1) if member.top else [])]
         assert len(near) == 3
-        assert all(member.round_trips[address][0] >= ENOUGH for address in near)
+        assert all(member.round_trips[address][0] >= ENOUGH_SAMPLES for address in near)
 
 
 def test_nobody_is_measured_who_was_not_asked() -> None:
@@ -118,7 +118,7 @@ def test_nobody_is_measured_who_was_not_asked() -> None:
     member = grove.members()[3 * SLOTS]
     known, now = dict(member.round_trips), grove.simulation.now
     assert sorted(known) == [node * SLOTS for node in (0, 1, 2, 4, 5)]
-    assert set(known.values()) >= {(ENOUGH, 100_000)}
+    assert set(known.values()) >= {(ENOUGH_SAMPLES, 100_000)}
     assert peer.receive(now, 9, Pong(9 * SLOTS, now - 5)) == []
     assert peer.receive(now, 1, Pong(1 * SLOTS, now + 5)) == []
     assert member.round_trips == known
@@ -143,11 +143,11 @@ def test_a_split_promotes_the_best_placed_of_those_who_go() -> None:
     (root,) = [member for member in grove.members().values() if member.is_root]
     peer = grove.simulation.nodes[root.address // SLOTS]
     for address in root.others(1):  # they tell that the higher, the nearer
-        told = Mine(0, grove.members()[address].entry(0), apart=10**6 - address)
+        told = ChildState(0, grove.members()[address].entry(0), apart=10**6 - address)
         peer.receive(grove.simulation.now, address // SLOTS, told)
-    adopt(root, 1, [Entry(50 * SLOTS, ((900.0, 900.0), (901.0, 901.0)))])
+    adopt_children(root, 1, [NodeEntry(50 * SLOTS, ((900.0, 900.0), (901.0, 901.0)))])
     sent = [effect for effect in peer.out.drain() if isinstance(effect, Send)]
-    (to, (going,)) = next((e.to, e.message.chain) for e in sent if isinstance(e.message, Take))
+    (to, (going,)) = next((e.to, e.message.chain) for e in sent if isinstance(e.message, TakeOver))
     known = [entry.address for entry in going if entry.address != 50 * SLOTS]
     assert known
     assert all(address < to * SLOTS < 50 * SLOTS for address in known)

@@ -13,7 +13,7 @@ from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.layouts import Sighting
 from nearcast.protocols.psense.messages import CODEC, Position, Request, Response, Tell
 from nearcast.protocols.psense.peer import Round
-from nearcast.sim.network import Constant, Duplication, Loss
+from nearcast.sim.network import ConstantDelay, Duplication, Loss
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
@@ -48,7 +48,7 @@ def test_with_loss_and_crashes_most_is_heard_and_nothing_twice_or_unwanted() -> 
 
 def test_after_half_have_crashed_and_under_loss_all_near_nodes_are_known_again() -> None:
     rng = Random(9)
-    party = Party(Loss(0.1, rng, Duplication(0.1, rng, Constant(50_000))), silent_s=3.0)
+    party = Party(Loss(0.1, rng, Duplication(0.1, rng, ConstantDelay(50_000))), silent_s=3.0)
     party.crowd(60, 400, 90, 7)
     party.pass_seconds(6)
     gone = rng.sample(range(60), 30)

@@ -12,8 +12,8 @@ from nearcast.model.commands import Leave
 from nearcast.protocols.relays.flow_table import FlowTable
 from nearcast.protocols.relays.kernels import REDIR, SHORT
 from nearcast.protocols.relays.parameters import Parameters
-from nearcast.sim.checkers import Checker, Once
-from nearcast.sim.network import Constant, Loss
+from nearcast.sim.checkers import Checker, DeliveredOnce
+from nearcast.sim.network import ConstantDelay, Loss
 from nearcast.space.motion import SECOND, Time
 from support.relay_peers import Club, Drawn, Member
 
@@ -42,7 +42,7 @@ class Whole(Checker):
 
 
 def once(_: Club) -> Checker:
-    return Once()
+    return DeliveredOnce()
 
 
 # All on two flows of one source, so that much happens at once.
@@ -103,7 +103,7 @@ def test_those_plans_do_make_long_paths_and_shorten_them_again() -> None:
         watch.append(Whole(club))
         return watch[0]
 
-    club = Club(MEMBERS, Constant(40_000), (whole, once), optimises=False)
+    club = Club(MEMBERS, ConstantDelay(40_000), (whole, once), optimises=False)
     club.speak_every(250_000, 9 * SECOND)
     plan(club, chosen)
     club.pass_seconds(9)
@@ -120,7 +120,7 @@ def notes(club: Club) -> list[dict]:
 
 def chained(path: list[int], network: object = None) -> Club:
     """A club in which the flow from the first to the last goes over all of these."""
-    club = Club(6, network or Constant(30_000), (once,), optimises=False)
+    club = Club(6, network or ConstantDelay(30_000), (once,), optimises=False)
     club.speak_every(100_000, 20 * SECOND)
     club.pass_seconds(1)
     flow = path[0], path[-1]
@@ -188,7 +188,7 @@ def test_a_flow_that_ends_is_dropped_by_its_forwarder_at_once() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_after_loss_has_ended_every_flow_is_whole_again(seed: int) -> None:
     rng = Random(seed)
-    calm = Constant(30_000)
+    calm = ConstantDelay(30_000)
     club = Club(6, Loss(0.3, rng, calm), (once,), capacity=4_000.0)
     club.speak_every(125_000, 20 * SECOND)
     club.pass_seconds(8)
@@ -199,7 +199,7 @@ def test_after_loss_has_ended_every_flow_is_whole_again(seed: int) -> None:
 
 
 def test_a_chain_learns_how_long_the_rest_of_the_way_takes() -> None:
-    club = chained([0, 1, 2, 5], Constant(30_000))
+    club = chained([0, 1, 2, 5], ConstantDelay(30_000))
     club.pass_seconds(3)
     hold = Parameters().hold_ms * 1000
     first = club.relays(0).table.entries[0, 5]

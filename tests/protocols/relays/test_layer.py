@@ -14,12 +14,12 @@ from nearcast.protocols.relays.layer import UNLIMITED
 from nearcast.protocols.relays.messages import MESSAGES
 from nearcast.protocols.relays.options import Option
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import Heard, delivered, expected
 from support.message_strategies import messages
 from support.peer_worlds import Party
@@ -39,12 +39,14 @@ class Outcome(NamedTuple):
 def play(
     overlay: str, workload: str, nodes: int, seconds: float, seed: int, **more: Any
 ) -> Outcome:
-    memory, loads = Memory(), dict[int, list[float]]()
+    memory, loads = MemoryTrace(), dict[int, list[float]]()
     scenario = Scenario(
         protocol=overlay, workload=workload, nodes=nodes, seconds=seconds, seed=seed,
         settings={"sample_ms": 0, **more},
     )  # fmt: skip
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
 
     def look(done: Time, whole: Time) -> None:
         if 2 * done >= whole:

@@ -35,13 +35,13 @@ from nearcast.protocols.relays.peer import Parameters, Peer
 from nearcast.protocols.relays.relays import Interval
 from nearcast.protocols.relays.uplink import HEADERS, Uplink, size_of
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import NotBeforeItWasSaid, Once
-from nearcast.sim.network import Constant
+from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
+from nearcast.sim.network import ConstantDelay
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
-from nearcast.trace.sinks import Memory
+from nearcast.trace.sinks import MemoryTrace
 from support.brute_force import delivered, expected
 from support.message_strategies import messages
 from support.relay_peers import Club, Member
@@ -49,18 +49,22 @@ from support.relay_peers import Club, Member
 PLENTY = {"uplink_min": 1e5, "uplink_max": 1e5}
 
 
-def run(nodes: int, seconds: float, workload: str = "virtual-reality", **chosen: object) -> Memory:
-    memory = Memory()
+def run(
+    nodes: int, seconds: float, workload: str = "virtual-reality", **chosen: object
+) -> MemoryTrace:
+    memory = MemoryTrace()
     scenario = Scenario(
         protocol="relays", workload=workload, nodes=nodes, seconds=seconds, settings=chosen
     )
-    world = SimulatedWorld(scenario, lambda _: Recorder(memory), (Once(), NotBeforeItWasSaid()))
+    world = SimulatedWorld(
+        scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
+    )
     world.run()
     world.recorder.close()
     return memory
 
 
-def outcome(trace: Memory) -> tuple[set, set]:
+def outcome(trace: MemoryTrace) -> tuple[set, set]:
     heard = delivered(trace.table("deliveries"))
     should = expected(trace.table("interests"), trace.table("publications"))
     assert len(should) > 100, "a world in which nobody hears anything proves nothing"
@@ -68,7 +72,7 @@ def outcome(trace: Memory) -> tuple[set, set]:
     return set(heard), should
 
 
-def facts(trace: Memory) -> Counter:
+def facts(trace: MemoryTrace) -> Counter:
     return Counter(row["fact"] for row in trace.table("notes").to_pylist())
 
 
@@ -255,7 +259,7 @@ def test_no_message_of_a_stranger_changes_anything(message: Any) -> None:
 
 
 def test_a_forwarder_is_trusted_only_for_sources_that_have_named_it() -> None:
-    club = Club(4, Constant(10_000), optimises=False)
+    club = Club(4, ConstantDelay(10_000), optimises=False)
     club.speak_every(100_000, 3 * SECOND)
     club.pass_seconds(1)
     member = club.member(3)
@@ -294,7 +298,9 @@ def test_parameters_out_of_range_are_refused_by_name() -> None:
 @pytest.mark.parametrize("steps", [1, 2])
 def test_in_an_interval_an_overloaded_peer_asks_for_so_many_operations(steps: int) -> None:
     parameters = RelaysParameters(steps=steps)
-    club = Club(8, Constant(20_000), (lambda _: Once(),), parameters, capacity=3_000.0)
+    club = Club(
+        8, ConstantDelay(20_000), (lambda _: DeliveredOnce(),), parameters, capacity=3_000.0
+    )
     club.speak_every(125_000, 6 * SECOND)
     club.pass_seconds(6)
     assert club.broken() == []

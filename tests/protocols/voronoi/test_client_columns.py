@@ -13,7 +13,7 @@ from nearcast.model.commands import Leave, Move, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula
 from nearcast.node import Deliver, Effect
-from nearcast.protocols.dedup import COPIES_COME_WITHIN, Had
+from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.vso import Beat, Member, Vso
 from nearcast.protocols.voronoi.vso_messages import Notify, Served
@@ -193,7 +193,7 @@ def test_a_run_with_a_crowd_leaves_the_trace_of_one_without(
 def test_who_had_what_is_one_answer_however_it_is_asked(
     hearings: list[tuple[int, set[int], bool]],
 ) -> None:
-    had, truth = Had(), set[tuple[int, int]]()
+    had, truth = ReceivedPublications(), set[tuple[int, int]]()
     for publication, ears, at_once in hearings:
         before = had.those(publication)
         assert set(before.tolist()) == {ear for p, ear in truth if p == publication}
@@ -206,10 +206,10 @@ def test_who_had_what_is_one_answer_however_it_is_asked(
 
 
 def test_copies_are_remembered_as_long_as_they_may_come() -> None:
-    had = Had()
+    had = ReceivedPublications()
     assert had.is_new(1, 7, 0)
-    assert had.is_new(2, 7, COPIES_COME_WITHIN)
-    assert not had.is_new(1, 7, COPIES_COME_WITHIN)
-    assert had.is_new(3, 7, COPIES_COME_WITHIN + 1)
+    assert had.is_new(2, 7, DUPLICATE_WINDOW)
+    assert not had.is_new(1, 7, DUPLICATE_WINDOW)
+    assert had.is_new(3, 7, DUPLICATE_WINDOW + 1)
     assert len(had.those(1)) == 0
     assert had.those(2).tolist() == [7]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nearcast.node import Send
 from nearcast.protocols.voronoi.mesh import Notice, Parameters, SiteInfo
 from nearcast.protocols.voronoi.mesh_messages import Bye, Hello, Meet, Moved, Seek
-from nearcast.sim.network import Constant, Duplication, Interrupted, Loss, Reordering
+from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss, Reordering
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import BOX, DISC, POINT
@@ -115,7 +115,7 @@ def test_after_a_quarter_has_crashed_at_once_the_mesh_is_whole_within_seconds(se
 
 
 def test_two_halves_that_did_not_hear_each_other_become_one_mesh_again() -> None:
-    network = Interrupted(Constant(50_000))
+    network = FaultyNetwork(ConstantDelay(50_000))
     net = grown(30, network=network)
     net.pass_seconds(3)
     network.group.update(dict.fromkeys(range(0, 30, 2), 1))
@@ -127,7 +127,9 @@ def test_two_halves_that_did_not_hear_each_other_become_one_mesh_again() -> None
 
 def test_on_a_bad_network_sites_find_each_other_all_the_same() -> None:
     rng = Random(3)
-    bad = Loss(0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, Constant(50_000))))
+    bad = Loss(
+        0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, ConstantDelay(50_000)))
+    )
     net = grown(60, network=bad, reach=50.0)
     for _ in range(5):
         net.settle(15)

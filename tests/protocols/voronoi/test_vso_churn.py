@@ -15,7 +15,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_messages import Candidate, Present, Promote
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.sim.network import Constant, Interrupted
+from nearcast.sim.network import ConstantDelay, FaultyNetwork
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
 from support.vso_worlds import LATENCY, Town, consistency, crowd, run
@@ -127,7 +127,7 @@ def test_a_dead_matchers_clients_are_served_by_others_within_five_beats() -> Non
 
 
 def test_a_newcomer_whose_first_word_is_lost_asks_again_before_its_heartbeat() -> None:
-    network = Interrupted(Constant(LATENCY))
+    network = FaultyNetwork(ConstantDelay(LATENCY))
     town = Town(network)
     network.group[5] = 1
     member = town.enter(5, Moving(disc(100, 100, 50.0)))
@@ -139,7 +139,7 @@ def test_a_newcomer_whose_first_word_is_lost_asks_again_before_its_heartbeat() -
 
 
 def test_while_nobody_answers_a_newcomer_asks_ever_more_rarely() -> None:
-    network = Interrupted(Constant(LATENCY))
+    network = FaultyNetwork(ConstantDelay(LATENCY))
     town = Town(network)
     network.group[5] = 1
     town.enter(5, Moving(disc(100, 100, 50.0)))

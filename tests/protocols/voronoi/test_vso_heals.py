@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nearcast.model.commands import Publish, Unsubscribe
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.sim.network import Constant, Duplication, Interrupted, Loss, Reordering
+from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss, Reordering
 from nearcast.sim.single_owners import wrong
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc, point
@@ -25,14 +25,16 @@ def test_crashes_partitions_and_loss_heal(seed: int) -> None:
     extra = {"limit": 6.0, "overload_ms": 1000.0} if seed % 2 else {}
     world, _ = run(nodes=24, seconds=12.0, seed=seed, rate=1.0, sample_ms=0, **BAD, **extra)
     simulation = world.simulation
-    simulation.network = Constant(LATENCY)
+    simulation.network = ConstantDelay(LATENCY)
     simulation.run(simulation.now + 30 * SECOND)
     assert lasting(simulation, 6) == []
 
 
 def test_on_a_bad_network_nothing_is_heard_twice_and_it_heals() -> None:
     rng = Random(3)
-    bad = Loss(0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, Constant(50_000))))
+    bad = Loss(
+        0.1, rng, Duplication(0.1, rng, Reordering(0.1, 300_000, rng, ConstantDelay(50_000)))
+    )
     town = Town(bad, calm=False, **EAGER)
     crowd(town, 30)
     for number in range(200):
@@ -43,7 +45,7 @@ def test_on_a_bad_network_nothing_is_heard_twice_and_it_heals() -> None:
     assert len(heard) == len(set(heard))
     assert set(heard) <= wanted
     assert len(heard) > len(wanted) / 2
-    town.simulation.network = Constant(LATENCY)
+    town.simulation.network = ConstantDelay(LATENCY)
     town.passes(20)
     town.settles(8)
 
@@ -89,7 +91,7 @@ def test_when_the_gateway_dies_another_matcher_takes_its_role() -> None:
 
 
 def test_a_network_cut_in_two_has_one_gateway_again_when_it_is_whole() -> None:
-    network = Interrupted(Constant(LATENCY))
+    network = FaultyNetwork(ConstantDelay(LATENCY))
     town = Town(network, calm=False, **EAGER)
     crowd(town, 30)
     town.passes(15)

@@ -21,49 +21,49 @@ from nearcast.protocols.brokers.frozen import with_values
 from nearcast.protocols.brokers.messages import (
     Adjust,
     Advertise,
-    Beat,
     Bye,
     Cancel,
+    EntryName,
+    Heartbeat,
     Hello,
     Interest,
     Inventory,
-    Name,
     Notify,
     Pass,
     Post,
     Session,
     Unadvertise,
-    Who,
+    UnknownClient,
 )
 from nearcast.protocols.brokers.parameters import MILLISECOND, Parameters
-from nearcast.protocols.brokers.routes import Entry, Routes
+from nearcast.protocols.brokers.routes import RoutedInterest, RoutingTable
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 
-QUIET: Time = SECOND  # without news for so long, tables have settled
+SETTLING_TIME: Time = SECOND  # without news for so long, tables have settled
 # How often an engine's counters are noted: worlds begin at a whole tenth of a second, so no note is
 # about set-up and workload at once.
-REPORT: Time = SECOND // 10
+REPORT_INTERVAL: Time = SECOND // 10
 COUNTERS = ("evaluations", "faults", "fallbacks")  # of engines that count
 
 
-class Tick(Timer, frozen=True):
+class CheckLinks(Timer, frozen=True):
     """Time for signs of life, and to look who has given none."""
 
 
-class Refresh(Timer, frozen=True):
+class RefreshMatcher(Timer, frozen=True):
     """The engine wants to catch up."""
 
 
-class Report(Timer, frozen=True):
+class ReportCounters(Timer, frozen=True):
     """Time to note what the engine has counted."""
 
 
-class Settle(Timer, frozen=True):
+class CheckSettled(Timer, frozen=True):
     """Has nothing changed for a while?"""
 
 
-class Link:
+class BrokerLink:
     """A neighbour, and the sessions at both ends."""
 
     def __init__(self, mine: Session) -> None:
@@ -81,13 +81,13 @@ class Broker(Node):
         self.parameters = parameters
         self.neighbours = tuple(neighbours)
         self.skew = round(rng.uniform(-1, 1) * parameters.skew_ms * MILLISECOND)
-        self.links: dict[NodeId, Link] = {}
-        self.clients: dict[NodeId, Link] = {}
+        self.links: dict[NodeId, BrokerLink] = {}
+        self.clients: dict[NodeId, BrokerLink] = {}
         self.matcher: Matcher = parameters.engine()
-        self.routes = Routes(self, parameters.covering)
+        self.routes = RoutingTable(self, parameters.covering)
         # An engine knows numbers, not names; a name keeps its number while it is known.
-        self.numbers: dict[Name, SubscriptionId] = {}
-        self.names: dict[SubscriptionId, Name] = {}
+        self.numbers: dict[EntryName, SubscriptionId] = {}
+        self.names: dict[SubscriptionId, EntryName] = {}
         self.issued = 0
         self.sessions = 0
         self.refreshed: Time | None = None  # when the next refresh is planned for
@@ -105,13 +105,13 @@ class Broker(Node):
 
     def on_start(self) -> None:
         for neighbour in self.neighbours:
-            self.links[neighbour] = Link(self._new_session())
+            self.links[neighbour] = BrokerLink(self._new_session())
             self.out.send(neighbour, Hello(self.links[neighbour].mine))
-        self.out.set_timer(Settle(), QUIET)
+        self.out.set_timer(CheckSettled(), SETTLING_TIME)
         if self.parameters.heartbeat:
-            self.out.set_timer(Tick(), self.parameters.heartbeat)
+            self.out.set_timer(CheckLinks(), self.parameters.heartbeat)
         if any(hasattr(self.matcher, counter) for counter in COUNTERS):
-            self.out.set_timer(Report(), REPORT)
+            self.out.set_timer(ReportCounters(), REPORT_INTERVAL)
 
     def _new_session(self) -> Session:
         """Never one of an earlier life."""
@@ -128,7 +128,7 @@ class Broker(Node):
         else:
             self._hear_client(sender, message)
 
-    def _hear_neighbour(self, sender: NodeId, link: Link, message: Message) -> None:
+    def _hear_neighbour(self, sender: NodeId, link: BrokerLink, message: Message) -> None:
         if isinstance(message, Hello):
             self._greet(sender, link, message)
             return
@@ -139,7 +139,7 @@ class Broker(Node):
         match message:
             case Pass(publication, hops):
                 self._pass_on(publication, hops, sender)
-            case Beat(told):
+            case Heartbeat(told):
                 self._compare(sender, link, told)
             case Inventory():
                 self.routes.complete(sender, message)
@@ -156,7 +156,7 @@ class Broker(Node):
             return
         if link is None:
             if not isinstance(message, Bye):
-                self.out.send(sender, Who())
+                self.out.send(sender, UnknownClient())
             return
         link.heard = self.now
         match message:
@@ -165,13 +165,13 @@ class Broker(Node):
                     self.out.note("refused", publication.id)
                 else:
                     self._pass_on(publication, 1, sender)
-            case Beat(told):
+            case Heartbeat(told):
                 self._compare(sender, link, told)
-                self.out.send(sender, Beat(0))
+                self.out.send(sender, Heartbeat(0))
             case Bye():
                 self._detach(sender)
             case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
-                if _speaker(message) != sender:
+                if _author(message) != sender:
                     self.out.note("refused", sender)  # nobody speaks for another
                 else:
                     self._learn(sender, message)
@@ -189,7 +189,7 @@ class Broker(Node):
             case Unadvertise(node, number, version):
                 news = routes.unadvertise((node, number), version)
             case Interest(subscription, version, said):
-                news = routes.put(Entry(subscription, version, hop, said))
+                news = routes.put(RoutedInterest(subscription, version, hop, said))
             case Adjust(node, number, version, values):
                 known = routes.entries.get((node, number))
                 if known is None or known.hop != hop:
@@ -200,7 +200,7 @@ class Broker(Node):
                 except ValueError:
                     self.out.note("refused", number)
                     return
-                news = routes.put(Entry(adjusted, version, hop, known.said, adjusted=True))
+                news = routes.put(RoutedInterest(adjusted, version, hop, known.said, adjusted=True))
             case Cancel(node, number, version):
                 news = routes.cancel((node, number), version)
         if not news:
@@ -209,7 +209,7 @@ class Broker(Node):
             self.changed = self.now
             if self.settled:
                 self.settled = False
-                self.out.set_timer(Settle(), QUIET)
+                self.out.set_timer(CheckSettled(), SETTLING_TIME)
 
     def _hears_first(self, message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> bool:
         """Is it about something that was never heard of? Who says an interest again and again has
@@ -221,7 +221,7 @@ class Broker(Node):
 
     # Sessions.
 
-    def _greet(self, sender: NodeId, link: Link, hello: Hello) -> None:
+    def _greet(self, sender: NodeId, link: BrokerLink, hello: Hello) -> None:
         link.heard = self.now
         if hello.mine != link.theirs:
             self.routes.close(sender)
@@ -233,7 +233,7 @@ class Broker(Node):
         elif hello.yours != link.mine:
             self.out.send(sender, Hello(link.mine, link.theirs))
 
-    def _give_up(self, neighbour: NodeId, link: Link) -> None:
+    def _give_up(self, neighbour: NodeId, link: BrokerLink) -> None:
         self.out.note("unlinked", neighbour)
         self.routes.close(neighbour)
         link.mine, link.theirs, link.doubts = self._new_session(), None, 0
@@ -241,7 +241,7 @@ class Broker(Node):
 
     def _attach(self, client: NodeId, session: Session) -> None:
         self._detach(client)
-        link = self.clients[client] = Link(session)
+        link = self.clients[client] = BrokerLink(session)
         link.heard = self.now
         self.out.note("linked", client)
         self.out.send(client, Hello(self._new_session(), session))
@@ -251,7 +251,7 @@ class Broker(Node):
             self.out.note("unlinked", client)
             self.routes.close(client)
 
-    def _compare(self, sender: NodeId, link: Link, told: int) -> None:
+    def _compare(self, sender: NodeId, link: BrokerLink, told: int) -> None:
         """What it says it has told, with what was heard. Once may be a message under way."""
         link.doubts = link.doubts + 1 if told != self.routes.heard_from(sender) else 0
         if link.doubts == 2:
@@ -261,21 +261,21 @@ class Broker(Node):
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
-            case Tick():
+            case CheckLinks():
                 self._look_around()
-                self.out.set_timer(Tick(), self.parameters.heartbeat)
-            case Refresh():
+                self.out.set_timer(CheckLinks(), self.parameters.heartbeat)
+            case RefreshMatcher():
                 self.refreshed = None
                 self.matcher.refresh(self.clock)
                 self._plan_refresh()
-            case Report():
+            case ReportCounters():
                 self._report()
-                self.out.set_timer(Report(), REPORT)
-            case Settle():
-                rest = self.changed + QUIET - self.now
+                self.out.set_timer(ReportCounters(), REPORT_INTERVAL)
+            case CheckSettled():
+                rest = self.changed + SETTLING_TIME - self.now
                 self.settled = rest <= 0
                 if not self.settled:
-                    self.out.set_timer(Settle(), rest)
+                    self.out.set_timer(CheckSettled(), rest)
 
     def _look_around(self) -> None:
         patience = self.parameters.misses * self.parameters.heartbeat
@@ -285,7 +285,7 @@ class Broker(Node):
             elif self.now - link.heard > patience:
                 self._give_up(neighbour, link)
             else:
-                self.out.send(neighbour, Beat(self.routes.told_to(neighbour)))
+                self.out.send(neighbour, Heartbeat(self.routes.told_to(neighbour)))
         for client, link in list(self.clients.items()):
             if self.now - link.heard > patience:
                 self._detach(client)
@@ -314,7 +314,7 @@ class Broker(Node):
     def say(self, to: NodeId, message: Message) -> None:
         self.out.send(to, message)
 
-    def listen(self, entry: Entry) -> None:
+    def listen(self, entry: RoutedInterest) -> None:
         name = entry.name
         number = self.numbers.get(name)
         if number is None:
@@ -323,11 +323,11 @@ class Broker(Node):
             self.numbers[name], self.names[number] = number, name
         subscription = entry.subscription
         if self.parameters.stamp == "arrival":
-            subscription = shifted(subscription, self.clock - entry.said)
+            subscription = with_later_submission(subscription, self.clock - entry.said)
         self.matcher.put(replace(subscription, id=number))
         self._plan_refresh()
 
-    def forget(self, name: Name) -> None:
+    def forget(self, name: EntryName) -> None:
         number = self.numbers.pop(name)
         del self.names[number]
         self.matcher.drop(number)
@@ -340,7 +340,7 @@ class Broker(Node):
             due = self.matcher.due()
         if due is not None and due != self.refreshed:
             self.refreshed = due
-            self.out.set_timer(Refresh(), max(1, due - self.clock))
+            self.out.set_timer(RefreshMatcher(), max(1, due - self.clock))
 
     def _report(self) -> None:
         for counter, before in self.counted.items():
@@ -350,13 +350,13 @@ class Broker(Node):
                 self.counted[counter] = count
 
 
-def _speaker(message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> NodeId:
+def _author(message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> NodeId:
     if isinstance(message, Advertise):
         return message.advertisement.node
     return message.subscription.node if isinstance(message, Interest) else message.node
 
 
-def shifted(subscription: Subscription, by: int) -> Subscription:
+def with_later_submission(subscription: Subscription, by: int) -> Subscription:
     """Submitted so much later, as a broker has it that believes an interest was said on arrival."""
     region, filter_ = subscription.region, subscription.filter
     try:

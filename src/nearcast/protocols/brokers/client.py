@@ -15,48 +15,48 @@ from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
 from nearcast.protocols.brokers.covering import bounds, conforms
 from nearcast.protocols.brokers.frozen import same_form, values_of
-from nearcast.protocols.brokers.interests import plan
+from nearcast.protocols.brokers.interests import make_design
 from nearcast.protocols.brokers.messages import (
     Adjust,
     Advertise,
     Advertisement,
-    Beat,
     Bye,
     Cancel,
+    Heartbeat,
     Hello,
     Interest,
     Inventory,
     Notify,
     Post,
     Unadvertise,
+    UnknownClient,
     Version,
-    Who,
 )
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.routes import digest
-from nearcast.protocols.dedup import Delivered, copy_of
+from nearcast.protocols.dedup import DeliveredPublications, publication_key
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST, Shape, Vector, cuboid
 
-QUIET: Time = SECOND  # after this, all news has been heard of
+SETTLING_TIME: Time = SECOND  # after this, all news has been heard of
 CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
 
 
-class Tick(Timer, frozen=True):
+class CheckBroker(Timer, frozen=True):
     """Time for a sign of life."""
 
 
-class Settle(Timer, frozen=True):
+class FinishSettling(Timer, frozen=True):
     """By now, what was subscribed last is under way to every broker."""
 
 
-class Renew(Timer, frozen=True):
+class RenewInterest(Timer, frozen=True):
     """Time to say again what this interest has become."""
 
     subscription: SubscriptionId
 
 
-class Client(Node):
+class BrokerClient(Node):
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, brokers: Sequence[NodeId]
     ) -> None:
@@ -64,7 +64,7 @@ class Client(Node):
         self.parameters = parameters
         self.brokers = brokers  # the first one is its own, the others are for worse days
         self.turn = 0
-        self.plan = plan(parameters)
+        self.plan = make_design(parameters)
         self.advertisements = [Advertisement(0, node_id)] if not parameters.advertise else []
         self.subscriptions: dict[SubscriptionId, Subscription] = {}
         self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
@@ -79,7 +79,7 @@ class Client(Node):
         self.began: Time = 0  # this session
         self.heard_broker: Time = 0
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
-        self.delivered = Delivered()
+        self.delivered = DeliveredPublications()
 
     @property
     def broker(self) -> NodeId:
@@ -92,7 +92,7 @@ class Client(Node):
     def on_start(self) -> None:
         self._attach()
         if self.parameters.heartbeat:
-            self.out.set_timer(Tick(), self.parameters.heartbeat)
+            self.out.set_timer(CheckBroker(), self.parameters.heartbeat)
 
     # The application.
 
@@ -123,13 +123,13 @@ class Client(Node):
                 if command.variables:
                     self.asked[subscription] = command
                 self.settling = True
-                self.out.set_timer(Settle(), QUIET)
+                self.out.set_timer(FinishSettling(), SETTLING_TIME)
             case Unsubscribe(subscription):
                 del self.subscriptions[subscription]
                 self.asked.pop(subscription, None)
                 self._write_down(subscription, None)
                 self._tell(subscription, [])
-                self.out.clear_timer(Renew(subscription))
+                self.out.clear_timer(RenewInterest(subscription))
             case Leave():
                 self.out.send(self.broker, Bye())
                 self.out.stop()
@@ -159,9 +159,9 @@ class Client(Node):
     def _renew(self, wanted: Subscription) -> None:
         self._tell(wanted.id, self.plan.parts(wanted, self.now))
         if self.plan.renews(wanted, self.now):
-            self.out.set_timer(Renew(wanted.id), self.parameters.interval)
+            self.out.set_timer(RenewInterest(wanted.id), self.parameters.interval)
         else:
-            self.out.clear_timer(Renew(wanted.id))
+            self.out.clear_timer(RenewInterest(wanted.id))
 
     def _publish(self, publication: Publication) -> None:
         extent = self.parameters.advertise
@@ -231,11 +231,11 @@ class Client(Node):
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
-            case Renew(subscription) if subscription in self.subscriptions:
+            case RenewInterest(subscription) if subscription in self.subscriptions:
                 self._renew(self.subscriptions[subscription])
-            case Settle():
+            case FinishSettling():
                 self.settling = False
-            case Tick():
+            case CheckBroker():
                 silence = self.now - self.heard_broker
                 if silence > self.parameters.misses * self.parameters.heartbeat:
                     self.out.note("unlinked", self.broker)
@@ -244,8 +244,8 @@ class Client(Node):
                 else:
                     told = {(self.id, n): version for n, (_, version, _) in self.told.items()}
                     promised = {(self.id, n): version for n, version in self.advertised.items()}
-                    self.out.send(self.broker, Beat(digest(told, promised)))
-                self.out.set_timer(Tick(), self.parameters.heartbeat)
+                    self.out.send(self.broker, Heartbeat(digest(told, promised)))
+                self.out.set_timer(CheckBroker(), self.parameters.heartbeat)
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if sender != self.broker:
@@ -257,11 +257,11 @@ class Client(Node):
                 if not self.attached:
                     self.attached = True
                     self.out.note("linked", sender)
-            case Beat():
+            case Heartbeat():
                 pass
-            case Who():
+            case UnknownClient():
                 # Once for all messages that it answers, unless the answer to that was lost.
-                if self.attached or self.now - self.began > QUIET:
+                if self.attached or self.now - self.began > SETTLING_TIME:
                     self._attach()
             case Inventory():
                 self._complete(message)
@@ -304,7 +304,7 @@ class Client(Node):
             elif not self.plan.filters or wants(wanted, heard, heard.t):
                 made = heard
                 mine[wanted.id] = None
-        if made is not None and self.delivered.is_new(copy_of(made), self.now):
+        if made is not None and self.delivered.is_new(publication_key(made), self.now):
             self.out.deliver(made, tuple(mine), hops)
             s = made.shape
             self.heard[made.node] = (self.now, (s.x, s.y, s.z))

@@ -39,7 +39,7 @@ def within(small: Bounds, large: Bounds) -> bool:
     return all(least[k] <= low[k] and high[k] <= most[k] for k in range(3))
 
 
-def ends(region: Region) -> list[Shape] | None:
+def leg_ends(region: Region) -> list[Shape] | None:
     """The shapes at both ends of each leg; None: it goes on for ever, or is a formula."""
     if isinstance(region, Formula):
         return None
@@ -54,21 +54,21 @@ def ends(region: Region) -> list[Shape] | None:
     return shapes
 
 
-def slack(shapes: Iterable[Shape]) -> float:
+def rounding_margin(shapes: Iterable[Shape]) -> float:
     """More than rounding can do to any border of theirs: borders are differences of large numbers,
     so it is the size of these that counts."""
     numbers = (abs(n) for s in shapes for n in (s.x, s.y, s.z, *extents(s)))
     return MARGIN * max((1.0, *filter(isfinite, numbers)))
 
 
-def reach(region: Region) -> Bounds:
+def bounds_for_ever(region: Region) -> Bounds:
     """A box that the region never leaves; where that is not known, without bounds."""
     if isinstance(region, Formula):
         return _reach_of_formula(region)
-    shapes = ends(region)
+    shapes = leg_ends(region)
     if shapes is None:
         return ENDLESS
-    boxes, margin = [bounds(shape) for shape in shapes], slack(shapes)
+    boxes, margin = [bounds(shape) for shape in shapes], rounding_margin(shapes)
     low = [min(box[0][axis] for box in boxes) - margin for axis in range(3)]
     high = [max(box[1][axis] for box in boxes) + margin for axis in range(3)]
     return (low[0], low[1], low[2]), (high[0], high[1], high[2])
@@ -105,10 +105,10 @@ def covers(a: Subscription, b: Subscription) -> bool:
     # Most pairs are apart where they begin: no need to look where they end.
     if not _inside(_beginning(b.region), _beginning(a.region), 0.0):
         return False
-    outer, inner = ends(a.region), ends(b.region)
+    outer, inner = leg_ends(a.region), leg_ends(b.region)
     if outer is None or inner is None:
         return False
-    margin = slack((*outer, *inner))
+    margin = rounding_margin((*outer, *inner))
     return all(_inside(small, large, margin) for large in outer for small in inner)
 
 
@@ -163,8 +163,9 @@ def intersects(advertisement: Advertisement, subscription: Subscription) -> bool
     if advertisement.channel not in (None, subscription.channel):
         return False
     if advertisement.area != EVERYWHERE:
-        (low, high), (least, most) = reach(subscription.region), bounds(advertisement.area)
-        margin = slack((advertisement.area,))
+        low, high = bounds_for_ever(subscription.region)
+        least, most = bounds(advertisement.area)
+        margin = rounding_margin((advertisement.area,))
         if any(high[k] + margin < least[k] or most[k] + margin < low[k] for k in range(3)):
             return False
     return not _apart(advertisement.filter, subscription.filter)

@@ -6,14 +6,14 @@ from random import Random
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.brokers.broker import Broker
-from nearcast.protocols.brokers.client import Client
+from nearcast.protocols.brokers.client import BrokerClient
 from nearcast.protocols.brokers.messages import CODEC
 from nearcast.protocols.brokers.parameters import Parameters
 from nearcast.protocols.brokers.topology import TOPOLOGIES, neighbours
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 
 
-class Brokers:
+class BrokerOverlay:
     """`links`: any tree, by the brokers' numbers; otherwise the topology of the parameters."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Brokers:
         every, chosen = self.parameters.brokers, self.parameters.attach
         own = node_id % every if chosen < 0 else chosen
         turns = [FIRST_SERVER + (own + turn) % every for turn in range(every)]
-        return Client(node_id, rng, self.parameters, turns)
+        return BrokerClient(node_id, rng, self.parameters, turns)
 
 
-KIND = ProtocolKind(Parameters, CODEC, Brokers, settles=True)
+KIND = ProtocolKind(Parameters, CODEC, BrokerOverlay, settles=True)

@@ -27,7 +27,7 @@ def evolves(subscription: Subscription, now: Time) -> bool:
     return legs[-1].since > now or (legs[-1].moves and legs[-1].until > now)
 
 
-def standing(subscription: Subscription, t: Time) -> Subscription | None:
+def frozen_at(subscription: Subscription, t: Time) -> Subscription | None:
     """The same interest without motion, as it is at `t`; None: it wants nothing then.
 
     When it was submitted means nothing any more, so all that stand alike are equal.
@@ -158,7 +158,7 @@ def enlarged(box: Bounds, by: float) -> Bounds:
     return (a - by, b - by, c - by), (d + by, e + by, f + by)
 
 
-def tiles(box: Bounds, side: float, most: int) -> list[tuple[int, int, int]] | None:
+def tiles_touched(box: Bounds, side: float, most: int) -> list[tuple[int, int, int]] | None:
     """The tiles that a box touches; None: there are more than `most`."""
     low, high = box
     if min(low) == -inf or max(high) == inf:

@@ -24,19 +24,19 @@ from msgspec.structs import replace
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, NodeId, Subscription, SubscriptionId
 from nearcast.protocols.brokers.covering import Bounds, within
-from nearcast.protocols.brokers.frozen import box_at, enlarged, evolves, standing, tiles
+from nearcast.protocols.brokers.frozen import box_at, enlarged, evolves, frozen_at, tiles_touched
 from nearcast.protocols.brokers.parameters import RESUBSCRIBE, Parameters
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE, cuboid
 
-MOST_TILES = 256  # an area that touches more listens to its whole channel
+MAX_TILES = 256  # an area that touches more listens to its whole channel
 EVERYTHING = Moving(EVERYWHERE)
 Tile: TypeAlias = tuple[int, int, int]
-Which: TypeAlias = Tile | str | None  # a tile, an entity, or everything
+TopicKey: TypeAlias = Tile | str | None  # a tile, an entity, or everything
 FORGOTTEN_AFTER = 3  # intervals without a word of an entity that was found
 
 
-class Plan(Protocol):
+class SubscriptionDesign(Protocol):
     filters: bool  # does the client check what it is told?
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
@@ -60,7 +60,7 @@ class Plan(Protocol):
         ...
 
 
-class Area:
+class AreaDesign:
     """Evolving, as it is; otherwise as it stands."""
 
     filters = False
@@ -69,7 +69,7 @@ class Area:
         self._stands = stands
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
-        said = standing(wanted, now) if self._stands else wanted
+        said = frozen_at(wanted, now) if self._stands else wanted
         return [] if said is None else [said]
 
     def renews(self, wanted: Subscription, now: Time) -> bool:
@@ -86,16 +86,16 @@ class Area:
         return said
 
 
-class Topics:
+class TopicDesign:
     """What topics of tiles and of objects share: names of their own for what brokers are told."""
 
     filters = True
 
     def __init__(self) -> None:
-        self._names: dict[tuple[SubscriptionId, Which], SubscriptionId] = {}
+        self._names: dict[tuple[SubscriptionId, TopicKey], SubscriptionId] = {}
         self._meanings: list[SubscriptionId] = []
 
-    def _name(self, wanted: SubscriptionId, which: Which) -> SubscriptionId:
+    def _name(self, wanted: SubscriptionId, which: TopicKey) -> SubscriptionId:
         name = self._names.get((wanted, which))
         if name is None:
             name = self._names[wanted, which] = len(self._meanings)
@@ -106,7 +106,7 @@ class Topics:
         return self._meanings[name] if name < len(self._meanings) else None
 
 
-class Tiles(Topics):
+class TileDesign(TopicDesign):
     def __init__(self, side: float) -> None:
         super().__init__()
         self._side = side
@@ -115,7 +115,7 @@ class Tiles(Topics):
         box = box_at(wanted.region, now)
         if box is None:
             return []
-        touched = tiles(box, self._side, MOST_TILES)
+        touched = tiles_touched(box, self._side, MAX_TILES)
         if touched is None:
             return [self._topic(wanted, EVERYTHING, None)]
         return [self._topic(wanted, self._tile(*tile), tile) for tile in touched]
@@ -141,7 +141,7 @@ class Tiles(Topics):
         return said
 
 
-class Objects(Topics):
+class ObjectDesign(TopicDesign):
     """Channels `@7/chat`, for what entity 7 says on chat, and `@/chat`, for discovery there."""
 
     def __init__(self, interval: Time, margin: float) -> None:
@@ -197,10 +197,10 @@ class Objects(Topics):
         return None
 
 
-def plan(parameters: Parameters) -> Plan:
+def make_design(parameters: Parameters) -> SubscriptionDesign:
     if parameters.interest == "tile":
-        return Tiles(parameters.tile)
+        return TileDesign(parameters.tile)
     if parameters.interest == "object":
-        return Objects(parameters.interval, parameters.tile)
+        return ObjectDesign(parameters.interval, parameters.tile)
     stands = parameters.interest == "parametric" or parameters.evolving == RESUBSCRIBE
-    return Area(stands=stands)
+    return AreaDesign(stands=stands)

@@ -39,14 +39,14 @@ Version: TypeAlias = Annotated[int, Meta(ge=0, lt=2**62)]
 Session: TypeAlias = Annotated[int, Meta(ge=1, lt=2**62)]
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
-Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of an advertisement, at its client
-Name: TypeAlias = tuple[NodeId, int]  # of an interest or an advertisement: whose, and which
+AdvertisementId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # given by its client
+EntryName: TypeAlias = tuple[NodeId, int]  # of an interest or an advertisement: whose, and which
 
 
 class Advertisement(Struct, frozen=True, array_like=True):
     """Where, on which channel and with which attributes a client will publish."""
 
-    id: Number
+    id: AdvertisementId
     node: NodeId
     area: Shape = EVERYWHERE
     channel: str | None = None  # None: on any
@@ -69,13 +69,13 @@ class Hello(BrokerMessage, frozen=True, tag=1):
     yours: Session | None = None
 
 
-class Beat(BrokerMessage, frozen=True, tag=2):
+class Heartbeat(BrokerMessage, frozen=True, tag=2):
     """I am alive. `told`: a digest of all that I have told you and that still holds."""
 
     told: Digest
 
 
-class Who(BrokerMessage, frozen=True, tag=3):
+class UnknownClient(BrokerMessage, frozen=True, tag=3):
     """To a client: begin a new session, and tell me everything."""
 
 
@@ -90,7 +90,7 @@ class Advertise(BrokerMessage, frozen=True, tag=5):
 
 class Unadvertise(BrokerMessage, frozen=True, tag=6):
     node: NodeId
-    advertisement: Number
+    advertisement: AdvertisementId
     version: Version
 
 
@@ -154,11 +154,12 @@ class Notify(BrokerMessage, frozen=True, tag=12):
 class Inventory(BrokerMessage, frozen=True, tag=13):
     """All that I have of what you told me. Tell me what is missing, and take back what is over."""
 
-    advertisements: tuple[tuple[NodeId, Number, Version], ...]
+    advertisements: tuple[tuple[NodeId, AdvertisementId, Version], ...]
     interests: tuple[tuple[NodeId, SubscriptionId, Version], ...]
 
 
 CODEC = Codec(
-    Hello, Beat, Who, Bye, Advertise, Unadvertise, Interest, Adjust, Cancel, Post, Pass, Notify,
+    Hello, Heartbeat, UnknownClient, Bye, Advertise, Unadvertise, Interest, Adjust, Cancel, Post,
+    Pass, Notify,
     Inventory,
 )  # fmt: skip

@@ -24,19 +24,19 @@ from nearcast.protocols.brokers.messages import (
     Advertise,
     Advertisement,
     Cancel,
+    EntryName,
     Interest,
     Inventory,
-    Name,
     Unadvertise,
     Version,
 )
 from nearcast.space.motion import Time
 
-MOST_LISTED = 20_000  # names of each kind in an inventory: it must fit one message
-MEMORY = 100_000  # endings that a broker remembers; messages do not stay under way for longer
+MAX_LISTED = 20_000  # names of each kind in an inventory: it must fit one message
+MAX_REMEMBERED = 100_000  # ended interests and advertisements whose version is remembered
 
 
-class Promise(Struct, frozen=True):
+class RoutedAdvertisement(Struct, frozen=True):
     """An advertisement, and where it came from."""
 
     advertisement: Advertisement
@@ -44,7 +44,7 @@ class Promise(Struct, frozen=True):
     hop: NodeId
 
 
-class Entry(Struct, frozen=True):
+class RoutedInterest(Struct, frozen=True):
     """An interest, and where it came from: publications for it go there."""
 
     subscription: Subscription
@@ -54,38 +54,38 @@ class Entry(Struct, frozen=True):
     adjusted: bool = False  # by values alone: whoever has the rest need not be told it again
 
     @property
-    def name(self) -> Name:
+    def name(self) -> EntryName:
         return self.subscription.node, self.subscription.id
 
 
-class Host(Protocol):
+class RoutingCallbacks(Protocol):
     """The broker as its routes see it."""
 
     def say(self, to: NodeId, message: Message) -> None: ...
-    def listen(self, entry: Entry) -> None: ...
-    def forget(self, name: Name) -> None: ...
+    def listen(self, entry: RoutedInterest) -> None: ...
+    def forget(self, name: EntryName) -> None: ...
 
 
-def digest(*tables: dict[Name, Version]) -> int:
+def digest(*tables: dict[EntryName, Version]) -> int:
     """One number for all of it, the same in whatever order it grew (and in every process: hashes of
     whole numbers are)."""
     return sum(hash((*n, version)) for table in tables for n, version in table.items()) % 2**53
 
 
-class Routes:
-    def __init__(self, host: Host, covering: str) -> None:
+class RoutingTable:
+    def __init__(self, host: RoutingCallbacks, covering: str) -> None:
         self._host = host
         self._covering = covering
-        self.promises: dict[Name, Promise] = {}
-        self.entries: dict[Name, Entry] = {}
+        self.promises: dict[EntryName, RoutedAdvertisement] = {}
+        self.entries: dict[EntryName, RoutedInterest] = {}
         # Of each linked broker: the interests told to it, those kept back and by whom covered.
-        self.told: dict[NodeId, dict[Name, Version]] = {}
-        self._covered: dict[NodeId, dict[Name, Name]] = {}
+        self.told: dict[NodeId, dict[EntryName, Version]] = {}
+        self._covered: dict[NodeId, dict[EntryName, EntryName]] = {}
         # By last hop.
-        self._promised: dict[NodeId, dict[Name, Promise]] = {}
-        self._wanted: dict[NodeId, dict[Name, Entry]] = {}
-        self._ended: dict[Name, Version] = {}
-        self._withdrawn: dict[Name, Version] = {}
+        self._promised: dict[NodeId, dict[EntryName, RoutedAdvertisement]] = {}
+        self._wanted: dict[NodeId, dict[EntryName, RoutedInterest]] = {}
+        self._ended: dict[EntryName, Version] = {}
+        self._withdrawn: dict[EntryName, Version] = {}
 
     # Links.
 
@@ -119,8 +119,8 @@ class Routes:
         """What is beyond its length is told once more, for nothing; that does no harm."""
         promised, wanted = self._promised_by(hop), self._wanted_by(hop)
         return Inventory(
-            tuple((*name, version) for name, version in islice(promised.items(), MOST_LISTED)),
-            tuple((*name, version) for name, version in islice(wanted.items(), MOST_LISTED)),
+            tuple((*name, version) for name, version in islice(promised.items(), MAX_LISTED)),
+            tuple((*name, version) for name, version in islice(wanted.items(), MAX_LISTED)),
         )
 
     def complete(self, link: NodeId, inventory: Inventory) -> None:
@@ -142,13 +142,13 @@ class Routes:
             if name not in self.told[link]:
                 self._host.say(link, Cancel(*name, version))
 
-    def _promised_by(self, hop: NodeId) -> dict[Name, Version]:
+    def _promised_by(self, hop: NodeId) -> dict[EntryName, Version]:
         return {name: known.version for name, known in self._promised.get(hop, {}).items()}
 
-    def _promised_to(self, link: NodeId) -> dict[Name, Version]:
+    def _promised_to(self, link: NodeId) -> dict[EntryName, Version]:
         return {name: known.version for name, known in self.promises.items() if known.hop != link}
 
-    def _wanted_by(self, hop: NodeId) -> dict[Name, Version]:
+    def _wanted_by(self, hop: NodeId) -> dict[EntryName, Version]:
         return {name: known.version for name, known in self._wanted.get(hop, {}).items()}
 
     # Advertisements.
@@ -159,7 +159,7 @@ class Routes:
         known = self.promises.get(name)
         if version < self._withdrawn.get(name, 0) or (known and version <= known.version):
             return False
-        self.promises[name] = Promise(advertisement, version, hop)
+        self.promises[name] = RoutedAdvertisement(advertisement, version, hop)
         if known and known.hop != hop:
             del self._promised[known.hop][name]
             self._review(known.hop)
@@ -170,7 +170,7 @@ class Routes:
         self._review(hop)
         return True
 
-    def unadvertise(self, name: Name, version: Version) -> bool:
+    def unadvertise(self, name: EntryName, version: Version) -> bool:
         _remember(self._withdrawn, name, version)
         known = self.promises.get(name)
         if known is None or known.version > version:
@@ -178,7 +178,7 @@ class Routes:
         self._break(name, version)
         return True
 
-    def _break(self, name: Name, version: Version) -> None:
+    def _break(self, name: EntryName, version: Version) -> None:
         promise = self.promises.pop(name)
         del self._promised[promise.hop][name]
         for link in self.told:
@@ -203,11 +203,11 @@ class Routes:
 
     # Interests.
 
-    def has_heard_of(self, name: Name) -> bool:
+    def has_heard_of(self, name: EntryName) -> bool:
         """Is it known, or was it until it was cancelled?"""
         return name in self.entries or name in self._ended
 
-    def put(self, entry: Entry) -> bool:
+    def put(self, entry: RoutedInterest) -> bool:
         """False: a newer word has overtaken it."""
         name = entry.name
         known = self.entries.get(name)
@@ -227,7 +227,7 @@ class Routes:
         self._host.listen(entry)
         return True
 
-    def cancel(self, name: Name, version: Version) -> bool:
+    def cancel(self, name: EntryName, version: Version) -> bool:
         _remember(self._ended, name, version)
         known = self.entries.get(name)
         if known is None or known.version > version:
@@ -235,14 +235,14 @@ class Routes:
         self._remove(name, version)
         return True
 
-    def _remove(self, name: Name, version: Version) -> None:
+    def _remove(self, name: EntryName, version: Version) -> None:
         del self._wanted[self.entries.pop(name).hop][name]
         self._host.forget(name)
         for link in self.told:
             self._covered[link].pop(name, None)
             self._take_back(link, name, version)
 
-    def _update(self, link: NodeId, entry: Entry) -> None:
+    def _update(self, link: NodeId, entry: RoutedInterest) -> None:
         """Tell this neighbour of the interest, or take it back, if either is due."""
         name, told = entry.name, self.told[link]
         if entry.hop == link or not self._leads(link, entry.subscription):
@@ -271,7 +271,7 @@ class Routes:
                     self._covered[link][other] = name
                     self._take_back(link, other, told[other])
 
-    def _coverer(self, link: NodeId, entry: Entry) -> Name | None:
+    def _coverer(self, link: NodeId, entry: RoutedInterest) -> EntryName | None:
         if self._covering == "off":
             return None
         return next(
@@ -284,12 +284,12 @@ class Routes:
             None,
         )
 
-    def _take_back(self, link: NodeId, name: Name, version: Version) -> None:
+    def _take_back(self, link: NodeId, name: EntryName, version: Version) -> None:
         if self.told[link].pop(name, None) is not None:
             self._uncover(link, name)  # first, so that nothing is unheard in between
             self._host.say(link, Cancel(*name, version))
 
-    def _uncover(self, link: NodeId, name: Name) -> None:
+    def _uncover(self, link: NodeId, name: EntryName) -> None:
         """What this one has covered there is looked at again."""
         covered = self._covered[link]
         for other in [other for other, by in covered.items() if by == name]:
@@ -298,7 +298,7 @@ class Routes:
                 self._update(link, self.entries[other])
 
 
-def _remember(moments: dict[Name, Version], name: Name, version: Version) -> None:
+def _remember(moments: dict[EntryName, Version], name: EntryName, version: Version) -> None:
     moments[name] = max(version, moments.pop(name, version))
-    if len(moments) > MEMORY:
+    if len(moments) > MAX_REMEMBERED:
         del moments[next(iter(moments))]

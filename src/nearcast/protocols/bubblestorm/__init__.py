@@ -6,7 +6,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.messages import CODEC
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.peer import Peer
-from nearcast.protocols.contacts import Contacts, only_peers
+from nearcast.protocols.contacts import Contacts, peer_overlay
 from nearcast.protocols.overlay import ProtocolKind
 
 
@@ -15,6 +15,6 @@ def peer(node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contact
     return Peer(node_id, rng, parameters, contacts, parameters.strength if strong else 1.0)
 
 
-KIND = ProtocolKind(Parameters, CODEC, only_peers(peer))
+KIND = ProtocolKind(Parameters, CODEC, peer_overlay(peer))
 
 __all__ = ["KIND"]

@@ -12,7 +12,7 @@ from math import inf
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.layouts import Sighting, is_newer
-from nearcast.protocols.interests import Area
+from nearcast.protocols.interests import Ball
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
 
@@ -81,7 +81,7 @@ class Connections:
             connection.stamp = sighting.stamp
             connection.place, connection.radius = sighting.place, sighting.radius
 
-    def check(self, area: Area | None, now: Time) -> list[NodeId]:
+    def check(self, area: Ball | None, now: Time) -> list[NodeId]:
         """Mark what is to be removed, and remove what was marked before (purgeConnections)."""
         over = [node for node, connection in self.open.items() if connection.hard]
         for node in over:

@@ -19,7 +19,7 @@ from nearcast.protocols.bubblestorm.congestion import Uplink
 from nearcast.protocols.bubblestorm.gossip import Measurement
 from nearcast.protocols.bubblestorm.messages import Bubble, End, Gossip, Number, Shout
 from nearcast.protocols.bubblestorm.parameters import LEAST_DEGREE, Parameters
-from nearcast.protocols.dedup import Delivered
+from nearcast.protocols.dedup import DeliveredPublications
 from nearcast.space.motion import SECOND, Time
 
 EVERY: Time = SECOND  # links are looked after so often
@@ -54,7 +54,7 @@ class BubbleStormOverlay:
         self.measurement = Measurement(host.rng)
         rate = parameters.upload_kbit * KBIT * strength
         self.uplink = Uplink(rate, host.post)
-        self._flooded = Delivered()
+        self._flooded = DeliveredPublications()
         self._sized: sizes.Census | None = None
         self._size = self._partner = 1
         self.listeners: dict[type[Message], Callable[[NodeId, Any], None]] = {

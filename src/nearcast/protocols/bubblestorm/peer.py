@@ -32,8 +32,8 @@ from nearcast.protocols.bubblestorm.overlay import BubbleStormOverlay, Flush, Lo
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.sizes import Census
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.dedup import Delivered, copy_of, is_old
-from nearcast.protocols.interests import Area, Interests, ball_around
+from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
+from nearcast.protocols.interests import Ball, PeerInterests, ball_around
 from nearcast.protocols.relays.layer import interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.space.motion import SECOND, Time
@@ -68,13 +68,13 @@ class Peer(Node):
         self.parameters, self.contacts = parameters, contacts
         self.storm = BubbleStormOverlay(self, parameters, strength)
         self._circuit = self.storm.circuit
-        self.interests = Interests()
+        self.interests = PeerInterests()
         self.cache = Cache(_time(parameters.cache_s))
         self.connections = Connections(
             _time(parameters.linger_s), _time(parameters.silent_s), _time(parameters.address_s),
             self.note,
         )  # fmt: skip
-        self.delivered = Delivered()
+        self.delivered = DeliveredPublications()
         self._round = round(parameters.round_ms * 1000)
         self.holders = Holders(self._round)
         self.relays = relays_of(self, parameters, lambda node: node in self.connections.open)
@@ -224,10 +224,10 @@ class Peer(Node):
         self.tokens = {token: t for token, t in self.tokens.items() if now - t < ANSWERED_WITHIN}
         self.interests.forget(now)
 
-    def _packet(self, kind: Kind, area: Area) -> bytes:
+    def _packet(self, kind: Kind, area: Ball) -> bytes:
         return pack_position(kind, self.id, area.place, area.radius, self.now)
 
-    def _subscribe(self, area: Area) -> None:
+    def _subscribe(self, area: Ball) -> None:
         packet, managed = self._packet(Kind.SUBSCRIPTION, area), False
         token, weight = self.rng.randrange(TOKENS), self.storm.size
         wanted: tuple[Subscription, ...] = ()
@@ -428,10 +428,10 @@ class Peer(Node):
         self._deliver(message.publication, message.hops)
 
     def _deliver(self, publication: Publication, hops: int) -> None:
-        if is_old(publication, self.now):
+        if is_outside_window(publication, self.now):
             return  # a replay
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(copy_of(publication), self.now):
+        if wanting and self.delivered.is_new(publication_key(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
 
 

@@ -21,13 +21,13 @@ from nearcast.space.rtree import BoxBounds
 from nearcast.space.shapes import DISC, POINT, Shape
 
 Box: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]  # as it travels
-Side: TypeAlias = tuple[float, float]
+BoxSide: TypeAlias = tuple[float, float]
 AXES = predicates.AXES
-WRONG_BY = 1e-15  # relative to the numbers that went in; a float is wrong by 1.2e-16
-EVERYWHERE: Side = (-inf, inf)
+ROUNDING = 1e-15  # relative to the numbers that went in; a float is wrong by 1.2e-16
+EVERYWHERE: BoxSide = (-inf, inf)
 
 
-class Boxed(Protocol):
+class HasBox(Protocol):
     """Whatever has a box."""
 
     @property
@@ -39,7 +39,7 @@ def touch(a: Box, b: Box) -> bool:
     return all(map(le, a[0], b[1])) and all(map(le, b[0], a[1]))
 
 
-def touched(boxes: Iterable[tuple[int, Boxed]], by: Box) -> list[int]:
+def touching(boxes: Iterable[tuple[int, HasBox]], by: Box) -> list[int]:
     """The names of all that have a box which touches this one: asked at every hop of a publication.
 
     In the plane it is written out, which is five times as fast.
@@ -60,7 +60,7 @@ def inside(a: Box, b: Box) -> bool:
     return all(map(le, b[0], a[0])) and all(map(le, a[1], b[1]))
 
 
-def joined(boxes: Iterable[Box]) -> BoxBounds:
+def enclosing_box(boxes: Iterable[Box]) -> BoxBounds:
     """The smallest box around these, at least one."""
     lows, highs = zip(*boxes, strict=True)
     return BoxBounds(
@@ -68,7 +68,7 @@ def joined(boxes: Iterable[Box]) -> BoxBounds:
     )
 
 
-def sound(box: Box, dimensions: int) -> bool:
+def is_valid_box(box: Box, dimensions: int) -> bool:
     """Could a peer in its right mind have sent it? NaN is on no side of anything."""
     low, high = box
     if len(low) != dimensions or len(high) != dimensions:
@@ -94,7 +94,7 @@ def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> B
     shape = publication.shape
     if shape.kind == POINT and dimensions == ("x", "y"):  # nearly all of them, at every hop
         x, y = shape.x, shape.y
-        dx, dy = abs(x) * WRONG_BY, abs(y) * WRONG_BY
+        dx, dy = abs(x) * ROUNDING, abs(y) * ROUNDING
         return BoxBounds((x - dx, y - dy), (x + dx, y + dy))
     sides = [
         _reach(shape, AXES.index(name), 0.0)
@@ -106,10 +106,10 @@ def box_of_publication(publication: Publication, dimensions: Sequence[str]) -> B
     return BoxBounds(lows, highs)
 
 
-def _value(value: object) -> Side:
+def _value(value: object) -> BoxSide:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return EVERYWHERE
-    slack = abs(value) * WRONG_BY
+    slack = abs(value) * ROUNDING
     return value - slack, value + slack
 
 
@@ -120,7 +120,7 @@ def box_of_subscription(
     subscription: Subscription, dimensions: Sequence[str], begin: Time, end: Time
 ) -> BoxBounds | None:
     """Where the interest is at any time from `begin` to `end`; None: nowhere, ever."""
-    sides: list[Side] = []
+    sides: list[BoxSide] = []
     for name in dimensions:
         if name in AXES:
             side = _region_side(subscription.region, name, begin, end)
@@ -140,7 +140,7 @@ def evolves(subscription: Subscription) -> bool:
     return isinstance(region, Path) or (isinstance(region, Moving) and region.moves)
 
 
-def _region_side(region: Region, name: str, begin: Time, end: Time) -> Side | None:
+def _region_side(region: Region, name: str, begin: Time, end: Time) -> BoxSide | None:
     if isinstance(region, Formula):
         return _bounds(region.text, name)
     axis = AXES.index(name)
@@ -152,7 +152,7 @@ def _region_side(region: Region, name: str, begin: Time, end: Time) -> Side | No
     return min(low for low, _ in sides), max(high for _, high in sides)
 
 
-def _sweep(leg: Moving, axis: int, begin: Time, end: Time) -> Side:
+def _sweep(leg: Moving, axis: int, begin: Time, end: Time) -> BoxSide:
     """Both ends of a linear motion, which stops at `until`: what lies between is between them."""
     if not leg.moves:
         return _reach(leg.shape, axis, 0.0)
@@ -165,21 +165,21 @@ def _sweep(leg: Moving, axis: int, begin: Time, end: Time) -> Side:
 def _wrong(leg: Moving, axis: int, end: Time) -> float:
     seconds = max(0, min(end, leg.until) - leg.since) / 1e6
     grows = leg.growth[0 if leg.shape.kind == DISC else axis]
-    return (_middle(leg.shape, axis) + (abs(leg.velocity[axis]) + abs(grows)) * seconds) * WRONG_BY
+    return (_middle(leg.shape, axis) + (abs(leg.velocity[axis]) + abs(grows)) * seconds) * ROUNDING
 
 
 def _middle(shape: Shape, axis: int) -> float:
     return abs((shape.x, shape.y, shape.z)[axis])
 
 
-def _reach(shape: Shape, axis: int, wrong: float) -> Side:
+def _reach(shape: Shape, axis: int, wrong: float) -> BoxSide:
     middle = (shape.x, shape.y, shape.z)[axis]
     extent = shape.rx if shape.kind == DISC else (shape.rx, shape.ry, shape.rz)[axis]
-    slack = (abs(middle) + extent) * WRONG_BY + wrong
+    slack = (abs(middle) + extent) * ROUNDING + wrong
     return middle - extent - slack, middle + extent + slack
 
 
-def _bounds(text: str, name: str) -> Side | None:
+def _bounds(text: str, name: str) -> BoxSide | None:
     """What the comparisons with constants leave of an axis or attribute; None: nothing."""
     low, high = -inf, inf
     for item in predicates.parse(text).items:
@@ -188,7 +188,7 @@ def _bounds(text: str, name: str) -> Side | None:
         bound = evaluator(item.expression)(0.0, predicates.NO_VALUES)
         if isinstance(bound, bool) or not isinstance(bound, int | float):
             continue
-        slack = abs(bound) * WRONG_BY
+        slack = abs(bound) * ROUNDING
         if item.operator in (">", ">=", "=="):
             low = max(low, bound - slack)
         if item.operator in ("<", "<=", "=="):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Subscription, SubscriptionId
-from nearcast.protocols.drtree.boxes import Box, box_of_subscription, evolves, joined, touch
+from nearcast.protocols.drtree.boxes import Box, box_of_subscription, enclosing_box, evolves, touch
 from nearcast.space.motion import Time
 from nearcast.space.rtree import BoxBounds
 
@@ -22,7 +22,7 @@ class Version(NamedTuple):
     slot: int
 
 
-class Interests:
+class MemberInterests:
     def __init__(self) -> None:
         self._versions: dict[SubscriptionId, list[Version]] = {}
 
@@ -82,7 +82,7 @@ class Interests:
                     )
                     if box is not None:
                         boxes.append(box)
-        return joined(boxes) if boxes else None
+        return enclosing_box(boxes) if boxes else None
 
     def areas(
         self, dimensions: Sequence[str], begin: Time, end: Time
@@ -108,7 +108,7 @@ class Interests:
         return False
 
 
-def grouped(areas: Mapping[SubscriptionId, Box]) -> list[list[SubscriptionId]]:
+def group_touching(areas: Mapping[SubscriptionId, Box]) -> list[list[SubscriptionId]]:
     """Areas that touch, directly or through others, are one: only disjoint ranges are worth a
     rectangle each (seed 000, III).
     """

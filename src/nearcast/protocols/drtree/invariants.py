@@ -9,28 +9,28 @@ leaf.
 
 from collections.abc import Mapping
 
-from nearcast.protocols.drtree.boxes import joined
-from nearcast.protocols.drtree.links import ANCESTORS, BROTHERS, LINKS, ROOT
+from nearcast.protocols.drtree.boxes import enclosing_box
+from nearcast.protocols.drtree.links import ANCESTORS, BROTHERS, LINKS_OF_STRATEGY, ROOT
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import Address
 from nearcast.protocols.drtree.parameters import Parameters
 from nearcast.space.rtree import volume
 
 
-def wrong(members: Mapping[Address, Member], parameters: Parameters) -> list[str]:
+def find_violations(members: Mapping[Address, Member], parameters: Parameters) -> list[str]:
     """What is not as it should be, one sentence each; none in the legal state."""
     roots = [member for member in members.values() if member.is_root]
     found = [] if len(roots) == 1 or not members else [f"there are {len(roots)} roots"]
     for member in members.values():
         for level in range(1, member.top + 1):
-            found += wrong_node(members, member, level, parameters)
+            found += check_node(members, member, level, parameters)
         if member.parent is not None:
-            found += wrong_parent(members, member)
-        found += wrong_links(members, member, parameters)
+            found += check_parent(members, member)
+        found += check_links(members, member, parameters)
     return found
 
 
-def wrong_node(
+def check_node(
     members: Mapping[Address, Member], owner: Member, level: int, parameters: Parameters
 ) -> list[str]:
     name = f"node {level} of {owner.address}"
@@ -51,7 +51,7 @@ def wrong_node(
             found.append(f"{name} has a wrong box for {address}")
         elif len(known.levels[level - 1].children) != child.count:
             found.append(f"{name} has a wrong count for {address}")
-    if node.box != joined([child.box for child in node.children.values()]):
+    if node.box != enclosing_box([child.box for child in node.children.values()]):
         found.append(f"{name} has a box that is not its children's")
     sizes = {address: volume(child.box) for address, child in node.children.items()}
     if parameters.promotes == "coverage" and sizes[owner.address] < max(sizes.values()):
@@ -61,7 +61,7 @@ def wrong_node(
     return found
 
 
-def wrong_parent(members: Mapping[Address, Member], member: Member) -> list[str]:
+def check_parent(members: Mapping[Address, Member], member: Member) -> list[str]:
     father = members.get(member.parent) if member.parent is not None else None
     if father is None:
         return [f"{member.address} has a father {member.parent} who is not there"]
@@ -71,7 +71,7 @@ def wrong_parent(members: Mapping[Address, Member], member: Member) -> list[str]
     return []
 
 
-def path(members: Mapping[Address, Member], member: Member) -> list[tuple[Address, int]]:
+def ancestors_of(members: Mapping[Address, Member], member: Member) -> list[tuple[Address, int]]:
     """The ancestors above a member's own chain, each with its lowest level on the way."""
     above: list[tuple[Address, int]] = []
     while member.parent is not None and member.parent in members and len(above) < 64:
@@ -80,11 +80,11 @@ def path(members: Mapping[Address, Member], member: Member) -> list[tuple[Addres
     return above
 
 
-def wrong_links(
+def check_links(
     members: Mapping[Address, Member], member: Member, parameters: Parameters
 ) -> list[str]:
-    kept, name = LINKS[parameters.strategy], member.address
-    above = path(members, member)
+    kept, name = LINKS_OF_STRATEGY[parameters.strategy], member.address
+    above = ancestors_of(members, member)
     if kept == ANCESTORS and list(member.above) != above:
         return [f"{name} does not know its ancestors"]
     if kept == ROOT and [a for a, _ in member.above] != [a for a, _ in above[-1:]]:

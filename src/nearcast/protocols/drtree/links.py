@@ -5,10 +5,10 @@ ancestors. Each costs messages whenever the tree changes, so only what the strat
 """
 
 from nearcast.protocols.drtree.member import Member
-from nearcast.protocols.drtree.messages import Address, Entry, Yours
+from nearcast.protocols.drtree.messages import Address, NodeEntry, ParentState
 
 BROTHERS, ROOT, ANCESTORS = "brothers", "root", "ancestors"
-LINKS: dict[str, str | None] = {
+LINKS_OF_STRATEGY: dict[str, str | None] = {
     "double-wave": None,
     "brothers": BROTHERS,
     "root-link": ROOT,
@@ -17,19 +17,19 @@ LINKS: dict[str, str | None] = {
 }
 
 
-def word(member: Member, level: int, *, adopted: bool = False) -> Yours:
+def parent_state(member: Member, level: int, *, adopted: bool = False) -> ParentState:
     """What the owner of a node tells the node's children."""
-    node, kept = member.levels[level], LINKS[member.host.parameters.strategy]
+    node, kept = member.levels[level], LINKS_OF_STRATEGY[member.host.parameters.strategy]
     above: tuple[tuple[Address, int], ...] = ()
-    brothers: tuple[Entry, ...] = ()
+    brothers: tuple[NodeEntry, ...] = ()
     if kept == ANCESTORS:
         above = ((member.address, level), *member.above)
     elif kept == ROOT:
         above = (root_of(member),)
     if kept == BROTHERS or member.host.parameters.promotes == "latency":
-        brothers = tuple(Entry(a, c.box, c.count) for a, c in node.children.items())
+        brothers = tuple(NodeEntry(a, c.box, c.count) for a, c in node.children.items())
     is_root = level == member.top and member.is_root
-    return Yours(member.address, level, node.box, is_root, adopted, above, brothers)
+    return ParentState(member.address, level, node.box, is_root, adopted, above, brothers)
 
 
 def root_of(member: Member) -> tuple[Address, int]:
@@ -37,21 +37,21 @@ def root_of(member: Member) -> tuple[Address, int]:
     return member.above[-1] if member.above else (member.address, member.top)
 
 
-def tell_children(member: Member, level: int) -> None:
+def update_children(member: Member, level: int) -> None:
     children = member.others(level)
     if children:
-        member.host.send_all(children, word(member, level))
+        member.host.send_all(children, parent_state(member, level))
 
 
-def tell_all(member: Member) -> None:
+def update_ancestor_links(member: Member) -> None:
     """What a member knows of its ancestors has changed; if its children keep links, they hear."""
-    if LINKS[member.host.parameters.strategy] is not None:
+    if LINKS_OF_STRATEGY[member.host.parameters.strategy] is not None:
         for level in range(1, member.top + 1):
-            tell_children(member, level)
+            update_children(member, level)
 
 
-def tell_brothers(member: Member, lowest: int, highest: int) -> None:
+def update_brother_links(member: Member, lowest: int, highest: int) -> None:
     """Children of these nodes have changed; if brothers know each other, they hear."""
-    if LINKS[member.host.parameters.strategy] == BROTHERS:
+    if LINKS_OF_STRATEGY[member.host.parameters.strategy] == BROTHERS:
         for level in range(max(lowest, 1), highest + 1):
-            tell_children(member, level)
+            update_children(member, level)

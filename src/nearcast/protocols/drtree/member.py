@@ -14,15 +14,21 @@ from msgspec.structs import replace
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import PublicationId
 from nearcast.node import Message
-from nearcast.protocols.drtree.boxes import joined
-from nearcast.protocols.drtree.messages import MOST_PASSES, Address, Carrying, Entry, Mine
+from nearcast.protocols.drtree.boxes import enclosing_box
+from nearcast.protocols.drtree.messages import (
+    MAX_FORWARDS,
+    Address,
+    ChildState,
+    NodeEntry,
+    PublicationMessage,
+)
 from nearcast.space.motion import Time
 from nearcast.space.rtree import BoxBounds
 
 NEVER: Time = -(2**62)
 
 
-class Host(Protocol):
+class PeerCallbacks(Protocol):
     """What a member sees of the node that it lives on."""
 
     parameters: Any
@@ -37,11 +43,11 @@ class Host(Protocol):
     def contact(self, member: "Member") -> Address | None: ...
     def suspect(self, contact: Address) -> None: ...
     def seated(self, member: "Member") -> None: ...
-    def carry(self, to: list[Address], message: Carrying) -> None: ...
+    def carry(self, to: list[Address], message: PublicationMessage) -> None: ...
     def step(self, publication: Publication, leaves: int, arrives: int) -> None: ...
 
 
-class Child:
+class ChildRecord:
     """A child as its father knows it."""
 
     __slots__ = ("apart", "box", "changed", "count", "heard")
@@ -53,17 +59,17 @@ class Child:
         self.apart: Time | None = None  # its mean round trip to its brothers, as it says
 
 
-class Level:
+class OwnedNode:
     """A node of the tree; its children are nodes of the level below, by their owners."""
 
     __slots__ = ("box", "children")
 
-    def __init__(self, box: BoxBounds, children: dict[Address, Child]) -> None:
+    def __init__(self, box: BoxBounds, children: dict[Address, ChildRecord]) -> None:
         self.box = box
         self.children = children
 
 
-class Offshoot(NamedTuple):
+class DetachedNode(NamedTuple):
     """A node that has left one of mine, and which others may not yet reach without me."""
 
     served_at: int  # level of my node that serves it, until then
@@ -74,10 +80,10 @@ class Offshoot(NamedTuple):
 
 
 class Member:
-    def __init__(self, address: Address, box: BoxBounds, host: Host) -> None:
+    def __init__(self, address: Address, box: BoxBounds, host: PeerCallbacks) -> None:
         self.address = address
         self.host = host
-        self.levels = [Level(box, {})]
+        self.levels = [OwnedNode(box, {})]
         # The father, what it last said of itself, and what it was last told.
         self.parent: Address | None = None
         self.noted: Address | None = None  # the father that the trace knows
@@ -106,7 +112,7 @@ class Member:
         # Round trips to brothers and children: how many, and their mean (promotes=latency).
         self.round_trips: dict[Address, tuple[int, Time]] = {}
         self.apart: Time | None = None  # the mean to all brothers
-        self.offshoots: list[Offshoot] = []
+        self.offshoots: list[DetachedNode] = []
         self.heir: Address | None = None  # to whom I handed over lately
         self.handed_over: Time = NEVER
         self.gone = False  # it has said goodbye, and passes on what still comes
@@ -125,22 +131,24 @@ class Member:
     def is_root(self) -> bool:
         return self.parent is None
 
-    def entry(self, level: int) -> Entry:
+    def entry(self, level: int) -> NodeEntry:
         node = self.levels[level]
-        return Entry(self.address, node.box, len(node.children))
+        return NodeEntry(self.address, node.box, len(node.children))
 
     def others(self, level: int) -> list[Address]:
         """The children of that node which belong to somebody else."""
         mine = self.address
         return [address for address in self.levels[level].children if address != mine]
 
-    def own(self, level: int) -> Child:
+    def own(self, level: int) -> ChildRecord:
         """My own node below that one, as its child. Whatever has happened, I am one."""
         children = self.levels[level].children
         child = children.get(self.address)
         if child is None:
             below = self.levels[level - 1]
-            child = children[self.address] = Child(below.box, len(below.children), self.host.now)
+            child = children[self.address] = ChildRecord(
+                below.box, len(below.children), self.host.now
+            )
             self.mark()
         return child
 
@@ -160,11 +168,11 @@ class Member:
         self.brothers, self.apart = {}, None
         self.mark()
 
-    def climb(self, node: Level) -> None:
+    def climb(self, node: OwnedNode) -> None:
         """Own one more node above the others; it has me for a child."""
         below = self.levels[-1]
-        node.children[self.address] = Child(below.box, len(below.children), self.host.now)
-        node.box = joined([child.box for child in node.children.values()])
+        node.children[self.address] = ChildRecord(below.box, len(below.children), self.host.now)
+        node.box = enclosing_box([child.box for child in node.children.values()])
         self.levels.append(node)
         self.mark()
 
@@ -186,7 +194,7 @@ class Member:
             if own.box != below.box:
                 own.box, own.changed = below.box, self.host.now
             own.count = len(below.children)
-            node.box = joined([child.box for child in node.children.values()])
+            node.box = enclosing_box([child.box for child in node.children.values()])
             highest = k
         self.mark()
         if self.parent is not None and self.levels[-1].box != self.told:
@@ -200,7 +208,7 @@ class Member:
     def let_go(self, served_at: int, address: Address, level: int, box: BoxBounds) -> None:
         """For a period, what comes to my node goes to that one too."""
         until = self.host.now + self.host.period
-        self.offshoots.append(Offshoot(served_at, until, address, level, box))
+        self.offshoots.append(DetachedNode(served_at, until, address, level, box))
 
     @property
     def successor(self) -> Address | None:
@@ -212,7 +220,7 @@ class Member:
     def pass_on(self, message: Message, hops: int) -> bool:
         """A message for a node above mine."""
         to = self.successor
-        if to is None or hops >= MOST_PASSES:
+        if to is None or hops >= MAX_FORWARDS:
             self.host.note("ignored", self.address)
             return False
         self.host.send(to, replace(message, hops=hops + 1, slot=0))
@@ -228,4 +236,4 @@ class Member:
         assert self.parent is not None
         entry = self.entry(self.top)
         self.told = self.levels[-1].box
-        self.host.send(self.parent, Mine(self.top, entry, self.former, apart=self.apart))
+        self.host.send(self.parent, ChildState(self.top, entry, self.former, apart=self.apart))

@@ -35,11 +35,11 @@ Address: TypeAlias = Annotated[int, Meta(ge=0, lt=2**61)]
 Slot: TypeAlias = Annotated[int, Meta(ge=0, lt=SLOTS)]
 LevelNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=64)]  # leaves are at 0
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
-MOST_HOPS = 128  # a request that has come so far goes round in circles
-MOST_PASSES = 16  # of a message for a node that has changed hands
+MAX_HOPS = 128  # a request that has come so far goes round in circles
+MAX_FORWARDS = 16  # of a message for a node that has changed hands
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class NodeEntry(Struct, frozen=True, array_like=True):
     """A node of the tree as its father knows it: owner, box, and how many children it has."""
 
     address: Address
@@ -59,14 +59,14 @@ class TreeMessage(Message, frozen=True):
 class Join(TreeMessage, frozen=True, tag=1):
     """Take this node of level `level` into the tree. `at` 0: on its way up to the root."""
 
-    child: Entry
+    child: NodeEntry
     level: LevelNumber
     at: LevelNumber = 0
     hops: Hops = 0
     slot: Slot = 0
 
 
-class Yours(TreeMessage, frozen=True, tag=2):
+class ParentState(TreeMessage, frozen=True, tag=2):
     """You are a child of my node of this level, which has this box; and what a child should know.
 
     `above`: for links to ancestors or to the root: who owns the path from my node upwards, and
@@ -80,7 +80,7 @@ class Yours(TreeMessage, frozen=True, tag=2):
     is_root: bool
     adopted: bool = False
     above: tuple[tuple[Address, LevelNumber], ...] = ()
-    brothers: tuple[Entry, ...] = ()
+    brothers: tuple[NodeEntry, ...] = ()
     passed: Address | None = None
     hops: Hops = 0
     slot: Slot = 0
@@ -89,27 +89,27 @@ class Yours(TreeMessage, frozen=True, tag=2):
         require_numbers(self.box)
 
 
-class Mine(TreeMessage, frozen=True, tag=3):
+class ChildState(TreeMessage, frozen=True, tag=3):
     """You are the father of my node of this level. `former`: who owned it before me.
 
     `apart`: my mean round trip to my brothers, if I have measured it.
     """
 
     level: LevelNumber
-    child: Entry
+    child: NodeEntry
     former: Address | None = None
     hops: Hops = 0
     slot: Slot = 0
     apart: Time | None = None
 
 
-class NotYours(TreeMessage, frozen=True, tag=4):
+class NotMyChild(TreeMessage, frozen=True, tag=4):
     by: Address
     level: LevelNumber
     slot: Slot = 0
 
 
-class Gone(TreeMessage, frozen=True, tag=5):
+class RemoveChild(TreeMessage, frozen=True, tag=5):
     """I am no child of your node of this level."""
 
     by: Address
@@ -118,11 +118,11 @@ class Gone(TreeMessage, frozen=True, tag=5):
     slot: Slot = 0
 
 
-class Take(TreeMessage, frozen=True, tag=6):
+class TakeOver(TreeMessage, frozen=True, tag=6):
     """Own these nodes, from `level` upwards; you yourself are a child in each, and not listed."""
 
     level: LevelNumber
-    chain: tuple[tuple[Entry, ...], ...]
+    chain: tuple[tuple[NodeEntry, ...], ...]
     parent: Address | None
     former: Address | None
     hops: Hops = 0
@@ -142,12 +142,12 @@ class Merge(TreeMessage, frozen=True, tag=8):
     """Take these as children of your node of this level."""
 
     level: LevelNumber
-    children: tuple[Entry, ...]
+    children: tuple[NodeEntry, ...]
     hops: Hops = 0
     slot: Slot = 0
 
 
-class Carrying(TreeMessage, frozen=True):
+class PublicationMessage(TreeMessage, frozen=True):
     """A publication on its way, after `hops` messages including this one."""
 
     publication: Publication
@@ -161,7 +161,7 @@ class Carrying(TreeMessage, frozen=True):
         return 0, top
 
 
-class Down(Carrying, frozen=True, tag=9):
+class PublishDown(PublicationMessage, frozen=True, tag=9):
     """Into your node of this level."""
 
     level: LevelNumber
@@ -171,7 +171,7 @@ class Down(Carrying, frozen=True, tag=9):
         return self.level + 1, self.level
 
 
-class Side(Carrying, frozen=True, tag=10):
+class PublishToBrother(PublicationMessage, frozen=True, tag=10):
     """Into your node of this level, from a brother of it."""
 
     level: LevelNumber
@@ -181,7 +181,7 @@ class Side(Carrying, frozen=True, tag=10):
         return self.level, self.level
 
 
-class Up(Carrying, frozen=True, tag=11):
+class PublishUp(PublicationMessage, frozen=True, tag=11):
     """From this child, of this level, of a node of yours."""
 
     child: Address
@@ -192,13 +192,13 @@ class Up(Carrying, frozen=True, tag=11):
         return self.level, self.level + 1
 
 
-class ToRoot(Carrying, frozen=True, tag=12):
+class PublishToRoot(PublicationMessage, frozen=True, tag=12):
     """The root sends it down; whoever is not the root passes it to its father."""
 
     slot: Slot = 0
 
 
-class Enter(Carrying, frozen=True, tag=13):
+class PublishForOutsider(PublicationMessage, frozen=True, tag=13):
     """Publish this for me: I am not in the tree."""
 
     slot: Slot = 0
@@ -219,6 +219,7 @@ class Pong(TreeMessage, frozen=True, tag=15):
 
 
 CODEC = Codec(
-    Join, Yours, Mine, NotYours, Gone, Take, Dissolve, Merge, Down, Side, Up, ToRoot, Enter,
+    Join, ParentState, ChildState, NotMyChild, RemoveChild, TakeOver, Dissolve, Merge,
+    PublishDown, PublishToBrother, PublishUp, PublishToRoot, PublishForOutsider,
     Ping, Pong,
 )  # fmt: skip

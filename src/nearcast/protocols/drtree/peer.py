@@ -17,58 +17,64 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.dedup import COPIES_COME_WITHIN, Delivered, copy_of
-from nearcast.protocols.drtree.boxes import Box, box_of_publication, sound
+from nearcast.protocols.dedup import DUPLICATE_WINDOW, DeliveredPublications, publication_key
+from nearcast.protocols.drtree.boxes import Box, box_of_publication, is_valid_box
 from nearcast.protocols.drtree.directory import Directory
-from nearcast.protocols.drtree.interests import Interests, grouped
+from nearcast.protocols.drtree.interests import MemberInterests, group_touching
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import (
     CODEC,
     SLOTS,
     Address,
-    Carrying,
+    ChildState,
     Dissolve,
-    Down,
-    Enter,
-    Gone,
     Join,
     Merge,
-    Mine,
-    NotYours,
+    NotMyChild,
+    ParentState,
     Ping,
     Pong,
-    Side,
-    Take,
-    Up,
-    Yours,
+    PublicationMessage,
+    PublishDown,
+    PublishForOutsider,
+    PublishToBrother,
+    PublishUp,
+    RemoveChild,
+    TakeOver,
 )
 from nearcast.protocols.drtree.parameters import Parameters
 from nearcast.protocols.drtree.placement import on_ping, on_pong
-from nearcast.protocols.drtree.stabilisation import check, on_gone, on_mine, on_not_yours, on_yours
-from nearcast.protocols.drtree.strategies import STRATEGIES, News, Way, publish
+from nearcast.protocols.drtree.stabilisation import (
+    check_member,
+    on_child_state,
+    on_not_my_child,
+    on_parent_state,
+    on_remove_child,
+)
+from nearcast.protocols.drtree.strategies import STRATEGIES, Direction, TreeEvent, route_event
 from nearcast.protocols.drtree.tree import (
-    leave,
+    leave_tree,
     on_dissolve,
     on_join,
     on_merge,
-    on_take,
-    resize,
-    seek,
+    on_take_over,
+    request_join,
+    resize_leaf,
 )
 from nearcast.protocols.overlay import ProtocolKind
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
 MILLISECOND: Time = 1_000
-MOST_STEPS = 1_000  # between members of one node for one message; more go round in circles
+MAX_LOCAL_MESSAGES = 1_000  # between members of one node for one message; more go round in circles
 
 HANDLERS: dict[type[Message], Callable[[Member, Any], None]] = {
     Join: on_join,
-    Yours: on_yours,
-    Mine: on_mine,
-    NotYours: on_not_yours,
-    Gone: on_gone,
-    Take: on_take,
+    ParentState: on_parent_state,
+    ChildState: on_child_state,
+    NotMyChild: on_not_my_child,
+    RemoveChild: on_remove_child,
+    TakeOver: on_take_over,
     Dissolve: on_dissolve,
     Merge: on_merge,
     Ping: on_ping,
@@ -77,32 +83,32 @@ HANDLERS: dict[type[Message], Callable[[Member, Any], None]] = {
 # Boxes in a message, which must be of the tree's dimensions.
 BOXES: dict[type[Message], Callable[[Any], list[Box]]] = {
     Join: lambda m: [m.child.box],
-    Yours: lambda m: [m.box, *[entry.box for entry in m.brothers]],
-    Mine: lambda m: [m.child.box],
-    Take: lambda m: [entry.box for entries in m.chain for entry in entries],
+    ParentState: lambda m: [m.box, *[entry.box for entry in m.brothers]],
+    ChildState: lambda m: [m.child.box],
+    TakeOver: lambda m: [entry.box for entries in m.chain for entry in entries],
     Merge: lambda m: [entry.box for entry in m.children],
 }
 
 
-class Check(Timer, frozen=True):
+class CheckMembers(Timer, frozen=True):
     """Look after the members."""
 
 
-class Begin(Timer, frozen=True):
+class JoinTree(Timer, frozen=True):
     """A member's turn to join has come."""
 
     slot: int
 
 
-class Farewell(Timer, frozen=True):
+class FinishLeaving(Timer, frozen=True):
     """All have heard that this node has left."""
 
 
-class Refresh(Timer, frozen=True):
+class RefreshBoxes(Timer, frozen=True):
     """Areas that move will soon leave their boxes."""
 
 
-class Peer(Node):
+class DRTreePeer(Node):
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, directory: Directory
     ) -> None:
@@ -114,9 +120,9 @@ class Peer(Node):
         self.period = round(parameters.check_ms * MILLISECOND)
         self.horizon = round(parameters.horizon_ms * MILLISECOND)
         self.members: dict[int, Member] = {}
-        self.interests = Interests()
+        self.interests = MemberInterests()
         self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
-        self.delivered = Delivered()
+        self.delivered = DeliveredPublications()
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.checking = False
         self.level: int | None = None
@@ -168,16 +174,16 @@ class Peer(Node):
                 for member in self.members.values():
                     self._leave(member)
                 # Words that cross the goodbye are still passed on.
-                self.out.set_timer(Farewell(), self.period // 5)
+                self.out.set_timer(FinishLeaving(), self.period // 5)
         self._step()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        if self.parameters.note_levels and isinstance(message, Carrying):
+        if self.parameters.note_levels and isinstance(message, PublicationMessage):
             leaves, arrives = message.levels(self.level or 0)
-            if self.parameters.strategy == "ancestors" and isinstance(message, Up):
+            if self.parameters.strategy == "ancestors" and isinstance(message, PublishUp):
                 leaves = 0  # links to ancestors begin at leaves
             self.step(message.publication, leaves, arrives)
-        if type(message) is Down:
+        if type(message) is PublishDown:
             self._down(sender, message)
         else:
             self._hear(sender, message)
@@ -186,15 +192,15 @@ class Peer(Node):
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
-            case Check():
+            case CheckMembers():
                 self._check()
-            case Farewell():
+            case FinishLeaving():
                 self.out.stop()
-            case Begin(slot) if slot in self.members:
+            case JoinTree(slot) if slot in self.members:
                 member = self.members[slot]
                 if member.parent is None and not member.seated and not member.gone:
-                    seek(member)
-            case Refresh():
+                    request_join(member)
+            case RefreshBoxes():
                 self.interests.forget(self.now - self.horizon)
                 self._regroup()
                 for slot in dict.fromkeys([*self.interests.slots(), *self.members]):
@@ -209,17 +215,17 @@ class Peer(Node):
         if member is None:
             self.out.note("ignored", sender)
         elif boxes is not None and not all(
-            sound(box, len(self.dimensions)) for box in boxes(message)
+            is_valid_box(box, len(self.dimensions)) for box in boxes(message)
         ):
             self.out.note("refused", sender)
-        elif isinstance(message, Carrying):
-            publish(member, self._news(message), self.strategy)
+        elif isinstance(message, PublicationMessage):
+            route_event(member, self._news(message), self.strategy)
         else:
             HANDLERS[kind](member, message)
             if member.gone:
-                leave(member)
+                leave_tree(member)
 
-    def _down(self, sender: NodeId, message: Down) -> None:
+    def _down(self, sender: NodeId, message: PublishDown) -> None:
         """Most of all messages are these, and most of them end at a leaf."""
         member = self.members.get(message.slot)
         publication, hops, level = message.publication, message.hops, message.level
@@ -229,11 +235,13 @@ class Peer(Node):
             self.deliver(publication, hops)
         else:
             box = box_of_publication(publication, self.dimensions)
-            publish(member, News(publication, box, hops, Way.DOWNWARD, level), self.strategy)
+            route_event(
+                member, TreeEvent(publication, box, hops, Direction.DOWNWARD, level), self.strategy
+            )
 
     def _step(self) -> None:
         """What members of this node tell each other, without a message."""
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_LOCAL_MESSAGES):
             if not self._local:
                 return
             slot, message = self._local.popleft()
@@ -244,31 +252,33 @@ class Peer(Node):
     # Publications.
 
     def _publish(self, publication: Publication) -> None:
-        news = News(publication, box_of_publication(publication, self.dimensions), 0, Way.LOCAL)
+        news = TreeEvent(
+            publication, box_of_publication(publication, self.dimensions), 0, Direction.LOCAL
+        )
         for member in self.members.values():
             if (member.parent is not None or member.seated) and not member.gone:
-                publish(member, news, self.strategy)
+                route_event(member, news, self.strategy)
                 return
         self.deliver(publication, 0)  # who is not in the tree yet hears itself
         contact = self.directory.any(self.rng, self.id * SLOTS)
         if contact is not None:
-            self.send(contact, Enter(publication, 1))
+            self.send(contact, PublishForOutsider(publication, 1))
 
-    def _news(self, message: Carrying) -> News:
+    def _news(self, message: PublicationMessage) -> TreeEvent:
         publication, hops = message.publication, message.hops
         box = box_of_publication(publication, self.dimensions)
         match message:
-            case Down(level=level) | Side(level=level):
-                return News(publication, box, hops, Way.DOWNWARD, level)
-            case Up(child=child, level=level):
-                return News(publication, box, hops, Way.UPWARD, level + 1, child)
-            case Enter():
-                return News(publication, box, hops, Way.LOCAL)
-        return News(publication, box, hops, Way.TO_ROOT)
+            case PublishDown(level=level) | PublishToBrother(level=level):
+                return TreeEvent(publication, box, hops, Direction.DOWNWARD, level)
+            case PublishUp(child=child, level=level):
+                return TreeEvent(publication, box, hops, Direction.UPWARD, level + 1, child)
+            case PublishForOutsider():
+                return TreeEvent(publication, box, hops, Direction.LOCAL)
+        return TreeEvent(publication, box, hops, Direction.TO_ROOT)
 
     def deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(copy_of(publication), self.now):
+        if wanting and self.delivered.is_new(publication_key(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
             shape = publication.shape
             self.heard[publication.node] = (self.now, (shape.x, shape.y, shape.z))
@@ -307,7 +317,7 @@ class Peer(Node):
         areas = self.interests.areas(self.dimensions, self.now, self.now + self.horizon)
         taken = dict.fromkeys([*self.interests.slots(), *self.members])
         given: dict[int, None] = {}
-        for group in sorted(grouped(areas), key=len, reverse=True):
+        for group in sorted(group_touching(areas), key=len, reverse=True):
             slot = next((before[s] for s in group if before[s] not in given), None)
             if slot is None:
                 slot = next((s for s in range(SLOTS) if s not in taken), SLOTS - 1)
@@ -328,19 +338,19 @@ class Peer(Node):
             if member is not None and not member.gone:
                 self._leave(member)
         elif member is not None and not member.gone:
-            resize(member, box)
+            resize_leaf(member, box)
         else:
             member = self.members[slot] = Member(self.id * SLOTS + slot, box, self)
-            self.out.set_timer(Begin(slot), self.directory.turn(self.now))
+            self.out.set_timer(JoinTree(slot), self.directory.turn(self.now))
             if not self.checking:
                 self.checking = True
-                self.out.set_timer(Check(), self.rng.randrange(self.period) + 1)
+                self.out.set_timer(CheckMembers(), self.rng.randrange(self.period) + 1)
         if self.interests.restless(slot):
-            self.out.set_timer(Refresh(), self.horizon // 2)
+            self.out.set_timer(RefreshBoxes(), self.horizon // 2)
 
     def _leave(self, member: Member) -> None:
         self.directory.remove(member.address)
-        leave(member)
+        leave_tree(member)
 
     def _check(self) -> None:
         for slot, member in list(self.members.items()):
@@ -349,8 +359,8 @@ class Peer(Node):
                     del self.members[slot]
                 member.changed = False
                 continue
-            check(member)
-            member.forget(self.now, COPIES_COME_WITHIN)
+            check_member(member)
+            member.forget(self.now, DUPLICATE_WINDOW)
             if member.parent is not None or member.seated:
                 self.directory.add(member.address)
             self._note_father(member)
@@ -359,7 +369,7 @@ class Peer(Node):
         self.heard = {node: heard for node, heard in self.heard.items() if heard[0] >= horizon}
         self.checking = bool(self.members)
         if self.checking:
-            self.out.set_timer(Check(), self.period)
+            self.out.set_timer(CheckMembers(), self.period)
 
     # The trace hears of the tree at checks: between two of them, at one moment, much may change and
     # change back, and notes of one moment have no order.
@@ -396,7 +406,7 @@ class Peer(Node):
         else:
             self.out.send_many([address // SLOTS for address in to], message)
 
-    def carry(self, to: list[Address], message: Carrying) -> None:
+    def carry(self, to: list[Address], message: PublicationMessage) -> None:
         """A hop of a publication, which is none between members of one node."""
         far = [address for address in to if address // SLOTS != self.id]
         if len(far) < len(to):
@@ -426,7 +436,7 @@ class Peer(Node):
             self.directory.add(member.address)
 
 
-class DRTree:
+class DRTreeOverlay:
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         del stream  # it has no servers that would need one
         self.parameters = parameters
@@ -436,7 +446,7 @@ class DRTree:
         return []
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return Peer(node_id, rng, self.parameters, self.directory)
+        return DRTreePeer(node_id, rng, self.parameters, self.directory)
 
 
-KIND = ProtocolKind(Parameters, CODEC, DRTree, settles=True, workload="hotspots")
+KIND = ProtocolKind(Parameters, CODEC, DRTreeOverlay, settles=True, workload="hotspots")

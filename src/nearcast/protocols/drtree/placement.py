@@ -13,31 +13,31 @@ come to rest.
 
 from collections.abc import Iterable, Mapping
 
-from nearcast.protocols.drtree.member import Child, Member
+from nearcast.protocols.drtree.member import ChildRecord, Member
 from nearcast.protocols.drtree.messages import Address, Ping, Pong
 from nearcast.space.motion import Time
 
-ENOUGH = 8  # round trips to somebody, one after the other, before they count
-RECENT = 16  # so many count about equally; older ones fade
-UNKNOWN: tuple[int, Time] = 0, 0
+ENOUGH_SAMPLES = 8  # round trips to somebody, one after the other, before they count
+RECENT_SAMPLES = 16  # so many count about equally; older ones fade
+NO_SAMPLES: tuple[int, Time] = 0, 0
 BETTER = 0.9  # of the owner's mean: an heir must be below, or noise would move owners
 
 
-def mean_to(member: Member, others: Iterable[Address]) -> Time | None:
+def mean_round_trip(member: Member, others: Iterable[Address]) -> Time | None:
     """The mean round trip from here to all of these; None where some are not known well enough."""
-    found = [member.round_trips.get(address, UNKNOWN) for address in others]
-    if not found or any(count < ENOUGH for count, _ in found):
+    found = [member.round_trips.get(address, NO_SAMPLES) for address in others]
+    if not found or any(count < ENOUGH_SAMPLES for count, _ in found):
         return None
     return sum(mean for _, mean in found) // len(found)
 
 
-def measure(member: Member) -> None:
+def measure_round_trips(member: Member) -> None:
     """Ping whom I do not know well enough, and one of the others, since networks change."""
     near = dict.fromkeys(member.brothers)
     for level in range(1, member.top + 1):
         near.update(dict.fromkeys(member.others(level)))
-    trips = member.round_trips = {a: member.round_trips.get(a, UNKNOWN) for a in near}
-    unknown = [a for a, (count, _) in trips.items() if count < ENOUGH]
+    trips = member.round_trips = {a: member.round_trips.get(a, NO_SAMPLES) for a in near}
+    unknown = [a for a, (count, _) in trips.items() if count < ENOUGH_SAMPLES]
     if unknown:
         member.mark()
     elif near:
@@ -54,13 +54,13 @@ def on_pong(member: Member, pong: Pong) -> None:
     if took < 0 or pong.by not in member.round_trips:
         return  # I have not asked
     count, mean = member.round_trips[pong.by]
-    count = min(count + 1, RECENT)
+    count = min(count + 1, RECENT_SAMPLES)
     member.round_trips[pong.by] = count, mean + (took - mean) // count
-    if count < ENOUGH:
+    if count < ENOUGH_SAMPLES:
         member.host.send(pong.by, Ping(member.address, member.host.now))
 
 
-def best_placed(children: Mapping[Address, Child], besides: Address) -> Address | None:
+def best_placed(children: Mapping[Address, ChildRecord], besides: Address) -> Address | None:
     """Of those who have told their mean, the one with the least; of equals the first address."""
     told = [(child.apart, a) for a, child in children.items() if child.apart is not None]
     return min([(apart, a) for apart, a in told if a != besides], default=(0, None))[1]
@@ -69,7 +69,7 @@ def best_placed(children: Mapping[Address, Child], besides: Address) -> Address 
 def better_placed(member: Member, level: int) -> Address | None:
     """Who should own my node instead of me, if anybody."""
     children, others = member.levels[level].children, member.others(level)
-    mine = mean_to(member, others)
+    mine = mean_round_trip(member, others)
     if others and (mine is None or any(children[a].apart is None for a in others)):
         member.mark()  # owners have not come to rest
     heir = best_placed(children, member.address)

@@ -9,54 +9,65 @@ is local: own entries, numbers of children, boxes, and the best child as owner.
 
 from msgspec.structs import replace
 
-from nearcast.protocols.drtree.boxes import joined
-from nearcast.protocols.drtree.links import tell_all, tell_brothers, tell_children, word
+from nearcast.protocols.drtree.boxes import enclosing_box
+from nearcast.protocols.drtree.links import (
+    parent_state,
+    update_ancestor_links,
+    update_brother_links,
+    update_children,
+)
 from nearcast.protocols.drtree.member import Member
-from nearcast.protocols.drtree.messages import Gone, Join, Mine, NotYours, Yours
-from nearcast.protocols.drtree.placement import better_placed, mean_to, measure
+from nearcast.protocols.drtree.messages import (
+    ChildState,
+    Join,
+    NotMyChild,
+    ParentState,
+    RemoveChild,
+)
+from nearcast.protocols.drtree.placement import better_placed, mean_round_trip, measure_round_trips
 from nearcast.protocols.drtree.tree import (
-    dissolve,
-    foremost,
-    hand_over,
+    dissolve_child,
+    enter_tree,
+    hand_over_nodes,
+    largest_child,
     move_in_tree,
-    rank,
-    seat,
-    seek,
-    split,
+    ownership_rank,
+    request_join,
+    split_node,
 )
 from nearcast.space.motion import Time
 from nearcast.space.rtree import BoxBounds
 
 
-def check(member: Member) -> None:
+def check_member(member: Member) -> None:
     host = member.host
     placed = member.confirmed if member.parent is not None else member.seated
     member.settled = placed and not member.changed
     member.changed = False
     member.offshoots = [shoot for shoot in member.offshoots if shoot.until > host.now]
     forget_before = host.now - host.parameters.misses * host.period
-    check_own(member)
+    check_own_nodes(member)
     check_children(member, forget_before)
     check_parent(member, forget_before)
     check_structure(member)
     if host.parameters.promotes == "latency":
-        check_place(member)
+        check_owner_by_latency(member)
     else:
-        check_cover(member)
+        check_owner_by_coverage(member)
     move_in_tree(member)
     if member.parent is not None:
         member.tell_father()
     for level in range(1, member.top + 1):
-        tell_children(member, level)
+        update_children(member, level)
 
 
-def check_own(member: Member) -> None:
+def check_own_nodes(member: Member) -> None:
     """I am a child in each of my nodes, and boxes are what their children make them."""
     for level in range(1, member.top + 1):
         node, below = member.levels[level], member.levels[level - 1]
         own = member.own(level)
         own.box, own.count = below.box, len(below.children)
-        box = joined([child.box for child in node.children.values()])
+        box = enclosing_box([child.box for child in node.children.values()])
         if box != node.box:
             node.box = box
             member.mark()
@@ -70,7 +81,7 @@ def check_children(member: Member, forget_before: Time) -> None:
             del children[address]
             member.host.note("lost", address)
         if silent:
-            tell_brothers(member, level, member.fit(level))
+            update_brother_links(member, level, member.fit(level))
 
 
 def check_parent(member: Member, forget_before: Time) -> None:
@@ -81,12 +92,12 @@ def check_parent(member: Member, forget_before: Time) -> None:
             member.set_parent(None)
             member.above, member.former = (), None
             member.seated, member.tries = False, 0
-            tell_all(member)
-            seek(member)
+            update_ancestor_links(member)
+            request_join(member)
         return
     if member.above:
         member.above = ()
-        tell_all(member)
+        update_ancestor_links(member)
     if member.seated:
         # There may be another tree; whoever it is that I ask, the request finds its root.
         contact = host.contact(member)
@@ -96,8 +107,8 @@ def check_parent(member: Member, forget_before: Time) -> None:
         if member.contact is not None:
             host.suspect(member.contact)
         if member.tries >= host.parameters.misses:
-            seat(member)  # nobody answers: begin a tree; others will find it, or it them
-        seek(member)
+            enter_tree(member)  # nobody answers: begin a tree; others will find it, or it them
+        request_join(member)
 
 
 def check_structure(member: Member) -> None:
@@ -105,46 +116,48 @@ def check_structure(member: Member) -> None:
     least, most = member.host.parameters.least, member.host.parameters.most
     while member.top and member.is_root and len(member.levels[-1].children) == 1:
         member.sink(member.top)
-        tell_all(member)
+        update_ancestor_links(member)
     for level in range(1, member.top + 1):
         while len(member.levels[level].children) > most:
-            split(member, level)
-            tell_brothers(member, level, member.fit(level))
+            split_node(member, level)
+            update_brother_links(member, level, member.fit(level))
     for level in range(2, member.top + 1):
         children = member.levels[level].children
         small = [address for address in sorted(children) if children[address].count < least]
         if small and len(children) > 1:
-            dissolve(member, level, small[0])
+            dissolve_child(member, level, small[0])
 
 
-def check_cover(member: Member) -> None:
+def check_owner_by_coverage(member: Member) -> None:
     """The child of largest coverage owns the node, and with it all that I own above."""
     for level in range(member.top, 0, -1):
         children, mine = member.levels[level].children, member.address
-        heir = foremost(member, children)
-        if rank(member, heir, children[heir]) < rank(member, mine, children[mine]):
-            hand_over(member, level, heir, stays=True)
+        heir = largest_child(member, children)
+        if ownership_rank(member, heir, children[heir]) < ownership_rank(
+            member, mine, children[mine]
+        ):
+            hand_over_nodes(member, level, heir, stays=True)
             return
 
 
-def check_place(member: Member) -> None:
+def check_owner_by_latency(member: Member) -> None:
     """The best placed child owns the node, and with it all that I own above.
 
     From below, since who owns a node decides where it stands among those of the next level.
     """
-    measure(member)
+    measure_round_trips(member)
     for level in range(1, member.top + 1):
         heir = better_placed(member, level)
         if heir is not None:
-            hand_over(member, level, heir, stays=True)
+            hand_over_nodes(member, level, heir, stays=True)
             break
-    member.apart = mean_to(member, member.brothers)
+    member.apart = mean_round_trip(member, member.brothers)
 
 
 # What father and child say to each other.
 
 
-def on_yours(member: Member, yours: Yours) -> None:
+def on_parent_state(member: Member, yours: ParentState) -> None:
     host, listed = member.host, yours.passed if yours.passed is not None else member.address
     if yours.level > member.top + 1:
         member.pass_on(replace(yours, passed=listed), yours.hops)
@@ -156,7 +169,7 @@ def on_yours(member: Member, yours: Yours) -> None:
     if yours.level <= member.top or yours.by == member.address or not believed:
         # Who has just moved is reached by the old father until all know the new way.
         if not member.lately(member.moved):
-            host.send(yours.by, Gone(listed, yours.level))
+            host.send(yours.by, RemoveChild(listed, yours.level))
         return
     was_root, doubted = member.is_root, member.doubted
     member.set_parent(yours.by)
@@ -169,13 +182,13 @@ def on_yours(member: Member, yours: Yours) -> None:
         member.moved = host.now if member.moving else member.moved
         member.moving, member.home = False, member.parent_box
     if was_root:
-        seat(member)
-        tell_all(member)
+        enter_tree(member)
+        update_ancestor_links(member)
     if not known or yours.passed is not None:
         member.tell_father()
 
 
-def learn_links(member: Member, yours: Yours) -> None:
+def learn_links(member: Member, yours: ParentState) -> None:
     member.parent_box = BoxBounds(*yours.box)
     brothers = {e.address: BoxBounds(*e.box) for e in yours.brothers if e.address != member.address}
     if brothers != member.brothers or yours.is_root != member.parent_is_root:
@@ -184,10 +197,10 @@ def learn_links(member: Member, yours: Yours) -> None:
     if yours.above != member.above:
         member.above = yours.above
         member.mark()
-        tell_all(member)
+        update_ancestor_links(member)
 
 
-def on_mine(member: Member, mine: Mine) -> None:
+def on_child_state(member: Member, mine: ChildState) -> None:
     child, level, host = mine.child, mine.level + 1, member.host
     if child.address == member.address:
         return
@@ -198,11 +211,11 @@ def on_mine(member: Member, mine: Mine) -> None:
     if known is None and mine.former in children and mine.former != member.address:
         known = children[child.address] = children.pop(mine.former)
         member.mark()
-        host.send(child.address, word(member, level, adopted=True))
+        host.send(child.address, parent_state(member, level, adopted=True))
     elif known is not None and mine.hops:
-        host.send(child.address, word(member, level, adopted=True))  # it takes another for me
+        host.send(child.address, parent_state(member, level, adopted=True))
     if known is None:
-        host.send(child.address, NotYours(member.address, level))
+        host.send(child.address, NotMyChild(member.address, level))
         return
     known.heard, known.apart = host.now, mine.apart
     if known.count != child.count:
@@ -210,19 +223,19 @@ def on_mine(member: Member, mine: Mine) -> None:
         member.mark()
     if known.box != child.box:
         known.box, known.changed = BoxBounds(*child.box), host.now
-        tell_brothers(member, level, member.fit(level))
+        update_brother_links(member, level, member.fit(level))
 
 
-def on_not_yours(member: Member, denial: NotYours) -> None:
+def on_not_my_child(member: Member, denial: NotMyChild) -> None:
     if denial.by == member.parent and denial.level == member.top + 1:
         member.doubted = True  # unless another father calls me before the next check
 
 
-def on_gone(member: Member, gone: Gone) -> None:
+def on_remove_child(member: Member, gone: RemoveChild) -> None:
     if gone.level > member.top:
         member.pass_on(gone, gone.hops)
         return
     if gone.by == member.address:
         return
     if member.levels[gone.level].children.pop(gone.by, None) is not None:
-        tell_brothers(member, gone.level, member.fit(gone.level))
+        update_brother_links(member, gone.level, member.fit(gone.level))

@@ -10,64 +10,68 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nearcast.protocols.drtree.boxes import inside, joined
-from nearcast.protocols.drtree.links import tell_all, tell_brothers, word
-from nearcast.protocols.drtree.member import NEVER, Child, Level, Member
+from nearcast.protocols.drtree.boxes import enclosing_box, inside
+from nearcast.protocols.drtree.links import (
+    parent_state,
+    update_ancestor_links,
+    update_brother_links,
+)
+from nearcast.protocols.drtree.member import NEVER, ChildRecord, Member, OwnedNode
 from nearcast.protocols.drtree.messages import (
-    MOST_HOPS,
+    MAX_HOPS,
     Address,
     Dissolve,
-    Entry,
-    Gone,
     Join,
     Merge,
-    Take,
+    NodeEntry,
+    RemoveChild,
+    TakeOver,
 )
 from nearcast.protocols.drtree.placement import best_placed
 from nearcast.space.rtree import SPLITS, BoxBounds, choose, volume
 
 
-def rank(member: Member, address: Address, child: Child) -> list[float]:
+def ownership_rank(member: Member, address: Address, child: ChildRecord) -> list[float]:
     """What a child has to say for itself as an owner; the less, the better."""
     if member.host.parameters.promotes == "address":
         return [address]
     return [-part for part in volume(child.box)]
 
 
-def foremost(
-    member: Member, children: Mapping[Address, Child], besides: Address | None = None
+def largest_child(
+    member: Member, children: Mapping[Address, ChildRecord], besides: Address | None = None
 ) -> Address:
     """The child of largest coverage, of equal ones the smallest address (1.5, promotion)."""
     return min(
         (address for address in children if address != besides),
-        key=lambda address: (rank(member, address, children[address]), address),
+        key=lambda address: (ownership_rank(member, address, children[address]), address),
     )
 
 
-def promoted(member: Member, children: Mapping[Address, Child]) -> Address:
+def choose_owner(member: Member, children: Mapping[Address, ChildRecord]) -> Address:
     """Who owns a node with these children, if it is not me."""
     if member.host.parameters.promotes == "latency":
         best = best_placed(children, member.address)
         if best is not None:
             return best
-    return foremost(member, children, member.address)
+    return largest_child(member, children, member.address)
 
 
 # Join.
 
 
-def seek(member: Member) -> None:
+def request_join(member: Member) -> None:
     """Ask to be taken in, through somebody who is in the tree; without such, be the tree."""
     member.contact = member.host.contact(member)
     if member.contact is None:
-        seat(member)
+        enter_tree(member)
         return
     member.tries += 1
     member.sought = member.host.now
     member.host.send(member.contact, Join(member.entry(member.top), member.top))
 
 
-def seat(member: Member) -> None:
+def enter_tree(member: Member) -> None:
     if not member.seated:
         member.seated = True
         member.mark()
@@ -78,20 +82,20 @@ def on_join(member: Member, join: Join) -> None:
     child = join.child
     if child.address == member.address:
         if member.is_root:
-            seat(member)  # the request came back to me: there is no tree but mine
+            enter_tree(member)  # the request came back to me: there is no tree but mine
         return
-    if join.hops >= MOST_HOPS:
+    if join.hops >= MAX_HOPS:
         member.host.note("ignored", child.address)
         return
     if join.level < join.at <= member.top:
-        descend(member, join.at, join)
+        descend_join(member, join.at, join)
     elif member.parent is not None:
         member.host.send(member.parent, replace(join, at=0, hops=join.hops + 1, slot=0))
     else:
-        unite(member, join)
+        unite_trees(member, join)
 
 
-def unite(member: Member, join: Join) -> None:
+def unite_trees(member: Member, join: Join) -> None:
     """A root meets the root of another tree: the lower one goes into the higher one."""
     waits = member.tries > 0 and not member.seated and member.address > join.child.address
     if member.top < join.level or (member.top == join.level and waits):
@@ -101,16 +105,16 @@ def unite(member: Member, join: Join) -> None:
         return
     if member.top == join.level:
         raise_root(member)
-    descend(member, member.top, join)
+    descend_join(member, member.top, join)
 
 
 def raise_root(member: Member) -> None:
     """A new root above the old one, with me as its only child so far."""
-    member.climb(Level(member.levels[-1].box, {}))
-    tell_all(member)
+    member.climb(OwnedNode(member.levels[-1].box, {}))
+    update_ancestor_links(member)
 
 
-def descend(member: Member, at: int, join: Join) -> None:
+def descend_join(member: Member, at: int, join: Join) -> None:
     """Guttman's ChooseLeaf, down to the level above the newcomer's.
 
     Who was sent here before a split may belong to the other half by now. It goes on to there, as in
@@ -122,10 +126,10 @@ def descend(member: Member, at: int, join: Join) -> None:
         if halves:
             place = choose([member.levels[at].box, *[half.box for half in halves]], box)
             if place:
-                pass_down(member, halves[place - 1].address, at, join)
+                forward_join(member, halves[place - 1].address, at, join)
                 return
         if at == join.level + 1:
-            adopt(member, at, [join.child])
+            adopt_children(member, at, [join.child])
             return
         member.own(at)
         children = member.levels[at].children
@@ -133,34 +137,34 @@ def descend(member: Member, at: int, join: Join) -> None:
         best = addresses[choose([children[a].box for a in addresses], box)]
         at -= 1
         if best != member.address:
-            pass_down(member, best, at, join)
+            forward_join(member, best, at, join)
             return
 
 
-def pass_down(member: Member, to: Address, at: int, join: Join) -> None:
+def forward_join(member: Member, to: Address, at: int, join: Join) -> None:
     member.host.send(to, replace(join, at=at, hops=join.hops + 1, slot=0))
 
 
-def adopt(member: Member, level: int, newcomers: list[Entry]) -> None:
+def adopt_children(member: Member, level: int, newcomers: list[NodeEntry]) -> None:
     """Take these in as children of my node, and split it if they are too many."""
     node, host = member.levels[level], member.host
     for entry in newcomers:
         if entry.address != member.address:
             box = BoxBounds(*entry.box)
-            node.children[entry.address] = Child(box, entry.count, host.now)
+            node.children[entry.address] = ChildRecord(box, entry.count, host.now)
     if len(node.children) > host.parameters.most:
-        split(member, level)
+        split_node(member, level)
     highest = member.fit(level)
     for entry in newcomers:  # before the brothers hear: it must know that it is one
         if entry.address in member.levels[level].children and entry.address != member.address:
-            host.send(entry.address, word(member, level, adopted=True))
-    tell_brothers(member, level, highest)
+            host.send(entry.address, parent_state(member, level, adopted=True))
+    update_brother_links(member, level, highest)
 
 
 # Split and promotion.
 
 
-def split(member: Member, level: int) -> None:
+def split_node(member: Member, level: int) -> None:
     """Two nodes from one: mine, and one for the best child of the other group."""
     node, host = member.levels[level], member.host
     member.own(level)
@@ -169,43 +173,43 @@ def split(member: Member, level: int) -> None:
     groups = kind([node.children[a].box for a in addresses], host.parameters.least)
     chosen = next(g for g in groups if member.address not in [addresses[i] for i in g])
     moved = {addresses[i]: node.children.pop(addresses[i]) for i in chosen}
-    owner = promoted(member, moved)
+    owner = choose_owner(member, moved)
     if level == member.top and member.is_root:
         member.fit(level)
         raise_root(member)
     father = member.address if level < member.top else member.parent
-    brother = Entry(owner, joined([child.box for child in moved.values()]), len(moved))
-    chain = (tuple(Entry(a, c.box, c.count) for a, c in moved.items() if a != owner),)
-    host.send(owner, Take(level, chain, father, None))
+    brother = NodeEntry(owner, enclosing_box([child.box for child in moved.values()]), len(moved))
+    chain = (tuple(NodeEntry(a, c.box, c.count) for a, c in moved.items() if a != owner),)
+    host.send(owner, TakeOver(level, chain, father, None))
     member.let_go(level, owner, level, BoxBounds(*brother.box))
     host.note("split", owner, float(level))
     if level < member.top:
         member.fit(level)
-        adopt(member, level + 1, [brother])
+        adopt_children(member, level + 1, [brother])
     elif member.parent is not None:
         host.send(member.parent, Join(brother, level, level + 1))
 
 
-def hand_over(member: Member, level: int, heir: Address, *, stays: bool) -> None:
+def hand_over_nodes(member: Member, level: int, heir: Address, *, stays: bool) -> None:
     """Give my nodes from that level upwards to one of my children there; I become its child."""
     chain = []
     for k in range(level, len(member.levels)):
         entries = [
-            Entry(a, c.box, c.count)
+            NodeEntry(a, c.box, c.count)
             for a, c in member.levels[k].children.items()
             if a not in (member.address, heir)
         ]
         if k == level and stays:
             entries.append(member.entry(level - 1))
         chain.append(tuple(entries))
-    member.host.send(heir, Take(level, tuple(chain), member.parent, member.address))
+    member.host.send(heir, TakeOver(level, tuple(chain), member.parent, member.address))
     member.sink(level)
     member.heir, member.handed_over = heir, member.host.now
     member.former = None
     member.set_parent(heir)
 
 
-def on_take(member: Member, take: Take) -> None:
+def on_take_over(member: Member, take: TakeOver) -> None:
     if take.level > member.top + 1:
         member.pass_on(take, take.hops)
         return
@@ -214,28 +218,30 @@ def on_take(member: Member, take: Take) -> None:
         others = [entry for entry in entries if entry.address != member.address]
         if level <= member.top:
             # I own such a node already: whoever promoted me did not know. Its children are mine.
-            adopt(member, level, others)
+            adopt_children(member, level, others)
         else:
-            children = {e.address: Child(BoxBounds(*e.box), e.count, host.now) for e in others}
-            member.climb(Level(member.levels[-1].box, children))
+            children = {
+                e.address: ChildRecord(BoxBounds(*e.box), e.count, host.now) for e in others
+            }
+            member.climb(OwnedNode(member.levels[-1].box, children))
     if member.top < first_new:
         return
     member.set_parent(take.parent if take.parent != member.address else None)
     member.former, member.handed_over = take.former, NEVER
     if member.is_root:
         member.above = ()
-        seat(member)
+        enter_tree(member)
     else:
         member.tell_father()
     for level in range(first_new, member.top + 1):
-        host.send_all(member.others(level), word(member, level, adopted=True))
-    tell_all(member)
+        host.send_all(member.others(level), parent_state(member, level, adopted=True))
+    update_ancestor_links(member)
 
 
 # Merging and goodbye.
 
 
-def dissolve(member: Member, level: int, small: Address) -> None:
+def dissolve_child(member: Member, level: int, small: Address) -> None:
     """A child has too few children of its own: it and the brother nearest to it become one node.
 
     The brother splits again if it has too many then, so this covers both merging and borrowing.
@@ -249,7 +255,7 @@ def dissolve(member: Member, level: int, small: Address) -> None:
     member.let_go(level, goes, level - 1, children.pop(goes).box)
     member.host.send(goes, Dissolve(level - 1, into))
     member.host.note("merged", goes, float(level - 1))
-    tell_brothers(member, level, member.fit(level))
+    update_brother_links(member, level, member.fit(level))
 
 
 def on_dissolve(member: Member, message: Dissolve) -> None:
@@ -260,7 +266,7 @@ def on_dissolve(member: Member, message: Dissolve) -> None:
         member.host.note("ignored", member.address)
         return
     children = [
-        Entry(address, child.box, child.count)
+        NodeEntry(address, child.box, child.count)
         for address, child in member.levels[-1].children.items()
         if address != member.address
     ]
@@ -275,10 +281,10 @@ def on_merge(member: Member, merge: Merge) -> None:
     if merge.level > member.top:
         member.pass_on(merge, merge.hops)
     elif merge.level:
-        adopt(member, merge.level, list(merge.children))
+        adopt_children(member, merge.level, list(merge.children))
 
 
-def leave(member: Member) -> None:
+def leave_tree(member: Member) -> None:
     """Goodbye: the lowest node that has another child goes to the best one, with all above.
 
     Whoever is gone may still be given nodes by those who do not know, and says goodbye again.
@@ -286,19 +292,19 @@ def leave(member: Member) -> None:
     member.gone = True
     for level in range(1, len(member.levels)):
         if member.others(level):
-            heir = promoted(member, member.levels[level].children)
-            hand_over(member, level, heir, stays=False)
+            heir = choose_owner(member, member.levels[level].children)
+            hand_over_nodes(member, level, heir, stays=False)
             break
     else:
         if member.parent is not None:
-            member.host.send(member.parent, Gone(member.address, member.top + 1))
+            member.host.send(member.parent, RemoveChild(member.address, member.top + 1))
     member.set_parent(None)
 
 
 # A leaf whose area changes.
 
 
-def resize(member: Member, box: BoxBounds) -> None:
+def resize_leaf(member: Member, box: BoxBounds) -> None:
     """The father hears of the new box; whether to move in the tree is decided at the next check."""
     if box == member.levels[0].box:
         return
@@ -306,7 +312,7 @@ def resize(member: Member, box: BoxBounds) -> None:
     member.resized = True
     highest = member.fit(0)
     if member.top:
-        tell_brothers(member, 1, highest)
+        update_brother_links(member, 1, highest)
     member.host.note("box-updated", member.address)
 
 
@@ -327,6 +333,6 @@ def move_in_tree(member: Member) -> None:
             host.send(member.parent, Join(member.entry(0), 0))
     elif resized and member.others(1):
         children = member.levels[1].children
-        if not inside(box, joined([children[address].box for address in member.others(1)])):
+        if not inside(box, enclosing_box([children[address].box for address in member.others(1)])):
             member.displaced = True
-            hand_over(member, 1, promoted(member, children), stays=True)
+            hand_over_nodes(member, 1, choose_owner(member, children), stays=True)

@@ -1,11 +1,11 @@
 """pSense: peers that know those near them and a sensor in every direction beyond."""
 
-from nearcast.protocols.contacts import only_peers
+from nearcast.protocols.contacts import peer_overlay
 from nearcast.protocols.overlay import ProtocolKind
 from nearcast.protocols.psense.messages import CODEC
 from nearcast.protocols.psense.parameters import Parameters
 from nearcast.protocols.psense.peer import Peer
 
-KIND = ProtocolKind(Parameters, CODEC, only_peers(Peer), settles=True)
+KIND = ProtocolKind(Parameters, CODEC, peer_overlay(Peer), settles=True)
 
 __all__ = ["KIND"]

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from nearcast.protocols.interests import Interests
+from nearcast.protocols.interests import PeerInterests
 from nearcast.protocols.psense.layouts import WIDEST, within
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
@@ -15,7 +15,7 @@ class AreaOfInterest(NamedTuple):
     radius: float
 
 
-def vision_of(interests: Interests, now: Time, dimensions: int) -> AreaOfInterest | None:
+def vision_of(interests: PeerInterests, now: Time, dimensions: int) -> AreaOfInterest | None:
     """None: nothing is wanted."""
     area = interests.area(now, flat=dimensions == 2)
     if area is None:

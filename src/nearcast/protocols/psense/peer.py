@@ -20,8 +20,8 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.contacts import Contacts
-from nearcast.protocols.dedup import Delivered, copy_of, is_old
-from nearcast.protocols.interests import Interests
+from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
+from nearcast.protocols.interests import PeerInterests
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.acquaintances import Acquaintances, sees
 from nearcast.protocols.psense.area_of_interest import AreaOfInterest, vision_of
@@ -56,12 +56,12 @@ class Peer(Node):
         super().__init__(node_id, rng)
         self.parameters = parameters
         self.contacts = contacts
-        self.interests = Interests()
+        self.interests = PeerInterests()
         self.known_of = Acquaintances(node_id, parameters.dimensions)
         self.allowance = BandwidthBudget(parameters.limit, rng)
         self.joined = False
-        self.delivered = Delivered()
-        self.passed_on = Delivered()
+        self.delivered = DeliveredPublications()
+        self.passed_on = DeliveredPublications()
         self._spoke_at: Vector | None = None  # where a peer stands that wants nothing
         self._round: Time = round(parameters.round_ms * 1000)
         # At each hop a sighting is kept until there has been no news for `silent_s`.
@@ -134,7 +134,7 @@ class Peer(Node):
                     opened is not None
                     and opened[0].node == publication.node
                     and self._believes(sender, opened[0])
-                    and not is_old(publication, self.now)
+                    and not is_outside_window(publication, self.now)
                 )
                 if opened is not None and understood:
                     self._hear_publication(publication, *opened)
@@ -360,7 +360,7 @@ class Peer(Node):
 
     def _publish(self, publication: Publication) -> None:
         self._deliver(publication, 0)  # its own echo needs no way
-        self.passed_on.is_new(copy_of(publication), self.now)
+        self.passed_on.is_new(publication_key(publication), self.now)
         shape = publication.shape
         if vision_of(self.interests, self.now, self.parameters.dimensions) is None:
             x, y, z = map(layouts.within, (shape.x, shape.y, shape.z))
@@ -383,7 +383,7 @@ class Peer(Node):
         if (
             hops > 0
             and vision is not None
-            and self.passed_on.is_new(copy_of(publication), self.now)
+            and self.passed_on.is_new(publication_key(publication), self.now)
         ):
             informed = (*told, self.id, seen.node)
             receivers = self._concerned(publication.shape, vision, informed)
@@ -429,7 +429,7 @@ class Peer(Node):
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(copy_of(publication), self.now):
+        if wanting and self.delivered.is_new(publication_key(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
 
 

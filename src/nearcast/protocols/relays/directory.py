@@ -26,8 +26,8 @@ from msgspec import Meta
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Real, Timer
-from nearcast.protocols.dedup import is_old
-from nearcast.protocols.interests import area_of
+from nearcast.protocols.dedup import is_outside_window
+from nearcast.protocols.interests import ball_around_region
 from nearcast.protocols.relays.messages import MESSAGES, RelayMessage
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector
@@ -131,7 +131,7 @@ class Directory(Node):
     def on_message(self, sender: NodeId, message: Message) -> None:
         self._heard[sender] = self.now
         match message:
-            case Post(publication) if publication.node == sender and not is_old(
+            case Post(publication) if publication.node == sender and not is_outside_window(
                 publication, self.now
             ):
                 self._tell(publication)
@@ -209,7 +209,7 @@ class Directory(Node):
         found = [one for one in found if one[0] not in self.first]
         for node, owned in self.first.items():
             subscription = self.subscriptions[next(iter(owned))]
-            area = area_of(subscription.region, self.now)
+            area = ball_around_region(subscription.region, self.now)
             if area is not None:
                 found.append((node, area.place, moves(subscription, self.now)))
         return found
@@ -219,7 +219,7 @@ class Directory(Node):
         areas = [
             (subscription, area)
             for subscription in self.subscriptions.values()
-            if (area := area_of(subscription.region, self.now)) is not None
+            if (area := ball_around_region(subscription.region, self.now)) is not None
         ]
         if not speakers or not areas:
             return {}

@@ -13,8 +13,8 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.dedup import Delivered, copy_of, is_old
-from nearcast.protocols.interests import Interests, area_of
+from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
+from nearcast.protocols.interests import PeerInterests, ball_around_region
 from nearcast.protocols.relays.directory import (
     CHECK,
     LOOK,
@@ -78,8 +78,8 @@ class Peer(Node):
         super().__init__(node_id, rng)
         self.parameters = parameters
         self.directory = directory
-        self.interests = Interests()
-        self.delivered = Delivered()
+        self.interests = PeerInterests()
+        self.delivered = DeliveredPublications()
         self.wanted: dict[SubscriptionId, Subscription] = {}  # others', around here
         self.sources: dict[NodeId, None] = {}  # whom this peer may hear
         self._audience: dict[NodeId, int] = {}  # how many of `wanted` each has
@@ -135,7 +135,7 @@ class Peer(Node):
         if self.relays.on(message, sender):
             self._deliver_arrived()
         elif sender != self.directory or (
-            isinstance(message, Told) and is_old(message.publication, self.now)
+            isinstance(message, Told) and is_outside_window(message.publication, self.now)
         ):
             self.out.note("refused", sender)
         elif isinstance(message, Around):
@@ -199,7 +199,7 @@ class Peer(Node):
     def _spot(self) -> tuple[Vector, bool] | None:
         """Where the directory believes this peer to speak from, and whether it is under way."""
         for subscription in self.interests.present():
-            area = area_of(subscription.region, self.now)
+            area = ball_around_region(subscription.region, self.now)
             if area is not None:
                 return area.place, moves(subscription, self.now)
             break
@@ -231,7 +231,7 @@ class Peer(Node):
             filter_ = subscription.filter
             if filter_ is not None and not filter_.accepts(publication.attributes, publication.t):
                 continue
-            area = area_of(subscription.region, publication.t)
+            area = ball_around_region(subscription.region, publication.t)
             if area is None:
                 continue
             away = area.away(*place)
@@ -251,5 +251,5 @@ class Peer(Node):
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(copy_of(publication), self.now):
+        if wanting and self.delivered.is_new(publication_key(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId
 from nearcast.node import Outbox, Timer
-from nearcast.protocols.dedup import PUBLICATIONS, Delivered, is_old
+from nearcast.protocols.dedup import PUBLICATION_IDS, DeliveredPublications, is_outside_window
 from nearcast.protocols.relays import bloom
 from nearcast.protocols.relays.flow_table import FlowTable
 from nearcast.protocols.relays.messages import (
@@ -77,7 +77,7 @@ class Speech:
         self._last: dict[NodeId, Time] = {}  # by peer of the audience: when it last was in it
         self._told_audience: tuple[int, bytes] = (-REPEAT, b"")  # in which interval, and which
         self._fresh: dict[NodeId, None] = {}  # of the audience, who has not had the filter
-        self._copies = Delivered()
+        self._copies = DeliveredPublications()
         self._arrived: list[tuple[Publication, int]] = []
         self._kept: dict[NodeId, list[Flow]] = {}
         self._onward: dict[NodeId, dict[Flow, int]] = {}  # by lister: what to tell it
@@ -155,7 +155,7 @@ class Speech:
         self.neighbours.hear(sender, now, None)
         if bloom.is_filter(piece.audience):
             self.neighbours.learn_audience(source, piece.audience)
-        if not self._copies.is_new(source * PUBLICATIONS + piece.publication.id, now):
+        if not self._copies.is_new(source * PUBLICATION_IDS + piece.publication.id, now):
             return True
         self._count(piece)
         age = min(piece.age + self.neighbours.leg(sender) // TICK, MOST_TICKS)
@@ -175,7 +175,7 @@ class Speech:
         return (
             (piece.hops > 0 or sender == source)  # nobody has passed it on yet
             and (self._for_others or publication.node == source)
-            and not is_old(publication, now)
+            and not is_outside_window(publication, now)
         )
 
     # Words.

@@ -20,7 +20,7 @@ from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, NO_FILTER, PACK, ROW
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
 from nearcast.node import Deliveries, Message, Views
-from nearcast.protocols.dedup import COPIES_COME_WITHIN, Ears, Had
+from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications, ReceiverNumbers
 from nearcast.protocols.voronoi.recent_senders import RecentSenders
 from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast.space.motion import FOREVER, Moving, Time
@@ -105,15 +105,15 @@ class ClientColumns:
     """`memory`: for so long a client knows whom it heard."""
 
     def __init__(self, memory: Time) -> None:
-        self._hearsay, self._had = RecentSenders(memory), Had()
+        self._hearsay, self._had = RecentSenders(memory), ReceivedPublications()
         self._here: dict[NodeId, int] = {}  # seats
-        self._sorted: tuple[Column, Ears] | None = None  # the same, by node
-        self._seats = Numbers(max(memory, COPIES_COME_WITHIN))
-        self._first: Ears = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
+        self._sorted: tuple[Column, ReceiverNumbers] | None = None  # the same, by node
+        self._seats = Numbers(max(memory, DUPLICATE_WINDOW))
+        self._first: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
         self._matchers: dict[NodeId, int] = {}  # rows of
         self._said: Column = np.full((1, FIRST_ROOM), NEVER, np.int64)  # to each seat, last when
-        self._ears = Numbers(COPIES_COME_WITHIN)
-        self._following: Ears = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
+        self._ears = Numbers(DUPLICATE_WINDOW)
+        self._following: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
         self._rows: Any = np.zeros(FIRST_ROOM, ROW)
         self._mark: Column = np.zeros(FIRST_ROOM, np.int64)
         self._stamp = 0
@@ -253,14 +253,16 @@ class ClientColumns:
                 self._said = _grown(self._said, NEVER)
         return row
 
-    def _by_node(self) -> tuple[Column, Ears]:
+    def _by_node(self) -> tuple[Column, ReceiverNumbers]:
         if self._sorted is None:
             members = sorted(self._here)
             seats = [self._here[node] for node in members]
             self._sorted = np.array(members, np.int64), np.array(seats, np.int32)
         return self._sorted
 
-    def _sure(self, ears: Ears, doubtful: Column, publication: Publication) -> NDArray[np.bool_]:
+    def _sure(
+        self, ears: ReceiverNumbers, doubtful: Column, publication: Publication
+    ) -> NDArray[np.bool_]:
         """Which of them want it indeed?"""
         sure: NDArray[np.bool_] = doubtful == 0
         t = publication.t

@@ -24,9 +24,9 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message, Node, Real, Timer
-from nearcast.protocols.contacts import Contacts, only_peers
-from nearcast.protocols.dedup import Delivered, copy_of, is_old
-from nearcast.protocols.interests import Interests
+from nearcast.protocols.contacts import Contacts, peer_overlay
+from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
+from nearcast.protocols.interests import PeerInterests
 from nearcast.protocols.overlay import ProtocolKind
 from nearcast.protocols.relays.layer import Layer, interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
@@ -129,7 +129,7 @@ class Extent(NamedTuple):
     reach: float
 
 
-def extent_of(interests: Interests, now: Time) -> Extent | None:
+def extent_of(interests: PeerInterests, now: Time) -> Extent | None:
     area = interests.area(now, flat=True)
     if area is None:
         return None
@@ -151,9 +151,9 @@ class Peer(Node):
         self.relays = relays_of(
             self, parameters, lambda node: node in self.mesh.known, for_others=True
         )
-        self.interests = Interests()
-        self.delivered = Delivered()
-        self.passed_on = Delivered()  # casts
+        self.interests = PeerInterests()
+        self.delivered = DeliveredPublications()
+        self.passed_on = DeliveredPublications()  # casts
         self._step = round(parameters.step_ms * 1000)
         self._stepping = False
         self._contact: NodeId | None = None
@@ -210,7 +210,7 @@ class Peer(Node):
                 self._deliver(publication, hops)
             return
         match message:
-            case Tell(publication) | Cast(publication) | Route(publication) if is_old(
+            case Tell(publication) | Cast(publication) | Route(publication) if is_outside_window(
                 publication, self.now
             ):
                 self.out.note("refused", sender)
@@ -315,7 +315,9 @@ class Peer(Node):
     def _pass_on(self, sender: NodeId | None, cast: Cast) -> None:
         publication, root = cast.publication, (cast.x, cast.y)
         self._deliver(publication, cast.hops)
-        if self.mesh.me is None or not self.passed_on.is_new(copy_of(publication), self.now):
+        if self.mesh.me is None or not self.passed_on.is_new(
+            publication_key(publication), self.now
+        ):
             return
         further = self.mesh.forward(root, cast.area, sender, self.mesh.doubt(self.now))
         if further and cast.hops < MOST_HOPS:
@@ -352,7 +354,7 @@ class Peer(Node):
 
     def _deliver(self, publication: Publication, hops: int) -> None:
         wanting = self.interests.wanting(publication)
-        if wanting and self.delivered.is_new(copy_of(publication), self.now):
+        if wanting and self.delivered.is_new(publication_key(publication), self.now):
             self.out.deliver(publication, tuple(wanting), hops)
 
 
@@ -376,4 +378,4 @@ def _nearest(shape: Shape, site: SiteInfo) -> Point:
     return shape.x + dx, shape.y + dy
 
 
-KIND = ProtocolKind(Parameters, CODEC, only_peers(Peer), settles=True, workload="clustering")
+KIND = ProtocolKind(Parameters, CODEC, peer_overlay(Peer), settles=True, workload="clustering")
