@@ -17,7 +17,7 @@ from support.join_targets import run
 from support.scripted_nodes import nodes, said, until
 
 
-async def notice_of(client: Client) -> client_module.Notice:
+async def notice_of(client: Client) -> client_module.ClientNotice:
     return await asyncio.wait_for(anext(client.notices()), 20)
 
 

@@ -424,7 +424,7 @@ def test_javascript_walks_across_a_border_and_survives_its_node(tmp_path: Path) 
 
 def test_javascript_works_out_where_a_moving_area_is() -> None:
     """Against the regions of the model, at several moments."""
-    from nearcast.client_protocol.geometry_json import Area, region
+    from nearcast.client_protocol.geometry_json import Area, region_from_area
     from nearcast.model.subscription import Formula
 
     areas: list[dict[str, Any]] = [
@@ -440,7 +440,7 @@ def test_javascript_works_out_where_a_moving_area_is() -> None:
     """
     told = iter(asyncio.run(in_node(program, json.dumps(areas), json.dumps(moments))))
     for area in areas:
-        where = region(Area(**area))
+        where = region_from_area(Area(**area))
         assert not isinstance(where, Formula)
         for seconds in moments:
             expected, found = where.at(round(seconds * 1e6)), next(told)

@@ -15,7 +15,7 @@ from nearcast.client import client as client_module
 from nearcast.client import request_channel
 from nearcast.client.client import Client
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.payloads import DEEPEST
+from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.space.motion import line, path
 from nearcast.space.shapes import EVERYWHERE, ball, disc, point
 from support.join_targets import Join, in_both, run
@@ -47,7 +47,7 @@ async def test_what_is_plainly_wrong_is_refused_before_it_is_sent(join: Join) ->
         (lambda: publish(point(0, 0), 2**64), "this payload cannot be sent"),
         (lambda: publish(point(0, 0), "\ud800"), "this payload cannot be sent"),
         (lambda: publish(point(0, 0), endless()), "nested too deep"),
-        (lambda: publish(point(0, 0), nested(DEEPEST + 1)), "nests at most 100"),
+        (lambda: publish(point(0, 0), nested(MAX_NESTING + 1)), "nests at most 100"),
         (lambda: publish(point(0, 0), Raw(b"\xa1\xff")), "not valid UTF-8"),
         (lambda: publish((1,)), "two or three numbers"),
         (lambda: publish((math.nan, 1)), "a centre must be within"),
@@ -65,7 +65,7 @@ async def test_what_is_plainly_wrong_is_refused_before_it_is_sent(join: Join) ->
         await subscribe(odd)
     with pytest.raises(ValueError, match="watch=True"):
         here.changes()
-    assert await publish(point(0, 0), nested(DEEPEST)) > 0
+    assert await publish(point(0, 0), nested(MAX_NESTING)) > 0
 
 
 def test_a_line_keeps_the_height_that_it_is_not_told() -> None:
@@ -143,7 +143,9 @@ def test_nobody_waits_for_ever_for_an_answer(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_payload_ends_or_controls_a_terminal() -> None:
     keys = b"\x83\x90\x01\xc0\x02\xc3\x03"  # an array, nil and a boolean
-    odd = messages.PACKED.open(Raw(b"\x93\xd4\x05\x01" + keys + b"\xcb\x7f\xf8" + bytes(6)))
+    odd = messages.MSGPACK.decode_payload(
+        Raw(b"\x93\xd4\x05\x01" + keys + b"\xcb\x7f\xf8" + bytes(6))
+    )
     shown = {"message": 1, "from": 2, "t": 3, "x": 1.0, "y": 2.0, "z": 0.0, "payload": odd}
     assert in_a_line(shown).startswith("2 at (1, 2): ")
     assert list(json.loads(in_json(shown))) == list(shown)

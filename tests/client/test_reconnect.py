@@ -10,7 +10,7 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_create_server
 import nearcast
 from nearcast.client import client as client_module
 from nearcast.client.client import Client, Disconnected, Reconnected
-from nearcast.client.websocket import ConnectionLost, Receive
+from nearcast.client.websocket import ConnectionLost, OnMessage
 from nearcast.client_protocol import messages
 from nearcast.server.server import Server
 from nearcast.space.motion import line
@@ -18,7 +18,7 @@ from nearcast.space.shapes import disc, point
 from support.join_targets import address, quiet, run
 
 
-async def notice_of(client: Client) -> client_module.Notice:
+async def notice_of(client: Client) -> client_module.ClientNotice:
     return await asyncio.wait_for(anext(client.notices()), 20)
 
 
@@ -145,12 +145,12 @@ def test_where_there_is_no_node_the_first_connection_fails_at_once(url: str) -> 
 class Frail:
     """A link whose second connection breaks as soon as it is said that all went well."""
 
-    form, most = messages.PACKED, 1_000
+    form, most = messages.MSGPACK, 1_000
 
     def __init__(self) -> None:
         self.opened = 0
 
-    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
+    async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         self.receive, self.lost = receive, lost
         self.opened += 1
 
@@ -188,9 +188,9 @@ class Odd(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if frame.msg_type != WSMsgType.BINARY:
             return
-        word = messages.PACKED.request(frame.get_payload_as_bytes())
-        if messages.PACKED.kind(word) is messages.JoinRequest:
-            welcome = messages.PACKED.write(messages.WelcomeNotice(1, 1, id=word.id))
+        word = messages.MSGPACK.read_request(frame.get_payload_as_bytes())
+        if messages.MSGPACK.message_class(word) is messages.JoinRequest:
+            welcome = messages.MSGPACK.encode(messages.WelcomeNotice(1, 1, id=word.id))
             transport.send(WSMsgType.BINARY, welcome)
         else:
             transport.disconnect()

@@ -5,7 +5,7 @@ from pathlib import Path
 from time import monotonic
 
 import nearcast
-from nearcast.client.client import Client, Disconnected, HandedOver, Notice, Reconnected
+from nearcast.client.client import Client, ClientNotice, Disconnected, HandedOver, Reconnected
 from nearcast.service.cluster.cluster_node import IDLE
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
@@ -13,7 +13,7 @@ from support.join_targets import run
 from support.node_processes import cluster
 
 
-async def notice_of(client: Client) -> Notice:
+async def notice_of(client: Client) -> ClientNotice:
     return await asyncio.wait_for(anext(client.notices()), 25)
 
 

@@ -14,7 +14,7 @@ from fuzz.socketless import Node
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 
-J, P = messages.JSON, messages.PACKED
+J, P = messages.JSON, messages.MSGPACK
 ABSENT = object()
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
@@ -115,17 +115,17 @@ def in_packed(kind: type[messages.Request], said: dict[str, Any]) -> bytes:
             value = said[field.name]
             if value is ABSENT:
                 default = messages._defaults(kind)[place]
-                value = None if default in (messages.NOTHING, msgspec.NODEFAULT) else default
+                value = None if default in (messages.NO_PAYLOAD, msgspec.NODEFAULT) else default
             elements.append(value)
     return msgspec.msgpack.encode(elements)
 
 
 def plain(form: messages.Encoding, notice: Any) -> dict[str, Any]:
     """A notice as values, the same for both forms."""
-    told: dict[str, Any] = {"is": form.kind(notice).__name__}
+    told: dict[str, Any] = {"is": form.message_class(notice).__name__}
     for name in notice.__struct_fields__:
         value = getattr(notice, name)
-        told[name] = form.open(value) if isinstance(value, Raw) else value
+        told[name] = form.decode_payload(value) if isinstance(value, Raw) else value
     for name in ("entities", "entity"):
         several = told.get(name)
         for one in several if isinstance(several, list) else [several]:
@@ -138,7 +138,7 @@ def plain(form: messages.Encoding, notice: Any) -> dict[str, Any]:
 
 def plain_entity(form: messages.Encoding, entity: messages.EntityState) -> dict[str, Any]:
     return {
-        name: form.open(value) if isinstance(value, Raw) else value
+        name: form.decode_payload(value) if isinstance(value, Raw) else value
         for name in entity.__struct_fields__
         if (value := getattr(entity, name)) is not None
     }
@@ -247,4 +247,7 @@ def test_the_forms_differ_in_this_alone(pair: Pair, which: str) -> None:
             pair.nodes[form].gateway.read(session, frame, form.binary)
             pair.nodes[form].run()
             (answer,) = wire.notices(form)
-            assert (form.kind(answer) is not messages.ErrorNotice, answer.id) == (accepts, 3)
+            assert (form.message_class(answer) is not messages.ErrorNotice, answer.id) == (
+                accepts,
+                3,
+            )

@@ -16,7 +16,7 @@ from msgspec import Raw
 import nearcast
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.payloads import DEEPEST, Unreadable
+from nearcast.client_protocol.payloads import MAX_NESTING, Unreadable
 from nearcast.errors import MalformedMessageError
 from nearcast.matching import MATCHERS
 from nearcast.peer.line_protocol import LineProtocol
@@ -29,7 +29,7 @@ from nearcast.space.shapes import EVERYWHERE, point
 from support.join_targets import Join, in_both
 from support.live_clients import Visitor, run, service, visit
 
-J, P = messages.JSON, messages.PACKED
+J, P = messages.JSON, messages.MSGPACK
 
 
 def nested(levels: int) -> Any:
@@ -53,7 +53,7 @@ UNREADABLE_JSON = {
     "beyond a double": b"1e400",
     "far beyond a double": b'{"a":[-1e99999999999]}',
     "too many digits": b"1" * 5_000,
-    "too deep": msgspec.json.encode(nested(DEEPEST + 1)),
+    "too deep": msgspec.json.encode(nested(MAX_NESTING + 1)),
     "far too deep": b"[" * 5_000 + b"]" * 5_000,
 }
 UNREADABLE_PACKED = {
@@ -63,8 +63,8 @@ UNREADABLE_PACKED = {
     "a map as a key": b"\x81\x80\x01",
     "a timestamp after year 9999": b"\xc7\x0c\xff" + struct.pack(">Iq", 0, 2**60),
     "a timestamp with too many nanoseconds": b"\xd7\xff" + b"\xff" * 8,
-    "too deep": b"\x91" * DEEPEST + b"\x90",
-    "too deep in a key": b"\x81" + b"\x91" * DEEPEST + b"\x90" + b"\x01",
+    "too deep": b"\x91" * MAX_NESTING + b"\x90",
+    "too deep in a key": b"\x81" + b"\x91" * MAX_NESTING + b"\x90" + b"\x01",
     "far too deep": b"\x91" * 5_000 + b"\x01",
     "an unknown code": b"\xc1",
     "cut off": b"\xa5ab",
@@ -109,7 +109,7 @@ FRAMES = {J: json_publish, P: packed_publish}
 def test_what_nobody_could_read_is_not_forwarded(form: messages.Encoding, payload: bytes) -> None:
     """The request is refused by its decoder or by the payload's check, in one line."""
     with pytest.raises(MalformedMessageError) as refused:
-        form.check(form.request(FRAMES[form](payload)).payload)
+        form.check_payload(form.read_request(FRAMES[form](payload)).payload)
     assert len(str(refused.value)) < 300
     assert "\n" not in str(refused.value)
 
@@ -117,13 +117,13 @@ def test_what_nobody_could_read_is_not_forwarded(form: messages.Encoding, payloa
 @pytest.mark.parametrize(
     ("form", "value"),
     [
-        (J, nested(DEEPEST)), (P, nested(DEEPEST)), (J, [[]] * 5_000), (P, [[]] * 5_000),
-        (P, {"a": nested(DEEPEST - 1)}), (J, "é€𐀀" * 100), (P, "é€𐀀" * 100), (J, 1e308),
+        (J, nested(MAX_NESTING)), (P, nested(MAX_NESTING)), (J, [[]] * 5_000), (P, [[]] * 5_000),
+        (P, {"a": nested(MAX_NESTING - 1)}), (J, "é€𐀀" * 100), (P, "é€𐀀" * 100), (J, 1e308),
         (J, {"": [None, True, -1.5, "\x7f"]}), (P, b"\xff" * 500), (P, 2**64 - 1),
     ],
 )  # fmt: skip
 def test_what_everybody_can_read_is_forwarded(form: messages.Encoding, value: Any) -> None:
-    form.check(form.seal(value))
+    form.check_payload(form.encode_payload(value))
 
 
 @pytest.mark.parametrize(
@@ -136,22 +136,22 @@ def test_what_everybody_can_read_is_forwarded(form: messages.Encoding, value: An
 def test_what_cannot_be_translated_is_none_in_the_other_form(
     form: messages.Encoding, payload: bytes
 ) -> None:
-    form.check(Raw(payload))
-    assert form.translated(Raw(payload), form) == Raw(payload)
-    assert form.translated(Raw(payload), P if form is J else J) is messages.NOTHING
+    form.check_payload(Raw(payload))
+    assert form.translate_payload(Raw(payload), form) == Raw(payload)
+    assert form.translate_payload(Raw(payload), P if form is J else J) is messages.NO_PAYLOAD
 
 
 @pytest.mark.parametrize("value", [None, True, -3, 1.5, "é", {"a": [1, {"b": None}]}, 2**63])
 def test_what_both_forms_have_is_translated_without_loss(value: Any) -> None:
     for form, other in ((J, P), (P, J)):
-        sealed = form.seal(value) if value is not None else messages.NOTHING
-        assert other.open(form.translated(sealed, other)) == value
+        sealed = form.encode_payload(value) if value is not None else messages.NO_PAYLOAD
+        assert other.decode_payload(form.translate_payload(sealed, other)) == value
 
 
 def test_binary_data_becomes_base64_and_a_timestamp_its_text() -> None:
-    assert J.open(P.translated(Raw(b"\xc4\x02\xff\xff"), J)) == "//8="
-    stamp = P.translated(Raw(b"\xd6\xff\x00\x00\x00\x01"), J)
-    assert J.open(stamp) == "1970-01-01T00:00:01Z"
+    assert J.decode_payload(P.translate_payload(Raw(b"\xc4\x02\xff\xff"), J)) == "//8="
+    stamp = P.translate_payload(Raw(b"\xd6\xff\x00\x00\x00\x01"), J)
+    assert J.decode_payload(stamp) == "1970-01-01T00:00:01Z"
 
 
 async def _crowd(node: Server) -> tuple[list[Visitor], Visitor]:
@@ -180,13 +180,13 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
             odd.send(FRAMES[form](payload, 99, retain))
             for number in range(11, 21):
                 innocent.send(packed_publish(b"\xa2ok", 20 + number))
-            assert form.kind(await odd.answer(99)) is messages.DoneNotice
+            assert form.message_class(await odd.answer(99)) is messages.DoneNotice
             for number in range(1, 21):
-                assert P.kind(await innocent.answer(20 + number)) is messages.DoneNotice
+                assert P.message_class(await innocent.answer(20 + number)) is messages.DoneNotice
             for one in listeners:
                 await one.hear(messages.MessageNotice, 21)
                 heard = [
-                    one.form.open(message.payload)
+                    one.form.decode_payload(message.payload)
                     for message in one.of(messages.MessageNotice)
                     if message.source == odd.entity
                 ]
@@ -200,7 +200,9 @@ def test_a_payload_that_one_form_lacks_costs_no_other_publication(
                     await one.ask(messages.SubscribeRequest, 2, Area(), watch=True)
                     (inside,) = (await one.hear(messages.InsideNotice)).entities
                     for entity in (near.entities[0], inside):
-                        assert (one.form.open(entity.payload) is None) == (one.form is not form)
+                        assert (one.form.decode_payload(entity.payload) is None) == (
+                            one.form is not form
+                        )
 
     run(story())
 
@@ -223,7 +225,7 @@ def test_what_is_not_utf_8_reaches_nobody_over_http_either() -> None:
                 b'{"x":3,"y":4,"payload":100000000000000000000,"retain":true}',
             ]  # fmt: skip
             answers = [await asyncio.to_thread(post, node.port, body) for body in bodies]
-            await innocent.ask(messages.PublishRequest, 1.0, 1.0, P.seal("ok"))
+            await innocent.ask(messages.PublishRequest, 1.0, 1.0, P.encode_payload("ok"))
             for one in listeners:
                 await one.hear(messages.MessageNotice, 2)
             listing = f"http://127.0.0.1:{node.port}/near?x=3&y=4&r=9"
@@ -254,7 +256,7 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
             for x in (1.0, 13.0, 2.0):
                 innocent.say(messages.PublishRequest(x, 1.0, id=10 + int(x)))
             for x in (1, 13, 2):
-                assert P.kind(await innocent.answer(10 + x)) is messages.DoneNotice
+                assert P.message_class(await innocent.answer(10 + x)) is messages.DoneNotice
             await listener.hear(messages.MessageNotice, 2)
             return [
                 one.x for one in listener.of(messages.MessageNotice)
@@ -293,15 +295,15 @@ def test_an_unreadable_payload_is_handed_over_as_such() -> None:
         (b"\x91" * 5_000 + b"\x01", "arrays and objects are nested too deep"),
         (b"\xc1", "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)"),
     ):
-        assert P.read(Raw(payload)) == Unreadable(payload, reason)
-    assert P.read(messages.NOTHING) is None
+        assert P.try_decode_payload(Raw(payload)) == Unreadable(payload, reason)
+    assert P.try_decode_payload(messages.NO_PAYLOAD) is None
     assert nearcast.Unreadable is Unreadable
 
 
 @pytest.mark.parametrize("payload", UNREADABLE_JSON.values(), ids=UNREADABLE_JSON)
 def test_a_peer_neither_sends_nor_hands_over_what_nobody_could_read(payload: bytes) -> None:
     desk = LineProtocol(lambda _: None)
-    assert desk.opened(payload) is messages.NOTHING
+    assert desk.opened(payload) is messages.NO_PAYLOAD
     with pytest.raises(ValueError, match="payload"):
         desk.packed(Raw(payload))
     assert desk.opened(b'{"a": [10, 100000000000000000000]}') == Raw(

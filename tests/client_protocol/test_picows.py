@@ -12,7 +12,7 @@ import picows.api
 import pytest
 from picows import WSAutoPingStrategy, WSFrame, WSTransport, ws_create_server
 
-from nearcast.client_protocol.websocket_framing import Endpoint, Reports
+from nearcast.client_protocol.websocket_framing import PicowsLogger, WebSocketEndpoint
 from nearcast.server.http import upgrade
 from support.live_clients import run
 from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, Stranger, masked
@@ -20,7 +20,7 @@ from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, Stranger, mask
 MOST, PONG = 1_000, 10
 
 
-class Kept(Endpoint):
+class Kept(WebSocketEndpoint):
     """Keeps what it is told, and says something of its own before it closes."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def test_arguments_stand_where_picows_own_server_puts_them(monkeypatch: pytest.M
         endpoint = Kept()
         upgrade.websocket(endpoint, MOST)
         reports = made[0][4]
-        assert isinstance(reports, Reports)
+        assert isinstance(reports, PicowsLogger)
         server = await ws_create_server(
             made[0][3], "127.0.0.1", 0, disconnect_on_exception=True, logger_name=reports,
             websocket_handshake_timeout=upgrade.HANDSHAKE_S, enable_auto_ping=True,

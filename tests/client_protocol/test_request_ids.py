@@ -11,7 +11,7 @@ from nearcast.peer.line_protocol import LineProtocol
 from nearcast.server.config import LimitSettings
 from support.live_clients import Visitor, knock, run, service, visit
 
-J, P = messages.JSON, messages.PACKED
+J, P = messages.JSON, messages.MSGPACK
 
 JSON_FRAMES = {
     "a text for a number": b'{"do":"publish","x":"a","y":2,"id":10}',

@@ -12,7 +12,7 @@ from msgspec.structs import fields
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import close_codes, messages, websocket_framing
-from nearcast.client_protocol.geometry_json import Area, region
+from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.errors import ConfigError
 from nearcast.model.subscription import Value
 from nearcast.server import gateway
@@ -67,7 +67,7 @@ def default(field: Any) -> str:
         value = field.default_factory()
     else:
         value = field.default
-    if value is None or value is messages.NOTHING:
+    if value is None or value is messages.NO_PAYLOAD:
         return "–"
     return f"`{msgspec.json.encode(value).decode()}`"
 
@@ -114,7 +114,7 @@ def test_nothing_is_described_that_there_is_not() -> None:
 def test_areas_are_written_as_shown() -> None:
     written = [row[1].strip("`") for row in rows(section(WIRE, "Areas"), "| area | written")]
     for text in written:
-        region(msgspec.json.decode(text, type=Area))
+        region_from_area(msgspec.json.decode(text, type=Area))
     assert len(written) == 8
 
 
@@ -122,12 +122,12 @@ def test_the_two_forms_say_the_same() -> None:
     examples = rows(section(WIRE, "Two forms"), "| JSON | MessagePack")
     assert len(examples) == 10
     for as_json, as_hex in ((row[0].strip("`"), row[1].strip("`")) for row in examples):
-        reads = messages.JSON.request if '"do"' in as_json else messages.JSON.notice
+        reads = messages.JSON.read_request if '"do"' in as_json else messages.JSON.read_notice
         word = reads(as_json.encode())
-        if getattr(word, "payload", messages.NOTHING) is not messages.NOTHING:
-            payload = messages.PACKED.seal(messages.JSON.open(word.payload))
+        if getattr(word, "payload", messages.NO_PAYLOAD) is not messages.NO_PAYLOAD:
+            payload = messages.MSGPACK.encode_payload(messages.JSON.decode_payload(word.payload))
             word = msgspec.structs.replace(word, payload=payload)
-        assert messages.PACKED.write(word).hex(" ") == as_hex
+        assert messages.MSGPACK.encode(word).hex(" ") == as_hex
 
 
 def test_the_limits_are_those_that_there_are() -> None:
@@ -138,15 +138,17 @@ def test_the_limits_are_those_that_there_are() -> None:
 
 def test_the_close_codes_are_those_that_there_are() -> None:
     table = rows(section(WIRE, "Close codes"), "| code")
-    assert table == [[str(code.value), meaning] for code, meaning in close_codes.MEANING.items()]
-    assert list(close_codes.MEANING) == list(close_codes.CloseCode)
+    assert table == [
+        [str(code.value), meaning] for code, meaning in close_codes.CLOSE_CODE_MEANINGS.items()
+    ]
+    assert list(close_codes.CLOSE_CODE_MEANINGS) == list(close_codes.CloseCode)
 
 
 def test_numbers_in_the_text_are_those_of_the_node() -> None:
     text = " ".join(WIRE.split())
     for sentence in (
         f"silent for {upgrade.PING_S:g} seconds is sent a WebSocket ping",
-        f"waits {websocket_framing.GRACE_S:g} seconds for the client's close frame",
+        f"waits {websocket_framing.CLOSE_GRACE_S:g} seconds for the client's close frame",
         f"payload and {throttling.ENVELOPE} for each message",
         f"0 for none at all, or at least {throttling.SLOWEST:g}",
         f"keeps at most {api.NAMES:,} such names",

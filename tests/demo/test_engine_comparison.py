@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nearcast.demo.engine_comparison import INTERVAL, Comparison, Tally
+from nearcast.demo.engine_comparison import INTERVAL, EngineComparison, EngineCounts
 from nearcast.demo.mammoth_game import MammothGame, MammothRules
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
@@ -35,8 +35,8 @@ def movement() -> list[Said]:
 
 
 @pytest.fixture(scope="module")
-def tallies(movement: list[Said]) -> dict[str, Tally]:
-    comparison = Comparison()
+def tallies(movement: list[Said]) -> dict[str, EngineCounts]:
+    comparison = EngineComparison()
     for now, walks, said in movement:
         comparison.step(now, walks, said)
     return {tally.name: tally for tally in comparison.tallies()}
@@ -59,7 +59,7 @@ def pairs(movement: list[Said]) -> list[tuple[Publication, int]]:
 
 
 def test_exact_engines_tell_everybody_and_nobody_else(
-    tallies: dict[str, Tally], pairs: list[tuple[Publication, int]]
+    tallies: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
     assert len(pairs) > 1000
     for name in ("lazy", "swept"):
@@ -68,7 +68,7 @@ def test_exact_engines_tell_everybody_and_nobody_else(
 
 
 def test_what_stale_engines_miss_or_add_is_the_difference_to_the_truth(
-    tallies: dict[str, Tally], pairs: list[tuple[Publication, int]]
+    tallies: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
     for name in ("resubscribe", "periodic", "cached"):
         tally = tallies[name]
@@ -77,7 +77,7 @@ def test_what_stale_engines_miss_or_add_is_the_difference_to_the_truth(
 
 
 def test_bytes_are_those_of_every_single_message(
-    movement: list[Said], tallies: dict[str, Tally], pairs: list[tuple[Publication, int]]
+    movement: list[Said], tallies: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
     said_before: set[int] = set()
     about_interests = 0
@@ -97,7 +97,7 @@ def test_bytes_are_those_of_every_single_message(
 def test_a_walk_costs_two_messages_or_two_for_every_interval() -> None:
     still = Moving(box(0, 0, 3, 2), since=START)
     walk = line(box(0, 0, 3, 2), (10.0, 0.0, 0.0), 10.0).stamped(START + SECOND)
-    comparison = Comparison()
+    comparison = EngineComparison()
     comparison.step(START, [(0, still)], [])
     comparison.step(START + SECOND, [(0, walk)], [])
     for now in range(START + SECOND + TICK, START + 4 * SECOND, TICK):
@@ -108,7 +108,9 @@ def test_a_walk_costs_two_messages_or_two_for_every_interval() -> None:
     assert set(messages.values()) == {1 + 2}
 
 
-def test_lazy_looks_at_all_that_moves_and_the_others_at_less(tallies: dict[str, Tally]) -> None:
+def test_lazy_looks_at_all_that_moves_and_the_others_at_less(
+    tallies: dict[str, EngineCounts],
+) -> None:
     evaluations = {name: tally.evaluations for name, tally in tallies.items()}
     assert evaluations["resubscribe"] == 0
     assert 0 < evaluations["swept"] < evaluations["lazy"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import nearcast
 from nearcast.client.client import Client
-from nearcast.demo.mammoth_bots import NEWS, ORDERS, BotCrowd
+from nearcast.demo.mammoth_bots import REQUESTS_CHANNEL, STATUS_CHANNEL, MammothBots
 from nearcast.demo.mammoth_game import MammothRules
 from nearcast.server.config import Settings
 from nearcast.server.server import Server
@@ -32,7 +32,7 @@ async def until(known: Any) -> None:
 
 async def playing(service: Server) -> "asyncio.Task[None]":
     """A crowd of which everybody has arrived."""
-    crowd = BotCrowd(service.url, RULES, Random(2))
+    crowd = MammothBots(service.url, RULES, Random(2))
     task = asyncio.create_task(crowd.run(BOTS))
     seats = service.realm.seats
     await until(lambda: sum(bool(seat and seat.subscriptions) for seat in seats) == BOTS + 1)
@@ -41,8 +41,10 @@ async def playing(service: Server) -> "asyncio.Task[None]":
 
 async def ask(page: Client, order: str, number: int = 0) -> str:
     """What the director answers."""
-    news = await page.subscribe(EVERYWHERE, channel=NEWS)
-    await page.publish(point(1.0, 1.0), payload={"order": order, "number": number}, channel=ORDERS)
+    news = await page.subscribe(EVERYWHERE, channel=STATUS_CHANNEL)
+    await page.publish(
+        point(1.0, 1.0), payload={"order": order, "number": number}, channel=REQUESTS_CHANNEL
+    )
     async for message in news:
         if message.payload.get("to") == page.entity:
             await news.unsubscribe()
@@ -90,8 +92,8 @@ def test_pages_give_orders_and_hear_how_the_engines_do() -> None:
                 assert await ask(page, "gather", 3) == "3 characters follow you"
                 assert await ask(page, "scatter") == "3 characters go their own ways"
                 assert "does not know" in await ask(page, "dance", 1)
-                await page.publish(point(0, 0), payload=["no", "order"], channel=ORDERS)
-                news = await page.subscribe(EVERYWHERE, channel=NEWS)
+                await page.publish(point(0, 0), payload=["no", "order"], channel=REQUESTS_CHANNEL)
+                news = await page.subscribe(EVERYWHERE, channel=STATUS_CHANNEL)
                 async for message in news:
                     if "engines" in message.payload and message.payload["publications"] > 300:
                         break

@@ -6,7 +6,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.demo.mammoth_game import MOST, Deed, MammothGame, MammothRules
+from nearcast.demo.mammoth_game import MAX_CHARACTERS, CharacterAction, MammothGame, MammothRules
 from nearcast.space.motion import SECOND
 
 TICK = SECOND // 20
@@ -15,7 +15,7 @@ START = 1_000 * SECOND
 
 def played(
     game: MammothGame, begin: int, seconds: float
-) -> list[tuple[int, list[Deed], list[Deed]]]:
+) -> list[tuple[int, list[CharacterAction], list[CharacterAction]]]:
     return [
         (now, *game.step(now))
         for now in range(begin + TICK, begin + round(seconds * SECOND) + 1, TICK)
@@ -94,7 +94,7 @@ def test_the_closest_are_called() -> None:
 
 def test_no_world_is_too_full() -> None:
     game = MammothGame(MammothRules(), Random(1))
-    assert len(game.spawn(START, MOST - 1)) == MOST - 1
+    assert len(game.spawn(START, MAX_CHARACTERS - 1)) == MAX_CHARACTERS - 1
     assert len(game.spawn(START, 100)) == 1
 
 

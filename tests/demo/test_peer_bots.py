@@ -19,12 +19,12 @@ from nearcast.demo.peer_bots import BotSettings, PeerBots
 from nearcast.demo.planetpi4_live import (
     GONE,
     KEPT,
-    MOST_GUESTS,
+    MAX_EXTERNAL_SHIPS,
+    NO_TEAM,
     SILENT,
-    STRANGER,
-    Course,
-    Guests,
-    hurt,
+    ExternalShips,
+    LiveGameLog,
+    apply_damage,
 )
 from nearcast.demo.ship_control import ShipControl
 from nearcast.model.publication import Publication
@@ -53,7 +53,7 @@ def at(x: float, y: float = 150.0, z: float = 150.0, velocity: Any = STILL) -> U
 
 
 def test_without_guests_the_game_is_the_workloads_own_and_its_past_is_forgotten() -> None:
-    log, course = a_course(Log), a_course(Course)
+    log, course = a_course(Log), a_course(LiveGameLog)
     for tick in range(400):
         for ship in range(RULES.ships):
             t = tick * TICK
@@ -65,8 +65,8 @@ def test_without_guests_the_game_is_the_workloads_own_and_its_past_is_forgotten(
 
 
 def test_bots_hunt_a_guest_and_leave_it_to_the_guest_to_obey_their_hits() -> None:
-    course = a_course(Course, replace(RULES, teams=1))  # nobody else to fight with
-    guests = course.guests = Guests(course.game, lambda _: STRANGER)
+    course = a_course(LiveGameLog, replace(RULES, teams=1))  # nobody else to fight with
+    guests = course.guests = ExternalShips(course.game, lambda _: NO_TEAM)
     guests.see(77, at(150.0))
     slot = guests.slots[77]
     hits = 0
@@ -80,9 +80,9 @@ def test_bots_hunt_a_guest_and_leave_it_to_the_guest_to_obey_their_hits() -> Non
 
 
 def test_a_guest_flies_on_until_its_next_word_and_goes_when_there_is_none() -> None:
-    course = a_course(Course)
+    course = a_course(LiveGameLog)
     game = course.game
-    guests = course.guests = Guests(game, lambda name: name % 2)
+    guests = course.guests = ExternalShips(game, lambda name: name % 2)
     guests.see(5, at(100.0, velocity=(20.0, 0.0, 0.0)))
     slot = guests.slots[5]
     assert game.team[slot] == 1
@@ -97,23 +97,23 @@ def test_a_guest_flies_on_until_its_next_word_and_goes_when_there_is_none() -> N
 
 
 def test_nonsense_is_no_guest_and_guests_are_not_without_number() -> None:
-    guests = Guests(a_course(Course).game, lambda _: STRANGER)
+    guests = ExternalShips(a_course(LiveGameLog).game, lambda _: NO_TEAM)
     for wrong in (at(float("nan")), at(float("inf")), at(1.0, velocity=(1e9, 0.0, 0.0))):
         guests.see(9, wrong)
     assert guests.slots == {}
-    for name in range(MOST_GUESTS + 20):
+    for name in range(MAX_EXTERNAL_SHIPS + 20):
         guests.see(name, at(1.0))
-    assert len(guests.slots) == MOST_GUESTS
+    assert len(guests.slots) == MAX_EXTERNAL_SHIPS
 
 
 @pytest.mark.parametrize(
     ("damage", "left"), [(30.0, 70.0), (1e9, 100.0), (-5.0, 100.0), (float("nan"), 100.0)]
 )
 def test_a_hit_from_elsewhere_takes_what_a_hit_can_take(damage: float, left: float) -> None:
-    game = a_course(Course).game
-    hurt(game, 2, damage)
+    game = a_course(LiveGameLog).game
+    apply_damage(game, 2, damage)
     assert game.shield[2] == left
-    hurt(game, 2, SHIELD)
+    apply_damage(game, 2, SHIELD)
     assert game.shield[2] == max(0.0, left - SHIELD)
 
 
@@ -124,7 +124,9 @@ def test_what_a_page_says_travels_as_every_ships_word_does() -> None:
     packed = pilot.packed(msgspec.Raw(msgspec.json.encode(numbers)))
     assert packed == UPDATE.pack(*numbers)
     assert json.loads(bytes(pilot.opened(packed))) == numbers
-    assert pilot.opened(b"short") == messages.NOTHING and pilot.packed(messages.NOTHING) == b""
+    assert (
+        pilot.opened(b"short") == messages.NO_PAYLOAD and pilot.packed(messages.NO_PAYLOAD) == b""
+    )
     for wrong in ("[1, 2]", '"x"', "[1e99, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]"):
         with pytest.raises(ValueError, match="twelve numbers"):
             pilot.packed(msgspec.Raw(wrong.encode()))
@@ -152,7 +154,7 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
         playing = asyncio.create_task(fleet.play())
         said: list[Any] = []
         pilot = ShipControl(said.append)
-        me = await fleet.admit(pilot, STRANGER)
+        me = await fleet.admit(pilot, NO_TEAM)
         name, area = me.node.id, {"x": 100, "y": 100, "z": 100, "r": 300}
 
         def ask(**request: Any) -> None:
@@ -219,8 +221,8 @@ def test_updates_that_are_no_ships_are_left_alone() -> None:
     """A publication of anybody with another payload, or without, moves no guest."""
     fleet = PeerBots(Options(overlay="psense"), BotSettings(bots=1))
     fleet.ships = {1: 0}
-    fleet.course = a_course(Course)
-    fleet.guests = Guests(fleet.course.game, lambda _: STRANGER)
+    fleet.course = a_course(LiveGameLog)
+    fleet.guests = ExternalShips(fleet.course.game, lambda _: NO_TEAM)
     rng = Random(4)
 
     for number, payload in enumerate([b"", b"hello", rng.randbytes(47), rng.randbytes(49)]):

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Raw
 
 from nearcast.client.client import Client
-from nearcast.client.websocket import ConnectionLost, Receive
+from nearcast.client.websocket import ConnectionLost, OnMessage
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.payloads import Unreadable
@@ -15,7 +15,10 @@ from nearcast.errors import MalformedMessageError
 
 from .socketless import Node, Wire
 
-SEPARATORS = {messages.JSON: b"\n", messages.PACKED: b"\xc1\xc1"}  # between the frames of one input
+SEPARATORS = {
+    messages.JSON: b"\n",
+    messages.MSGPACK: b"\xc1\xc1",
+}  # between the frames of one input
 MOST_FRAMES = 20
 
 
@@ -37,7 +40,7 @@ def requests(form: messages.Encoding, data: bytes) -> None:
     here = node()
     gateway = here.gateway
     faults = gateway.metrics.faults
-    listeners = [(one, *here.join(one, "listener")) for one in (messages.JSON, messages.PACKED)]
+    listeners = [(one, *here.join(one, "listener")) for one in (messages.JSON, messages.MSGPACK)]
     for one, session, _ in listeners:
         here.say(session, messages.SubscribeRequest(1, Area(), watch=True, linger=0.0), one)
     stranger, heard = here.stranger()
@@ -64,16 +67,16 @@ def _check_heard(form: messages.Encoding, wire: Wire) -> None:
         for one in (notice, getattr(notice, "entity", None), *entities):
             payload = getattr(one, "payload", None)
             if isinstance(payload, Raw):
-                form.check(payload) if len(payload) else None
+                form.check_payload(payload) if len(payload) else None
 
 
 class Link:
     """In place of a connection: whatever is asked is done."""
 
-    form = messages.PACKED
+    form = messages.MSGPACK
     most = 2**20
 
-    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
+    async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         self.receive, self.lost = receive, lost
 
     def send(self, request: Any) -> None:
@@ -112,10 +115,10 @@ async def _notices(form: messages.Encoding, data: bytes) -> None:
     link.form = form
     for frame in frames(form, data):
         try:
-            word = form.notice(frame)
+            word = form.read_notice(frame)
         except MalformedMessageError:
             continue
-        link.receive(form.kind(word), word)
+        link.receive(form.message_class(word), word)
     inbox = client.messages()
     for _ in range(len(inbox)):
         payload = (await anext(inbox)).payload

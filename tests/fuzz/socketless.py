@@ -63,7 +63,7 @@ class Wire:
 
     def notices(self, form: messages.Encoding) -> list[Any]:
         """What was written since the last time."""
-        told = [form.notice(body) for body in bodies(bytes(self.written))]
+        told = [form.read_notice(body) for body in bodies(bytes(self.written))]
         self.written.clear()
         return told
 
@@ -112,7 +112,7 @@ class Node:
         return session, wire
 
     def say(self, session: Session, word: messages.Request, form: messages.Encoding) -> None:
-        self.gateway.read(session, form.write(word), form.binary)
+        self.gateway.read(session, form.encode(word), form.binary)
 
     def run(self) -> None:
         """Publications are made, and time goes on by a second."""

@@ -10,9 +10,9 @@ from . import clients, connections, texts
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "requests-json": partial(clients.requests, messages.JSON),
-    "requests-packed": partial(clients.requests, messages.PACKED),
+    "requests-packed": partial(clients.requests, messages.MSGPACK),
     "notices-json": partial(clients.notices, messages.JSON),
-    "notices-packed": partial(clients.notices, messages.PACKED),
+    "notices-packed": partial(clients.notices, messages.MSGPACK),
     "http": connections.http,
     "websocket": connections.websocket,
     "links": connections.links,

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import msgspec
 
-from nearcast.client_protocol.geometry_json import Area, region
-from nearcast.client_protocol.limits import Limits, asked_region
+from nearcast.client_protocol.geometry_json import Area, region_from_area
+from nearcast.client_protocol.limits import Limits, checked_region
 from nearcast.errors import FormulaError, TraceError, WireError
 from nearcast.model import predicates
 from nearcast.model.intervals import swept
@@ -117,8 +117,8 @@ def areas(data: bytes) -> None:
     """An area in JSON, as a client may send it."""
     try:
         area = msgspec.json.decode(data, type=Area)
-        where = asked_region(area, LIMITS)
-        where = Formula(where) if isinstance(where, str) else region(area)
+        where = checked_region(area, LIMITS)
+        where = Formula(where) if isinstance(where, str) else region_from_area(area)
         stamped = where.stamped(1_000_000)
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return

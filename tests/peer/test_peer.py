@@ -124,7 +124,7 @@ class Desks:
         self.desk = LineProtocol(self.said.append)
 
     def command(self, line: str) -> commands.Command:
-        return self.desk.command(messages.JSON.request(line.encode()))
+        return self.desk.command(messages.JSON.read_request(line.encode()))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_delivery_is_told_by_the_applications_own_numbers_and_in_whole_lines()
     for number, payload in enumerate((b'{"a":\n1}', b"not json\n", b"")):
         said = Publication(number, 3, 9, box(1, 2, 5, 6), payload=payload)
         desks.desk.deliver(1, said, (wanted, 12345))
-    lines = [messages.JSON.write(notice) for notice in desks.said]
+    lines = [messages.JSON.encode(notice) for notice in desks.said]
     told = [json.loads(line) for line in lines]
     assert all(b"\n" not in line for line in lines)
     assert [(t["to"], t["from"], t["x"], t["rx"]) for t in told] == [([4], 3, 1.0, 5.0)] * 3

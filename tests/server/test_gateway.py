@@ -16,7 +16,9 @@ from nearcast.trace.reader import read
 from support.live_clients import knock, run, service, visit
 from support.raw_websocket import BINARY, CLOSE, PING, TEXT, dial, masked
 
-BOTH = pytest.mark.parametrize("form", [messages.JSON, messages.PACKED], ids=lambda form: form.name)
+BOTH = pytest.mark.parametrize(
+    "form", [messages.JSON, messages.MSGPACK], ids=lambda form: form.name
+)
 
 
 @BOTH
@@ -25,12 +27,21 @@ def test_who_listens_hears_what_is_said_there_and_nothing_else(form: messages.En
         async with service() as node:
             ann, bob = await visit(node, "ann", form), await visit(node, "bob", form)
             await ann.ask(messages.SubscribeRequest, 9, Area(x=0.0, y=0.0, r=10.0))
-            await bob.ask(messages.PublishRequest, 50.0, 0.0, form.seal("far"))
-            done = await bob.ask(messages.PublishRequest, 3.0, 4.0, form.seal({"say": "hi"}))
+            await bob.ask(messages.PublishRequest, 50.0, 0.0, form.encode_payload("far"))
+            done = await bob.ask(
+                messages.PublishRequest, 3.0, 4.0, form.encode_payload({"say": "hi"})
+            )
             await ann.hear(messages.MessageNotice)
             assert done.publication == ann.of(messages.MessageNotice)[0].publication
             return [
-                (m.to, m.source == bob.entity, m.x, m.y, form.open(m.payload), m.t == done.t)
+                (
+                    m.to,
+                    m.source == bob.entity,
+                    m.x,
+                    m.y,
+                    form.decode_payload(m.payload),
+                    m.t == done.t,
+                )
                 for m in ann.of(messages.MessageNotice)
             ]
 
@@ -40,15 +51,22 @@ def test_who_listens_hears_what_is_said_there_and_nothing_else(form: messages.En
 def test_those_who_speak_different_forms_understand_each_other() -> None:
     async def story() -> list[Any]:
         async with service() as node:
-            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.PACKED)
+            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.MSGPACK)
             for one in (ann, bob):
                 await one.ask(messages.SubscribeRequest, 1, Area())
             await ann.ask(
-                messages.PublishRequest, 1.0, 1.0, messages.JSON.seal({"a": [1, None, "é"]})
+                messages.PublishRequest,
+                1.0,
+                1.0,
+                messages.JSON.encode_payload({"a": [1, None, "é"]}),
             )
-            await bob.ask(messages.PublishRequest, 1.0, 1.0, messages.PACKED.seal({"b": 2.5}))
+            await bob.ask(
+                messages.PublishRequest, 1.0, 1.0, messages.MSGPACK.encode_payload({"b": 2.5})
+            )
             heard = [await one.hear(messages.MessageNotice) for one in (ann, bob)]
-            return [one.form.open(m.payload) for one, m in zip((ann, bob), heard, strict=True)]
+            return [
+                one.form.decode_payload(m.payload) for one, m in zip((ann, bob), heard, strict=True)
+            ]
 
     assert run(story()) == [{"b": 2.5}, {"a": [1, None, "é"]}]
 
@@ -72,7 +90,7 @@ def test_one_message_names_all_ones_own_subscriptions_that_hear_it() -> None:
 def test_moving_tuning_and_ending_a_subscription_take_effect_at_once() -> None:
     async def story() -> list[float]:
         async with service() as node:
-            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.PACKED)
+            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.MSGPACK)
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=5.0))
             await bob.ask(messages.PublishRequest, 0.0, 0.0)
             await ann.ask(messages.MoveRequest, 1, Area(x=100.0, y=0.0, r=5.0))
@@ -105,7 +123,9 @@ def test_a_refusal_goes_to_the_one_who_asked_with_a_reason_and_changes_nothing()
                 await ann.ask(messages.MoveRequest, 5, Area()),
                 await ann.ask(messages.UnsubscribeRequest, 5),
                 await ann.ask(messages.TuneRequest, 1, {"low": 1.0}),
-                await ann.ask(messages.PublishRequest, 0.0, 0.0, messages.JSON.seal("x" * 50)),
+                await ann.ask(
+                    messages.PublishRequest, 0.0, 0.0, messages.JSON.encode_payload("x" * 50)
+                ),
                 await ann.ask(messages.PublishRequest, 0.0, 0.0, rx=1.0),
                 await ann.ask(messages.JoinRequest, "again"),
             ]
@@ -127,7 +147,7 @@ def test_a_refusal_goes_to_the_one_who_asked_with_a_reason_and_changes_nothing()
 def test_an_id_that_no_form_can_repeat_is_refused_and_the_client_stays() -> None:
     async def story() -> list[str]:
         async with service() as node:
-            ann = await visit(node, "ann", messages.PACKED)
+            ann = await visit(node, "ann", messages.MSGPACK)
             for number in (2**70, -(2**70), -1, 2**53):
                 body = b'{"do":"unsubscribe","subscription":1,"id":%d}' % number
                 ann.transport.send(WSMsgType.TEXT, body)
@@ -205,7 +225,7 @@ def test_leaving_is_answered_and_ends_everything() -> None:
             await ann.gone.wait()
             await bob.ask(messages.PublishRequest, 0.0, 0.0)
             left = sum(seat is not None for seat in node.realm.seats)
-            return [ann.form.kind(word) for word in ann.notices[-2:]], left
+            return [ann.form.message_class(word) for word in ann.notices[-2:]], left
 
     assert run(story()) == ([messages.DoneNotice, messages.ByeNotice], 1)
 
@@ -246,17 +266,17 @@ def test_a_message_in_several_frames_is_one_message_and_pings_are_answered() -> 
     async def story() -> list[Any]:
         async with service() as node:
             client = await dial(node)
-            whole = messages.JSON.write(messages.JoinRequest("parts", id=1))
+            whole = messages.JSON.encode(messages.JoinRequest("parts", id=1))
             client.writer.write(masked(whole[:5], TEXT, fin=False))
             client.writer.write(masked(b"hello", PING))
             client.writer.write(masked(whole[5:9], 0, fin=False) + masked(whole[9:], 0))
-            client.writer.write(masked(messages.JSON.write(messages.LeaveRequest(id=2)), TEXT))
+            client.writer.write(masked(messages.JSON.encode(messages.LeaveRequest(id=2)), TEXT))
             return await client.frames(0.5)
 
     frames = run(story())
     assert [op for op, _ in frames] == [10, TEXT, TEXT, TEXT, CLOSE]
     assert frames[0][1] == b"hello"
-    assert isinstance(messages.JSON.notice(frames[1][1]), messages.WelcomeNotice)
+    assert isinstance(messages.JSON.read_notice(frames[1][1]), messages.WelcomeNotice)
 
 
 def test_frames_out_of_order_and_endless_messages_end_the_connection() -> None:
@@ -285,9 +305,11 @@ def test_tls_with_a_given_certificate(tmp_path: Path) -> None:
         async with service(tls_certificate=certificate, tls_key=key) as node:
             ann = await visit(node, "ann", ssl_context=trust)
             await ann.ask(messages.SubscribeRequest, 1, Area(), echo=True)
-            await ann.ask(messages.PublishRequest, 0.0, 0.0, messages.JSON.seal("y" * 9_000))
+            await ann.ask(
+                messages.PublishRequest, 0.0, 0.0, messages.JSON.encode_payload("y" * 9_000)
+            )
             assert node.url.startswith("wss://")
-            return str(ann.form.open((await ann.hear(messages.MessageNotice)).payload))
+            return str(ann.form.decode_payload((await ann.hear(messages.MessageNotice)).payload))
 
     assert run(story()) == "y" * 9_000
 

@@ -39,7 +39,7 @@ async def started(trace: Path) -> tuple[asyncio.subprocess.Process, Any]:
 
 async def talk(node: Any, seconds: float) -> tuple[Visitor, Visitor]:
     """One listens, one publishes, each publication answered."""
-    ann, bob = await visit(node, "ann", messages.PACKED), await visit(node, "bob")
+    ann, bob = await visit(node, "ann", messages.MSGPACK), await visit(node, "bob")
     await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=10.0, vx=1.0))
     loop = asyncio.get_running_loop()
     end, number = loop.time() + seconds, 1_000

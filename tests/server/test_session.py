@@ -82,10 +82,12 @@ async def deaf(node: Server) -> Stranger:
 async def shout(node: Server, times: int, retain: bool) -> tuple[Any, Any]:
     """One who publishes, one who hears everything in time."""
     speaker = await visit(node, "speaker")
-    listener = await visit(node, "listener", messages.PACKED)
+    listener = await visit(node, "listener", messages.MSGPACK)
     await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
     for n in range(times):
-        speaker.say(messages.PublishRequest(float(n), 0.0, messages.JSON.seal([n, LINE]), retain))
+        speaker.say(
+            messages.PublishRequest(float(n), 0.0, messages.JSON.encode_payload([n, LINE]), retain)
+        )
         if n % 50 == 49:
             await listener.hear(messages.MessageNotice, n + 1)
     return speaker, listener
@@ -113,7 +115,7 @@ def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
     assert dropped > 0
     assert dropped + len(messages) == times
     assert [m.publication for m in messages] == sorted(m.publication for m in messages)
-    newest = [messages.JSON.open(m.payload)[0] for m in messages[-100:]]
+    newest = [messages.JSON.decode_payload(m.payload)[0] for m in messages[-100:]]
     assert newest == list(range(times - 100, times))
     assert kinds[messages.DoneNotice] == 1, "a notice is kept however many messages are not"
     # The trace: what was not delivered was withheld, and says so.
@@ -132,16 +134,18 @@ def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
         async with service(limits=LimitSettings(requests=10**6, queue=50)) as node:
             client = await deaf(node)
             other = await visit(node, "other")
-            other.say(messages.PublishRequest(7.0, 7.0, messages.JSON.seal("rare"), True))
+            other.say(messages.PublishRequest(7.0, 7.0, messages.JSON.encode_payload("rare"), True))
             speaker, _ = await shout(node, 2_000, retain=True)
-            await speaker.ask(messages.PublishRequest, 0.0, 0.0, messages.JSON.seal(["last"]), True)
+            await speaker.ask(
+                messages.PublishRequest, 0.0, 0.0, messages.JSON.encode_payload(["last"]), True
+            )
             return await client.notices(), other.entity
 
     heard, other = run(story())
     messages = [word for word in heard if type(word) is messages.MessageNotice]
     lost = [word for word in heard if type(word) is messages.DroppedNotice]
     assert sum(word.messages for word in lost) == sum(word.superseded for word in lost) > 0
-    assert messages.JSON.open(messages[-1].payload) == ["last"]
+    assert messages.JSON.decode_payload(messages[-1].payload) == ["last"]
     assert any(m.source == other for m in messages)
 
 

@@ -19,7 +19,7 @@ from picows.picows import _make_test_ws_frame
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode, may_be_sent
-from nearcast.client_protocol.websocket_framing import Endpoint
+from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.server.config import LimitSettings
 from support.echo_connections import echo, echo_server
 from support.live_clients import run, service, visit
@@ -337,7 +337,7 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
             frames = [await stranger.next() for _ in range(4)]
             stranger.writer.write(message(4_001))
             bye, (_, payload) = await stranger.until_closed()
-            told = [messages.JSON.notice(body) for _, body in (*frames, bye)]
+            told = [messages.JSON.read_notice(body) for _, body in (*frames, bye)]
             return told, int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
     told, code, reason = run(story())
@@ -354,7 +354,7 @@ def test_a_message_too_long_is_refused_alike_in_one_frame_and_in_several(parts: 
 async def code_of(stranger: Stranger) -> tuple[str, int, str]:
     """The reason of its bye, and code and reason of its close frame."""
     *_, (_, bye), (_, payload) = await stranger.until_closed()
-    reason = messages.JSON.notice(bye).reason
+    reason = messages.JSON.read_notice(bye).reason
     return reason, int.from_bytes(payload[:2], "big"), payload[2:].decode()
 
 
@@ -480,7 +480,7 @@ def test_a_client_says_why_it_has_lost_its_connection(sent: Frame, code: int, sa
     ],
 )
 def test_only_a_sound_pong_answers_a_ping(kind: WSMsgType, reserved: bool, answers: bool) -> None:
-    endpoint = Endpoint(1_000, lambda *_: None)
+    endpoint = WebSocketEndpoint(1_000, lambda *_: None)
     frame = _make_test_ws_frame(kind, b"", True, reserved)
     assert endpoint.is_user_specific_pong(frame) is answers
 

@@ -11,7 +11,7 @@ from nearcast.service.client_state import Accepted, ClientState, Heard
 from nearcast.service.frames import framed, letters, message
 from nearcast.space.shapes import ShapeKind
 
-FORMS = (messages.JSON, messages.PACKED)
+FORMS = (messages.JSON, messages.MSGPACK)
 
 
 def accepted(
@@ -30,7 +30,7 @@ def body(frame: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
 def test_a_frame_says_how_long_it_is(size: int) -> None:
-    frame = framed(messages.PACKED, b"x" * size)
+    frame = framed(messages.MSGPACK, b"x" * size)
     assert frame[0] == 0x82
     header = len(frame) - size
     assert header == (2 if size < 126 else 4 if size < 65_536 else 10)
@@ -54,28 +54,30 @@ def test_a_message_is_written_as_the_form_writes_it(
     form: messages.Encoding, request_: messages.PublishRequest, said: object
 ) -> None:
     fields = {name: getattr(request_, name) for name in request_.__struct_fields__}
-    request = messages.PublishRequest(**fields | {"payload": form.seal(said)})
+    request = messages.PublishRequest(**fields | {"payload": form.encode_payload(said)})
     word = messages.MessageNotice(
-        [3, 4], 77, 9, 123, request.x, request.y, form.seal(said), request.retain,
+        [3, 4], 77, 9, 123, request.x, request.y, form.encode_payload(said), request.retain,
         request.attributes, request.channel, request.z, request.r,
     )  # fmt: skip
-    assert body(message(accepted(9, request, form), 123, form, [3, 4])) == form.write(word)
+    assert body(message(accepted(9, request, form), 123, form, [3, 4])) == form.encode(word)
 
 
 def test_a_payload_is_turned_into_the_readers_form() -> None:
     value = {"name": "ann", "place": [1, 2.5], "ok": None}
     one = accepted(
-        1, messages.PublishRequest(0.0, 0.0, messages.PACKED.seal(value)), messages.PACKED
+        1,
+        messages.PublishRequest(0.0, 0.0, messages.MSGPACK.encode_payload(value)),
+        messages.MSGPACK,
     )
-    told = messages.JSON.notice(body(message(one, 5, messages.JSON, [1])))
-    assert messages.JSON.open(told.payload) == value
+    told = messages.JSON.read_notice(body(message(one, 5, messages.JSON, [1])))
+    assert messages.JSON.decode_payload(told.payload) == value
 
 
 def test_a_payload_that_json_cannot_say_is_nothing() -> None:
     strange = Raw(b"\x81\x92\x01\x02\x03")  # a map whose key is an array
-    one = accepted(1, messages.PublishRequest(0.0, 0.0, strange), messages.PACKED)
-    told = messages.JSON.notice(body(message(one, 5, messages.JSON, [1])))
-    assert messages.JSON.open(told.payload) is None
+    one = accepted(1, messages.PublishRequest(0.0, 0.0, strange), messages.MSGPACK)
+    told = messages.JSON.read_notice(body(message(one, 5, messages.JSON, [1])))
+    assert messages.JSON.decode_payload(told.payload) is None
     assert (told.x, told.publication) == (0.0, 1)
 
 
@@ -101,7 +103,7 @@ def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
     for turn, seat in enumerate(post.seats.tolist()):
         form = FORMS[packed[seat]]
         mine = post.frames[post.starts[turn] : post.starts[turn + 1]]
-        told = [form.notice(body(frame)) for frame in mine]
+        told = [form.read_notice(body(frame)) for frame in mine]
         assert post.sizes[turn] == sum(map(len, mine))
         assert [(m.publication - 100, m.to) for m in told] == list(wanted[seat].items())
         what = post.publications[post.starts[turn] : post.starts[turn + 1]].tolist()

@@ -125,7 +125,9 @@ def test_all_queues_together_are_bounded_and_share_frames() -> None:
             speaker = await visit(node, "speaker")
             highest = 0
             for n in range(3_000):
-                speaker.say(messages.PublishRequest(0.0, 0.0, messages.JSON.seal([n, "x" * 500])))
+                speaker.say(
+                    messages.PublishRequest(0.0, 0.0, messages.JSON.encode_payload([n, "x" * 500]))
+                )
                 if n % 100 == 99:
                     await speaker.ask(messages.PublishRequest, 1e6, 1e6)
                     highest = max(highest, node.gateway.queued)
@@ -167,7 +169,9 @@ def test_who_is_refused_now_and_then_stays() -> None:
                 for _ in range(4):
                     for n in range(3):
                         assert (
-                            client.form.kind(await client.ask(messages.UnsubscribeRequest, n))
+                            client.form.message_class(
+                                await client.ask(messages.UnsubscribeRequest, n)
+                            )
                             is messages.ErrorNotice
                         )
                     (session,) = node.gateway.open
@@ -182,9 +186,13 @@ async def flood(node: Server, count: int, size: int) -> tuple[int, list[int]]:
     await listener.ask(messages.SubscribeRequest, 1, EVERYWHERE)
     speaker = await visit(node, "speaker")
     for n in range(count):
-        speaker.say(messages.PublishRequest(0.0, 0.0, messages.JSON.seal([n, "x" * size])))
+        speaker.say(
+            messages.PublishRequest(0.0, 0.0, messages.JSON.encode_payload([n, "x" * size]))
+        )
     await listener.hear(messages.MessageNotice, count)
-    heard = [messages.JSON.open(m.payload)[0] for m in listener.of(messages.MessageNotice)]
+    heard = [
+        messages.JSON.decode_payload(m.payload)[0] for m in listener.of(messages.MessageNotice)
+    ]
     slowed = [session.paused_reading for session in node.gateway.open]
     assert sum(slowed) == node.gateway.metrics.slowed == max(slowed)
     return sum(slowed), heard

@@ -61,7 +61,7 @@ def test_who_enters_is_told_with_name_place_and_state() -> None:
         messages.InsideNotice(7, [])
     ]
     said = messages.PublishRequest(
-        1.0, 2.0, messages.JSON.seal({"hp": 3}), True, {"kind": "orc"}, z=0.5
+        1.0, 2.0, messages.JSON.encode_payload({"hp": 3}), True, {"kind": "orc"}, z=0.5
     )
     settled(company, (1, said))
     t = company.realm.now
@@ -79,14 +79,17 @@ def test_who_enters_is_told_with_name_place_and_state() -> None:
 
 def test_a_payload_is_told_in_the_form_of_the_one_who_watches() -> None:
     company = Company(recorded=False)
-    company.seats[0] = company.realm.join(company.now, "packed", messages.PACKED)
-    settled(company, (1, messages.PublishRequest(0.0, 0.0, messages.JSON.seal([1, "a"]), True)))
+    company.seats[0] = company.realm.join(company.now, "packed", messages.MSGPACK)
+    settled(
+        company,
+        (1, messages.PublishRequest(0.0, 0.0, messages.JSON.encode_payload([1, "a"]), True)),
+    )
     ((inside,), nearby) = (
         company.ask(0, messages.SubscribeRequest(0, HERE, watch=True)),
-        company.realm.nearby(company.now, messages.NearbyRequest(HERE), messages.PACKED),
+        company.realm.nearby(company.now, messages.NearbyRequest(HERE), messages.MSGPACK),
     )
     for entity in (*inside.entities, *nearby):
-        assert messages.PACKED.open(entity.payload) == [1, "a"]
+        assert messages.MSGPACK.decode_payload(entity.payload) == [1, "a"]
 
 
 def test_nobody_flaps_at_a_border() -> None:

@@ -224,7 +224,7 @@ def test_inside_and_nearby_list_a_bounded_answer_and_the_rest_enters(
     entered = [word.entity for _, word in company.realm.tick(company.now)]
     assert len(inside.entities) == 2
     assert len({e.entity for e in inside.entities} | {e.entity for e in entered}) == 5
-    payload = messages.JSON.seal("x" * 100)
+    payload = messages.JSON.encode_payload("x" * 100)
     settled(
         company, *((100 + n, messages.PublishRequest(0.0, 0.0, payload, True)) for n in range(5))
     )

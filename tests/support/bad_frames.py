@@ -19,7 +19,7 @@ from support.raw_websocket import BINARY, TEXT, Stranger, dial, masked
 AREA = Area(x=1.0, y=2.0, r=3.0, vx=1.0)
 HONEST = (
     messages.PublishRequest(
-        1.0, 2.0, messages.JSON.seal({"a": [1, 2, {"b": None}]}), True, {"level": 3}, "c"
+        1.0, 2.0, messages.JSON.encode_payload({"a": [1, 2, {"b": None}]}), True, {"level": 3}, "c"
     ),
     messages.SubscribeRequest(1, AREA, "level > 3", rates=[(1.0, 2.0)], variables={"v": 1.0},
     watch=True),
@@ -34,11 +34,11 @@ NUMBERS = (0, -1, 1e308, 2**63, -(2**70), 0.1, None, "x", [], {}, True)
 
 def odd_word(random: Random) -> tuple[bytes, int]:
     """A word's body, spoilt in one of many ways, and the opcode it comes with."""
-    form = random.choice((messages.JSON, messages.PACKED))
+    form = random.choice((messages.JSON, messages.MSGPACK))
     word = random.choice(HONEST)
     if form.binary and isinstance(word, messages.PublishRequest):
-        word = messages.PublishRequest(1.0, 2.0, messages.PACKED.seal({"a": 1}), True)
-    body = bytearray(form.write(word))
+        word = messages.PublishRequest(1.0, 2.0, messages.MSGPACK.encode_payload({"a": 1}), True)
+    body = bytearray(form.encode(word))
     way = random.randrange(7)
     if way == 0:
         body = bytearray(random.randbytes(random.randrange(200)))
@@ -53,9 +53,9 @@ def odd_word(random: Random) -> tuple[bytes, int]:
     elif way == 4:
         body = bytearray(b"[" * random.randrange(1, 5_000))
     elif way == 5 and not form.binary:
-        fields: dict[str, Any] = messages.JSON.open(Raw(bytes(body)))
+        fields: dict[str, Any] = messages.JSON.decode_payload(Raw(bytes(body)))
         fields[random.choice([*fields, "r", "z", "subscription"])] = random.choice(NUMBERS)
-        body = bytearray(messages.JSON.seal(fields))
+        body = bytearray(messages.JSON.encode_payload(fields))
     opcode = random.choice((TEXT, BINARY)) if way == 6 else (BINARY if form.binary else TEXT)
     if opcode == TEXT:  # else it would be the last of its connection
         body = bytearray(body.decode(errors="replace").encode())
@@ -139,11 +139,13 @@ class Honest:
         self._node, self._over = node, False
 
     async def _talk(self) -> None:
-        self.ann = await visit(self._node, "ann", messages.PACKED)
+        self.ann = await visit(self._node, "ann", messages.MSGPACK)
         bob = await visit(self._node, "bob")
         await self.ann.ask(messages.SubscribeRequest, 1, Area(x=-500.0, y=-500.0, r=5.0))
         while not self._over:
-            await bob.ask(messages.PublishRequest, -500.0, -500.0, messages.JSON.seal(self.said))
+            await bob.ask(
+                messages.PublishRequest, -500.0, -500.0, messages.JSON.encode_payload(self.said)
+            )
             self.said += 1
             await asyncio.sleep(0.005)
         for one in (self.ann, bob):
@@ -153,7 +155,9 @@ class Honest:
     async def __aexit__(self, *_: object) -> None:
         self._over = True
         await asyncio.wait_for(self._task, 30)
-        heard = [messages.PACKED.open(m.payload) for m in self.ann.of(messages.MessageNotice)]
+        heard = [
+            messages.MSGPACK.decode_payload(m.payload) for m in self.ann.of(messages.MessageNotice)
+        ]
         assert heard == list(range(self.said))
         assert self.said > 10
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from picows import WSMsgType
 
-from nearcast.client.websocket import WebSocketConnection, dial
+from nearcast.client.websocket import WebSocketConnection, open_websocket
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL
 from nearcast.server.config import LimitSettings
@@ -40,7 +40,7 @@ class Echo:
         return EchoSession(gateway)
 
     def read(self, session: Session, payload: bytes, binary: bool) -> None:
-        session.write(framed(messages.PACKED if binary else messages.JSON, payload))
+        session.write(framed(messages.MSGPACK if binary else messages.JSON, payload))
 
     def retire(self, session: Session) -> None:
         """Nobody waits for anything."""
@@ -71,7 +71,7 @@ class EchoClient(WebSocketConnection):
     """A client's connection that echoes, and keeps all that it has received."""
 
     def __init__(self) -> None:
-        super().__init__(messages.PACKED, lambda _kind, _word: None, self._ended)
+        super().__init__(messages.MSGPACK, lambda _kind, _word: None, self._ended)
         self.heard: list[bytes] = []
         self.ended: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
 
@@ -85,5 +85,5 @@ class EchoClient(WebSocketConnection):
 
 async def echo(url: str) -> EchoClient:
     client = EchoClient()
-    await dial(client, url, None)
+    await open_websocket(client, url, None)
     return client

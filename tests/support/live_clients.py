@@ -60,9 +60,9 @@ class Visitor(WSListener):
             transport.disconnect()
         elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY):
             assert (frame.msg_type == WSMsgType.BINARY) == self.form.binary
-            word = self.form.notice(frame.get_payload_as_bytes())
+            word = self.form.read_notice(frame.get_payload_as_bytes())
             self.notices.append(word)
-            self._by_kind[self.form.kind(word)].append(word)
+            self._by_kind[self.form.message_class(word)].append(word)
             if getattr(word, "id", None) is not None:
                 self._answers[word.id] = word
             self._news.set()
@@ -76,7 +76,7 @@ class Visitor(WSListener):
         self.transport.send(kind, frame)
 
     def say(self, word: messages.Request) -> None:
-        self.send(self.form.write(word))
+        self.send(self.form.encode(word))
 
     def of(self, kind: type) -> list[Any]:
         return self._by_kind[kind]
@@ -121,7 +121,7 @@ async def visit(
     """Connected and joined."""
     visitor = await knock(node, form, **more)
     welcome = await visitor.ask(messages.JoinRequest, name, token)
-    assert visitor.form.kind(welcome) is messages.WelcomeNotice, welcome
+    assert visitor.form.message_class(welcome) is messages.WelcomeNotice, welcome
     visitor.entity = welcome.entity
     return visitor
 
@@ -184,7 +184,7 @@ async def wander(visitor: Visitor, random: Random, seconds: float, rate: float) 
             r = random.choice([None, None, 12.0])
             word = messages.PublishRequest(
                 random.uniform(0, 300), random.uniform(0, 300),
-                visitor.form.seal({"n": random.randrange(1000)}), random.random() < 0.5,
+                visitor.form.encode_payload({"n": random.randrange(1000)}), random.random() < 0.5,
                 {"level": random.randrange(12)}, random.choice(CHANNELS), r=r,
             )  # fmt: skip
         visitor.say(word)
@@ -194,7 +194,7 @@ async def crowd(
     node: Server, clients: int, seconds: float, rate: float, seed: int
 ) -> list[Visitor]:
     """So many clients of both forms, living side by side; they leave when all has been heard."""
-    forms = (messages.JSON, messages.PACKED)
+    forms = (messages.JSON, messages.MSGPACK)
     visitors = [await visit(node, f"v{n}", forms[n % 2]) for n in range(clients)]
     await asyncio.gather(
         *(wander(v, Random(f"{seed} {n}"), seconds, rate) for n, v in enumerate(visitors))

@@ -38,7 +38,7 @@ class Player:
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         hear = self.hear
         self.task = asyncio.create_task(
-            live(self.options, self.lines, lambda notice: hear(messages.JSON.write(notice)))
+            live(self.options, self.lines, lambda notice: hear(messages.JSON.encode(notice)))
         )
         await self.until(lambda: self.of("welcome"))
 

@@ -115,7 +115,9 @@ class WatchModel(Model):
 
 
 def _publication(entity: int, said: messages.PublishRequest, t: int) -> Publication:
-    shape = geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
+    shape = geometry_json.shape_from_fields(
+        said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz
+    )
     return Publication(0, entity, t, shape, said.channel, said.attributes)
 
 

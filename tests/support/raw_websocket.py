@@ -54,7 +54,7 @@ class Stranger:
         self._came: list[tuple[int, bytes]] = []
 
     def say(self, word: messages.Request) -> None:
-        self.writer.write(masked(messages.JSON.write(word)))
+        self.writer.write(masked(messages.JSON.encode(word)))
 
     async def frames(self, patience: float = 1.0) -> list[tuple[int, bytes]]:
         """Whatever comes until nothing has come for a while, or the connection ends."""
@@ -89,7 +89,9 @@ class Stranger:
 
     async def notices(self, patience: float = 1.0) -> list[Any]:
         return [
-            messages.JSON.notice(body) for op, body in await self.frames(patience) if op == TEXT
+            messages.JSON.read_notice(body)
+            for op, body in await self.frames(patience)
+            if op == TEXT
         ]
 
     def vanish(self) -> None:

@@ -211,13 +211,13 @@ class Model:
 
     def _change(self, t: int, key: tuple[int, int], entity: int, request: Any) -> None:
         if isinstance(request, messages.SubscribeRequest):
-            region = request.area.formula or geometry_json.region(request.area)
+            region = request.area.formula or geometry_json.region_from_area(request.area)
             self.asked[key] = commands.Subscribe(
                 0, region, request.filter, request.channel, request.echo, request.variables
             )
             self.wanted[key] = self.asked[key].stamped(entity, t)
         elif isinstance(request, messages.MoveRequest):
-            region = request.area.formula or geometry_json.region(request.area)
+            region = request.area.formula or geometry_json.region_from_area(request.area)
             self.asked[key] = replace(self.asked[key], region=region)
             if isinstance(region, str):
                 region = Formula(bind(region, self.asked[key].variables))
@@ -244,4 +244,6 @@ class Model:
 
 
 def _shape(said: messages.PublishRequest) -> Any:
-    return geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
+    return geometry_json.shape_from_fields(
+        said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz
+    )

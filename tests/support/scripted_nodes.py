@@ -38,9 +38,9 @@ class Scripted(WSListener):
             transport.send_close(WSCloseCode.OK)
             transport.disconnect()
         elif frame.msg_type in (WSMsgType.BINARY, WSMsgType.TEXT):
-            self.form = messages.PACKED if frame.msg_type == WSMsgType.BINARY else messages.JSON
-            word = self.form.request(frame.get_payload_as_bytes())
-            kind = self.form.kind(word)
+            self.form = messages.MSGPACK if frame.msg_type == WSMsgType.BINARY else messages.JSON
+            word = self.form.read_request(frame.get_payload_as_bytes())
+            kind = self.form.message_class(word)
             self.node.asked.append((kind, word))
             if kind is messages.JoinRequest:
                 self.node.joined(self, word)
@@ -50,7 +50,7 @@ class Scripted(WSListener):
     def say(self, *notices: messages.Notice) -> None:
         for notice in notices:
             kind = WSMsgType.BINARY if self.form.binary else WSMsgType.TEXT
-            self.transport.send(kind, self.form.write(notice))
+            self.transport.send(kind, self.form.encode(notice))
 
 
 class Node:

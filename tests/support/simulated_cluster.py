@@ -151,7 +151,7 @@ class Town:
     def settle(self) -> None:
         for node in self.nodes.values():
             for number in range(CLIENTS):
-                seat = node.realm.join(self.now, f"c{number}", messages.PACKED)
+                seat = node.realm.join(self.now, f"c{number}", messages.MSGPACK)
                 node.seats.append(seat)
                 node.realm.subscribe(self.now, seat, messages.SubscribeRequest(1, self._area()))
                 if number % 3 == 0:
@@ -192,7 +192,7 @@ class Town:
 
     def _say(self, node: Played, seat: ClientState, said: messages.PublishRequest) -> None:
         with suppress(Busy):
-            node.realm.publish(seat, said, messages.PACKED)
+            node.realm.publish(seat, said, messages.MSGPACK)
         node.wake()
 
     def _move(self, node: Played, seat: ClientState, asked: messages.MoveRequest) -> None:

@@ -154,7 +154,7 @@ class Connection:
     def __init__(self, client: "Client", home: Home) -> None:
         self.client, self.home, self.town = client, home, client.town
         self.session = Session(home.gateway)
-        self.session.form = messages.PACKED
+        self.session.form = messages.MSGPACK
         self.opened = self.town.now
         self.over = False  # as the client sees it
         self.told: list[tuple[int, Time, int]] = []  # who, when, what
@@ -174,7 +174,7 @@ class Connection:
         self.town.at(self._here, OUTSIDE, act)
 
     def say(self, word: messages.Request) -> None:
-        self._to_node(partial(self._hear, messages.PACKED.write(word)))
+        self._to_node(partial(self._hear, messages.MSGPACK.encode(word)))
 
     def _hear(self, frame: bytes) -> None:
         if not self.session.closing:
@@ -199,8 +199,8 @@ class Connection:
             size, at = frames[1], 2
             if size == 126:
                 size, at = int.from_bytes(frames[2:4], "big"), 4
-            word = messages.PACKED.notice(frames[at : at + size])
-            self.client.heard(self, messages.PACKED.kind(word), word)
+            word = messages.MSGPACK.read_notice(frames[at : at + size])
+            self.client.heard(self, messages.MSGPACK.message_class(word), word)
             frames = frames[at + size :]
 
 

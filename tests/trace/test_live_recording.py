@@ -108,11 +108,13 @@ def test_a_live_trace_names_its_run_and_says_what_happened(
 
     async def story() -> tuple[int, dict[str, int]]:
         async with service(trace, name="here") as node:
-            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.PACKED)
+            ann, bob = await visit(node, "ann"), await visit(node, "bob", messages.MSGPACK)
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=5.0))
             for n in range(24):
                 bob.say(
-                    messages.PublishRequest(n / 10, 1.0, messages.PACKED.seal("hi"), n % 2 == 0)
+                    messages.PublishRequest(
+                        n / 10, 1.0, messages.MSGPACK.encode_payload("hi"), n % 2 == 0
+                    )
                 )
                 await asyncio.sleep(0.1)
             await bob.ask(messages.PublishRequest, 2.5, 1.0, retain=True)

@@ -199,7 +199,7 @@ def run_peer(arguments: argparse.Namespace) -> int:
 def run_ships(arguments: argparse.Namespace) -> int:
     """`nearcast up --game planetpi4`."""
     from nearcast.demo.peer_bots import BotSettings, PeerBots
-    from nearcast.demo.ship_page import SETTINGS, fly
+    from nearcast.demo.ship_page import SETTINGS, run_ship_page
     from nearcast.monitor.server import run_until_signal
     from nearcast.peer.peer import Options
 
@@ -223,14 +223,14 @@ def run_ships(arguments: argparse.Namespace) -> int:
             sys.stderr.write(f"{text}\n")
 
     fleet = PeerBots(options, BotSettings(bots=bots))
-    run_until_signal(lambda stop: fly(fleet, arguments.port, remark, ready, stop))
+    run_until_signal(lambda stop: run_ship_page(fleet, arguments.port, remark, ready, stop))
     return 0
 
 
 def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
     import msgspec
 
-    from nearcast.demo.peer_bots import BotCounts, BotSettings, PeerBots, keep
+    from nearcast.demo.peer_bots import BotCounts, BotSettings, PeerBots, run_bots
 
     crew = BotSettings(bots=arguments.bots, workload=arguments.workload, seed=arguments.seed)
 
@@ -255,7 +255,7 @@ def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
             )
         sys.stdout.flush()
 
-    keep(PeerBots(options, crew), arguments.seconds, remark, ready, tell)
+    run_bots(PeerBots(options, crew), arguments.seconds, remark, ready, tell)
     if options.trace is not None and not arguments.json:
         say(f"stopped; next: nearcast analyse {options.trace}")
 
@@ -397,14 +397,14 @@ def _add_place(command: argparse.ArgumentParser, required: bool) -> None:
 
 
 def place_of(arguments: argparse.Namespace) -> "Shape":
-    from nearcast.client_protocol.geometry_json import shape
+    from nearcast.client_protocol.geometry_json import shape_from_fields
     from nearcast.space.shapes import EVERYWHERE
 
     if arguments.x is None and arguments.y is None and arguments.r is None:
         return EVERYWHERE
     if arguments.x is None or arguments.y is None:
         raise ValueError("give both --x and --y")
-    return shape(arguments.x, arguments.y, arguments.z, arguments.r)
+    return shape_from_fields(arguments.x, arguments.y, arguments.z, arguments.r)
 
 
 def _token() -> str:

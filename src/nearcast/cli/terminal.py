@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from nearcast.client.client import Disconnected, Notice, Reconnected, connect
+from nearcast.client.client import ClientNotice, Disconnected, Reconnected, connect
 from nearcast.client.inbox import Inbox
 from nearcast.client.subscription import Change, Entered, Entity, Message
 from nearcast.space.shapes import Shape
@@ -75,7 +75,7 @@ async def say(
         return await me.publish(where, payload, channel=channel)
 
 
-def in_words(notice: Notice) -> str:
+def in_words(notice: ClientNotice) -> str:
     if isinstance(notice, Disconnected):
         return f"disconnected: {notice.reason}"
     if isinstance(notice, Reconnected):

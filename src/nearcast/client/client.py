@@ -29,12 +29,12 @@ from msgspec.structs import astuple
 
 from nearcast.client.inbox import Inbox, RecentPublications
 from nearcast.client.request_channel import ANSWER_S, RequestChannel, clock
-from nearcast.client.request_checks import check, checked_attributes, sealed
+from nearcast.client.request_checks import check_request, checked_attributes, checked_payload
 from nearcast.client.subscription import Entity, Message, Subscription
-from nearcast.client.websocket import ClientLink, WebSocket
+from nearcast.client.websocket import ClientLink, WebSocketLink
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL
-from nearcast.client_protocol.regions import Where, area_of, region_of
+from nearcast.client_protocol.geometry_json import AreaLike, area_from_region, as_region
 from nearcast.errors import InvalidRequestError, Refused
 from nearcast.model.subscription import Value
 from nearcast.space.motion import SECOND, Moving, Path, Time, path
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before a first and a later attempt to come back
 TRY_S = 2.0  # and the pause: for one of several nodes to let us in, before the next is tried
 HANDOVER_S = 5.0  # for another node to let us in; after that we stay where we are
-FAREWELL_S = 10.0  # for a node that we have left to pass on what it still has for us
-HELD_S = 0.25  # for what the new node says to wait for what the former one had said before
-LATELY = 4_096  # publications, of which we know that we had them
+FORMER_NODE_S = 10.0  # for a node that we have left to pass on what it still has for us
+HOLD_BACK_S = 0.25  # for what the new node says to wait for what the former one had said before
+REMEMBERED_PUBLICATIONS = 4_096  # publications, of which we know that we had them
 
 
 class Disconnected(Struct, frozen=True):
@@ -72,7 +72,7 @@ class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
 
 
 Token: TypeAlias = str | Callable[[], str | Awaitable[str]]
-Notice: TypeAlias = (
+ClientNotice: TypeAlias = (
     Disconnected
     | Reconnected
     | HandedOver
@@ -112,7 +112,7 @@ class Client:
         self._ended: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._all: Inbox[Message] | None = None
-        self._notices: Inbox[Notice] = Inbox(1_000)
+        self._notices: Inbox[ClientNotice] = Inbox(1_000)
 
     async def open(self) -> "Client":
         """Connect and join. OSError or Refused if that fails; only later losses are made good."""
@@ -150,7 +150,7 @@ class Client:
 
     async def subscribe(
         self,
-        where: Where = EVERYWHERE,
+        where: AreaLike = EVERYWHERE,
         *,
         filter: str | None = None,  # noqa: A002
         channel: str = "",
@@ -168,13 +168,13 @@ class Client:
         `inbox` is how many messages wait here to be taken; beyond it the oldest are given up, and
         counted in `dropped`. All else is as in `docs/reference/wire.md`, `subscribe`.
         """
-        region = region_of(where)
+        region = as_region(where)
         self._numbers += 1
         request = wire.SubscribeRequest(
-            self._numbers, area_of(region), filter, channel, echo, variables or {},
+            self._numbers, area_from_region(region), filter, channel, echo, variables or {},
             watch, linger, list(rates), closest, budget,
         )  # fmt: skip
-        check(request)
+        check_request(request)
         await self._ready()
         subscription = Subscription(self.ask, self._forget, request, region, inbox)
         self._subscriptions[subscription.number] = subscription  # its messages may come first
@@ -211,11 +211,11 @@ class Client:
         and returns 0; a refusal is then an `ErrorNotice` among the `notices`.
         """
         s = where if isinstance(where, Shape) else _point(where)
-        a = area_of(Moving(s))
+        a = area_from_region(Moving(s))
         if a.x is None or a.y is None:
             raise ValueError("a publication has a place")
         request = wire.PublishRequest(
-            a.x, a.y, sealed(self._talk.link.form, payload), retain,
+            a.x, a.y, checked_payload(self._talk.link.form, payload), retain,
             checked_attributes(attributes), channel, a.z, a.r, a.rx, a.ry, a.rz, name=name,
         )  # fmt: skip
         if confirm:
@@ -232,9 +232,11 @@ class Client:
         """
         await self.ask(wire.WithdrawRequest(channel, name))
 
-    async def nearby(self, where: Where, channel: str = "", limit: int = 100) -> list[Entity]:
+    async def nearby(self, where: AreaLike, channel: str = "", limit: int = 100) -> list[Entity]:
         """Who is in this area now, the closest first."""
-        near = await self.ask(wire.NearbyRequest(area_of(region_of(where)), channel, limit))
+        near = await self.ask(
+            wire.NearbyRequest(area_from_region(as_region(where)), channel, limit)
+        )
         return [self._entity(self._talk, entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
@@ -261,7 +263,7 @@ class Client:
             self._all = Inbox(inbox)
         return self._all
 
-    def notices(self) -> Inbox[Notice]:
+    def notices(self) -> Inbox[ClientNotice]:
         """What the application should know: connection lost and back, handed over, messages
         withheld by request or dropped because it reads too slowly, refusals that nobody awaits."""
         return self._notices
@@ -273,7 +275,7 @@ class Client:
     async def ask(self, request: Any) -> Any:
         """Send a request and wait for its answer."""
         if not isinstance(request, wire.PublishRequest):
-            check(request)
+            check_request(request)
         await self._ready()
         return await self._request(request)
 
@@ -331,11 +333,11 @@ class Client:
         if self._moving and word.entity != self.entity:
             return
         if self._moving:  # the former node goes on until it has nothing left for us
-            self._begin(self._talk.ended(FAREWELL_S))
+            self._begin(self._talk.ended(FORMER_NODE_S))
             if self._former is not None:
                 self._release(self._former)
             self._former = self._talk
-            asyncio.get_running_loop().call_later(HELD_S, self._release, self._talk)
+            asyncio.get_running_loop().call_later(HOLD_BACK_S, self._release, self._talk)
         self._talk = talk
         self.entity, self.node, self.limits = word.entity, word.node, word.limits
         self._know(word.nodes)
@@ -353,7 +355,7 @@ class Client:
         """A single node never says anything twice: only in a cluster need we remember."""
         self.nodes = nodes
         if nodes and self._lately is None:
-            self._lately = RecentPublications(LATELY)
+            self._lately = RecentPublications(REMEMBERED_PUBLICATIONS)
 
     def _lost(self, talk: RequestChannel) -> None:
         """If it was not ours, or we are about to leave it, whoever cares looks by himself."""
@@ -506,7 +508,8 @@ class Client:
         message = Message(
             word.source, word.publication, word.t,
             word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz,
-            talk.link.form.read(word.payload), word.attributes, word.channel, word.retain, to,
+            talk.link.form.try_decode_payload(word.payload), word.attributes, word.channel,
+            word.retain, to,
         )  # fmt: skip
         if self._diary is not None:
             self._diary.heard(max(self.now(), word.t), self.entity, word.publication, to)
@@ -519,7 +522,7 @@ class Client:
             self._all.put(message)
 
     def _entity(self, talk: RequestChannel, e: wire.EntityState) -> Entity:
-        payload = talk.link.form.read(e.payload)
+        payload = talk.link.form.try_decode_payload(e.payload)
         return Entity(e.entity, e.t, e.x, e.y, e.z, e.name, e.attributes, payload)
 
 
@@ -545,5 +548,5 @@ def connect(
     `tls` is for certificates that this machine does not trust by itself. `trace` is a folder in
     which the client records what it hears; `nearcast merge` puts it into the node's own trace.
     """
-    link = WebSocket(url, tls)
-    return Client(link, name, token, reconnect, trace, lambda other: WebSocket(other, tls))
+    link = WebSocketLink(url, tls)
+    return Client(link, name, token, reconnect, trace, lambda other: WebSocketLink(other, tls))

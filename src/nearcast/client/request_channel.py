@@ -20,7 +20,7 @@ from nearcast.space.motion import Time
 
 ANSWER_S = 30.0  # a node that has not answered by then is given up
 
-Hear: TypeAlias = Callable[["RequestChannel", type[Struct], Any], None]
+OnNotice: TypeAlias = Callable[["RequestChannel", type[Struct], Any], None]
 
 
 def clock() -> Time:
@@ -32,7 +32,7 @@ class RequestChannel:
     """`hear` is told every word of the node, before whoever has asked; `lost` that it is over."""
 
     def __init__(
-        self, link: ClientLink, hear: Hear, lost: Callable[["RequestChannel"], None]
+        self, link: ClientLink, hear: OnNotice, lost: Callable[["RequestChannel"], None]
     ) -> None:
         self.link = link
         self.ahead: Time | None = None  # the node's clock over ours, of its fastest word

@@ -21,17 +21,17 @@ def _invalid() -> Iterator[None]:
         raise InvalidRequestError(" ".join(str(why).split())) from None
 
 
-def sealed(form: messages.Encoding, payload: Any) -> Raw:
+def checked_payload(form: messages.Encoding, payload: Any) -> Raw:
     """A payload as it is sent. Invalid if MessagePack cannot express it, or it nests too deep."""
     try:
-        packed = form.seal(payload)
+        packed = form.encode_payload(payload)
     except RecursionError:
         raise InvalidRequestError("this payload cannot be sent: it is nested too deep") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
         raise InvalidRequestError(f"this payload cannot be sent: {why}") from None
     if len(packed):
         with _invalid():
-            form.check(packed)
+            form.check_payload(packed)
     return packed
 
 
@@ -48,7 +48,7 @@ def checked_attributes(attributes: dict[str, Value] | None) -> dict[str, Value]:
     return attributes or {}
 
 
-def check(request: messages.Request) -> None:
+def check_request(request: messages.Request) -> None:
     """Invalid unless all fields, of a request without payload, have the types of the protocol."""
     try:
         plain = msgspec.to_builtins(request)

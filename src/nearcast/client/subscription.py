@@ -8,9 +8,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.client.inbox import Inbox
-from nearcast.client_protocol import geometry_json, messages
-from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.regions import Where, area_of, later, region_of, unstamped
+from nearcast.client_protocol import messages
+from nearcast.client_protocol.geometry_json import (
+    Area,
+    AreaLike,
+    area_from_region,
+    as_region,
+    shape_from_fields,
+    shift_time,
+)
 from nearcast.model.commands import onward
 from nearcast.model.subscription import Region, Value
 from nearcast.space.motion import SECOND, Moving, Path, Time
@@ -40,7 +46,7 @@ class Message(Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        return geometry_json.shape(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
+        return shape_from_fields(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
 
 
 class Entity(Struct, frozen=True):
@@ -110,12 +116,12 @@ class Subscription:
             raise ValueError("only a subscription with watch=True is told who comes and goes")
         return self._changes
 
-    async def move(self, where: Where) -> None:
+    async def move(self, where: AreaLike) -> None:
         """Its area is this one from now on; all else stays."""
-        await self.go(region_of(where), isinstance(where, Shape))
+        await self.go(as_region(where), isinstance(where, Shape))
 
     async def go(self, region: Region | str, walks: bool) -> None:
-        area = area_of(region)
+        area = area_from_region(region)
         done = await self._ask(messages.MoveRequest(self.number, area))
         self.request = replace(self.request, area=area)
         self.placed(region, walks, done.t)
@@ -149,14 +155,14 @@ class Subscription:
         request, names = self.request, frozenset(self.request.variables)
         if request.filter is not None:
             seconds = max(0, t - self.filtered) / SECOND
-            request = replace(request, filter=later(request.filter, seconds, names))
+            request = replace(request, filter=shift_time(request.filter, seconds, names))
         if request.area.formula is not None:
             seconds = max(0, t - self.since) / SECOND
-            formula = later(request.area.formula, seconds, names)
+            formula = shift_time(request.area.formula, seconds, names)
             return replace(request, area=Area(formula=formula)), self.region
         assert not isinstance(self.region, str)
-        region = unstamped(onward(self.region, t))
-        return replace(request, area=area_of(region)), region
+        region = onward(self.region, t).stamped(0)
+        return replace(request, area=area_from_region(region)), region
 
     def end(self, why: Exception | None) -> None:
         self.known.set()

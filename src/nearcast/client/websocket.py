@@ -11,10 +11,14 @@ from picows import WSCloseCode, WSError, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
-from nearcast.client_protocol.websocket_framing import GRACE_S, Endpoint, Reports
+from nearcast.client_protocol.websocket_framing import (
+    CLOSE_GRACE_S,
+    PicowsLogger,
+    WebSocketEndpoint,
+)
 from nearcast.errors import InvalidRequestError, MalformedMessageError
 
-Receive: TypeAlias = Callable[[type[Struct], Any], None]  # which word it is, and the word
+OnMessage: TypeAlias = Callable[[type[Struct], Any], None]  # which word it is, and the word
 
 LARGEST_FRAME = 64 * 1024 * 1024  # of a node: who is inside a large area may be long
 SILENCE_S = 10.0  # after which the node is asked whether it is still there, and has to answer
@@ -31,7 +35,7 @@ class ClientLink(Protocol):
     form: messages.Encoding  # of the payloads inside words
     most: int  # bytes of a frame
 
-    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
+    async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         """Connect. From then on `receive` gets what comes, and in the end `lost` is called."""
         ...
 
@@ -46,25 +50,25 @@ class ClientLink(Protocol):
     async def close(self) -> None: ...
 
 
-class WebSocket:
+class WebSocketLink:
     """A link that can be opened again after it was lost."""
 
-    form = messages.PACKED
+    form = messages.MSGPACK
 
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
         self.most = LARGEST_FRAME
         self._url, self._tls = url, tls
         self._connection: WebSocketConnection | None = None
 
-    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
+    async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         connection = WebSocketConnection(self.form, receive, lost)
-        await dial(connection, self._url, self._tls)
+        await open_websocket(connection, self._url, self._tls)
         self._connection = connection
 
     def send(self, request: messages.Request) -> None:
         if self._connection is None or self._connection.closing or self._connection.gone.is_set():
             raise ConnectionError("there is no connection")
-        frame = self.form.write(request)
+        frame = self.form.encode(request)
         if len(frame) > self.most:  # the node could not say which request it refuses
             raise InvalidRequestError(f"a frame has at most {self.most} bytes")
         self._connection.transport.send(WSMsgType.BINARY, frame)
@@ -81,14 +85,16 @@ class WebSocket:
         connection.closing = True
         connection.transport.send_close(WSCloseCode.OK)
         try:
-            await asyncio.wait_for(connection.gone.wait(), GRACE_S)
+            await asyncio.wait_for(connection.gone.wait(), CLOSE_GRACE_S)
         except TimeoutError:
             connection.transport.disconnect(False)
 
 
-async def dial(connection: "WebSocketConnection", url: str, tls: ssl.SSLContext | None) -> None:
+async def open_websocket(
+    connection: "WebSocketConnection", url: str, tls: ssl.SSLContext | None
+) -> None:
     """Connect to a node. ConnectionError says why that fails."""
-    reports: Any = Reports(connection)
+    reports: Any = PicowsLogger(connection)
     try:
         async with asyncio.timeout(CONNECT_S):
             await ws_connect(
@@ -133,10 +139,10 @@ def _nobody(reason: str, code: int = ABNORMAL) -> None:
     """Whoever closed the connection need not be told that it ended."""
 
 
-class WebSocketConnection(Endpoint):
+class WebSocketConnection(WebSocketEndpoint):
     """One connection, from its beginning to its end."""
 
-    def __init__(self, form: messages.Encoding, receive: Receive, lost: ConnectionLost) -> None:
+    def __init__(self, form: messages.Encoding, receive: OnMessage, lost: ConnectionLost) -> None:
         super().__init__(LARGEST_FRAME, type(self).received)
         self.gone = asyncio.Event()
         self.writable = asyncio.Event()
@@ -150,12 +156,12 @@ class WebSocketConnection(Endpoint):
         if not binary:
             return  # a node answers in the form in which it is asked
         try:
-            word = self._form.notice(payload)
+            word = self._form.read_notice(payload)
         except MalformedMessageError as why:
             self._unreadable(why)
             return
         self._understood = True
-        self._receive(self._form.kind(word), word)
+        self._receive(self._form.message_class(word), word)
 
     def _unreadable(self, why: MalformedMessageError) -> None:
         """Who never said anything readable is no node of ours; else one notice is passed over."""

@@ -18,7 +18,7 @@ class CloseCode(IntEnum):
     INTERNAL_ERROR = 1011
 
 
-MEANING = {
+CLOSE_CODE_MEANINGS = {
     CloseCode.NORMAL: "the client has left, or has closed without a code",
     CloseCode.GOING_AWAY: "the node stops, another node of the cluster serves the client now,"
     " or the client did not answer a ping",
@@ -37,6 +37,6 @@ def may_be_sent(code: int) -> bool:
     return registered or 3000 <= code <= 4999
 
 
-def short(reason: str) -> bytes:
+def close_reason(reason: str) -> bytes:
     """A reason as it fits into a close frame: at most 123 bytes of UTF-8."""
     return reason.encode()[:123].decode(errors="ignore").encode()

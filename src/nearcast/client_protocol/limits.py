@@ -7,7 +7,7 @@ from math import inf
 from msgspec import Struct
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area, region, shape
+from nearcast.client_protocol.geometry_json import Area, region_from_area, shape_from_fields
 from nearcast.errors import Refused
 from nearcast.model import commands
 from nearcast.model.subscription import Formula, Region, check_text
@@ -31,19 +31,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     watched: int = 20_000  # entities that all watches of one client know at one time
 
 
-Outline = tuple[int, float, float, float, float, float, float]  # kind, centre, half-extents
+ShapeFields = tuple[int, float, float, float, float, float, float]  # kind, centre, half-extents
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def refuse_value_errors() -> Iterator[None]:
     """Whatever is wrong with a request is told to the client in one line."""
     try:
         yield
     except ValueError as why:
-        raise refusal(why) from None
+        raise as_refusal(why) from None
 
 
-def refusal(why: ValueError) -> Refused:
+def as_refusal(why: ValueError) -> Refused:
     """What is wrong with a request, as its client is told: one line."""
     return Refused(" ".join(str(why)[:300].split()))
 
@@ -54,12 +54,12 @@ def check_name(what: str, text: str, limits: Limits) -> None:
     check_text(what, text)
 
 
-def check_number(number: int) -> None:
+def check_subscription_number(number: int) -> None:
     if not 0 <= number < 2**53:
         raise Refused("a subscription's number is from 0 to 2**53 - 1")
 
 
-def outline(said: messages.PublishRequest, limits: Limits) -> Outline:
+def publication_shape(said: messages.PublishRequest, limits: Limits) -> ShapeFields:
     """Where it is said. Most is said at a point, and that costs least."""
     x, y, z = said.x, said.y, said.z
     if (
@@ -67,34 +67,36 @@ def outline(said: messages.PublishRequest, limits: Limits) -> Outline:
         and -LARGEST <= x <= LARGEST and -LARGEST <= y <= LARGEST and -LARGEST <= z <= LARGEST
     ):  # fmt: skip
         return POINT, x, y, z, 0.0, 0.0, 0.0
-    where = shape(x, y, z, said.r, said.rx, said.ry, said.rz)
+    where = shape_from_fields(x, y, z, said.r, said.rx, said.ry, said.rz)
     _check_extent(where, limits)
     return where.kind, x, y, z, where.rx, where.ry, where.rz
 
 
-def asked_region(area: Area, limits: Limits) -> Region | str:
+def checked_region(area: Area, limits: Limits) -> Region | str:
     """Where a client listens or looks; a formula stays text, for its variables."""
     if area.formula is not None:
         _check_formula(area.formula, limits)
         if area != Area(formula=area.formula):
-            raise Refused("a formula says all there is to say of a region")
+            raise Refused("an area with a formula has no other field")
         return area.formula
     if area.to is not None and not 1 <= len(area.to) <= limits.legs:
-        raise Refused(f"a walk goes to at least one place and at most {limits.legs}")
-    where = region(area)
+        raise Refused(f"a path goes to at least one place and at most {limits.legs}")
+    where = region_from_area(area)
     assert not isinstance(where, Formula)
     _check_extent(where.legs[0].shape if isinstance(where, Path) else where.shape, limits)
     return where
 
 
-def asked(said: messages.SubscribeRequest, number: int, limits: Limits) -> commands.Subscribe:
+def subscribe_command(
+    said: messages.SubscribeRequest, number: int, limits: Limits
+) -> commands.Subscribe:
     check_name("a channel", said.channel, limits)
     if said.filter is not None:
         _check_formula(said.filter, limits)
     if not 0 <= said.linger <= 3600:
         raise Refused(f"nobody lingers {said.linger} seconds: it is from 0 to 3600")
     return commands.Subscribe(
-        number, asked_region(said.area, limits), said.filter,
+        number, checked_region(said.area, limits), said.filter,
         said.channel, said.echo, said.variables,
     )  # fmt: skip
 

@@ -1,12 +1,13 @@
-"""What clients and a live node say to each other; `docs/reference/wire.md` is about this file.
+"""The messages between clients and a node, version 1; `docs/reference/wire.md` describes them.
 
-Each word has two forms. In JSON it is an object, named by "do" (a request) or "is" (a notice). In
-MessagePack it is an array: its number, then its fields in the order they have here, of which the
-last may be left out. Clients speak first, and are answered in the form of their first frame.
+A message is a request (from a client) or a notice (from a node). It has two encodings. In JSON it
+is an object, named by "do" (a request) or "is" (a notice). In MessagePack it is an array: its
+number, then its fields in the order they have here, of which the last may be left out. The client
+sends first, and the node answers in the encoding of the client's first frame.
 
-Payloads are any value. The node checks once that they can be read (`Encoding.check`), passes them
-on
-as they are (`msgspec.Raw`), and translates them only for those who speak the other form.
+Payloads are any value. The node checks once that they can be read (`Encoding.check_payload`),
+passes them on as they are (`msgspec.Raw`), and translates them only for clients of the other
+encoding.
 """
 
 import json
@@ -18,13 +19,13 @@ from msgspec import Raw, Struct
 from msgspec.structs import astuple, fields
 
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.payloads import DEEPEST, Unreadable, has_json, too_deep
+from nearcast.client_protocol.payloads import MAX_NESTING, Unreadable, is_json_value, nests_too_deep
 from nearcast.errors import MalformedMessageError
 from nearcast.model.subscription import Value
 
 VERSION = 1
-Number: TypeAlias = int  # a client's own number of a request or of one of its subscriptions
-NOTHING = Raw(b"")
+SubscriptionNumber: TypeAlias = int  # chosen by the client, its own
+NO_PAYLOAD = Raw(b"")
 
 
 class Request(
@@ -32,22 +33,22 @@ class Request(
 ):
     """From a client. With an `id` it is answered by `done` or `error` of the same id.
 
-    Words are values without cycles: the garbage collector need not look at thousands a second.
+    Messages have no reference cycles, so the garbage collector need not track them (`gc=False`).
     """
 
 
 class PublishRequest(Request, frozen=True, tag="publish"):
-    """To everyone whose area this point, disc or box touches, at the moment the node accepts it.
+    """For every subscription whose area this point, disc or box touches when the node accepts it.
 
-    `retain`: this is my state from now on. Whoever watches an area I am in knows it, and it makes
-    an earlier one that a slow client has not had yet superfluous.
-    `name`: one of the other entities for which this client speaks, with states of its own; the
-    first publication under a name creates it.
+    `retain`: this is the entity's state on the channel from now on. Subscriptions that watch an
+    area it is in know it, and it replaces an earlier one that a slow client has not received yet.
+    `name`: one of the other entities for which this client publishes, each with its own states;
+    the first publication under a name creates the entity.
     """
 
     x: float
     y: float
-    payload: Raw = NOTHING
+    payload: Raw = NO_PAYLOAD
     retain: bool = False
     attributes: dict[str, Value] = {}
     channel: str = ""
@@ -61,9 +62,9 @@ class PublishRequest(Request, frozen=True, tag="publish"):
 
 
 class JoinRequest(Request, frozen=True, tag="join"):
-    """The first word of every client.
+    """The first request of every client.
 
-    With the `ticket` of a `moved`, it is the same entity as before, on another node.
+    With the `ticket` of a `moved`, the client stays the same entity, on another node.
     """
 
     name: str = ""
@@ -73,21 +74,22 @@ class JoinRequest(Request, frozen=True, tag="join"):
 
 
 class LeaveRequest(Request, frozen=True, tag="leave"):
-    """I go; all my subscriptions end."""
+    """The client leaves; its subscriptions and states end."""
 
     id: int | None = None
 
 
 class SubscribeRequest(Request, frozen=True, tag="subscribe"):
-    """From now on I listen here. The same number again replaces that subscription whole.
+    """Receive what is published in this area. The same number again replaces that subscription.
 
-    `watch`: tell me who is there (`inside`), who comes (`enter`) and who goes (`leave`): of all
-    entities with a retained state on this channel that the filter accepts. `linger` is for how many
-    seconds somebody must be gone before I am told: nobody flaps at a border.
+    `watch`: report presence, that is who is in the area (`inside`), who enters it (`enter`) and who
+    leaves it (`leave`): of all entities with a retained state on this channel that the filter
+    accepts. `linger` is for how many seconds an entity must be outside before `leave` is sent, so
+    that one at the border does not flap.
     `rates`, `closest` and `budget` ask for less than everything; see `docs/reference/wire.md`.
     """
 
-    subscription: Number
+    subscription: SubscriptionNumber
     area: Area = Area()
     filter: str | None = None
     channel: str = ""
@@ -102,28 +104,30 @@ class SubscribeRequest(Request, frozen=True, tag="subscribe"):
 
 
 class MoveRequest(Request, frozen=True, tag="move"):
-    """The subscription's area is this one from now on; all else about it stays."""
+    """The subscription has this area from now on; all else about it stays."""
 
-    subscription: Number
+    subscription: SubscriptionNumber
     area: Area
     id: int | None = None
 
 
 class TuneRequest(Request, frozen=True, tag="tune"):
-    """New numbers for variables in the subscription's formula or filter."""
+    """New values for variables in the subscription's formula or filter."""
 
-    subscription: Number
+    subscription: SubscriptionNumber
     variables: dict[str, float]
     id: int | None = None
 
 
 class UnsubscribeRequest(Request, frozen=True, tag="unsubscribe"):
-    subscription: Number
+    """End a subscription."""
+
+    subscription: SubscriptionNumber
     id: int | None = None
 
 
 class NearbyRequest(Request, frozen=True, tag="nearby"):
-    """Who is in this area now? Answered by `nearby`: the closest first."""
+    """Ask for the entities in this area now. Answered by `nearby`, the closest first."""
 
     area: Area
     channel: str = ""
@@ -134,7 +138,7 @@ class NearbyRequest(Request, frozen=True, tag="nearby"):
 class WithdrawRequest(Request, frozen=True, tag="withdraw"):
     """The retained state on this channel ends; without a channel, all states of the entity.
 
-    `name`: of an entity for which this client speaks; it leaves when all its states end.
+    `name`: of an entity for which this client publishes; it leaves when all its states end.
     """
 
     channel: str | None = None
@@ -147,7 +151,7 @@ class Notice(Struct, frozen=True, tag_field="is", omit_defaults=True):
 
 
 class EntityState(Struct, frozen=True, omit_defaults=True):
-    """Someone's retained state: where it was said to be, when, and what it said."""
+    """An entity's retained state: where and when it was published, and with which content."""
 
     entity: int
     t: int
@@ -156,19 +160,19 @@ class EntityState(Struct, frozen=True, omit_defaults=True):
     z: float = 0.0
     name: str = ""
     attributes: dict[str, Value] = {}
-    payload: Raw = NOTHING
+    payload: Raw = NO_PAYLOAD
 
 
 class MessageNotice(Notice, frozen=True, tag="message"):
-    """A publication, for these of your subscriptions."""
+    """A publication, for these subscriptions of the client."""
 
-    to: list[Number]
+    to: list[SubscriptionNumber]
     source: int = msgspec.field(name="from")
     publication: int
     t: int  # microseconds of Unix time, by the node's clock
     x: float
     y: float
-    payload: Raw = NOTHING
+    payload: Raw = NO_PAYLOAD
     retain: bool = False
     attributes: dict[str, Value] = {}
     channel: str = ""
@@ -180,16 +184,20 @@ class MessageNotice(Notice, frozen=True, tag="message"):
 
 
 class WelcomeNotice(Notice, frozen=True, tag="welcome"):
+    """Answers `join`: who the client is, and what the node allows."""
+
     entity: int
     t: int
     node: str = ""
     version: int = VERSION
     limits: dict[str, float] = {}
     id: int | None = None
-    nodes: list[str] = []  # where else in the cluster a client may go, should this node fail
+    nodes: list[str] = []  # other nodes of the cluster, for the case that this one fails
 
 
 class DoneNotice(Notice, frozen=True, tag="done"):
+    """The request with this id has taken effect."""
+
     id: int
     t: int  # when it took effect; of a publication, when it was accepted
     publication: int | None = None
@@ -197,64 +205,68 @@ class DoneNotice(Notice, frozen=True, tag="done"):
 
 
 class ErrorNotice(Notice, frozen=True, tag="error"):
-    """Refused, and nothing was changed by it."""
+    """A request was refused, and has changed nothing."""
 
     reason: str
     id: int | None = None
 
 
 class InsideNotice(Notice, frozen=True, tag="inside"):
-    """Everyone whom this subscription watches, at the moment it began or was replaced."""
+    """All entities in the area of a watching subscription, when it begins or is replaced."""
 
-    subscription: Number
+    subscription: SubscriptionNumber
     entities: list[EntityState]
 
 
 class EnterNotice(Notice, frozen=True, tag="enter"):
-    subscription: Number
+    """An entity is now in the area of a watching subscription."""
+
+    subscription: SubscriptionNumber
     entity: EntityState
 
 
 class LeaveNotice(Notice, frozen=True, tag="leave"):
-    """No longer there: it went out of the area, or away altogether."""
+    """An entity has left the area; `gone`: it has no state any more, or has left the node."""
 
-    subscription: Number
+    subscription: SubscriptionNumber
     entity: int
     gone: bool = False
 
 
 class NearbyNotice(Notice, frozen=True, tag="nearby"):
+    """Answers `nearby`."""
+
     entities: list[EntityState]
     id: int | None = None
 
 
 class WithheldNotice(Notice, frozen=True, tag="withheld"):
-    """So many messages for this subscription were kept back since the last such notice, as asked:
-    by rate, because others were closer, by budget."""
+    """How many messages the node withheld from this subscription since the last such notice:
+    because of its `rates`, `closest` or `budget`."""
 
-    subscription: Number
+    subscription: SubscriptionNumber
     rate: int = 0
     closest: int = 0
     budget: int = 0
 
 
 class DroppedNotice(Notice, frozen=True, tag="dropped"):
-    """You read too slowly: so many messages were given up since the last such notice."""
+    """The client reads too slowly: how many messages were dropped since the last such notice."""
 
     messages: int
     superseded: int = 0  # of them, states that a newer one had replaced
 
 
 class ByeNotice(Notice, frozen=True, tag="bye"):
-    """The last word of a node: why it ends the connection."""
+    """The last notice on a connection: why the node ends it."""
 
     reason: str
 
 
 class MovedNotice(Notice, frozen=True, tag="moved"):
-    """Another node of the cluster waits for you, and has all your subscriptions.
+    """Another node of the cluster is ready to serve the client, and has its subscriptions.
 
-    Connect there and join with the ticket. Until you have, nothing changes here.
+    The client connects there and joins with the ticket. Until then, nothing changes here.
     """
 
     to: str
@@ -262,7 +274,7 @@ class MovedNotice(Notice, frozen=True, tag="moved"):
 
 
 class NodesNotice(Notice, frozen=True, tag="nodes"):
-    """Where else in the cluster you may go from now on, should this node fail."""
+    """The other nodes of the cluster, to which the client may connect if this node fails."""
 
     nodes: list[str]
 
@@ -279,41 +291,41 @@ NOTICES: tuple[type[Notice], ...] = (
 
 
 _PUBLISH = REQUESTS.index(PublishRequest) + 1
-IDS_END = 2**53  # an id is below: a double holds it exactly
-LONGEST_GUESS = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
+REQUEST_IDS_END = 2**53  # an id is below: a double holds it exactly
+MAX_REPAIRED_BYTES = 4_096  # bytes of a frame that is not quite JSON in which an id is looked for
 
 
-def _defaults(word: type[Struct]) -> tuple[Any, ...]:
-    """Of each field: the value that need not be said."""
+def _defaults(message: type[Struct]) -> tuple[Any, ...]:
+    """For each field, the value that may be left out."""
     return tuple(
         field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        for field in fields(word)
+        for field in fields(message)
     )
 
 
-def _compact(word: type[Struct], number: int) -> type[Struct]:
-    """The same fields as an array behind a number, to read with."""
+def _array_class(message: type[Struct], number: int) -> type[Struct]:
+    """A class with the same fields that decodes the array encoding, with this number in front."""
     columns: list[Any] = []
-    for field in fields(word):
+    for field in fields(message):
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = msgspec.field(default_factory=field.default_factory)
         columns.append((field.name, field.type, *(() if field.required else (default,))))
-    twin: type[Struct] = msgspec.defstruct(
-        word.__name__, columns, frozen=True, array_like=True, tag=number, gc=False
+    array_class: type[Struct] = msgspec.defstruct(
+        message.__name__, columns, frozen=True, array_like=True, tag=number, gc=False
     )
-    return twin
+    return array_class
 
 
-UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
-def unreadable(why: Exception) -> MalformedMessageError:
+def as_malformed(why: Exception) -> MalformedMessageError:
     return MalformedMessageError(_reason(why))
 
 
 def _reason(why: Exception) -> str:
-    """In one line, and in our words where Python's would not help."""
+    """The reason in one line; our own text where Python's would not help a client's author."""
     if isinstance(why, UnicodeDecodeError):
         return "text is not valid UTF-8"
     if isinstance(why, RecursionError):
@@ -333,117 +345,119 @@ _integer = msgspec.msgpack.Decoder(int).decode
 
 
 class Encoding:
-    """JSON or MessagePack: how words become frames, and back.
+    """JSON or MessagePack: how messages become frames, and back.
 
-    What is read from either form has the same fields, but not the same class: `kind` names it.
+    A message that was decoded from MessagePack has the same fields as one from JSON, but another
+    class: `message_class` gives the class that is declared above.
     """
 
     def __init__(self, name: str, binary: bool) -> None:
         self.name, self.binary = name, binary
         module: Any = msgspec.msgpack if binary else msgspec.json
         self._numbers: dict[type[Struct], tuple[int, tuple[Any, ...]]] = {}
-        self._kinds: dict[type[Struct], type[Struct]] = {}
-        twins: list[tuple[type[Struct], ...]] = []
-        for words in (REQUESTS, NOTICES):
-            numbered = list(enumerate(words, 1))
-            self._numbers |= {word: (number, _defaults(word)) for number, word in numbered}
-            twins.append(tuple(_compact(w, n) if binary else w for n, w in numbered))
-            self._kinds |= dict(zip(twins[-1], words, strict=True))
-        requests, self._notices = (module.Decoder(Union[group]) for group in twins)  # noqa: UP007
-        # For who reads thousands a second: as `request`, but it raises what UNREADABLE names; and
-        # the class of a publication.
+        self._declared: dict[type[Struct], type[Struct]] = {}
+        classes: list[tuple[type[Struct], ...]] = []
+        for declared in (REQUESTS, NOTICES):
+            numbered = list(enumerate(declared, 1))
+            self._numbers |= {one: (number, _defaults(one)) for number, one in numbered}
+            classes.append(tuple(_array_class(c, n) if binary else c for n, c in numbered))
+            self._declared |= dict(zip(classes[-1], declared, strict=True))
+        requests, self._notices = (module.Decoder(Union[group]) for group in classes)  # noqa: UP007
+        # For hot paths: `read_request` that raises DECODE_ERRORS, and the class of a publication.
         self.decode_request: Callable[[bytes], Any] = requests.decode
-        self.publish: Any = twins[0][_PUBLISH - 1]
+        self.publish_class: Any = classes[0][_PUBLISH - 1]
         self._encode: Callable[[Any], bytes] = module.Encoder().encode
-        # The value inside a payload; it raises what UNREADABLE names.
-        self.decode: Callable[[Any], Any] = module.Decoder().decode
+        # The value inside a payload; it raises DECODE_ERRORS.
+        self.decode_value: Callable[[Any], Any] = module.Decoder().decode
         # Bytes that may open an array or an object.
         self._openers = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0))) if binary else b"[{"
 
-    def write(self, word: Struct) -> bytes:
+    def encode(self, message: Struct) -> bytes:
         if not self.binary:
-            return self._encode(word)
-        number, defaults = self._numbers[type(word)]
-        values = list(astuple(word))
+            return self._encode(message)
+        number, defaults = self._numbers[type(message)]
+        values = list(astuple(message))
         while values and values[-1] == defaults[len(values) - 1]:
             values.pop()
-        return self._encode([number, *(None if value is NOTHING else value for value in values)])
+        return self._encode([number, *(None if value is NO_PAYLOAD else value for value in values)])
 
-    def request(self, frame: bytes) -> Any:
+    def read_request(self, frame: bytes) -> Any:
         try:
             return self.decode_request(frame)
-        except UNREADABLE as why:
-            raise unreadable(why) from None
+        except DECODE_ERRORS as why:
+            raise as_malformed(why) from None
 
-    def notice(self, frame: bytes) -> Any:
+    def read_notice(self, frame: bytes) -> Any:
         try:
             return self._notices.decode(frame)
-        except UNREADABLE as why:
-            raise unreadable(why) from None
+        except DECODE_ERRORS as why:
+            raise as_malformed(why) from None
 
     def request_id(self, frame: bytes) -> int | None:
-        """The id of a request that `request` refuses, as far as it can be found."""
+        """The id of a request that `read_request` refuses, if it can be found."""
         try:
             number = _packed_id(frame) if self.binary else _json_id(frame)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             return None
-        return number if type(number) is int and 0 <= number < IDS_END else None
+        return number if type(number) is int and 0 <= number < REQUEST_IDS_END else None
 
-    def kind(self, word: Struct) -> type[Struct]:
-        return self._kinds[type(word)]
+    def message_class(self, message: Struct) -> type[Struct]:
+        return self._declared[type(message)]
 
-    def open(self, payload: Raw) -> Any:
-        """The value inside a payload of this form; None if there is none."""
-        return self.decode(payload) if len(payload) else None
+    def decode_payload(self, payload: Raw) -> Any:
+        """The value inside a payload of this encoding; None if there is none."""
+        return self.decode_value(payload) if len(payload) else None
 
-    def read(self, payload: Raw) -> Any:
+    def try_decode_payload(self, payload: Raw) -> Any:
         """The value inside a payload, or an `Unreadable` if it cannot be decoded."""
         try:
-            return self.open(payload)
-        except UNREADABLE as why:
+            return self.decode_payload(payload)
+        except DECODE_ERRORS as why:
             return Unreadable(bytes(payload), _reason(why))
 
-    def seal(self, value: Any) -> Raw:
-        return NOTHING if value is None else Raw(self._encode(value))
+    def encode_payload(self, value: Any) -> Raw:
+        return NO_PAYLOAD if value is None else Raw(self._encode(value))
 
-    def check(self, payload: Raw) -> None:
-        """WordError unless everybody who speaks this form can read the payload.
+    def check_payload(self, payload: Raw) -> None:
+        """MalformedMessageError unless every client of this encoding can read the payload.
 
-        A word's decoder has seen that it is whole, but not whether texts in it are valid UTF-8,
-        numbers are in range, and nesting is bounded.
+        The message's decoder has checked that the payload is complete, but not whether texts in it
+        are valid UTF-8, numbers are in range, and nesting is bounded.
         """
         try:
-            value = self.decode(payload)
-        except UNREADABLE as why:
+            value = self.decode_value(payload)
+        except DECODE_ERRORS as why:
             raise MalformedMessageError(f"the payload cannot be read: {_reason(why)}") from None
         # Each level takes a byte that opens it, so few payloads need to be looked at.
         if (
-            len(payload) > DEEPEST
-            and len(payload) - len(bytes(payload).translate(None, self._openers)) > DEEPEST
-            and too_deep(value)
+            len(payload) > MAX_NESTING
+            and len(payload) - len(bytes(payload).translate(None, self._openers)) > MAX_NESTING
+            and nests_too_deep(value)
         ):
-            raise MalformedMessageError(f"a payload nests at most {DEEPEST} arrays and objects")
+            raise MalformedMessageError(f"a payload nests at most {MAX_NESTING} arrays and objects")
 
-    def translated(self, payload: Raw, form: "Encoding") -> Raw:
-        """A payload of this form in another one; NOTHING if that form cannot express it."""
-        if form is self or not len(payload):
+    def translate_payload(self, payload: Raw, other: "Encoding") -> Raw:
+        """The payload in another encoding; NO_PAYLOAD if that encoding cannot express it."""
+        if other is self or not len(payload):
             return payload
         try:
-            value = self.decode(payload)
-            return form.seal(value) if form.binary or has_json(value) else NOTHING
-        except Exception:  # of whatever kind: what others hear must not depend on it
-            return NOTHING
+            value = self.decode_value(payload)
+            return (
+                other.encode_payload(value) if other.binary or is_json_value(value) else NO_PAYLOAD
+            )
+        except Exception:  # of any kind: what others receive must not depend on it
+            return NO_PAYLOAD
 
 
 def _json_id(frame: bytes) -> Any:
     try:
         return _identified(frame).id
-    except UNREADABLE:
-        if len(frame) > LONGEST_GUESS:
+    except DECODE_ERRORS:
+        if len(frame) > MAX_REPAIRED_BYTES:
             return None
     # Python's own parser also takes what is nearly JSON: NaN, half a surrogate pair, any bytes.
-    word = json.loads(frame.decode("utf-8", "replace"))
-    return word.get("id") if isinstance(word, dict) else None
+    decoded = json.loads(frame.decode("utf-8", "replace"))
+    return decoded.get("id") if isinstance(decoded, dict) else None
 
 
 def _packed_id(frame: bytes) -> int | None:
@@ -455,10 +469,10 @@ def _packed_id(frame: bytes) -> int | None:
     return _integer(elements[place]) if place < len(elements) else None
 
 
-def publishes(frame: bytes) -> bool:
-    """Does a packed frame begin as a publication does: a short array, and its number first?"""
+def is_publish_frame(frame: bytes) -> bool:
+    """Does a MessagePack frame begin as a publication does: a short array, its number first?"""
     return len(frame) > 1 and frame[1] == _PUBLISH and frame[0] >> 4 == 9
 
 
 JSON = Encoding("json", binary=False)
-PACKED = Encoding("msgpack", binary=True)
+MSGPACK = Encoding("msgpack", binary=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-DEEPEST = 100  # levels of arrays and objects: far fewer than any common decoder takes
+MAX_NESTING = 100  # levels of arrays and objects: far fewer than any common decoder takes
 _CONTAINERS = frozenset((list, dict, tuple))
 
 
@@ -16,10 +16,10 @@ class Unreadable(Struct, frozen=True):
     reason: str
 
 
-def too_deep(value: Any) -> bool:
+def nests_too_deep(value: Any) -> bool:
     """Are arrays and objects nested in more than DEEPEST levels? Work is linear in the size."""
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_NESTING):
         # MessagePack also has arrays as keys of objects, which are tuples in Python.
         keys = [key for one in level if type(one) is dict for key in one if type(key) is tuple]
         level = keys + [
@@ -34,7 +34,7 @@ def too_deep(value: Any) -> bool:
     return True
 
 
-def has_json(value: Any) -> bool:
+def is_json_value(value: Any) -> bool:
     """Can JSON express it without changing it? No NaN or infinity, and all keys are strings.
 
     Encoders would write `null` for the former and make strings of the latter, of which two may be

@@ -2,7 +2,8 @@
 
 picows splits bytes into frames. It refuses unknown opcodes, wrong masks, wrong lengths, fragmented
 or long control frames, frames beyond a size, most invalid close codes and close reasons that are
-not UTF-8. It reports that only to its logger, so `Reports` stands in for one. The rest is checked
+not UTF-8. It reports that only to its logger, so `PicowsLogger` stands in for one. The rest is
+checked
 here: reserved bits, the order of fragments, UTF-8 in texts, and the other invalid close codes.
 """
 
@@ -15,17 +16,17 @@ from weakref import ref
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
-from nearcast.client_protocol.close_codes import NO_STATUS, CloseCode, may_be_sent, short
+from nearcast.client_protocol.close_codes import NO_STATUS, CloseCode, close_reason, may_be_sent
 
 LOG = logging.getLogger("nearcast.live")
 TEXT, BINARY, CONTINUATION = WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION
 CLOSE, PING, PONG = WSMsgType.CLOSE, WSMsgType.PING, WSMsgType.PONG
-GRACE_S = 2.0  # for the other end to answer a close frame
+CLOSE_GRACE_S = 2.0  # for the other end to answer a close frame
 
 _Decoder = getincrementaldecoder("utf-8")
 
 
-class Endpoint(WSListener):
+class WebSocketEndpoint(WSListener):
     """One end of a WebSocket. `read` gets each message: this endpoint, payload, whether binary."""
 
     def __init__(self, most: int, read: Callable[[Any, bytes, bool], None]) -> None:
@@ -50,8 +51,8 @@ class Endpoint(WSListener):
         """Close the connection because of what has come on it."""
         if not self.closing:
             self.closing = True
-            self.transport.send_close(WSCloseCode(code), short(reason))
-            asyncio.get_running_loop().call_later(GRACE_S, self.transport.disconnect, False)
+            self.transport.send_close(WSCloseCode(code), close_reason(reason))
+            asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self.transport.disconnect, False)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
@@ -133,10 +134,10 @@ class Endpoint(WSListener):
         return True
 
 
-class Reports:
+class PicowsLogger:
     """In place of a logger: takes what picows reports of one connection to its endpoint."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: WebSocketEndpoint) -> None:
         self._endpoint = ref(endpoint)  # its transport holds this
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: ARG002, N802

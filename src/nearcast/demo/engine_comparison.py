@@ -25,7 +25,7 @@ INTERVAL: Time = SECOND // 5  # between re-subscriptions, evolutions of PES; how
 EXACT = "lazy"
 
 
-class Tally(Struct):
+class EngineCounts(Struct):
     """What one engine has cost so far."""
 
     name: str
@@ -39,11 +39,11 @@ class Tally(Struct):
     spurious: int = 0
 
 
-class Contender:
+class ComparedEngine:
     """One broker with one engine, and how its clients speak to it."""
 
     def __init__(self, name: str, title: str, matcher: Matcher, resubscribes: bool = False) -> None:
-        self.tally = Tally(name, title)
+        self.tally = EngineCounts(name, title)
         self.matcher = matcher
         self._resubscribes = resubscribes
         self._told: dict[NodeId, Subscription] = {}
@@ -94,16 +94,18 @@ class Contender:
         return np.sort(found.publication * 2**32 + found.subscription)
 
 
-class Comparison:
+class EngineComparison:
     """All engines on the same movement; characters are numbered densely from 0."""
 
     def __init__(self) -> None:
         self.contenders = [
-            Contender("resubscribe", "re-subscribe", MATCHERS["grid"](), resubscribes=True),
-            Contender("periodic", "periodic (PES)", MATCHERS["periodic"](interval_us=INTERVAL)),
-            Contender(EXACT, "lazy (LEES)", MATCHERS[EXACT]()),
-            Contender("cached", "cached (CLEES)", MATCHERS["cached"](threshold_us=INTERVAL)),
-            Contender("swept", "swept (ours)", MATCHERS["swept"]()),
+            ComparedEngine("resubscribe", "re-subscribe", MATCHERS["grid"](), resubscribes=True),
+            ComparedEngine(
+                "periodic", "periodic (PES)", MATCHERS["periodic"](interval_us=INTERVAL)
+            ),
+            ComparedEngine(EXACT, "lazy (LEES)", MATCHERS[EXACT]()),
+            ComparedEngine("cached", "cached (CLEES)", MATCHERS["cached"](threshold_us=INTERVAL)),
+            ComparedEngine("swept", "swept (ours)", MATCHERS["swept"]()),
         ]
         self.members = 0
         self.publications = 0
@@ -123,7 +125,7 @@ class Comparison:
         if said:
             self._publish(said)
 
-    def tallies(self) -> list[Tally]:
+    def tallies(self) -> list[EngineCounts]:
         return [contender.tally for contender in self.contenders]
 
     def _admit(self, node: NodeId) -> None:
@@ -151,7 +153,7 @@ class Comparison:
 
 def warm() -> None:
     """Load or compile the kernels of all engines, by a small comparison."""
-    comparison, shape = Comparison(), box(0.0, 0.0, 3.0, 2.0)
+    comparison, shape = EngineComparison(), box(0.0, 0.0, 3.0, 2.0)
     walks = [(0, Moving(shape, (1.0, 0.0, 0.0))), (1, Moving(shape))]
     for t in range(0, 3 * SECOND, SECOND):
         said = [Publication(k, k % 2, t, point(1.0, 1.0)) for k in range(3)]

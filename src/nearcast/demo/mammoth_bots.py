@@ -22,16 +22,16 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.messages import PACKED
-from nearcast.demo.engine_comparison import INTERVAL, Comparison, warm
-from nearcast.demo.mammoth_game import Character, Deed, MammothGame, MammothRules
+from nearcast.client_protocol.messages import MSGPACK
+from nearcast.demo.engine_comparison import INTERVAL, EngineComparison, warm
+from nearcast.demo.mammoth_game import Character, CharacterAction, MammothGame, MammothRules
 from nearcast.model.publication import Publication
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import point
 from nearcast.workloads.mammoth import APPLE
 
 LOG = logging.getLogger("nearcast.monitor")
-ORDERS, NEWS = "orders", "news"  # channels: to the director, and from it
+REQUESTS_CHANNEL, STATUS_CHANNEL = "orders", "news"  # channels: to the director, and from it
 TICK = 0.05  # seconds between two steps of the game
 NEWS_EVERY = 10  # steps
 STORM = 15.0  # seconds that a storm lasts
@@ -41,14 +41,14 @@ SUBSCRIPTION = 1  # a character has but one
 PERSONS = 2  # the director's subscription to those who are no bots
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class DirectorRequest(Struct, frozen=True, kw_only=True):
     """What a page asks of the director."""
 
     order: str
     number: int = 0
 
 
-class News(Struct, frozen=True):
+class GameStatus(Struct, frozen=True):
     """How the game goes, and what each engine has cost so far."""
 
     t: Time
@@ -60,7 +60,7 @@ class News(Struct, frozen=True):
     engines: list[Any]
 
 
-class Answer(Struct, frozen=True):
+class DirectorReply(Struct, frozen=True):
     """To the page that gave an order, by its entity."""
 
     to: int
@@ -91,8 +91,8 @@ class BotConnection(WSListener):
         if self.entity is not None:
             self.hear(frame)
             return
-        notice = PACKED.notice(frame.get_payload_as_bytes())
-        if PACKED.kind(notice) is messages.WelcomeNotice:
+        notice = MSGPACK.read_notice(frame.get_payload_as_bytes())
+        if MSGPACK.message_class(notice) is messages.WelcomeNotice:
             self.entity = notice.entity
             self.joined.set_result(notice.entity)
         elif not self.joined.done():
@@ -110,19 +110,19 @@ class BotConnection(WSListener):
 
     def send(self, request: messages.Request) -> None:
         if self.transport is not None:
-            self.transport.send(WSMsgType.BINARY, PACKED.write(request))
+            self.transport.send(WSMsgType.BINARY, MSGPACK.encode(request))
 
 
 class Director(BotConnection):
     """Hears orders, and where persons are."""
 
-    def __init__(self, crowd: "BotCrowd") -> None:
+    def __init__(self, crowd: "MammothBots") -> None:
         super().__init__("director")
         self._crowd = crowd
 
     def hear(self, frame: WSFrame) -> None:
-        notice = PACKED.notice(frame.get_payload_as_bytes())
-        kind = PACKED.kind(notice)
+        notice = MSGPACK.read_notice(frame.get_payload_as_bytes())
+        kind = MSGPACK.message_class(notice)
         game = self._crowd.game
         if kind in (messages.EnterNotice, messages.InsideNotice):
             # Only those of whom the node will say that they have left.
@@ -130,22 +130,22 @@ class Director(BotConnection):
                 game.strangers[str(one.entity)] = (one.x, one.y, 0.0)
         elif kind is messages.LeaveNotice:
             game.part(unix_now(), str(notice.entity))
-        elif kind is messages.MessageNotice and notice.channel == ORDERS:
+        elif kind is messages.MessageNotice and notice.channel == REQUESTS_CHANNEL:
             self._crowd.obey(notice.source, notice.payload)
         elif kind is messages.MessageNotice and str(notice.source) in game.strangers:
             game.strangers[str(notice.source)] = (notice.x, notice.y, 0.0)
 
     def tell(self, value: Struct) -> None:
-        payload = PACKED.seal(msgspec.to_builtins(value))
-        self.send(messages.PublishRequest(0.0, 0.0, payload, channel=NEWS))
+        payload = MSGPACK.encode_payload(msgspec.to_builtins(value))
+        self.send(messages.PublishRequest(0.0, 0.0, payload, channel=STATUS_CHANNEL))
 
 
-class BotCrowd:
+class MammothBots:
     """The game, the connections of its characters, and the comparison that runs beside it."""
 
     def __init__(self, url: str, rules: MammothRules, rng: Random) -> None:
         self.url, self.game = url, MammothGame(rules, rng)
-        self.comparison = Comparison()
+        self.comparison = EngineComparison()
         self.director = Director(self)
         self._links: list[BotConnection | None] = []  # by the character's number
         self._said = 0
@@ -156,7 +156,9 @@ class BotCrowd:
         warm()  # before anybody is kept waiting
         await self._connect(self.director)
         everywhere = Area()
-        self.director.send(messages.SubscribeRequest(SUBSCRIPTION, everywhere, channel=ORDERS))
+        self.director.send(
+            messages.SubscribeRequest(SUBSCRIPTION, everywhere, channel=REQUESTS_CHANNEL)
+        )
         self.director.send(
             messages.SubscribeRequest(PERSONS, everywhere, filter="person == true", watch=True)
         )
@@ -191,13 +193,13 @@ class BotCrowd:
 
     def obey(self, page: int, payload: Raw) -> None:
         try:
-            order = msgspec.convert(PACKED.open(payload), Order)
+            order = msgspec.convert(MSGPACK.decode_payload(payload), DirectorRequest)
         except (msgspec.MsgspecError, ValueError):
-            self.director.tell(Answer(page, "this is no order"))
+            self.director.tell(DirectorReply(page, "this is no order"))
             return
-        self.director.tell(Answer(page, self._obeyed(page, order)))
+        self.director.tell(DirectorReply(page, self._obeyed(page, order)))
 
-    def _obeyed(self, page: int, order: Order) -> str:
+    def _obeyed(self, page: int, order: DirectorRequest) -> str:
         now, game = unix_now(), self.game
         if order.order == "spawn" and order.number > 0:
             added = self.spawn(order.number)
@@ -241,7 +243,9 @@ class BotCrowd:
                 )
         self._compare(now, walks, said)
 
-    def _compare(self, now: Time, walks: list[Deed], said: list[Deed]) -> None:
+    def _compare(
+        self, now: Time, walks: list[CharacterAction], said: list[CharacterAction]
+    ) -> None:
         newcomers = self.game.characters[self.comparison.members : COMPARED]
         regions = [(one.number, one.move) for one in newcomers]
         regions += [
@@ -260,8 +264,8 @@ class BotCrowd:
                 )
         self.comparison.step(now, regions, publications)
 
-    def _news(self, now: Time) -> News:
-        return News(
+    def _news(self, now: Time) -> GameStatus:
+        return GameStatus(
             now, len(self.game.characters), self.comparison.members,
             self.comparison.publications, INTERVAL / 1000,
             max(0.0, (self.game.storm_until - now) / SECOND), list(self.comparison.tallies()),
@@ -279,7 +283,7 @@ def _area(one: Character, now: Time) -> Area:
 
 
 async def play(url: str, count: int) -> None:
-    await BotCrowd(url, MammothRules(), Random()).run(count)
+    await MammothBots(url, MammothRules(), Random()).run(count)
 
 
 def main() -> None:

@@ -14,11 +14,11 @@ from nearcast.space.motion import SECOND, Moving, Time, line
 from nearcast.space.shapes import Shape, Vector, box
 from nearcast.workloads.mammoth import HEIGHT, WIDTH
 
-Number: TypeAlias = int  # of a character, from 0 on
+CharacterNumber: TypeAlias = int  # of a character, from 0 on
 
 LOOK_AGAIN = SECOND // 2  # after which a follower looks where its leader has gone
 NEAR_ENOUGH = 10.0  # units from its leader within which a follower stands still
-MOST = 5_000  # characters
+MAX_CHARACTERS = 5_000  # characters
 
 
 class MammothRules(Struct, frozen=True, kw_only=True):
@@ -38,10 +38,10 @@ class MammothRules(Struct, frozen=True, kw_only=True):
 
 
 class Character(Struct, eq=False):
-    number: Number
+    number: CharacterNumber
     move: Moving
-    leader: Number | str | None = None  # a character, or somebody from outside by name
-    strays: Number | None = None  # whom it follows of its own accord, once nobody tells it
+    leader: CharacterNumber | str | None = None  # a character, or somebody from outside by name
+    strays: CharacterNumber | None = None  # whom it follows of its own accord, once nobody tells it
     walks_at: Time = 0  # when it next sets out
     says_at: Time = 0  # when it next says where it is
     picks_at: Time = 0  # when it next picks something up
@@ -50,10 +50,10 @@ class Character(Struct, eq=False):
         return self.move.at(t)
 
 
-class Deed(Struct, frozen=True):
+class CharacterAction(Struct, frozen=True):
     """What one character does at one moment: `move` is its new walk, else it says something."""
 
-    number: Number
+    number: CharacterNumber
     x: float
     y: float
     move: Moving | None = None
@@ -71,7 +71,7 @@ class MammothGame:
         """Newcomers at random places; fewer than asked for if the world would be too full."""
         rules, rng = self.rules, self._rng
         added = []
-        for _ in range(min(count, MOST - len(self.characters))):
+        for _ in range(min(count, MAX_CHARACTERS - len(self.characters))):
             number = len(self.characters)
             x, y = rng.uniform(0, rules.size), rng.uniform(0, rules.size)
             one = Character(number, Moving(box(x, y, *rules.area), since=now))
@@ -119,7 +119,7 @@ class MammothGame:
             one.leader, one.walks_at = one.strays, now
         return len(led)
 
-    def step(self, now: Time) -> tuple[list[Deed], list[Deed]]:
+    def step(self, now: Time) -> tuple[list[CharacterAction], list[CharacterAction]]:
         """Walks that begin by now, and what is said by now."""
         walks, words = [], []
         for one in self.characters:
@@ -127,16 +127,16 @@ class MammothGame:
                 move = self._set_out(one, now)
                 if move is not None:
                     here = move.shape
-                    walks.append(Deed(one.number, here.x, here.y, move))
+                    walks.append(CharacterAction(one.number, here.x, here.y, move))
             if one.says_at <= now:
                 here = one.at(now)
-                words.append(Deed(one.number, here.x, here.y))
+                words.append(CharacterAction(one.number, here.x, here.y))
                 one.says_at = self._next_word(one, now)
             if one.picks_at <= now:
                 here, reach = one.at(now), self.rules.scale
                 x = here.x + self._rng.uniform(-reach, reach)
                 y = here.y + self._rng.uniform(-reach, reach)
-                words.append(Deed(one.number, x, y, picks_up=True))
+                words.append(CharacterAction(one.number, x, y, picks_up=True))
                 one.picks_at = self._next_pickup(now)
         return walks, words
 

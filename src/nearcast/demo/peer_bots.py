@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nearcast.demo.planetpi4_live import STRANGER, Course, Guests, hurt
+from nearcast.demo.planetpi4_live import NO_TEAM, ExternalShips, LiveGameLog, apply_damage
 from nearcast.demo.ship_control import ShipControl
 from nearcast.model.commands import Command, Leave, Publish, Subscribe, Unsubscribe
 from nearcast.model.publication import Publication
@@ -43,7 +43,7 @@ from nearcast.workloads.workload import Life, Scheduled, Workload
 AT_ONCE = 8  # peers that join at the same time
 READY_WITHIN_S = 60.0  # after which the world begins even so
 LONGEST_S = 400_000.0  # that a world lasts: as long as workloads have numbers for
-MOST_BOTS = 500
+MAX_BOTS = 500
 LOOK_S = 0.1
 SLICE: Time = SECOND // 50  # of work at a time
 # A word on where a ship is that is so late is left out: a busy machine must not get busier.
@@ -60,8 +60,8 @@ class BotSettings(Struct, frozen=True, kw_only=True):
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bots <= MOST_BOTS:
-            raise ValueError(f"bots must be between 1 and {MOST_BOTS}, not {self.bots}")
+        if not 1 <= self.bots <= MAX_BOTS:
+            raise ValueError(f"bots must be between 1 and {MAX_BOTS}, not {self.bots}")
         if self.workload not in WORKLOADS:
             raise ValueError(f"no workload {self.workload!r}; there are {', '.join(WORKLOADS)}")
 
@@ -125,8 +125,8 @@ class PeerBots:
         self.pilots: dict[NodeId, ShipControl] = {}  # of persons' peers in this process
         self.visitors: dict[NodeId, LivePeer] = {}  # these peers
         self.teams: dict[NodeId, int] = {}  # of bots, and of persons' peers in this process
-        self.course: Course | None = None
-        self.guests: Guests | None = None
+        self.course: LiveGameLog | None = None
+        self.guests: ExternalShips | None = None
         self.begins: Time = 0
         self.publications = self.deliveries = 0
         self._late: Time = 0
@@ -175,7 +175,7 @@ class PeerBots:
     def _open_arena(self, game: PlanetPi4) -> None:
         """All bots read the same course, in which guests may take part."""
         log, seed = game.log(0), self.crew.seed
-        course = Course(
+        course = LiveGameLog(
             log.game.rules, stream(seed, "planetpi4", "landscape"), stream(seed, "planetpi4", 0)
         )
         for bot in self.bots:
@@ -184,8 +184,8 @@ class PeerBots:
         names = list(self.ships)
         self.teams = dict(zip(names, course.game.team.tolist(), strict=True))
         self.course = course
-        course.guests = self.guests = Guests(
-            course.game, lambda name: self.teams.get(name, STRANGER)
+        course.guests = self.guests = ExternalShips(
+            course.game, lambda name: self.teams.get(name, NO_TEAM)
         )
 
     async def _until_ready(self, tell: Callable[[str], None]) -> None:
@@ -285,7 +285,7 @@ class PeerBots:
         if publication.channel == channel(node):
             damage = publication.attributes.get("damage")
             if isinstance(damage, int | float):
-                hurt(self.course.game, ship, damage)
+                apply_damage(self.course.game, ship, damage)
         elif publication.attributes.get("exploded"):
             self.guests.lose(publication.node)
         else:
@@ -383,7 +383,7 @@ def _first_interests(life: Life) -> Iterator[Subscribe]:
         yield command
 
 
-def keep(
+def run_bots(
     fleet: PeerBots,
     seconds: float | None,
     remark: Callable[[str], None],

@@ -23,8 +23,8 @@ from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
 KEPT = 100  # ticks that lives may still ask about
 SILENT = 2 * SECOND // TICK  # ticks without a word, after which a guest has gone
 GONE = 2**62  # the tick at which somebody comes back who has gone
-STRANGER = -1  # the team of whoever has none here: everybody's enemy
-MOST_GUESTS = 256
+NO_TEAM = -1  # the team of whoever has none here: everybody's enemy
+MAX_EXTERNAL_SHIPS = 256
 # What a game holds of each ship.
 COLUMNS = (
     "team", "place", "waypoint", "heading", "velocity", "spin", "shield", "energy", "state",
@@ -32,10 +32,10 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class Course(Log):
+class LiveGameLog(Log):
     """The game as far as it has been played, of which only the last seconds are kept."""
 
-    guests: "Guests | None" = None
+    guests: "ExternalShips | None" = None
     _forgotten = 0
 
     def _keep(self) -> None:
@@ -53,7 +53,7 @@ class Course(Log):
             self._forgotten += 1
 
 
-class Guests:
+class ExternalShips:
     """Ships of a game that somebody else flies. `team_of` knows the teams of some."""
 
     def __init__(self, game: Game, team_of: Callable[[NodeId], int]) -> None:
@@ -101,7 +101,7 @@ class Guests:
                 del self.slots[other], self._heard[other], self._said[other]
                 break
         else:
-            if len(self.slots) >= MOST_GUESTS:
+            if len(self.slots) >= MAX_EXTERNAL_SHIPS:
                 return None
             slot = len(game.place)
             for column in COLUMNS:
@@ -115,7 +115,7 @@ class Guests:
         return slot
 
 
-def hurt(game: Game, ship: int, damage: float) -> None:
+def apply_damage(game: Game, ship: int, damage: float) -> None:
     """A beam or a hull from elsewhere has hit this ship."""
     if isfinite(damage) and 0 < damage <= SHIELD and game.alive[ship]:
         game.shield[ship] = max(0.0, game.shield[ship] - damage)

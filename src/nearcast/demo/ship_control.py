@@ -41,8 +41,8 @@ class ShipControl(LineProtocol):
         with suppress(ValueError):
             update = unpack(payload)
             numbers = (*update.place, *update.rotation, *update.velocity, *update.spin)
-            return messages.JSON.seal(numbers)
-        return messages.NOTHING
+            return messages.JSON.encode_payload(numbers)
+        return messages.NO_PAYLOAD
 
     def position(self, t: Time) -> Vector | None:
         """Where the ship is, if it has said so lately."""

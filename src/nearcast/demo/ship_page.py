@@ -12,7 +12,7 @@ from typing import Any
 from picows import WSMsgType, WSTransport
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.websocket_framing import Endpoint
+from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.demo.peer_bots import PeerBots
 from nearcast.demo.ship_control import ShipControl
 from nearcast.errors import MalformedMessageError
@@ -40,8 +40,8 @@ from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
 # A small network is measured in seconds, so nobody waits long for the game to begin; two
 # subscriptions meet in their first round nearly always; and a small world is full of ships.
 SETTINGS: dict[str, Setting] = {"gossip_s": 1.0, "lambda": 2.0, "size": 700.0, "asteroids": 60}
-MOST_PILOTS = 16
-MOST_WAITING = 100  # requests of a page whose peer is still joining
+MAX_PERSONS = 16
+MAX_WAITING = 100  # requests of a page whose peer is still joining
 
 
 def landscape(fleet: PeerBots) -> dict[str, Any]:
@@ -82,11 +82,11 @@ def _balls(rocks: Rocks) -> list[list[float]]:
     return [[*place, radius] for place, radius in pairs]
 
 
-class Cockpit(Endpoint):
+class ShipPageConnection(WebSocketEndpoint):
     """One page, from its first word to its last, and the peer that it flies by."""
 
     def __init__(self, fleet: PeerBots, team: int) -> None:
-        super().__init__(4 * REQUEST, Cockpit.received)
+        super().__init__(4 * REQUEST, ShipPageConnection.received)
         self._fleet, self._team = fleet, team
         self._pilot = ShipControl(self._say)
         self._member: LivePeer | None = None
@@ -101,12 +101,12 @@ class Cockpit(Endpoint):
             self._obey(self._member, payload)
         elif self._joining is None:
             self._begin(payload)
-        elif len(self._waiting) < MOST_WAITING:
+        elif len(self._waiting) < MAX_WAITING:
             self._waiting.append(payload)
 
     def _begin(self, line: bytes) -> None:
         try:
-            request = messages.JSON.request(line)
+            request = messages.JSON.read_request(line)
         except MalformedMessageError as why:
             self._say(messages.ErrorNotice(str(why), messages.JSON.request_id(line)))
             return
@@ -147,10 +147,10 @@ class Cockpit(Endpoint):
 
     def _say(self, notice: messages.Notice) -> None:
         if not self._gone:
-            self.transport.send(WSMsgType.TEXT, messages.JSON.write(notice))
+            self.transport.send(WSMsgType.TEXT, messages.JSON.encode(notice))
 
 
-def add_ships(routes: HttpRoutes, fleet: PeerBots) -> None:
+def add_ship_routes(routes: HttpRoutes, fleet: PeerBots) -> None:
     routes.add_file("/", STATIC / "ship.html")
     routes.add_folder("/monitor/", STATIC)
     routes.add_file("/nearcast.js", JAVASCRIPT)
@@ -165,7 +165,7 @@ def _ships(fleet: PeerBots) -> HttpResponse:
     return as_json({"teams": teams, "persons": len(fleet.pilots), **fleet.tally()._asdict()})
 
 
-async def fly(
+async def run_ship_page(
     fleet: PeerBots,
     port: int,
     tell: Callable[[str], None],
@@ -195,18 +195,18 @@ async def _begin(
     loop, fronts, visits = asyncio.get_running_loop(), set[HttpFront](), 0
     connections = OpenConnections(LimitSettings(), Metrics())
 
-    def upgrade(request: HttpRequest) -> Endpoint:
+    def upgrade(request: HttpRequest) -> WebSocketEndpoint:
         nonlocal visits
         why = foreign(request.headers, True)
         if why is not None:
             raise HttpError(403, why)
         if not fleet.begins:
             raise HttpError(503, "the bots are still joining")
-        if len(fleet.pilots) >= MOST_PILOTS:
-            raise HttpError(503, f"{MOST_PILOTS} persons fly here already")
+        if len(fleet.pilots) >= MAX_PERSONS:
+            raise HttpError(503, f"{MAX_PERSONS} persons fly here already")
         visits += 1
         teams = max(fleet.teams.values(), default=0) + 1
-        return Cockpit(fleet, visits % teams)
+        return ShipPageConnection(fleet, visits % teams)
 
     # A port that is taken is told before anybody waits for bots.
     routes = HttpRoutes()
@@ -215,7 +215,7 @@ async def _begin(
     )
     try:
         where = await fleet.gather(tell)
-        add_ships(routes, fleet)
+        add_ship_routes(routes, fleet)
         page = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         ready(page, written(*where))
         await fleet.play()

@@ -17,7 +17,7 @@ from typing import Any
 import uvloop
 from msgspec.structs import replace
 
-from nearcast.client_protocol.websocket_framing import Endpoint
+from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.demo.mammoth_game import MammothRules
 from nearcast.monitor import feed
 from nearcast.monitor.replay import Replay
@@ -213,7 +213,7 @@ async def show(trace: Path, port: int, ready: Callable[[str], None], stop: async
     routes, fronts = replay_routes(replay), set[HttpFront]()
     connections = OpenConnections(LimitSettings(), Metrics())
 
-    def refuse(_: HttpRequest) -> Endpoint:
+    def refuse(_: HttpRequest) -> WebSocketEndpoint:
         raise HttpError(404, "a trace has no clients")
 
     server = await asyncio.get_running_loop().create_server(

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import region, shape
+from nearcast.client_protocol.geometry_json import region_from_area, shape_from_fields
 from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
@@ -33,8 +33,8 @@ class LineProtocol:
     def __init__(self, say: Callable[[messages.Notice], None]) -> None:
         self._say = say
         self._numbers = numbers(SystemRandom())
-        self._ids: dict[messages.Number, SubscriptionId] = {}
-        self._wanted: dict[SubscriptionId, messages.Number] = {}
+        self._ids: dict[messages.SubscriptionNumber, SubscriptionId] = {}
+        self._wanted: dict[SubscriptionId, messages.SubscriptionNumber] = {}
 
     def command(self, request: messages.Request) -> commands.Command:
         """ValueError says why not."""
@@ -44,7 +44,7 @@ class LineProtocol:
                     raise ValueError("a peer keeps no states: publish without retain")
                 if request.name:
                     raise ValueError("a peer speaks for itself: publish without a name")
-                where = shape(
+                where = shape_from_fields(
                     request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
                 )
                 return commands.Publish(
@@ -54,7 +54,7 @@ class LineProtocol:
             case messages.SubscribeRequest():
                 return self._subscribe(request)
             case messages.MoveRequest(subscription, area):
-                return commands.Move(self._known(subscription), region(area))
+                return commands.Move(self._known(subscription), region_from_area(area))
             case messages.TuneRequest(subscription, variables):
                 return commands.Tune(self._known(subscription), variables)
             case messages.UnsubscribeRequest(subscription):
@@ -68,15 +68,15 @@ class LineProtocol:
     def packed(self, payload: Raw) -> bytes:
         """As it travels; ValueError if it cannot."""
         if len(payload):
-            messages.JSON.check(payload)
+            messages.JSON.check_payload(payload)
         return bytes(payload)
 
     def opened(self, payload: bytes) -> Raw:
         """As the application reads it, on one line; nothing, of a peer that speaks otherwise."""
-        with suppress(*messages.UNREADABLE):
-            messages.JSON.check(Raw(payload))
-            return messages.JSON.seal(messages.JSON.open(Raw(payload)))
-        return messages.NOTHING
+        with suppress(*messages.DECODE_ERRORS):
+            messages.JSON.check_payload(Raw(payload))
+            return messages.JSON.encode_payload(messages.JSON.decode_payload(Raw(payload)))
+        return messages.NO_PAYLOAD
 
     def _subscribe(self, request: messages.SubscribeRequest) -> commands.Subscribe:
         if request.watch or request.rates or request.closest or request.budget:
@@ -84,14 +84,15 @@ class LineProtocol:
         bound = request.variables and request.area.formula
         known = self._ids.get(request.subscription)
         command = commands.Subscribe(
-            next(self._numbers) if known is None else known, bound or region(request.area),
+            next(self._numbers) if known is None else known,
+            bound or region_from_area(request.area),
             request.filter, request.channel, request.echo, request.variables,
         )  # fmt: skip
         self._ids[request.subscription] = command.subscription
         self._wanted[command.subscription] = request.subscription
         return command
 
-    def _known(self, subscription: messages.Number) -> SubscriptionId:
+    def _known(self, subscription: messages.SubscriptionNumber) -> SubscriptionId:
         if subscription not in self._ids:
             raise ValueError(f"no subscription {subscription}")
         return self._ids[subscription]
@@ -99,7 +100,7 @@ class LineProtocol:
     def obey(self, host: Host, node: NodeId, line: bytes) -> None:
         request: Any = None
         try:
-            request = messages.JSON.request(line)
+            request = messages.JSON.read_request(line)
             command = self.command(request)
             t = host.obey(node, command)
         except ValueError as why:

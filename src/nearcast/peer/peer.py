@@ -355,7 +355,7 @@ def peer(options: Options) -> None:
     def say(notice: messages.Notice) -> None:
         if isinstance(notice, messages.WelcomeNotice):
             welcomed.set()
-        sys.stdout.write(messages.JSON.write(notice).decode() + "\n")
+        sys.stdout.write(messages.JSON.encode(notice).decode() + "\n")
         sys.stdout.flush()
 
     run(main())

@@ -167,7 +167,7 @@ class Gateway:
             if self._read_work > READ_WORK:
                 self._hold(session, self._ticks + 1, frame, binary)
                 return
-        if binary and session.seat is not None and messages.publishes(frame):
+        if binary and session.seat is not None and messages.is_publish_frame(frame):
             self._unread.append((session, frame))
             if self._flush_timer is None:
                 self.wake()
@@ -176,7 +176,7 @@ class Gateway:
             self.cluster.passages.spoke(session, frame, binary)
             return
         self._read_all()
-        form = messages.PACKED if binary else messages.JSON
+        form = messages.MSGPACK if binary else messages.JSON
         if session.form is None:
             session.form = form
         self._heed(session, frame, form)
@@ -187,7 +187,7 @@ class Gateway:
             unread, self._unread = self._unread, []
             for session, frame in unread:
                 try:
-                    self._heed(session, frame, messages.PACKED)
+                    self._heed(session, frame, messages.MSGPACK)
                 except Exception:
                     self._fault("a client could not be answered")
 
@@ -200,16 +200,16 @@ class Gateway:
                 raise Refused(f"a frame has at most {self._longest_frame} bytes")
             try:
                 word = form.decode_request(frame)
-            except messages.UNREADABLE as why:
+            except messages.DECODE_ERRORS as why:
                 number = form.request_id(frame)
-                raise messages.unreadable(why) from None
+                raise messages.as_malformed(why) from None
             number = word.id
-            if number is not None and not 0 <= number < messages.IDS_END:
+            if number is not None and not 0 <= number < messages.REQUEST_IDS_END:
                 number = None  # no answer could repeat it
                 raise Refused("an id is from 0 to 2**53 - 1")
             if not session.bucket.take() and not session.bucket.fill(monotonic()):
                 raise Refused(f"a client makes at most {session.bucket.rate} requests a second")
-            if type(word) is form.publish:
+            if type(word) is form.publish_class:
                 if session.seat is None:
                     raise Refused("join first")
                 if session.limited and session.grant is not None:
@@ -222,7 +222,7 @@ class Gateway:
                 if session.published_bytes > self._most_bytes:
                     self._hold(session, self._next_second())
                 return
-            kind = form.kind(word)
+            kind = form.message_class(word)
             if self._read_work > READ_WORK and costly(kind, word):
                 session.bucket.charge(-1)
                 self._hold(session, self._ticks + 1, frame, form.binary)
@@ -723,7 +723,7 @@ class Gateway:
                 key = id(notice), seat.form
                 if key not in frames:
                     try:
-                        frames[key] = framed(seat.form, seat.form.write(notice))
+                        frames[key] = framed(seat.form, seat.form.encode(notice))
                     except Exception:
                         self._fault("a notice could not be told")
                         continue

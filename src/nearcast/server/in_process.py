@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from nearcast.client.client import Client
-from nearcast.client.websocket import ConnectionLost, Receive
+from nearcast.client.websocket import ConnectionLost, OnMessage
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
@@ -95,7 +95,7 @@ class World:
     def _do(self, link: "_Direct", request: Any) -> None:
         realm, now = self._realm, self._now()
         if isinstance(request, messages.JoinRequest):
-            link.seat = realm.join(now, request.name, messages.PACKED)
+            link.seat = realm.join(now, request.name, messages.MSGPACK)
             self._links[link.seat.entity] = link
             limits = {name: float(limit) for name, limit in asdict(self._limits).items()}
             link.tell(
@@ -104,13 +104,13 @@ class World:
             return
         seat = link.seated()
         if isinstance(request, messages.PublishRequest):
-            realm.publish(seat, request, messages.PACKED)
+            realm.publish(seat, request, messages.MSGPACK)
             if realm.waiting == 1:
                 asyncio.get_running_loop().call_soon(self._flush)
             return  # it is done when it is flushed
         if isinstance(request, messages.NearbyRequest):
             link.tell(
-                messages.NearbyNotice(realm.nearby(now, request, messages.PACKED), request.id)
+                messages.NearbyNotice(realm.nearby(now, request, messages.MSGPACK), request.id)
             )
             return
         if isinstance(request, messages.LeaveRequest):
@@ -194,16 +194,16 @@ class World:
 class _Direct:
     """A link to a node in the same process."""
 
-    form = messages.PACKED  # of payloads
+    form = messages.MSGPACK  # of payloads
 
     def __init__(self, world: World) -> None:
         self.most = 0  # there are no frames
         self._world = world
         self.seat: ClientState | None = None
-        self._receive: Receive
+        self._receive: OnMessage
         self._lost: ConnectionLost
 
-    async def open(self, receive: Receive, lost: ConnectionLost) -> None:
+    async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
         self._receive, self._lost = receive, lost
 
     def send(self, request: messages.Request) -> None:

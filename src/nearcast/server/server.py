@@ -23,7 +23,7 @@ from msgspec import Raw
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.client_protocol.limits import Limits
-from nearcast.client_protocol.websocket_framing import GRACE_S
+from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
 from nearcast.server.access.tokens import AccessControl, access
@@ -135,13 +135,13 @@ class Server:
             await self.cluster.stop()
         await self._close(reason)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._server.wait_closed(), GRACE_S)
+            await asyncio.wait_for(self._server.wait_closed(), CLOSE_GRACE_S)
 
     async def _close(self, reason: str) -> None:
         self.gateway.close(reason)
         for front in list(self._fronts):
             front.close()
-        for _ in range(int(10 * GRACE_S) + 5):
+        for _ in range(int(10 * CLOSE_GRACE_S) + 5):
             if not self.gateway.open:
                 break
             await asyncio.sleep(0.1)

@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from picows import WSCloseCode, WSTransport
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.close_codes import CloseCode, short
-from nearcast.client_protocol.websocket_framing import GRACE_S, Endpoint
+from nearcast.client_protocol.close_codes import CloseCode, close_reason
+from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S, WebSocketEndpoint
 from nearcast.matching.matcher import Integers
 from nearcast.server.access.grants import Grant
 from nearcast.server.access.tokens import TokenBucket
@@ -120,7 +120,7 @@ def traced(
     ]
 
 
-class Session(Endpoint):
+class Session(WebSocketEndpoint):
     def __init__(self, gateway: "Gateway", token: str = "") -> None:
         super().__init__(LONGEST * gateway.limits.frame, gateway.read)
         self.gateway = gateway
@@ -197,7 +197,7 @@ class Session(Endpoint):
 
     def send(self, word: messages.Notice) -> None:
         form = self.form or messages.JSON
-        self.send_frames([framed(form, form.write(word))])
+        self.send_frames([framed(form, form.encode(word))])
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Frames that are never dropped: notices, and pongs."""
@@ -290,14 +290,14 @@ class Session(Endpoint):
             return
         self.gateway.retire(self)
         self.say_bye(reason)
-        self.transport.send_close(WSCloseCode(code), short(reason))
+        self.transport.send_close(WSCloseCode(code), close_reason(reason))
         self.closing = True
         self._timer.cancel()
-        self._timer = self.gateway.loop.call_later(GRACE_S, self.raw.abort)
+        self._timer = self.gateway.loop.call_later(CLOSE_GRACE_S, self.raw.abort)
 
     def say_bye(self, reason: str) -> None:
         form = self.form or messages.JSON
-        self.write(framed(form, form.write(messages.ByeNotice(reason))))
+        self.write(framed(form, form.encode(messages.ByeNotice(reason))))
 
     def _join_at_last(self) -> None:
         if self.seat is None and not self.joining:

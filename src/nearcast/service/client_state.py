@@ -107,11 +107,13 @@ class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
     @property
     def shape(self) -> Shape:
         said = self.request
-        return geometry_json.shape(said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz)
+        return geometry_json.shape_from_fields(
+            said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz
+        )
 
     def payload(self, form: messages.Encoding) -> Raw:
         """As speakers of `form` read it. What that form cannot say is nothing."""
-        return self.form.translated(self.request.payload, form)
+        return self.form.translate_payload(self.request.payload, form)
 
 
 class Published(Sequence[Publication]):

@@ -44,7 +44,7 @@ def message(said: Accepted, t: Time, form: messages.Encoding, numbers: list[int]
         and said.kind == POINT
         and not (request.channel or request.attributes or request.z)
     ):
-        # What `form.write` would say of a plain point, which nearly all publications are.
+        # What `form.encode` would say of a plain point, which nearly all publications are.
         x, y, source, number = request.x, request.y, said.seat.entity, said.id
         if request.retain:
             filled = content if len(content) else None
@@ -60,7 +60,7 @@ def message(said: Accepted, t: Time, form: messages.Encoding, numbers: list[int]
         request.attributes, request.channel, request.z,
         request.r, request.rx, request.ry, request.rz,
     )  # fmt: skip
-    return framed(form, form.write(word))
+    return framed(form, form.encode(word))
 
 
 class DeliveryFrames(Struct, frozen=True):
@@ -155,7 +155,7 @@ def _join_doubles(
 
 
 def builder(said: Sequence[Accepted], t: Time) -> Build:
-    forms = (messages.JSON, messages.PACKED)
+    forms = (messages.JSON, messages.MSGPACK)
     return lambda publication, packed, numbers: message(
         said[publication], said[publication].t or t, forms[packed], numbers
     )

@@ -18,15 +18,15 @@ from msgspec.structs import replace
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import (
     Limits,
-    asked,
-    asked_region,
+    as_refusal,
     check_name,
-    check_number,
-    outline,
-    refusal,
-    refusing,
+    check_subscription_number,
+    checked_region,
+    publication_shape,
+    refuse_value_errors,
+    subscribe_command,
 )
-from nearcast.client_protocol.payloads import DEEPEST
+from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.errors import Busy, Refused
 from nearcast.matching import MATCHERS
 from nearcast.matching.filters import steps
@@ -153,7 +153,7 @@ class Realm:
     # Clients.
 
     def join(self, now: Time, name: str, form: messages.Encoding = messages.JSON) -> ClientState:
-        with refusing():
+        with refuse_value_errors():
             check_name("a name", name, self.limits)
         self._reach(now)
         seat = self._take_seat(self._next_entity, name, form)
@@ -204,12 +204,12 @@ class Realm:
         """It holds from now on; who watches is told who is there."""
         mine = seat.subscriptions
         before = mine.get(request.subscription)
-        with refusing():
-            check_number(request.subscription)
+        with refuse_value_errors():
+            check_subscription_number(request.subscription)
             if before is None and len(mine) >= self.limits.subscriptions:
                 raise Refused(f"a client has at most {self.limits.subscriptions} subscriptions")
             number = before.subscription.id if before else self._next_subscription
-            wanted = asked(request, number, self.limits)
+            wanted = subscribe_command(request, number, self.limits)
             wish = Wish(request.rates, request.closest, request.budget)
             check_wish(wish, wanted.region)
             t = self._moment(now, before)
@@ -242,7 +242,7 @@ class Realm:
         try:
             standing = _standing(seat, request.subscription)
             wanted = standing.asked
-            region = asked_region(request.area, self.limits)
+            region = checked_region(request.area, self.limits)
             if standing.sparer is not None:
                 check_wish(standing.wish, region)
             if wanted.variables:  # only then it matters what was asked for
@@ -253,13 +253,13 @@ class Realm:
             subscription = standing.subscription.moved(region, t)
             cost = self._check_steps(seat, standing, subscription)
         except ValueError as why:
-            raise refusal(why) from None
+            raise as_refusal(why) from None
         standing.steps = cost
         self._outdate(t, standing)
         self._change(t, standing, wanted, subscription)
 
     def tune(self, now: Time, seat: ClientState, request: messages.TuneRequest) -> None:
-        with refusing():
+        with refuse_value_errors():
             standing = _standing(seat, request.subscription)
             if not request.variables:
                 raise Refused("to tune is to name a variable")
@@ -364,18 +364,18 @@ class Realm:
                     f"the node is busy: {seat.held} of your publications wait to be delivered;"
                     " publish again later"
                 )
-            where = outline(request, self.limits)
+            where = publication_shape(request, self.limits)
             size = len(request.payload)
             if size:
                 if size > self.limits.payload:
                     raise Refused(f"a payload has at most {self.limits.payload} bytes")
-                if size > DEEPEST:
-                    form.check(request.payload)
+                if size > MAX_NESTING:
+                    form.check_payload(request.payload)
                 else:  # most are small, and this costs least
                     try:
-                        form.decode(request.payload)
-                    except messages.UNREADABLE:
-                        form.check(request.payload)
+                        form.decode_value(request.payload)
+                    except messages.DECODE_ERRORS:
+                        form.check_payload(request.payload)
             if request.attributes:
                 check_attributes(request.attributes)
             client = seat
@@ -385,7 +385,7 @@ class Realm:
             if voice is None:
                 voice = self._new_voice(seat, request.channel)
         except ValueError as why:
-            raise refusal(why) from None
+            raise as_refusal(why) from None
         if request.channel:
             self._on_channels = True
         if request.attributes:
@@ -552,12 +552,12 @@ class Realm:
         self, now: Time, request: messages.NearbyRequest, form: messages.Encoding = messages.JSON
     ) -> list[messages.EntityState]:
         """Whose state is in this area now: the closest to its centre first."""
-        with refusing():
+        with refuse_value_errors():
             check_name("a channel", request.channel, self.limits)
             if not 0 <= request.limit <= self.limits.nearby:
                 raise Refused(f"from 0 to {self.limits.nearby} entities are listed")
             wanted = commands.Subscribe(
-                0, asked_region(request.area, self.limits), channel=request.channel
+                0, checked_region(request.area, self.limits), channel=request.channel
             )
             subscription = wanted.stamped(NOBODY, max(now, self.now))
         self._reach(now)

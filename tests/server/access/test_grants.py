@@ -73,7 +73,7 @@ async def bye(visitor: Visitor) -> str:
 
 
 def kinds(answers: list[Any]) -> list[type]:
-    return [messages.JSON.kind(answer) for answer in answers]
+    return [messages.JSON.message_class(answer) for answer in answers]
 
 
 # What a token allows.
@@ -145,13 +145,16 @@ def test_states_on_channels_that_one_may_not_hear_are_never_shown(tmp_path: Path
         async with guarded(tmp_path) as node:
             boss = await visit(node, "boss", token="everything-goes")
             for channel in ("", "news", "secret"):
-                await boss.ask(messages.PublishRequest, 1.0, 1.0, messages.JSON.seal(channel), True,
+                await boss.ask(messages.PublishRequest, 1.0, 1.0,
+                messages.JSON.encode_payload(channel), True,
                                channel=channel)  # fmt: skip
             only = {"role": "read", "listen_channels": ["news"]}
             ann = await visit(node, "ann", token=token(only))
             await ann.ask(messages.SubscribeRequest, 1, INNER, channel="news", watch=True)
             inside = await ann.hear(messages.InsideNotice)
-            assert [messages.JSON.open(one.payload) for one in inside.entities] == ["news"]
+            assert [messages.JSON.decode_payload(one.payload) for one in inside.entities] == [
+                "news"
+            ]
             for channel in ("", "secret"):
                 answers = [
                     await ann.ask(messages.SubscribeRequest, 2, INNER, channel=channel, watch=True),
@@ -171,14 +174,17 @@ def test_whoever_may_publish_within_an_area_publishes_nowhere_else(tmp_path: Pat
         async with guarded(tmp_path) as node:
             mine, reader = token(LISTENER), token({"role": "read"})
             cases = ((1.0, "", True), (1.0, "chat.en", True), (9.0, "", False), (1.0, "x", False))
-            for form in (messages.JSON, messages.PACKED):
+            for form in (messages.JSON, messages.MSGPACK):
                 ann = await visit(node, "ann", form, mine)
                 for x, channel, allowed in cases * 2:  # the second time from memory
                     answer = await ann.ask(messages.PublishRequest, x, 0.0, channel=channel)
-                    assert (form.kind(answer) is messages.DoneNotice) == allowed, (x, channel)
+                    assert (form.message_class(answer) is messages.DoneNotice) == allowed, (
+                        x,
+                        channel,
+                    )
                 bob = await visit(node, "bob", form, reader)
                 assert (
-                    form.kind(await bob.ask(messages.PublishRequest, 1.0, 0.0))
+                    form.message_class(await bob.ask(messages.PublishRequest, 1.0, 0.0))
                     is messages.ErrorNotice
                 )
             for x, channel, allowed in cases:
@@ -201,7 +207,7 @@ def test_a_token_may_come_with_the_connection(tmp_path: Path) -> None:
             ):
                 ann = await knock(node, extra_headers=headers)
                 answer = await ann.ask(messages.JoinRequest, "ann", shown)
-                assert (messages.JSON.kind(answer) is messages.WelcomeNotice) == good, (
+                assert (messages.JSON.message_class(answer) is messages.WelcomeNotice) == good, (
                     headers,
                     shown,
                 )
@@ -447,7 +453,11 @@ def test_a_trace_holds_neither_tokens_nor_payloads(tmp_path: Path) -> None:
             ann, boss = await visit(node, token=shown), await visit(node, token="everything-goes")
             await boss.ask(messages.SubscribeRequest, 1, INNER)
             await ann.ask(
-                messages.PublishRequest, 1.0, 1.0, messages.JSON.seal("a secret payload"), True
+                messages.PublishRequest,
+                1.0,
+                1.0,
+                messages.JSON.encode_payload("a secret payload"),
+                True,
             )
             await boss.hear(messages.MessageNotice)
         return shown
@@ -492,7 +502,7 @@ def test_quotas_count_for_all_connections_of_one_holder(tmp_path: Path) -> None:
             ann.transport.disconnect()
             await until(lambda: len(node.gateway.open) == 3)
             answer = await third.ask(messages.JoinRequest, "", token(few))
-            assert messages.JSON.kind(answer) is messages.WelcomeNotice
+            assert messages.JSON.message_class(answer) is messages.WelcomeNotice
 
     run(story())
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearcast.client_protocol.geometry_json import Area, region
+from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.errors import AccessError
 from nearcast.server.access import guesses
 from nearcast.server.access.grants import Channels, Grant, holds, stays_within
@@ -176,12 +176,12 @@ def test_an_area_holds_what_lies_wholly_in_it(outer: Shape, inner: Shape, inside
     ],
 )
 def test_an_area_holds_what_stays_in_it_at_all_times(area: Area, stays: bool) -> None:
-    assert stays_within(box(0, 0, 10, 10), region(area)) == stays
+    assert stays_within(box(0, 0, 10, 10), region_from_area(area)) == stays
 
 
 def test_everywhere_may_be_granted_too() -> None:
-    assert stays_within(EVERYWHERE, region(Area()))
-    assert stays_within(EVERYWHERE, region(Area(x=1.0, y=1.0, r=1.0, vx=1.0, lasts=1.0)))
+    assert stays_within(EVERYWHERE, region_from_area(Area()))
+    assert stays_within(EVERYWHERE, region_from_area(Area(x=1.0, y=1.0, r=1.0, vx=1.0, lasts=1.0)))
 
 
 def number(most: float) -> st.SearchStrategy[float]:

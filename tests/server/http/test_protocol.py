@@ -26,7 +26,7 @@ def posted(body: bytes, path: str = "/publish", more: str = "") -> tuple[str, by
 def test_what_curl_publishes_is_heard_and_counted() -> None:
     async def story() -> tuple[int, Any, list[Any]]:
         async with service() as node:
-            ann = await visit(node, "ann", messages.PACKED)
+            ann = await visit(node, "ann", messages.MSGPACK)
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=9.0))
             status, _, body = await http(node, *posted(b'{"x": 3, "y": 4, "payload": {"a": 1}}'))
             await http(node, *posted(b'{"x": 3, "y": 4}', "/publish?name=radio"))
@@ -36,7 +36,7 @@ def test_what_curl_publishes_is_heard_and_counted() -> None:
     status, told, heard = run(story())
     assert (status, told["heard"]) == (202, 1)
     assert told["publication"] == heard[0].publication
-    assert messages.PACKED.open(heard[0].payload) == {"a": 1}
+    assert messages.MSGPACK.decode_payload(heard[0].payload) == {"a": 1}
     assert heard[0].source != heard[1].source
 
 
@@ -44,8 +44,10 @@ def test_who_is_near_is_told_the_closest_first() -> None:
     async def story() -> Any:
         async with service() as node:
             for name, x in (("far", 8.0), ("close", 1.0), ("outside", 50.0)):
-                one = await visit(node, name, messages.PACKED)
-                word = messages.PublishRequest(x, 0.0, messages.PACKED.seal([name]), True, id=5)
+                one = await visit(node, name, messages.MSGPACK)
+                word = messages.PublishRequest(
+                    x, 0.0, messages.MSGPACK.encode_payload([name]), True, id=5
+                )
                 one.say(word)
                 await one.hear(messages.DoneNotice)
             status, _, body = await http(node, GET.format("/near?x=0&y=0&r=10&limit=5"))
@@ -227,7 +229,7 @@ NAMED = "/publish?name={}"
 def test_an_entity_that_spoke_over_http_is_shown_and_ended() -> None:
     async def story() -> list[Any]:
         async with service() as node:
-            ann = await visit(node, "ann", messages.PACKED)
+            ann = await visit(node, "ann", messages.MSGPACK)
             await ann.ask(messages.SubscribeRequest, 1, Area(x=0.0, y=0.0, r=9.0), watch=True)
             radio = NAMED.format("r%C3%A4dio%2F1")
             for body in (b'{"x":1,"y":1,"payload":"old","retain":true}',

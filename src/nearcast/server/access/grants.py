@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from nearcast.client_protocol.geometry_json import shape
+from nearcast.client_protocol.geometry_json import shape_from_fields
 from nearcast.model.subscription import Formula, Region
 from nearcast.space.motion import Moving, Path
 from nearcast.space.shapes import Shape, ShapeKind
@@ -71,7 +71,7 @@ class Spot(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def shape(self) -> Shape:
         """ValueError if the numbers do not fit together."""
-        return shape(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
+        return shape_from_fields(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
 
 
 class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

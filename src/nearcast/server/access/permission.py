@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from nearcast.client_protocol.geometry_json import Area, shape
-from nearcast.client_protocol.limits import Limits, asked_region, refusing
+from nearcast.client_protocol.geometry_json import Area, shape_from_fields
+from nearcast.client_protocol.limits import Limits, checked_region, refuse_value_errors
 from nearcast.errors import Refused
 from nearcast.server.access.grants import Grant
 
@@ -12,8 +12,8 @@ def check_publishing(grant: Grant, word: Any) -> None:
     """Where and on which channel this client publishes."""
     said = None
     if grant.within is not None:
-        with refusing():
-            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+        with refuse_value_errors():
+            said = shape_from_fields(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
     if reason := grant.refusal(said, word.channel):
         raise Refused(reason)
 
@@ -21,7 +21,7 @@ def check_publishing(grant: Grant, word: Any) -> None:
 def check_listening(grant: Grant, area: Area, channel: str, limits: Limits) -> None:
     """Where and on which channel it listens, watches or looks."""
     if grant.limits_listening:
-        with refusing():
-            region = asked_region(area, limits)
+        with refuse_value_errors():
+            region = checked_region(area, limits)
         if reason := grant.listening_refusal(region, channel):
             raise Refused(reason)

@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area, shape
-from nearcast.client_protocol.limits import asked_region
+from nearcast.client_protocol.geometry_json import Area, shape_from_fields
+from nearcast.client_protocol.limits import checked_region
 from nearcast.errors import Busy, Refused
 from nearcast.server import overview
 from nearcast.server.access.grants import Grant, Role
@@ -97,8 +97,8 @@ class HttpApi:
         grant = await self.grant(request)
         gateway = self._gateway
         try:
-            word = messages.JSON.request(_spoken(request.body))
-            said = shape(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
+            word = messages.JSON.read_request(_spoken(request.body))
+            said = shape_from_fields(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
             if reason := grant.refusal(said, word.channel):
                 raise HttpError(403, reason)
             key = grant.holder, request.query.get("name") or word.name or ANONYMOUS
@@ -183,13 +183,13 @@ class HttpApi:
         gateway = self._gateway
         try:
             if grant.limits_listening:
-                region = asked_region(wanted.area, gateway.limits)
+                region = checked_region(wanted.area, gateway.limits)
                 if reason := grant.listening_refusal(region, wanted.channel):
                     raise HttpError(403, reason)
             near = gateway.realm.nearby(gateway.now(), wanted)
         except (ValueError, Refused) as why:
             raise HttpError(400, str(why)) from None
-        return HttpResponse(messages.JSON.write(messages.NearbyNotice(near)) + b"\n")
+        return HttpResponse(messages.JSON.encode(messages.NearbyNotice(near)) + b"\n")
 
     def _clients(self, request: HttpRequest) -> HttpResponse:
         """?limit=: what each client has cost, the most expensive first."""
@@ -205,7 +205,7 @@ def _spoken(body: bytes) -> bytes:
     """A body as the word that it is short for: the same fields behind a "do"."""
     try:
         fields, count = _decoder.decode(body), _fields(body)
-    except messages.UNREADABLE:
+    except messages.DECODE_ERRORS:
         fields, count = None, 0
     if fields is None or "do" in fields:
         raise HttpError(400, 'the body is a JSON object like {"x": 3, "y": 4, "payload": "hi"}')

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from nearcast.client_protocol.websocket_framing import Endpoint
+from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http import cors
 from nearcast.server.http.addresses import remote
@@ -178,7 +178,7 @@ def written(response: HttpResponse, keep: bool, body: bool = True, more: Headers
     return head + response.body if body else head
 
 
-Upgrade: TypeAlias = Callable[[HttpRequest], Endpoint]  # raises HttpError
+Upgrade: TypeAlias = Callable[[HttpRequest], WebSocketEndpoint]  # raises HttpError
 
 
 class HttpFront(asyncio.Protocol):

@@ -8,14 +8,14 @@ from typing import Any
 import picows.api
 from picows import WSAutoPingStrategy
 
-from nearcast.client_protocol.websocket_framing import Endpoint, Reports
+from nearcast.client_protocol.websocket_framing import PicowsLogger, WebSocketEndpoint
 
 PING_S = 25.0  # a silent WebSocket client is pinged, and must answer within 20 seconds
 BUFFER = 4_096  # bytes for what is read from a client at first; it grows if need be
 HANDSHAKE_S = 5.0
 
 
-def websocket(endpoint: Endpoint, most: int) -> Any:
+def websocket(endpoint: WebSocketEndpoint, most: int) -> Any:
     """The protocol object that picows otherwise makes in a server of its own.
 
     The class is private and takes its arguments by position; test_picows.py checks what is relied
@@ -23,7 +23,7 @@ def websocket(endpoint: Endpoint, most: int) -> Any:
     """
     make: Any = vars(picows.api)["WSProtocol"]
     return make(
-        None, None, False, lambda _: endpoint, Reports(endpoint), True, HANDSHAKE_S,
+        None, None, False, lambda _: endpoint, PicowsLogger(endpoint), True, HANDSHAKE_S,
         True, PING_S, min(PING_S, 20.0), WSAutoPingStrategy.PING_WHEN_IDLE, False,
         most, None, BUFFER,
     )  # fmt: skip

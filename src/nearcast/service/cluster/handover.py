@@ -353,7 +353,7 @@ class Handover:
             if client.ticket in self._unanswered:
                 return  # it is here already
             # Its connection here has ended meanwhile, so it leaves.
-            seat = self._arrive(now, client, messages.PACKED)
+            seat = self._arrive(now, client, messages.MSGPACK)
             self._member.realm.leave(now, seat)
             return
         seat = self._take_back(now, departing, client, obeyed)
@@ -389,7 +389,10 @@ class Handover:
         entity, home = session.elsewhere
         form = form_of(packed)
         try:
-            leaves = form.kind(form.request(frame)) in (messages.LeaveRequest, messages.JoinRequest)
+            leaves = form.message_class(form.read_request(frame)) in (
+                messages.LeaveRequest,
+                messages.JoinRequest,
+            )
         except MalformedMessageError:
             leaves = False  # the new home will say what is wrong with it
         departing = [one for one in self._departing.values() if one.session is session]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
-from nearcast.client_protocol.limits import Limits, outline
+from nearcast.client_protocol.limits import Limits, publication_shape
 from nearcast.matching.filters import steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
@@ -114,9 +114,9 @@ class ClusterRealm(Realm):
         Not if it is late and its publisher has been heard here since: False. While no link or node
         is slower than `OVERDUE`, nothing is overtaken (`trails`).
         """
-        where = outline(request, self.limits)
+        where = publication_shape(request, self.limits)
         if len(request.payload):
-            form.check(request.payload)
+            form.check_payload(request.payload)
         seat, overdue = self._arrived.get(entity), t < self.now - OVERDUE
         if overdue and (seat is not None or self.strangers.overtakes(entity, t)):
             return False
@@ -267,9 +267,9 @@ class ClusterRealm(Realm):
         t: Time,
     ) -> None:
         """What it retained on another node, or does there."""
-        where = outline(request, self.limits)
+        where = publication_shape(request, self.limits)
         if len(request.payload):
-            form.check(request.payload)
+            form.check_payload(request.payload)
         voice = self.strangers.voice(seat, request.channel)
         said = pack(
             seat.entity, NO_SEAT, NO_SEAT, voice, len(request.payload), request.retain, *where

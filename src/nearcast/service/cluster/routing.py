@@ -66,7 +66,7 @@ def uttered(accepted: Accepted, t: Time) -> Uttered:
 
 
 def request_of(said: Uttered) -> messages.PublishRequest:
-    payload = Raw(said.payload) if said.payload else messages.NOTHING
+    payload = Raw(said.payload) if said.payload else messages.NO_PAYLOAD
     return messages.PublishRequest(
         said.x, said.y, payload, said.retain, said.attributes, said.channel, said.z,
         said.r, said.rx, said.ry, said.rz,
@@ -74,7 +74,7 @@ def request_of(said: Uttered) -> messages.PublishRequest:
 
 
 def form_of(packed: bool) -> messages.Encoding:
-    return messages.PACKED if packed else messages.JSON
+    return messages.MSGPACK if packed else messages.JSON
 
 
 class Count(Struct):
