@@ -2,7 +2,8 @@
 
 Every contestant starts from the files of the trace, may use both cores (but for those that are said
 to use one), and answers with the number of pairs and a checksum over them; the pairs themselves are
-kept by nobody, unless its name says so. The question is that of `expected`: an interest holds until
+kept by nobody, unless its name says so. The question is that of `expected_deliveries`: an
+interest holds until
 its subscription's next row, and does not hear its own node. The others ask it in the way that suits
 them best: they are told that nothing holds for more than a second, so that they can join on
 seconds (an interest is in two of them), and on cells as wide as a box (it is in two along an axis);
@@ -45,8 +46,8 @@ def checksum(said: np.ndarray, subscription: np.ndarray, ids: np.ndarray) -> int
 
 
 def summed(_run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch]:
-    ids, pairs, total = join.column(said, "publication"), 0, 0
-    for which, subscription in join.join(held, said):
+    ids, pairs, total = join.column_or_zeros(said, "publication"), 0, 0
+    for which, subscription in join.find_pairs(held, said):
         pairs += len(which)
         total += int(checksum(which, subscription, ids))
     yield pa.RecordBatch.from_arrays([pa.array([pairs]), pa.array([total])], schema=SUM)
@@ -55,7 +56,7 @@ def summed(_run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch
 def ours(trace: Path, way: str) -> Callable[[], Answer]:
     from nearcast.pipeline.spark import storage
     from nearcast.pipeline.spark.session import start
-    from nearcast.pipeline.truth.expected import expected, joined
+    from nearcast.pipeline.truth.expected import expected_deliveries, run_join
 
     spark = start("local[2]", spark_driver_memory="1g")
     traces = storage.open_traces([trace])
@@ -63,12 +64,12 @@ def ours(trace: Path, way: str) -> Callable[[], Answer]:
     def emitted() -> Answer:
         # Every pair goes to the JVM, which adds them up.
         total = f"sum(({A} * publication + {B} * subscription) % {M})"
-        row = expected(spark, traces, "nearby").selectExpr("count(*)", total).first()
+        row = expected_deliveries(spark, traces, "nearby").selectExpr("count(*)", total).first()
         assert row is not None
         return row[0], row[1]
 
     def counted() -> Answer:
-        rows = joined(spark, traces, way, summed, SUM).collect()
+        rows = run_join(spark, traces, way, summed, SUM).collect()
         return sum(row.pairs for row in rows), sum(row.checksum for row in rows)
 
     if way == "emitted":
@@ -85,9 +86,13 @@ def single(trace: Path) -> Callable[[], Answer]:
     traces = storage.open_traces([trace])
 
     def run() -> Answer:
-        said, wanted = (storage.pieces(traces, name)[0] for name in ("publications", "interests"))
-        part = partitioning.Part("", -FOREVER, FOREVER, said, wanted)
-        sums = [b for held, asked in partitioning.chunks(part) for b in summed("", held, asked)]
+        said, wanted = (
+            storage.list_row_groups(traces, name)[0] for name in ("publications", "interests")
+        )
+        part = partitioning.TracePart("", -FOREVER, FOREVER, said, wanted)
+        sums = [
+            b for held, asked in partitioning.read_chunks(part) for b in summed("", held, asked)
+        ]
         pairs, total = (sum(b.column(i)[0].as_py() for b in sums) for i in range(2))
         return pairs, total
 

@@ -95,7 +95,7 @@ def write_world(folder: Path, publications: int) -> int:
             )
         )  # fmt: skip
     tables = {"interests": pa.concat_tables(wanted), "publications": pa.concat_tables(said)}
-    pairs = list(join.join(join.spans(tables["interests"]), tables["publications"]))
+    pairs = list(join.find_pairs(join.interest_spans(tables["interests"]), tables["publications"]))
     which, subscription = (np.concatenate([pair[side] for pair in pairs]) for side in (0, 1))
     ids, made = (tables["publications"].column(n).to_numpy() for n in ("publication", "t"))
     pq.write_table(
@@ -117,7 +117,7 @@ def write_world(folder: Path, publications: int) -> int:
     )  # fmt: skip
     sink = TraceFolder(folder, b'{"schema": 1}')
     edges = np.arange(0, TICKS + 2 * FLUSH_S, FLUSH_S) * SECOND
-    ordered = {name: join.in_order(rows) for name, rows in tables.items()}
+    ordered = {name: join.sort_by_time(rows) for name, rows in tables.items()}
     cuts = {name: np.searchsorted(rows.column("t"), edges) for name, rows in ordered.items()}
     for flush in range(len(edges) - 1):
         sink.write(
@@ -135,14 +135,14 @@ def write_world(folder: Path, publications: int) -> int:
 
 def ours(trace: Path, scratch: Path) -> Callable[[], dict[str, int]]:
     from nearcast.pipeline.spark.session import start
-    from nearcast.pipeline.stream.streaming import follow, windows
+    from nearcast.pipeline.stream.streaming import follow, read_windows
 
     spark = start("local[2]", lean=True)
 
     def run() -> dict[str, int]:
         out = Path(tempfile.mkdtemp(dir=scratch))
         assert follow(spark, trace, out)
-        found = windows(out, trace.name)
+        found = read_windows(out, trace.name)
         return {name: sum(getattr(one, name) for one in found) for name in COUNTS}
 
     return run

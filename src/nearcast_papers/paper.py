@@ -19,7 +19,7 @@ from nearcast.pipeline.report.results import Results
 from nearcast.scenario import Scenario
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class ClaimResult(Struct, frozen=True, kw_only=True):
     """One statement of a paper. `holds` None: not measured, and `note` says why."""
 
     paper: str
@@ -43,7 +43,7 @@ class NotMeasuredError(NearcastError, LookupError):
     """No run that would tell is among those that were made."""
 
 
-class Counted:
+class CountedRuns:
     """What the pipeline counted, by what a run's scenario says."""
 
     def __init__(self, results: Results, scenarios: Sequence[Scenario]) -> None:
@@ -55,7 +55,7 @@ class Counted:
         return [
             scenario
             for scenario in self._scenarios
-            if all(_said(scenario, name) == value for name, value in settings.items())
+            if all(_setting_of(scenario, name) == value for name, value in settings.items())
         ]
 
     def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
@@ -78,11 +78,11 @@ class Counted:
         return self._results.folder.parent
 
 
-def _said(scenario: Scenario, name: str) -> Any:
+def _setting_of(scenario: Scenario, name: str) -> Any:
     return getattr(scenario, name) if hasattr(scenario, name) else scenario.settings.get(name)
 
 
-class Statement(Struct, frozen=True):
+class PaperClaim(Struct, frozen=True):
     """A claim and its rule, which says what was measured and whether the claim holds."""
 
     item: int
@@ -92,37 +92,37 @@ class Statement(Struct, frozen=True):
     soft: bool = False
     note: str = ""
 
-    def judged(self, paper: str, seed: str, seen: Any) -> Claim:
+    def evaluate(self, paper: str, number: str, measures: Any) -> ClaimResult:
         holds: bool | None = None
         measured, note = "", self.note
         try:
             if self.rule is not None:
-                measured, holds = self.rule(seen)
+                measured, holds = self.rule(measures)
         except NotMeasuredError as why:
             note = f"No run with {why}. {note}".strip()
-        return Claim(
-            paper=paper, claim=f"{seed}.{self.item}", says=self.says, expected=self.expected,
+        return ClaimResult(
+            paper=paper, claim=f"{number}.{self.item}", says=self.says, expected=self.expected,
             measured=measured, holds=holds, soft=self.soft, note=note,
         )  # fmt: skip
 
 
-def drawn(
-    seed: str,
+def draw_figures(
+    number: str,
     drawings: Mapping[str, Callable[[Any], list[Plot]]],
     captions: Mapping[str, str],
     shows: Mapping[str, Sequence[int]],
     titles: Mapping[str, str],
-    seen: Any,
+    measures: Any,
 ) -> list[Figure]:
     """The figures of which anything was measured, each with the claims that it shows."""
     plots: dict[str, list[Plot]] = {}
     for name, drawing in drawings.items():
         with suppress(NotMeasuredError):
-            plots[name] = drawing(seen)
+            plots[name] = drawing(measures)
     return [
         Figure(
             titles.get(name, f"Figure {name}"), captions[name], several,
-            [f"{seed}.{claim}" for claim in shows.get(name, ())],
+            [f"{number}.{claim}" for claim in shows.get(name, ())],
         )
         for name, several in plots.items()
         if several
@@ -135,5 +135,5 @@ class Paper(Struct, frozen=True):
     figures: tuple[str, ...]
     scenarios: Callable[[str, bool], Iterable[Scenario]]  # of a figure, quick or full
     jobs: tuple[Callable[..., DataFrame], ...]  # of the pipeline: those whose tables are read
-    claims: Callable[[Counted], list[Claim]]
-    draw: Callable[[Counted], list[Figure]]
+    claims: Callable[[CountedRuns], list[ClaimResult]]
+    draw: Callable[[CountedRuns], list[Figure]]

@@ -12,11 +12,11 @@ from nearcast.pipeline import sweeps
 from nearcast.pipeline.analyse import analyse
 from nearcast.pipeline.report import page
 from nearcast.pipeline.report.plots import png, svg
-from nearcast.pipeline.report.reports import write
+from nearcast.pipeline.report.reports import write_file
 from nearcast.pipeline.report.results import Results
 from nearcast.pipeline.spark import storage
 from nearcast.sim.world import resolve
-from nearcast_papers.paper import Claim, Counted, Figure, Paper
+from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper
 
 Show = Callable[[str, int, int], None]
 
@@ -29,7 +29,7 @@ def reproduce(
     *,
     full: bool = False,
     show: Show | None = None,
-) -> list[Claim]:
+) -> list[ClaimResult]:
     """Run what these figures need, unless it is there already, and judge the paper's claims."""
     wanted = (scenario for figure in figures for scenario in paper.scenarios(figure, full))
     resolved = (resolve(scenario)[0] for scenario in wanted)
@@ -50,15 +50,15 @@ def reproduce(
     traces = storage.open_traces([out / "traces" / run for run in done.runs])
     analyse(spark, traces, out / "results", show, paper.jobs)
     results = Results(out / "results", done.runs, {s.run: to_builtins(s) for s in scenarios})
-    counted = Counted(results, scenarios)
+    counted = CountedRuns(results, scenarios)
     claims, drawn = paper.claims(counted), paper.draw(counted)
-    write(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
-    write(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
+    write_file(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+    write_file(out / "report.html", _page(paper, drawn, claims, scenarios[0].seconds).encode())
     (out / "figures").mkdir(exist_ok=True)
     for figure in drawn:
         for plot in figure.plots:
-            write(out / "figures" / f"{plot.name}.svg", svg(plot).encode())
-            write(out / "figures" / f"{plot.name}.png", png(plot))
+            write_file(out / "figures" / f"{plot.name}.svg", svg(plot).encode())
+            write_file(out / "figures" / f"{plot.name}.png", png(plot))
     return claims
 
 
@@ -66,14 +66,14 @@ def gather(out: Path, papers: Sequence[str]) -> None:
     """One list of the claims of all papers that have a folder here, judged now or earlier."""
     lists = [out / paper / "claims.json" for paper in papers]
     claims = [claim for file in lists if file.exists() for claim in _claims(file)]
-    write(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
+    write_file(out / "claims.json", msgspec.json.format(msgspec.json.encode(claims), indent=2))
 
 
-def _claims(file: Path) -> list[Claim]:
-    return msgspec.json.decode(file.read_bytes(), type=list[Claim])
+def _claims(file: Path) -> list[ClaimResult]:
+    return msgspec.json.decode(file.read_bytes(), type=list[ClaimResult])
 
 
-def counts(claims: Sequence[Claim]) -> tuple[int, int, int]:
+def counts(claims: Sequence[ClaimResult]) -> tuple[int, int, int]:
     """How many hold, how many do not, and how many were not measured."""
     answers = [claim.holds for claim in claims]
     return answers.count(True), answers.count(False), answers.count(None)
@@ -82,7 +82,9 @@ def counts(claims: Sequence[Claim]) -> tuple[int, int, int]:
 WORDS = {True: "holds", False: "does not hold", None: "not measured"}
 
 
-def _page(paper: Paper, figures: Sequence[Figure], claims: Sequence[Claim], seconds: float) -> str:
+def _page(
+    paper: Paper, figures: Sequence[Figure], claims: Sequence[ClaimResult], seconds: float
+) -> str:
     by_name = {claim.claim: claim for claim in claims}
     sections = {
         figure.number: page.section(
@@ -102,7 +104,7 @@ def _page(paper: Paper, figures: Sequence[Figure], claims: Sequence[Claim], seco
     return page.page(f"Nearcast: {paper.title}", head, sections)
 
 
-def _listed(claims: Sequence[Claim]) -> str:
+def _listed(claims: Sequence[ClaimResult]) -> str:
     rows = [
         f'<tr><td>{escape(c.claim)}</td><td class="words">{escape(c.says)}</td>'
         f'<td class="words">{escape(c.expected)}</td><td class="words">{escape(c.measured)}</td>'
@@ -111,5 +113,5 @@ def _listed(claims: Sequence[Claim]) -> str:
         for c in claims
     ]
     heads = ("claim", "the paper says", "we expect", "we measured", "so it", "note")
-    table = page.sortable([("", head) for head in heads], rows)
+    table = page.sortable_table([("", head) for head in heads], rows)
     return f'<div class="card broad">{table}</div>' if rows else ""

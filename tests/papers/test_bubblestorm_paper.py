@@ -19,14 +19,20 @@ from nearcast_papers.bubblestorm import (
 )
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
-    Sight,
-    back_within,
+    ConfusionCounts,
     correlation,
-    of,
-    straightness,
+    fit_line,
+    overlay_settings,
+    recovery_seconds,
 )
-from nearcast_papers.bubblestorm.paper import CAPTIONS, DRAWINGS, SHOWS, STATEMENTS
-from nearcast_papers.bubblestorm.scenarios import QUICK, game, mobility, scenarios, why
+from nearcast_papers.bubblestorm.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
+from nearcast_papers.bubblestorm.scenarios import (
+    QUICK,
+    explanation_scenario,
+    game_scenario,
+    mobility_scenario,
+    scenarios,
+)
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.run import reproduce
 from support.small_runs import rows_of, told
@@ -35,7 +41,7 @@ BEGIN = 3_000_000
 
 
 def test_every_claim_of_the_thesis_is_there_once_and_in_order() -> None:
-    assert [statement.item for statement in STATEMENTS] == list(range(1, 37))
+    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 37))
     assert {item for items in SHOWS.values() for item in items} <= set(range(1, 37))
 
 
@@ -66,7 +72,7 @@ def test_the_full_form_is_the_thesis_experiment() -> None:
             if one.seed == 1
             and all(
                 {"protocol": one.protocol, **one.settings}.get(key) == value
-                for key, value in of(overlay).items()
+                for key, value in overlay_settings(overlay).items()
             )
         ]
         assert overlays == list(NAMES.values())
@@ -83,21 +89,25 @@ def test_bubbles_meet_as_often_as_asked_for_whatever_their_shares() -> None:
 
 
 def test_a_neighbour_that_returns_in_time_is_kept_and_one_that_does_not_is_closed() -> None:
-    seen = single_events.removal()
+    seen = single_events.neighbour_removal()
     assert seen[:4] == ["inside", "soft", "soft", "inside"]
     assert seen[-3:] == ["hard", "closed", "closed"]
 
 
 def test_a_connection_opens_in_one_round_trip() -> None:
-    found = single_events.opening()
+    found = single_events.measure_connection_setup()
     assert len(found.opened) > 20
     assert set(found.opened) == {1.0}
 
 
 def test_after_a_mass_goodbye_the_rest_have_whole_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_events, "EXODUS_S", 56.0)
-    monkeypatch.setattr(single_events, "why", lambda form, s: why(form, s, peers=32, size=500.0))
-    found = single_events.exodus.__wrapped__()
+    monkeypatch.setattr(single_events, "MASS_LEAVE_S", 56.0)
+    monkeypatch.setattr(
+        single_events,
+        "explanation_scenario",
+        lambda preset, s: explanation_scenario(preset, s, peers=32, size=500.0),
+    )
+    found = single_events.run_mass_leave.__wrapped__()
     assert max(found.recall) == 55
     assert (found.asymmetric, found.islands) == (0, 1)
     assert 0.5 < found.recall[29] <= 1
@@ -122,23 +132,23 @@ def test_secrecy_costs_bytes_and_a_handshake(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_measures_are_those_of_section_5_2() -> None:
-    sight = Sight(8.0, 2.0, 4.0, 86.0)
-    assert (sight.accuracy, sight.precision) == (0.94, 0.8)
-    assert sight.recall == pytest.approx(2 / 3)
-    assert sight.specificity == pytest.approx(86 / 88)
-    assert sight.wrongly_known == pytest.approx(1 / 3)
-    assert (sight.known, sight.should) == (10, 12)
+    confusion = ConfusionCounts(8.0, 2.0, 4.0, 86.0)
+    assert (confusion.accuracy, confusion.precision) == (0.94, 0.8)
+    assert confusion.recall == pytest.approx(2 / 3)
+    assert confusion.specificity == pytest.approx(86 / 88)
+    assert confusion.wrongly_known == pytest.approx(1 / 3)
+    assert (confusion.known, confusion.should) == (10, 12)
 
 
 def test_straight_lines_correlations_and_recoveries_are_told() -> None:
-    fit, slope = straightness({x: 3.0 + 0.5 * x for x in range(40)}, 5, 30)
+    fit, slope = fit_line({x: 3.0 + 0.5 * x for x in range(40)}, 5, 30)
     assert (fit, slope) == (pytest.approx(1), pytest.approx(0.5))
     with pytest.raises(NotMeasuredError):
-        straightness({1: 1.0}, 0, 10)
+        fit_line({1: 1.0}, 0, 10)
     assert correlation([1, 2, 3], [9, 7, 5]) == pytest.approx(-1)
     curve = {second: 0.9 if second < 30 or second >= 44 else 0.5 for second in range(80)}
-    assert back_within(curve, 0.02) == 14
-    assert back_within({s: v if s < 30 else 0.5 for s, v in curve.items()}, 0.02) is None
+    assert recovery_seconds(curve, 0.02) == 14
+    assert recovery_seconds({s: v if s < 30 else 0.5 for s, v in curve.items()}, 0.02) is None
 
 
 # Jobs.
@@ -218,15 +228,15 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
 def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calm = single_events.After(
+    calm = single_events.MassLeaveResult(
         dict.fromkeys(range(91), 0.9), dict.fromkeys(range(91), 0.9), 115, 0, 1
     )
-    monkeypatch.setattr(single_events, "exodus", lambda: calm)
+    monkeypatch.setattr(single_events, "run_mass_leave", lambda: calm)
     cost = encryption_cost.Cost(1.0, 1.0, 1.0, 1.0)
     monkeypatch.setattr(encryption_cost, "costs", lambda: {"plain": cost, "TLS": cost})
     few = [
-        mobility(QUICK, "bubblestorm", 18.0, peers=12, size=300.0),
-        game(QUICK, "bubblestorm", 6.0, record="sums"),
+        mobility_scenario(QUICK, "bubblestorm", 18.0, peers=12, size=300.0),
+        game_scenario(QUICK, "bubblestorm", 6.0, record="sums"),
     ]
     paper = replace(PAPERS["bubblestorm"], scenarios=lambda _figure, _full: few)
     claims = {claim.claim: claim for claim in reproduce(spark, paper, ("5.2",), tmp_path)}

@@ -9,16 +9,16 @@ import pytest
 from nearcast.scenario import Scenario
 from nearcast.sim.world import resolve
 from nearcast_papers.drtree.alternative_readings import (
-    NARROW,
+    NARROW_SPREAD,
     READINGS,
-    EachOnce,
-    OnTheFigure,
-    Shared,
-    judged,
+    AgainstTallestBar,
+    EachPopularityOnce,
+    SharedPopularities,
+    evaluate_readings,
 )
-from nearcast_papers.drtree.measures import HOTSPOTS, Load, Seen
+from nearcast_papers.drtree.measures import HOTSPOTS, DRTreeMeasures, LevelLoad
 from nearcast_papers.drtree.paper import PAPER, scenario, scenarios
-from nearcast_papers.paper import Counted, NotMeasuredError, Statement
+from nearcast_papers.paper import CountedRuns, NotMeasuredError, PaperClaim
 
 CURVES = {
     "cold": {1: (100, 0.0), 2: (100, 2.0), 3: (20, 4.0)},
@@ -28,7 +28,7 @@ CURVES = {
 }
 
 
-class Told(Counted):
+class Told(CountedRuns):
     """Runs that were counted, each with rows that somebody has made up."""
 
     def __init__(self, runs: Sequence[Scenario], rows: dict[str, list[dict[str, Any]]]) -> None:
@@ -58,23 +58,27 @@ def of_curves() -> Told:
 
 
 def test_a_mean_counts_publications_or_popularities_or_those_that_all_distributions_have() -> None:
-    seen = of_curves()
-    assert Seen(seen).mean("double-wave", "cold", 2) == pytest.approx(280 / 120)
-    assert EachOnce(seen).mean("double-wave", "cold", 2) == pytest.approx(3.0)
-    assert EachOnce(seen).mean("double-wave", "hot", 2) == pytest.approx(16 / 3)
-    assert Shared(seen).mean("double-wave", "hot", 2) == pytest.approx(3.5)  # nobody else has 9
-    assert EachOnce(seen).mean("double-wave", "burning", 2) == pytest.approx(3.0)  # 40 is rare
+    measures = of_curves()
+    assert DRTreeMeasures(measures).mean("double-wave", "cold", 2) == pytest.approx(280 / 120)
+    assert EachPopularityOnce(measures).mean("double-wave", "cold", 2) == pytest.approx(3.0)
+    assert EachPopularityOnce(measures).mean("double-wave", "hot", 2) == pytest.approx(16 / 3)
+    assert SharedPopularities(measures).mean("double-wave", "hot", 2) == pytest.approx(
+        3.5
+    )  # nobody else has 9
+    assert EachPopularityOnce(measures).mean("double-wave", "burning", 2) == pytest.approx(
+        3.0
+    )  # 40 is rare
 
 
 def test_spread_may_be_seen_against_its_own_mean_or_against_the_tallest_bar() -> None:
-    loads = [Load(100.0, 50.0, 0.0, 20.0, 20.0), Load(1.0, 0.5, 0.0, 0.8, 0.3)]
+    loads = [LevelLoad(100.0, 50.0, 0.0, 20.0, 20.0), LevelLoad(1.0, 0.5, 0.0, 0.8, 0.3)]
 
-    class Main(Seen):
-        def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+    class Main(DRTreeMeasures):
+        def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[LevelLoad]:
             del strategy, hotspots, settings
             return loads
 
-    class Figure(OnTheFigure, Main):
+    class Figure(AgainstTallestBar, Main):
         pass
 
     nothing = Told([], {})
@@ -83,11 +87,13 @@ def test_spread_may_be_seen_against_its_own_mean_or_against_the_tallest_bar() ->
 
 
 def test_the_verdict_is_that_of_the_main_reading_and_the_note_tells_what_others_gave() -> None:
-    def high(seen: Seen) -> tuple[str, bool]:
-        mean = seen.mean("double-wave", "cold", 2)
+    def high(measures: DRTreeMeasures) -> tuple[str, bool]:
+        mean = measures.mean("double-wave", "cold", 2)
         return f"{mean:.1f}", mean > 2.9
 
-    claim = judged(Statement(13, "It is high", "above 2.9", high, note="Well."), of_curves())
+    claim = evaluate_readings(
+        PaperClaim(13, "It is high", "above 2.9", high, note="Well."), of_curves()
+    )
     assert (claim.holds, claim.measured) == (False, "2.3")
     assert claim.note == (
         "Well. Read with each popularity once, it holds: 3.0."
@@ -96,10 +102,10 @@ def test_the_verdict_is_that_of_the_main_reading_and_the_note_tells_what_others_
 
 
 def test_a_reading_that_changes_nothing_is_not_told_of() -> None:
-    def most(seen: Seen) -> tuple[str, bool]:
-        return f"{max(seen.curve('double-wave', 'cold'))}", True
+    def most(measures: DRTreeMeasures) -> tuple[str, bool]:
+        return f"{max(measures.curve('double-wave', 'cold'))}", True
 
-    assert judged(Statement(5, "It is so", "so", most), of_curves()).note == ""
+    assert evaluate_readings(PaperClaim(5, "It is so", "so", most), of_curves()).note == ""
 
 
 def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
@@ -113,7 +119,7 @@ def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
             asked.append({run.run: run for run in counted.runs(**settings)})
             return []
 
-    Seen(Asking([], {})).curve("double-wave", "hot")
+    DRTreeMeasures(Asking([], {})).curve("double-wave", "hot")
     (found,) = asked
     assert {run.settings["spread"] for run in found.values()} == {30.0}
     assert {run.settings["promotes"] for run in found.values()} == {"coverage"}
@@ -125,7 +131,7 @@ def test_runs_that_a_reading_asks_for_do_not_count_in_the_main_one() -> None:
 @pytest.mark.parametrize(
     ("name", "nodes", "setting", "value"),
     [
-        ("with narrow hotspots", 1024, "spread", NARROW),
+        ("with narrow hotspots", 1024, "spread", NARROW_SPREAD),
         ("with owners of least address", 1024, "promotes", "address"),
         ("in one world", 10_000, "size", 1024.0),
         ("without jitter", 1024, "jitter_ms", 0.0),

@@ -17,7 +17,7 @@ from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.evolving import counting, examples, semantics
 from nearcast_papers.evolving.load_and_accuracy import crossing
-from nearcast_papers.evolving.paper import CAPTIONS, DRAWINGS, STATEMENTS
+from nearcast_papers.evolving.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS
 from nearcast_papers.evolving.scenarios import DESIGNS, scenario, scenarios
 from nearcast_papers.run import reproduce
 from support.small_runs import rows_of, told
@@ -27,8 +27,8 @@ ALONE = (1, 2, 3, 4, 5, 6, 8, 11)  # decided by examples, without any run
 
 
 def test_every_claim_of_the_papers_list_is_there_once_and_in_order() -> None:
-    assert [statement.item for statement in STATEMENTS] == list(range(1, 18))
-    assert [s.item for s in STATEMENTS if s.soft] == [15, 16], "those of the follow-up paper"
+    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 18))
+    assert [s.item for s in ALL_CLAIMS if s.soft] == [15, 16], "those of the follow-up paper"
 
 
 def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
@@ -43,7 +43,7 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
 
 @pytest.mark.parametrize("item", ALONE)
 def test_a_claim_about_semantics_holds_by_what_an_example_did(item: int) -> None:
-    claim = EXAMPLES[item].judged("evolving", "001", None)
+    claim = EXAMPLES[item].evaluate("evolving", "001", None)
     assert claim.holds is True, claim.measured
 
 
@@ -66,7 +66,7 @@ def test_one_wrong_engine_is_enough_for_a_claim_to_fail_and_is_named(
     item: int, wrong: type[Scan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MATCHERS, "lazy", wrong)
-    claim = EXAMPLES[item].judged("evolving", "001", None)
+    claim = EXAMPLES[item].evaluate("evolving", "001", None)
     assert claim.holds is False
     assert "lazy" in claim.measured
 

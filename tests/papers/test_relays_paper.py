@@ -17,10 +17,24 @@ from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.relays import counting, examples, measures, model, worlds
-from nearcast_papers.relays.measures import Uplinks, fit, percentile
-from nearcast_papers.relays.model import Play, changes, entered, flows_of, play_all, played
-from nearcast_papers.relays.paper import CAPTIONS, DRAWINGS, SHOWS, STATEMENTS
-from nearcast_papers.relays.scenarios import FULL, QUICK, WALKS, plays, scenario, scenarios
+from nearcast_papers.relays.measures import UplinkUtilisation, percentile, r_squared
+from nearcast_papers.relays.model import (
+    RoundScenario,
+    carry_over_paths,
+    changing_worlds,
+    make_flows,
+    run_missing,
+    run_rounds,
+)
+from nearcast_papers.relays.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
+from nearcast_papers.relays.scenarios import (
+    FULL,
+    QUICK,
+    WALKS,
+    round_scenarios,
+    scenario,
+    scenarios,
+)
 from nearcast_papers.run import reproduce
 from support.small_runs import rows_of, told
 
@@ -28,8 +42,8 @@ BEGIN = 2_500_000
 
 
 def test_every_claim_is_there_once_and_in_order_and_those_that_are_ours_are_soft() -> None:
-    assert [statement.item for statement in STATEMENTS] == list(range(1, 32))
-    assert all(statement.soft for statement in STATEMENTS if statement.item > 25)
+    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 32))
+    assert all(statement.soft for statement in ALL_CLAIMS if statement.item > 25)
     assert {item for items in SHOWS.values() for item in items} <= set(range(1, 32))
 
 
@@ -41,28 +55,28 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
             for thorough in (False, True)
         )
         assert 0 < len(quick) <= len(full)
-    for form in (QUICK, FULL):
-        assert {play.nodes for play in plays(form)["5"]} == {50, 100, 150, 200}
-        assert len({play.weight for play in plays(form)["6"]}) == 11
-        assert len({play.clustering for play in plays(form)["7"]}) == 9
+    for preset in (QUICK, FULL):
+        assert {scenario.nodes for scenario in round_scenarios(preset)["5"]} == {50, 100, 150, 200}
+        assert len({scenario.weight for scenario in round_scenarios(preset)["6"]}) == 11
+        assert len({scenario.clustering for scenario in round_scenarios(preset)["7"]}) == 9
 
 
 # Worlds and rounds.
 
 
 def test_the_round_model_has_the_uplinks_and_delays_of_peers_of_the_same_seed() -> None:
-    drawn = worlds.uplinks(range(5), 7)
+    drawn = worlds.uplink_capacities(range(5), 7)
     for node in range(5):
         peer = Peer(node, stream(7, "node", node, 0), Parameters(), FIRST_SERVER)
         assert drawn[node] == pytest.approx(peer.relays.uplink.capacity)
-    delays = worlds.delays(range(5), 7)
+    delays = worlds.delay_matrix(range(5), 7)
     assert np.array_equal(delays, delays.T)
     assert delays.min() > 0
 
 
 def test_who_is_subscribed_is_who_stands_within_vision() -> None:
-    where = worlds.places(30, 3)
-    wanted = worlds.subscribed(worlds.reality(30, 3))
+    where = worlds.initial_positions(30, 3)
+    wanted = worlds.subscription_matrix(worlds.virtual_reality_world(30, 3))
     for a, (ax, ay, _) in enumerate(where):
         for b, (bx, by, _) in enumerate(where):
             sees = a != b and np.hypot(ax - bx, ay - by) <= worlds.RADIUS
@@ -70,22 +84,22 @@ def test_who_is_subscribed_is_who_stands_within_vision() -> None:
 
 
 def test_uneven_sources_say_as_much_together() -> None:
-    world = worlds.reality(20, 1)
-    uneven = worlds.uneven(world, 10.0, 1)
+    world = worlds.virtual_reality_world(20, 1)
+    uneven = worlds.with_uneven_rates(world, 10.0, 1)
     assert uneven.payload.mean() == pytest.approx(world.payload.mean())
     assert uneven.payload.max() > 2 * uneven.payload.min()
 
 
 def test_a_changed_world_keeps_the_paths_whose_forwarders_are_still_there() -> None:
-    play = Play(nodes=40, seed=1, walk=30.0, replaced=0.1)
-    world = model.world_of(play)
-    f = flows_of(world._replace(capacity=world.capacity / 5))
-    for _ in rounds.optimise(f, model.weights_of(play), 0.0, 6, stream(1)):
+    scenario = RoundScenario(nodes=40, seed=1, walk=30.0, replaced=0.1)
+    world = model.make_world(scenario)
+    f = make_flows(world._replace(capacity=world.capacity / 5))
+    for _ in rounds.optimise(f, model.weights_for(scenario), 0.0, 6, stream(1)):
         pass
-    after, gone = next(changes(play, world))
-    kept, torn = entered(after, f, gone)
+    after, gone = next(changing_worlds(scenario, world))
+    kept, torn = carry_over_paths(after, f, gone)
     relayed = lost = 0
-    for source in range(play.nodes):
+    for source in range(scenario.nodes):
         for member in kept.member[kept.first[source] + 1 : kept.first[source] + kept.size[source]]:
             subscriber, now = int(member), rounds.path(kept, source, int(member))
             if f.place[subscriber, source] < 0 or {source, subscriber} & set(gone):
@@ -101,10 +115,10 @@ def test_a_changed_world_keeps_the_paths_whose_forwarders_are_still_there() -> N
 
 
 def test_rounds_relieve_the_busiest_and_are_the_same_every_time() -> None:
-    play = Play(nodes=100, seed=2, rounds=8)
-    one = played(play)
-    assert one == played(play)
-    assert len(one.moments) == 9
+    scenario = RoundScenario(nodes=100, seed=2, rounds=8)
+    one = run_rounds(scenario)
+    assert one == run_rounds(scenario)
+    assert len(one.states) == 9
     assert one.last.p90 < one.first.p90
     assert one.last.busiest < one.first.busiest
     assert one.last.idlest > one.first.idlest
@@ -113,30 +127,30 @@ def test_rounds_relieve_the_busiest_and_are_the_same_every_time() -> None:
 
 
 def test_what_has_a_file_is_not_played_again(spark: SparkSession, tmp_path: Path) -> None:
-    few = [Play(nodes=12, seed=seed, rounds=1) for seed in (1, 2)]
+    few = [RoundScenario(nodes=12, seed=seed, rounds=1) for seed in (1, 2)]
     assert spark.sparkContext is not None
-    first = play_all(few, tmp_path)
-    assert first == {play: played(play) for play in few}
+    first = run_missing(few, tmp_path)
+    assert first == {scenario: run_rounds(scenario) for scenario in few}
     file = tmp_path / f"{few[0].name}.json"
     file.write_text(file.read_text().replace('"parts":', '"parts":4'))
-    assert play_all(few, tmp_path)[few[0]].parts == int(f"4{first[few[0]].parts}")
+    assert run_missing(few, tmp_path)[few[0]].parts == int(f"4{first[few[0]].parts}")
 
 
 # Examples and small arithmetic.
 
 
 def test_operations_by_chance_change_paths_by_one() -> None:
-    tried = examples.by_chance()
+    tried = examples.try_random_operations()
     assert tried.wrong == 0
     assert tried.redirected > 100 < tried.shortened * 2
 
 
 def test_uplinks_percentiles_and_fits_are_those_of_the_textbook() -> None:
-    uplinks = Uplinks([0.5, 0.5, 1.0, 2.0])
+    uplinks = UplinkUtilisation([0.5, 0.5, 1.0, 2.0])
     assert (uplinks.mean, uplinks.overloaded, uplinks.p90) == (1.0, 0.25, 2.0)
     assert percentile([float(k) for k in range(1, 101)], 90) == 90.0
-    assert fit([(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)]) == pytest.approx(1)
-    assert fit([(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]) == pytest.approx(0)
+    assert r_squared([(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)]) == pytest.approx(1)
+    assert r_squared([(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]) == pytest.approx(0)
 
 
 # Jobs.
@@ -192,10 +206,10 @@ def test_a_small_reproduction_judges_what_it_ran_and_draws_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     little = {
-        "4": [Play(nodes=100, seed=seed, rounds=17) for seed in (1, 2)],
-        "moving": [Play(nodes=20, seed=1, rounds=3, walk=walk) for walk in WALKS],
+        "4": [RoundScenario(nodes=100, seed=seed, rounds=17) for seed in (1, 2)],
+        "moving": [RoundScenario(nodes=20, seed=1, rounds=3, walk=walk) for walk in WALKS],
     }
-    monkeypatch.setattr(measures, "plays", lambda _form: little)
+    monkeypatch.setattr(measures, "round_scenarios", lambda _form: little)
     brief = replace(QUICK, seconds=3.0)
     few = [
         scenario(brief, 24, 1, relays=relays, slower=6.0, walking=1.0) for relays in ("on", "off")

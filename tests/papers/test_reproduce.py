@@ -10,21 +10,21 @@ from pyspark.sql import SparkSession
 
 from nearcast.cli.commands import papers_wanted
 from nearcast_papers import PAPERS
-from nearcast_papers.drtree.measures import slope, well_known
-from nearcast_papers.drtree.paper import STATEMENTS, scenario
-from nearcast_papers.paper import Claim, NotMeasuredError, Statement
+from nearcast_papers.drtree.measures import frequent_popularities, slope
+from nearcast_papers.drtree.paper import ALL_CLAIMS, scenario
+from nearcast_papers.paper import ClaimResult, NotMeasuredError, PaperClaim
 from nearcast_papers.run import gather, reproduce
 
 
 def test_every_claim_of_the_papers_list_is_there_once_and_in_order() -> None:
-    assert [statement.item for statement in STATEMENTS] == list(range(1, 39))
+    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 39))
 
 
 def test_what_was_not_run_is_not_measured_and_says_what_was_missing() -> None:
     def rule(_: object) -> tuple[str, bool]:
         raise NotMeasuredError("nodes=10000")
 
-    claim = Statement(7, "so it is", "so", rule, note="Really.").judged("p", "000", None)
+    claim = PaperClaim(7, "so it is", "so", rule, note="Really.").evaluate("p", "000", None)
     assert (claim.claim, claim.holds, claim.measured) == ("000.7", None, "")
     assert claim.note == "No run with nodes=10000. Really."
 
@@ -41,8 +41,8 @@ def test_papers_and_figures_are_asked_for_by_name() -> None:
 def test_slopes_are_those_of_straight_lines_and_rare_popularities_are_left_out() -> None:
     curve = {k: (k * 10, 3.0 + 0.5 * k) for k in range(1, 9)}
     assert slope(curve, 2, 8) == pytest.approx(0.5)
-    assert list(well_known(curve)) == [2, 3, 4, 5, 6, 7, 8]
-    assert list(well_known({**curve, 3: (19, 1.0)})) == [2, 4, 5, 6, 7, 8]
+    assert list(frequent_popularities(curve)) == [2, 3, 4, 5, 6, 7, 8]
+    assert list(frequent_popularities({**curve, 3: (19, 1.0)})) == [2, 4, 5, 6, 7, 8]
 
 
 def test_a_small_reproduction_leaves_claims_figures_and_a_page(
@@ -67,7 +67,7 @@ def test_a_small_reproduction_leaves_claims_figures_and_a_page(
 
 def test_papers_judged_at_different_times_come_into_one_list(tmp_path: Path) -> None:
     for paper in ("first", "second"):
-        claim = Claim(paper=paper, claim="1", says="", expected="", measured="", holds=True)
+        claim = ClaimResult(paper=paper, claim="1", says="", expected="", measured="", holds=True)
         (tmp_path / paper).mkdir()
         (tmp_path / paper / "claims.json").write_bytes(msgspec.json.encode([claim]))
         gather(tmp_path, ["first", "absent", "second"])

@@ -15,7 +15,7 @@ from nearcast_papers import PAPERS
 from nearcast_papers.run import reproduce
 from nearcast_papers.voronoi import counting, examples, geometry
 from nearcast_papers.voronoi.measures import percentile, slope, snapshots, spearman
-from nearcast_papers.voronoi.paper import CAPTIONS, DRAWINGS, SHOWS, STATEMENTS
+from nearcast_papers.voronoi.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
 from nearcast_papers.voronoi.scenarios import QUICK, scenario, scenarios
 from support.small_runs import rows_of, told
 
@@ -23,7 +23,7 @@ BEGIN = 2_500_000
 
 
 def test_every_claim_of_the_papers_list_is_there_once_and_in_order() -> None:
-    assert [statement.item for statement in STATEMENTS] == list(range(1, 34))
+    assert [statement.item for statement in ALL_CLAIMS] == list(range(1, 34))
     shown = {item for items in SHOWS.values() for item in items}
     assert shown <= set(range(1, 34))
 
@@ -44,10 +44,10 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
 
 
 def test_figure_2_counts_both_divisions_of_the_same_crowds() -> None:
-    found = geometry.compared(5)
+    found = geometry.count_regions(5)
     assert all(tree % 3 == 1 for tree, _ in found), "each split makes three more"
     assert all(tree >= 5 <= cells for tree, cells in found), "fifty, ten to a region"
-    assert found == geometry.compared(5)
+    assert found == geometry.count_regions(5)
 
 
 def test_voronoi_regions_are_as_many_as_clusters_that_fill_one_each() -> None:
@@ -59,16 +59,16 @@ def test_voronoi_regions_are_as_many_as_clusters_that_fill_one_each() -> None:
 
 
 def test_greedy_ways_grow_with_the_number_of_sites() -> None:
-    few, many = geometry.hops(25), geometry.hops(400)
+    few, many = geometry.mean_hops(25), geometry.mean_hops(400)
     assert 1 < few < many < 400
-    assert geometry.exponent([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
+    assert geometry.growth_exponent([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
 
 
 # Examples and small arithmetic.
 
 
 def test_a_dead_matchers_subscriptions_go_to_those_that_enclosed_it() -> None:
-    found = examples.failure()
+    found = examples.matcher_failure()
     assert found.adopted == found.orphans > 0
     assert found.changed
     assert set(found.changed) <= set(found.enclosing)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.importers import NAMES, Imported, import_movement
+from nearcast.pipeline.importers import NAMES_FILE, ImportSummary, import_movement
 from nearcast.scenario import Scenario, from_json
 from nearcast.sim.run import simulate
 from nearcast.trace.reader import read
@@ -41,7 +41,7 @@ def rows(trace: str, table: str) -> list[dict[str, Any]]:
     return read(trace, table).to_pylist()
 
 
-def sound(done: Imported) -> Imported:
+def sound(done: ImportSummary) -> ImportSummary:
     report = validate(done.trace)
     assert report.problems == ()
     assert report.warnings == ()
@@ -52,7 +52,7 @@ def sound(done: Imported) -> Imported:
 
 def test_every_fix_is_an_interest_and_a_publication(tmp_path: Path) -> None:
     done = sound(import_movement(parquet(tmp_path, WALK), tmp_path / "trace", radius=7.0))
-    assert json.loads((tmp_path / "trace" / NAMES).read_text()) == ["ann", "bob", "zoe"]
+    assert json.loads((tmp_path / "trace" / NAMES_FILE).read_text()) == ["ann", "bob", "zoe"]
     fixes = sorted(
         (round((t - 5) * S), ["ann", "bob", "zoe"].index(who), x, y)
         for t, who, x, y in zip(*WALK.values(), strict=True)
@@ -138,7 +138,7 @@ def test_positions_lie_between_the_fixes_at_common_instants(
     done = import_movement(parquet(folder, columns), folder / "trace", 1.0, sample_s=sample_s)
     assert done.sample_s == sample_s
     began, every = min(ms for _, ms, _ in moments), round(sample_s * S)
-    names = json.loads((folder / "trace" / NAMES).read_text())
+    names = json.loads((folder / "trace" / NAMES_FILE).read_text())
     assert names == sorted({entity for entity, _, _ in moments})
     wanted = []
     for node, entity in enumerate(names):
@@ -169,7 +169,9 @@ def test_csv_and_parquet_of_the_same_rows_give_the_same_trace(tmp_path: Path) ->
     two = sound(import_movement(parquet(tmp_path, WALK), tmp_path / "two"))
     for table in ("interests", "publications", "positions"):
         assert rows(one.trace, table) == rows(two.trace, table)
-    assert (tmp_path / "one" / NAMES).read_bytes() == (tmp_path / "two" / NAMES).read_bytes()
+    assert (tmp_path / "one" / NAMES_FILE).read_bytes() == (
+        tmp_path / "two" / NAMES_FILE
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("motion", ["steps", "line"])
@@ -239,7 +241,7 @@ def test_broken_files_and_taken_places_get_one_clear_sentence(tmp_path: Path) ->
 def test_many_fixes_are_written_in_blocks_in_the_order_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearcast.pipeline.importers.BLOCK", 1000)
+    monkeypatch.setattr("nearcast.pipeline.importers.ROWS_PER_BLOCK", 1000)
     rng = np.random.default_rng(3)
     columns = {
         "t": rng.uniform(0, 50, 4500), "entity": rng.integers(0, 40, 4500),

@@ -20,9 +20,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.source import END, NearcastSource, lengthened, shortened
+from nearcast.pipeline.source import END, NearcastSource, decode_names, encode_names
 from nearcast.pipeline.spark.storage import RUN
-from nearcast.pipeline.stream.streaming import begun
+from nearcast.pipeline.stream.streaming import start_query
 from nearcast.pipeline.writer import TraceWriter
 from nearcast.scenario import Scenario, to_json
 from nearcast.trace import reader
@@ -277,14 +277,14 @@ def test_pushing_conditions_changes_no_answer(spark: SparkSession, tmp_path: Pat
 @settings(max_examples=100)
 def test_offsets_keep_every_name(parts: set[int | str]) -> None:
     names = {f"part-{p:05}.parquet" if isinstance(p, int) else f"{p}.parquet" for p in parts}
-    assert lengthened(shortened(names)) == names
-    assert json.loads(json.dumps(shortened(names))) == shortened(names)
+    assert decode_names(encode_names(names)) == names
+    assert json.loads(json.dumps(encode_names(names))) == encode_names(names)
 
 
 def test_offsets_of_long_traces_stay_short() -> None:
     names = [f"part-{number:05}.parquet" for number in range(123_456)]
-    assert shortened(names) == "0-123455"
-    assert shortened([*names, "a.parquet", "part-200000.parquet"]) == "0-123455/200000/a.parquet"
+    assert encode_names(names) == "0-123455"
+    assert encode_names([*names, "a.parquet", "part-200000.parquet"]) == "0-123455/200000/a.parquet"
 
 
 @given(
@@ -332,7 +332,7 @@ def stream_to(spark: SparkSession, trace: Path, out: Path, **options: str) -> li
     """Read what is new into `out`, until there is no more; then everything that is there."""
     spark.dataSource.register(NearcastSource)
     rows = spark.readStream.format("nearcast").options(table="deliveries", **options)
-    query = begun(
+    query = start_query(
         rows.load(str(trace))
         .writeStream.format("parquet")
         .option("path", str(out / "rows"))

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline import sweeps
-from nearcast.pipeline.sweeps import SweepProgress, alone_in, in_a_process, read, sweep
+from nearcast.pipeline.sweeps import SweepProgress, lock_folder, read_sweep, run_in_process, sweep
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
@@ -44,7 +44,7 @@ def folders(out: Path) -> dict[str, int]:
 
 
 def test_a_sweep_is_the_grid_of_all_combinations(tmp_path: Path) -> None:
-    members = read(
+    members = read_sweep(
         toml(
             tmp_path,
             'protocol = "client-server"\nworkload = "waypoint"\nnodes = [4, 5]\nseconds = 1.5\n'
@@ -66,7 +66,10 @@ def test_a_sweep_is_the_grid_of_all_combinations(tmp_path: Path) -> None:
 
 
 def test_what_comes_to_the_same_is_run_once(tmp_path: Path) -> None:
-    assert len(read(toml(tmp_path, BASE + "seed = [1, 1, 2]\n[settings]\nradius = [5, 5.0]"))) == 2
+    assert (
+        len(read_sweep(toml(tmp_path, BASE + "seed = [1, 1, 2]\n[settings]\nradius = [5, 5.0]")))
+        == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_a_wrong_file_is_refused_by_the_name_of_what_is_wrong(
     tmp_path: Path, text: str, why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        read(toml(tmp_path, text))
+        read_sweep(toml(tmp_path, text))
 
 
 def test_nothing_runs_if_any_scenario_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
@@ -115,7 +118,7 @@ def test_every_run_is_what_simulating_it_alone_would_be(
     file = toml(tmp_path, BASE + 'seed = [1, 2]\n[settings]\nmatcher = ["scan", "rtree"]')
     out = tmp_path / "out"
     summary = sweep(spark, file, out, seen.append)
-    members = read(file)
+    members = read_sweep(file)
     assert summary == sweeps.SweepSummary(4, 4, 0, 0, tuple(each.run for each in members))
     assert set(folders(out)) == set(summary.runs)
     for each in members:
@@ -147,7 +150,7 @@ def test_failures_are_told_and_lose_nothing_and_are_tried_again(
         + SCAN
         + f"file = {[str(tmp_path / name) for name in ('one', 'missing', 'two')]}",
     )
-    one, missing, two = read(file)
+    one, missing, two = read_sweep(file)
     out = tmp_path / "out"
     summary = sweep(spark, file, out)
     assert summary == sweeps.SweepSummary(3, 2, 0, 1, (one.run, two.run))
@@ -185,7 +188,7 @@ def test_only_what_is_missing_is_run_again(spark: SparkSession, tmp_path: Path) 
 def test_two_sweeps_do_not_share_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    with alone_in(out), pytest.raises(ValueError, match="another sweep is running in"):
+    with lock_folder(out), pytest.raises(ValueError, match="another sweep is running in"):
         sweep(spark, toml(tmp_path, BASE), out)
 
 
@@ -198,7 +201,7 @@ def test_a_simulation_that_kills_its_process_is_a_failure_like_others(
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(sweeps, "simulate", crash)
-    message, _ = in_a_process(scenario, tmp_path / "trace")
+    message, _ = run_in_process(scenario, tmp_path / "trace")
     assert message == "the process of the simulation died with exit code -9"
 
 

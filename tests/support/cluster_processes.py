@@ -22,7 +22,7 @@ from msgspec import Struct
 
 import nearcast
 from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected
-from nearcast.pipeline.truth.join import join, spans
+from nearcast.pipeline.truth.join import find_pairs, interest_spans
 from nearcast.space.motion import Moving, Time, path
 from nearcast.space.shapes import box, disc, point
 from nearcast.trace.merge import merge
@@ -276,7 +276,7 @@ def judge(traces: list[Path], into: Path) -> Verdict:
     interests, said = read(into, "interests"), read(into, "publications")
     truth: set[tuple[int, int]] = set()
     numbers, moments = said.column("publication").to_numpy(), said.column("t").to_numpy()
-    for which, subscription in join(spans(interests), said):
+    for which, subscription in find_pairs(interest_spans(interests), said):
         truth |= set(zip(numbers[which].tolist(), subscription.tolist(), strict=True))
     deliveries = read(into, "deliveries")
     told = Counter(

@@ -5,7 +5,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from nearcast.pipeline.analyse import Headline, Tables, analyse, call
+from nearcast.pipeline.analyse import AnalysisSummary, Tables, analyse, run_job
 from nearcast.pipeline.jobs import awareness
 from nearcast.pipeline.jobs.delivery import delivery_totals, latency_quantiles
 from nearcast.pipeline.jobs.traffic import traffic_totals
@@ -25,11 +25,11 @@ def simulated(trace: Path, overlay: str, bots: int, seconds: float, **settings: 
     simulate(scenario, trace)
 
 
-def counted(spark: SparkSession, trace: Path, out: Path) -> tuple[Headline, dict[str, Any]]:
+def counted(spark: SparkSession, trace: Path, out: Path) -> tuple[AnalysisSummary, dict[str, Any]]:
     """What was heard, and whom peers knew of those whom they should have known."""
     (one,) = traces = storage.open_traces([trace])
     (headline,) = analyse(spark, traces, out, jobs=JOBS)
-    (totals,) = storage.result(out, "awareness_totals", one.run)
+    (totals,) = storage.read_result(out, "awareness_totals", one.run)
     return headline, totals
 
 
@@ -37,6 +37,8 @@ def awareness_of(spark: SparkSession, traces: list[Path]) -> list[dict[str, Any]
     """The latter alone, of several traces in one query."""
     opened = storage.open_traces(traces)
     tables = Tables(spark, opened)
-    totals = {row.run: row.asDict() for row in call(awareness.awareness_totals, tables).collect()}
+    totals = {
+        row.run: row.asDict() for row in run_job(awareness.awareness_totals, tables).collect()
+    }
     tables.forget()
     return [totals[trace.run] for trace in opened]

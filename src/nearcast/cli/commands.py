@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from threading import Event
 
-    from nearcast.pipeline.analyse import Headline
+    from nearcast.pipeline.analyse import AnalysisSummary
     from nearcast.pipeline.stream.streaming import Window
     from nearcast.sim.run import RunSummary
     from nearcast.trace.validate import ValidationReport
@@ -179,23 +179,23 @@ def run_analyse(arguments: argparse.Namespace) -> int:
     if arguments.follow:
         return run_follow(arguments, out)
 
-    from nearcast.pipeline.spark.storage import open_traces, rows
+    from nearcast.pipeline.spark.storage import count_rows, open_traces
 
     traces = open_traces(arguments.traces)  # before Spark starts: a wrong path should not wait
 
     from nearcast.cli.progress import Step
     from nearcast.pipeline.analyse import analyse
-    from nearcast.pipeline.report.reports import report
+    from nearcast.pipeline.report.reports import write_report
     from nearcast.pipeline.spark.session import LEAN_ROWS, start
 
     step = Step()
     step("starting Spark", 0, 1)
-    spark = start(arguments.master, lean=rows(traces) < LEAN_ROWS)
+    spark = start(arguments.master, lean=count_rows(traces) < LEAN_ROWS)
     try:
         headlines = analyse(spark, traces, out, step)
         step("report.html", 1, 1)
         known = {trace.run: trace.scenario for trace in traces}
-        page = report(out, out, list(known), scenarios_of(known))
+        page = write_report(out, out, list(known), scenarios_of(known))
     finally:
         spark.stop()
         step.clear()
@@ -214,7 +214,7 @@ def scenarios_of(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {run: msgspec.to_builtins(scenario) or {} for run, scenario in known.items()}
 
 
-def judged(headline: "Headline") -> list[str]:
+def judged(headline: "AnalysisSummary") -> list[str]:
     h = headline
     share = (
         "" if h.recall is None else f" (recall {h.recall:.4f}, precision {h.precision or 0:.4f})"
@@ -244,10 +244,10 @@ def run_follow(arguments: argparse.Namespace, out: Path) -> int:
 
         from nearcast.cli.progress import Step
         from nearcast.pipeline.spark.session import start
-        from nearcast.pipeline.stream.stream_source import the_trace
+        from nearcast.pipeline.stream.stream_source import open_single_trace
         from nearcast.pipeline.stream.streaming import follow
 
-        the_trace(trace)  # before Spark starts: a wrong path should not wait
+        open_single_trace(trace)  # before Spark starts: a wrong path should not wait
         step = Step()
         step("starting Spark", 0, 1)
         spark = start(arguments.master, lean=True)
@@ -332,9 +332,9 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def run_sweep(arguments: argparse.Namespace) -> int:
     from nearcast.pipeline.spark.session import start
-    from nearcast.pipeline.sweeps import read, sweep
+    from nearcast.pipeline.sweeps import read_sweep, sweep
 
-    read(arguments.file)  # before Spark starts: a wrong file should not wait
+    read_sweep(arguments.file)  # before Spark starts: a wrong file should not wait
     from nearcast.cli.progress import Step
 
     step = Step()

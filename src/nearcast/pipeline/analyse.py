@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.pipeline.jobs import awareness, delivery, hotspots, overlay, traffic
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.spark.storage import Trace
-from nearcast.pipeline.truth.expected import expected
+from nearcast.pipeline.spark.storage import TraceFolder
+from nearcast.pipeline.truth.expected import expected_deliveries
 from nearcast.trace.schema import TABLES
 
 JOBS: tuple[Callable[..., DataFrame], ...] = (
@@ -48,15 +48,15 @@ JOBS: tuple[Callable[..., DataFrame], ...] = (
 
 
 # Tables that several jobs read and nobody else wants.
-INNER: dict[str, Callable[..., DataFrame]] = {
+INTERMEDIATE_TABLES: dict[str, Callable[..., DataFrame]] = {
     "origins": delivery.origins,
     "pairs": delivery.pairs,
-    "acquaintances": awareness.acquaintances,
+    "acquaintances": awareness.awareness_pairs,
 }
-AT_ONCE = 4  # jobs under way at the same time
+CONCURRENT_JOBS = 4  # jobs under way at the same time
 
 
-class Headline(Struct, frozen=True, kw_only=True):
+class AnalysisSummary(Struct, frozen=True, kw_only=True):
     """What `analyse --json` prints of each run."""
 
     run: str
@@ -78,7 +78,7 @@ class Headline(Struct, frozen=True, kw_only=True):
 class Tables:
     """The DataFrames that jobs ask for by name, each made once and kept while they run."""
 
-    def __init__(self, spark: SparkSession, traces: Sequence[Trace]) -> None:
+    def __init__(self, spark: SparkSession, traces: Sequence[TraceFolder]) -> None:
         self._spark, self._traces = spark, traces
         self._made: dict[str, DataFrame] = {}
 
@@ -91,38 +91,38 @@ class Tables:
 
     def _make(self, name: str) -> DataFrame:
         if name in TABLES:
-            return storage.table(self._spark, self._traces, name)
+            return storage.table_frame(self._spark, self._traces, name)
         if name == "expected":
-            return expected(self._spark, self._traces)
-        return call(INNER[name], self)
+            return expected_deliveries(self._spark, self._traces)
+        return run_job(INTERMEDIATE_TABLES[name], self)
 
     def forget(self) -> None:
         for frame in self._made.values():
             frame.unpersist()
 
 
-def call(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
+def run_job(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
     return job(**{name: tables[name] for name in inspect.signature(job).parameters})
 
 
 def analyse(
     spark: SparkSession,
-    traces: Sequence[Trace],
+    traces: Sequence[TraceFolder],
     out: Path,
     show: Callable[[str, int, int], None] | None = None,
     jobs: Sequence[Callable[..., DataFrame]] = JOBS,
-) -> list[Headline]:
+) -> list[AnalysisSummary]:
     """Run these jobs over these traces and leave the results in `out`."""
     out.mkdir(parents=True, exist_ok=True)
     runs = [trace.run for trace in traces]
     tables = Tables(spark, traces)
     # Jobs are described one after the other and run side by side: most of a small one is waiting.
-    work = {job.__name__: call(job, tables) for job in jobs}
-    work["rejected"] = storage.rejects(spark, traces)
+    work = {job.__name__: run_job(job, tables) for job in jobs}
+    work["rejected"] = storage.rejected_counts(spark, traces)
     try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(CONCURRENT_JOBS) as pool:
             writing = {
-                pool.submit(storage.write, frame, out, name, runs): name
+                pool.submit(storage.write_result, frame, out, name, runs): name
                 for name, frame in work.items()
             }
             for number, written in enumerate(as_completed(writing), 1):
@@ -131,18 +131,18 @@ def analyse(
                     show(writing[written], number, len(work))
     finally:
         tables.forget()
-    return [headline(trace, out) for trace in traces]
+    return [summarise_run(trace, out) for trace in traces]
 
 
-def headline(trace: Trace, out: Path) -> Headline:
-    judged = storage.result(out, "delivery_totals", trace.run)
-    sent = storage.result(out, "traffic_totals", trace.run)
+def summarise_run(trace: TraceFolder, out: Path) -> AnalysisSummary:
+    judged = storage.read_result(out, "delivery_totals", trace.run)
+    sent = storage.read_result(out, "traffic_totals", trace.run)
     first: dict[str, Any] = judged[0] if judged else {}
     traffic_: dict[str, Any] = sent[0] if sent else {}
     latency = {
         name: first.get(f"latency_{name}_ms") for name in ("mean", "p50", "p90", "p99", "max")
     }
-    return Headline(
+    return AnalysisSummary(
         run=trace.run,
         trace=trace.path,
         expected=first.get("expected", 0),
@@ -156,5 +156,5 @@ def headline(trace: Trace, out: Path) -> Headline:
         latency_ms=latency,
         messages=traffic_.get("messages", 0),
         bytes=traffic_.get("bytes", 0),
-        rejected=sum(row["rows"] for row in storage.result(out, "rejected", trace.run)),
+        rejected=sum(row["rows"] for row in storage.read_result(out, "rejected", trace.run)),
     )

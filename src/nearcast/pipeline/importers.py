@@ -29,12 +29,14 @@ from nearcast.workloads import fixes as fixes_
 from nearcast.workloads.fixes import FARTHEST, LONGEST, Fixes, Numbers, Whole
 from nearcast.workloads.parameter_checks import between, one_of
 
-NAMES = "names.json"  # in the trace: a list of the entities' names, in the order of their numbers
-BLOCK = 500_000  # rows that are columns of a table at once
-FEW_POSITIONS = 1_000_000  # so many are no burden, however few the fixes
+NAMES_FILE = (
+    "names.json"  # in the trace: a list of the entities' names, in the order of their numbers
+)
+ROWS_PER_BLOCK = 500_000  # rows that are columns of a table at once
+POSITION_LIMIT = 1_000_000  # so many are no burden, however few the fixes
 
 
-class Imported(Struct, frozen=True):
+class ImportSummary(Struct, frozen=True):
     """What was written. Positions are `sample_s` apart, which may be more than was asked for."""
 
     trace: str
@@ -54,7 +56,7 @@ def import_movement(
     motion: str = "steps",
     echo: bool = False,
     sample_s: float = 1.0,
-) -> Imported:
+) -> ImportSummary:
     """Make a trace of a CSV or Parquet file with t (seconds), entity, x, y and perhaps z.
 
     Without a radius it is a hundredth of the longest side of the world. Positions are sampled every
@@ -75,7 +77,7 @@ def import_movement(
     seconds = int(fixes.t.max()) / SECOND
     settings: dict[str, Setting] = {
         "radius": float(radius), "shape": shape, "channel": channel, "motion": motion,
-        "echo": echo, "sample_s": every / SECOND, "content": digest(file),
+        "echo": echo, "sample_s": every / SECOND, "content": file_digest(file),
     }  # fmt: skip
     scenario = {
         "schema": SCHEMA, "protocol": "imported", "workload": Path(file).name,
@@ -86,16 +88,19 @@ def import_movement(
     write_names(folder.path, file)
     area = interest_columns(fixes, radius, shape) | {"channel": channel, "echo": echo}
     rows = dict.fromkeys(("interests", "publications", "positions"), 0)
-    for tables in chain(said(fixes, area, motion == "line"), sampled(fixes, every)):
+    for tables in chain(
+        interest_and_publication_tables(fixes, area, motion == "line"),
+        position_tables(fixes, every),
+    ):
         folder.write(tables)
         for name, table in tables.items():
             rows[name] += table.num_rows
-    done = Imported(str(folder.path), fixes.entities, seconds, radius, every / SECOND, rows)
+    done = ImportSummary(str(folder.path), fixes.entities, seconds, radius, every / SECOND, rows)
     folder.finish(msgspec.structs.asdict(done))
     return done
 
 
-def digest(file: str) -> str:
+def file_digest(file: str) -> str:
     """Tells apart two files of the same name; so their runs are two."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
@@ -112,9 +117,9 @@ def write_names(trace: Path, file: str) -> None:
         column = pq.read_table(file, columns=["entity"])["entity"]
     names = column.unique().to_pylist()
     text = msgspec.json.encode([names[place] for place in fixes_.in_order(names)])
-    unfinished = trace / f".{NAMES}.unfinished"
+    unfinished = trace / f".{NAMES_FILE}.unfinished"
     unfinished.write_bytes(text)
-    os.replace(unfinished, trace / NAMES)
+    os.replace(unfinished, trace / NAMES_FILE)
 
 
 def table_of(name: str, rows: int, columns: dict[str, Any]) -> pa.Table:
@@ -139,21 +144,23 @@ def interest_columns(fixes: Fixes, radius: float, shape: str) -> dict[str, Any]:
     return {"shape": shape, "rx": radius, "ry": radius, "rz": radius if deep else 0.0}
 
 
-def said(fixes: Fixes, area: dict[str, Any], line: bool) -> Iterator[dict[str, pa.Table]]:
+def interest_and_publication_tables(
+    fixes: Fixes, area: dict[str, Any], line: bool
+) -> Iterator[dict[str, pa.Table]]:
     """At each fix an interest and a publication, in the order of time, block by block."""
     order = np.argsort(fixes.t, kind="stable")
-    for first in range(0, len(order), BLOCK):
-        rows = order[first : first + BLOCK]
+    for first in range(0, len(order), ROWS_PER_BLOCK):
+        rows = order[first : first + ROWS_PER_BLOCK]
         here: dict[str, Any] = {
             "t": fixes.t[rows],
-            "node": entities(fixes, rows),
+            "node": entities_of_rows(fixes, rows),
             "x": fixes.x[rows],
             "y": fixes.y[rows],
             "z": fixes.z[rows],
         }
         moving: dict[str, Any] = {}
         if line:
-            velocities, arrival, goes_on = legs(fixes, rows)
+            velocities, arrival, goes_on = legs_to_next_fix(fixes, rows)
             moving = dict(zip(("vx", "vy", "vz"), velocities, strict=True))
             moving["until"] = pa.array(arrival, mask=~goes_on)
         interest = here | area | moving | {"subscription": here["node"]}
@@ -165,17 +172,17 @@ def said(fixes: Fixes, area: dict[str, Any], line: bool) -> Iterator[dict[str, p
         }
 
 
-def entities(fixes: Fixes, rows: Whole) -> Whole:
+def entities_of_rows(fixes: Fixes, rows: Whole) -> Whole:
     return np.searchsorted(fixes.starts, rows, side="right") - 1
 
 
-def legs(fixes: Fixes, rows: Whole) -> tuple[list[Numbers], Whole, NDArray[np.bool_]]:
+def legs_to_next_fix(fixes: Fixes, rows: Whole) -> tuple[list[Numbers], Whole, NDArray[np.bool_]]:
     """From these fixes straight to the next: velocity, arrival, and whether there is a next.
 
     With the arithmetic of `recorded.leg`, so that both tell the same place to the last bit.
     """
     last_rows = fixes.starts[1:] - 1
-    goes_on = last_rows[entities(fixes, rows)] != rows
+    goes_on = last_rows[entities_of_rows(fixes, rows)] != rows
     there = np.where(goes_on, rows + 1, rows)
     arrival = fixes.t[there]
     per_second = SECOND / np.where(goes_on, arrival - fixes.t[rows], SECOND)
@@ -189,13 +196,13 @@ def legs(fixes: Fixes, rows: Whole) -> tuple[list[Numbers], Whole, NDArray[np.bo
 
 def sampling_interval(fixes: Fixes, every: int) -> int:
     """The least of `every`, 2 · `every`, 4 · `every`, … that does not make too many positions."""
-    most = max(FEW_POSITIONS, len(fixes.t))
-    while int(instants(fixes, every)[1].sum()) > most:
+    most = max(POSITION_LIMIT, len(fixes.t))
+    while int(sampling_instants(fixes, every)[1].sum()) > most:
         every *= 2
     return every
 
 
-def instants(fixes: Fixes, every: int) -> tuple[Whole, Whole]:
+def sampling_instants(fixes: Fixes, every: int) -> tuple[Whole, Whole]:
     """By fix: its first sampling instant, and how many there are until the entity's next fix.
 
     After its last fix an entity stands there for one more instant, so that everybody is seen.
@@ -206,22 +213,22 @@ def instants(fixes: Fixes, every: int) -> tuple[Whole, Whole]:
     return first, count
 
 
-def sampled(fixes: Fixes, every: int) -> Iterator[dict[str, pa.Table]]:
+def position_tables(fixes: Fixes, every: int) -> Iterator[dict[str, pa.Table]]:
     """Positions between fixes, in the order of time, block by block."""
-    first, count = instants(fixes, every)
+    first, count = sampling_instants(fixes, every)
     fix = np.repeat(np.arange(len(count)), count)
     before = np.cumsum(count) - count
     t = (first[fix] + np.arange(len(fix)) - before[fix]) * every
     order = np.argsort(t, kind="stable")
-    for start in range(0, len(order), BLOCK):
-        some = order[start : start + BLOCK]
+    for start in range(0, len(order), ROWS_PER_BLOCK):
+        some = order[start : start + ROWS_PER_BLOCK]
         rows = fix[some]
-        velocities, _, _ = legs(fixes, rows)
+        velocities, _, _ = legs_to_next_fix(fixes, rows)
         passed = (t[some] - fixes.t[rows]) / SECOND
         places = [
             axis[rows] + velocity * passed
             for axis, velocity in zip((fixes.x, fixes.y, fixes.z), velocities, strict=True)
         ]
         columns: dict[str, Any] = dict(zip("xyz", places, strict=True))
-        columns |= {"t": t[some], "node": entities(fixes, rows)}
+        columns |= {"t": t[some], "node": entities_of_rows(fixes, rows)}
         yield {"positions": table_of("positions", len(some), columns)}

@@ -57,15 +57,15 @@ from pyspark.sql.types import (
 
 from nearcast.errors import TraceError
 from nearcast.pipeline.spark.storage import (
-    EVERYTHING,
+    ALL_ROWS,
+    REJECTED_ROWS,
     RUN,
-    SET_ASIDE,
-    Bounds,
-    Piece,
+    RowFilter,
+    RowGroup,
     open_traces,
-    row_groups,
-    set_aside,
-    sound,
+    rejected_batches,
+    row_groups_of_files,
+    valid_batches,
 )
 from nearcast.pipeline.writer import TraceWriter, part_name, part_number
 from nearcast.trace.reader import files
@@ -92,29 +92,29 @@ class NearcastSource(DataSource):
         return "nearcast"
 
     def schema(self) -> StructType:
-        asked = _asked(self.options)
+        asked = _parse_options(self.options)
         open_traces(asked.paths)  # so that a wrong path is told at once, not by the first query
         return _spark_schema(_columns(asked))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        asked = _asked(self.options)
-        kind = _PushingReader if asked.pushdown else _Reader
-        return kind(asked, _checked(schema, asked))
+        asked = _parse_options(self.options)
+        kind = _PushdownReader if asked.pushdown else _Reader
+        return kind(asked, _check_schema(schema, asked))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        asked = _asked(self.options)
-        return _StreamReader(asked, _checked(schema, asked))
+        asked = _parse_options(self.options)
+        return _StreamReader(asked, _check_schema(schema, asked))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
             raise TraceError("a trace is only ever added to: write with mode('append')")
-        return _appender(_asked(self.options), schema)
+        return _trace_writer(_parse_options(self.options), schema)
 
 
 # What was asked for.
 
 
-class _Asked(NamedTuple):
+class _Options(NamedTuple):
     table: str
     paths: tuple[Path, ...]
     rejected: bool
@@ -124,7 +124,7 @@ class _Asked(NamedTuple):
     end_mark: bool
 
 
-def _asked(options: Mapping[str, str]) -> _Asked:
+def _parse_options(options: Mapping[str, str]) -> _Options:
     """The options, checked. Their names come in lower case."""
     known = {name.lower() for name in (*_OPTIONS, "path", "paths")}
     unknown = sorted(set(options) - known)
@@ -134,14 +134,14 @@ def _asked(options: Mapping[str, str]) -> _Asked:
     if table not in TABLES:
         said = "no table is named" if table is None else f"there is no table {table!r}"
         raise TraceError(f"{said}: option('table', ...) takes one of {', '.join(TABLES)}")
-    asked = _Asked(
+    asked = _Options(
         table,
         tuple(_paths(options)),
-        _truth(options, "rejected"),
-        _truth(options, "pushdown"),
-        _number(options, "sums"),
-        _number(options, "maxFilesPerTrigger"),
-        _truth(options, "endMark"),
+        _bool_option(options, "rejected"),
+        _bool_option(options, "pushdown"),
+        _int_option(options, "sums"),
+        _int_option(options, "maxFilesPerTrigger"),
+        _bool_option(options, "endMark"),
     )
     if asked.sums is not None and table != "messages":
         raise TraceError(f"option sums is for messages; rows of {table} cannot be added up")
@@ -150,14 +150,14 @@ def _asked(options: Mapping[str, str]) -> _Asked:
     return asked
 
 
-def _truth(options: Mapping[str, str], name: str) -> bool:
+def _bool_option(options: Mapping[str, str], name: str) -> bool:
     value = options.get(name.lower(), "false").lower()
     if value not in ("true", "false"):
         raise TraceError(f"option {name} must be true or false, not {value!r}")
     return value == "true"
 
 
-def _number(options: Mapping[str, str], name: str) -> int | None:
+def _int_option(options: Mapping[str, str], name: str) -> int | None:
     value = options.get(name.lower())
     if value is not None and not (value.isdecimal() and int(value)):
         raise TraceError(f"option {name} must be a whole number above 0, not {value!r}")
@@ -177,9 +177,9 @@ def _paths(options: Mapping[str, str]) -> list[Path]:
     return paths
 
 
-def _columns(asked: _Asked) -> pa.Schema:
+def _columns(asked: _Options) -> pa.Schema:
     if asked.rejected:
-        return SET_ASIDE
+        return REJECTED_ROWS
     return pa.schema([RUN, *TABLES[asked.table]])
 
 
@@ -189,7 +189,7 @@ def _spark_schema(columns: pa.Schema) -> StructType:
     )
 
 
-def _checked(schema: StructType, asked: _Asked) -> pa.Schema:
+def _check_schema(schema: StructType, asked: _Options) -> pa.Schema:
     """The columns to hand out: all, or those that the user's own schema names."""
     known = {field.name: field for field in _columns(asked)}
     for field in schema:
@@ -207,9 +207,9 @@ def _checked(schema: StructType, asked: _Asked) -> pa.Schema:
 # Reading.
 
 
-def _in_tasks(groups: Iterable[Piece]) -> list[InputPartition]:
+def _group_into_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
     """Neighbouring row groups together, until they are worth a task."""
-    tasks: list[list[Piece]] = []
+    tasks: list[list[RowGroup]] = []
     room = 0
     for group in groups:
         if not tasks or group.rows > room:
@@ -220,61 +220,69 @@ def _in_tasks(groups: Iterable[Piece]) -> list[InputPartition]:
     return [InputPartition(task) for task in tasks]
 
 
-def _read(asked: _Asked, columns: pa.Schema, groups: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-    return set_aside(columns, groups) if asked.rejected else sound(columns, groups, asked.sums)
+def _read_batches(
+    asked: _Options, columns: pa.Schema, groups: Iterable[RowGroup]
+) -> Iterator[pa.RecordBatch]:
+    return (
+        rejected_batches(columns, groups)
+        if asked.rejected
+        else valid_batches(columns, groups, asked.sums)
+    )
 
 
 class _Reader(DataSourceReader):
     """A table as it is now."""
 
-    def __init__(self, asked: _Asked, columns: pa.Schema) -> None:
+    def __init__(self, asked: _Options, columns: pa.Schema) -> None:
         self.asked = asked
         self.columns = columns
-        self.bounds = EVERYTHING
+        self.bounds = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
         table = self.asked.table
-        return _in_tasks(
+        return _group_into_tasks(
             group
             for trace in open_traces(self.asked.paths)
-            for group in row_groups(trace, table, files(Path(trace.path), table), self.bounds)
+            for group in row_groups_of_files(
+                trace, table, files(Path(trace.path), table), self.bounds
+            )
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there is nothing to read, Spark makes a partition of its own, with None.
-        return _read(self.asked, self.columns, partition.value or ())
+        return _read_batches(self.asked, self.columns, partition.value or ())
 
 
-class _PushingReader(_Reader):
+class _PushdownReader(_Reader):
     """Passes over row groups. All conditions remain Spark's to check, row by row."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for condition in filters:
-            self.bounds = _narrowed(self.bounds, condition)
+            self.bounds = _narrow(self.bounds, condition)
         return filters
 
 
-def _narrowed(bounds: Bounds, condition: Filter) -> Bounds:
+def _narrow(bounds: RowFilter, condition: Filter) -> RowFilter:
     """The bounds, and this condition too, as far as it is about t or run."""
     low, high, runs = bounds
     match condition:
         case GreaterThan(("t",), t) | GreaterThanOrEqual(("t",), t):
-            return Bounds(max(low, t), high, runs)
+            return RowFilter(max(low, t), high, runs)
         case LessThan(("t",), t) | LessThanOrEqual(("t",), t):
-            return Bounds(low, min(high, t), runs)
+            return RowFilter(low, min(high, t), runs)
         case EqualTo(("t",), t):
-            return Bounds(max(low, t), min(high, t), runs)
+            return RowFilter(max(low, t), min(high, t), runs)
         case EqualTo(("run",), run):
-            return Bounds(low, high, frozenset([run]) if runs is None else runs & {run})
+            return RowFilter(low, high, frozenset([run]) if runs is None else runs & {run})
         case In(("run",), some):
-            return Bounds(low, high, frozenset(some) if runs is None else runs & set(some))
+            return RowFilter(low, high, frozenset(some) if runs is None else runs & set(some))
     return bounds
 
 
 # Streams. An offset is the set of files seen so far, for each trace, written short.
 
 
-def shortened(names: Iterable[str]) -> str:
+def encode_names(names: Iterable[str]) -> str:
     """A set of file names as a text without order: `0-41/43/other.parquet`.
 
     Parts are numbered by their writer, so a trace of any length is a range or two. Other names are
@@ -296,8 +304,8 @@ def shortened(names: Iterable[str]) -> str:
     return "/".join(["-".join(map(str, ends)) for ends in ranges] + sorted(others))
 
 
-def lengthened(text: str) -> set[str]:
-    """The file names that `shortened` was given."""
+def decode_names(text: str) -> set[str]:
+    """The file names that `encode_names` was given."""
     names: set[str] = set()
     for item in filter(None, text.split("/")):
         if item.endswith(".parquet"):
@@ -308,7 +316,7 @@ def lengthened(text: str) -> set[str]:
     return names
 
 
-class _Stock(NamedTuple):
+class _FileListing(NamedTuple):
     """The files of a table that there are, as pairs of a trace's path and a name."""
 
     files: frozenset[tuple[str, str]]
@@ -318,10 +326,10 @@ class _Stock(NamedTuple):
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A table as it grows. Files never change once they have their names, and none may vanish."""
 
-    def __init__(self, asked: _Asked, columns: pa.Schema) -> None:
+    def __init__(self, asked: _Options, columns: pa.Schema) -> None:
         self.asked = asked
         self.columns = columns
-        self.target: _Stock | None = None
+        self.target: _FileListing | None = None
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802
         return {}
@@ -331,46 +339,46 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self.target = _stock(self.asked)
+        self.target = _list_files(self.asked)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
-        stock = self.target or _stock(self.asked)
+        stock = self.target or _list_files(self.asked)
         seen = _files_of(start)
         # Early parts of all traces before later ones, so that times stay close together.
         fresh = sorted(stock.files - seen, key=lambda file: (len(file[1]), file[1], file[0]))
         if isinstance(limit, ReadMaxFiles):
             fresh = fresh[: limit.max_files]
         seen |= frozenset(fresh)
-        offset = {root: shortened(names) for root, names in _by_trace(seen).items()}
+        offset = {root: encode_names(names) for root, names in _names_by_trace(seen).items()}
         if "end" in start or (self.asked.end_mark and stock.complete and stock.files <= seen):
             offset["end"] = "true"
         return offset
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        groups: list[Piece] = []
-        for root, names in _by_trace(_files_of(end) - _files_of(start)).items():
+        groups: list[RowGroup] = []
+        for root, names in _names_by_trace(_files_of(end) - _files_of(start)).items():
             parts = [Path(root, self.asked.table, name) for name in names]
             gone = [part for part in parts if not part.exists()]
             if gone:
                 raise TraceError(f"{gone[0]} is gone, but the stream has not done with it")
             for trace in open_traces([root]):
-                groups += row_groups(trace, self.asked.table, parts)
-        tasks = _in_tasks(groups)
+                groups += row_groups_of_files(trace, self.asked.table, parts)
+        tasks = _group_into_tasks(groups)
         ending = "end" in end and "end" not in start
         return [*tasks, InputPartition(None)] if ending else tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return iter([_end_mark(self.columns)])
-        return _read(self.asked, self.columns, partition.value)
+        return _read_batches(self.asked, self.columns, partition.value)
 
 
-def _stock(asked: _Asked) -> _Stock:
+def _list_files(asked: _Options) -> _FileListing:
     roots = [Path(trace.path) for trace in open_traces(asked.paths)]
     # Asked first: a run writes its summary after its last file.
     complete = all((root / SUMMARY).exists() for root in roots)
     found = ((str(root), part.name) for root in roots for part in files(root, asked.table))
-    return _Stock(frozenset(found), complete)
+    return _FileListing(frozenset(found), complete)
 
 
 def _files_of(offset: Mapping[str, str]) -> frozenset[tuple[str, str]]:
@@ -378,11 +386,11 @@ def _files_of(offset: Mapping[str, str]) -> frozenset[tuple[str, str]]:
         (root, name)
         for root, names in offset.items()
         if root != "end"
-        for name in lengthened(names)
+        for name in decode_names(names)
     )
 
 
-def _by_trace(found: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def _names_by_trace(found: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {}
     for root, name in sorted(found):
         names.setdefault(root, []).append(name)
@@ -398,7 +406,7 @@ def _end_mark(columns: pa.Schema) -> pa.RecordBatch:
 # Writing.
 
 
-def _appender(asked: _Asked, schema: StructType) -> TraceWriter:
+def _trace_writer(asked: _Options, schema: StructType) -> TraceWriter:
     """Checked before anything is written."""
     root, *more = asked.paths
     if root.exists() and not root.is_dir():

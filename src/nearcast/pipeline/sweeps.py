@@ -38,16 +38,16 @@ from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
 from nearcast.trace.sinks import SUMMARY
 
-MOST = 100_000  # scenarios of one sweep
-LOOK_EVERY_S = 0.5
-JOBS = "nearcast sweep"
+MAX_SCENARIOS = 100_000  # scenarios of one sweep
+POLL_S = 0.5
+JOB_GROUP = "nearcast sweep"
 UNFINISHED = ".unfinished"
-KINDS: dict[str, tuple[type, ...]] = {
+KEY_TYPES: dict[str, tuple[type, ...]] = {
     "protocol": (str,), "workload": (str,), "nodes": (int,), "seconds": (int, float),
     "seed": (int,), "record": (str,),
 }  # fmt: skip
-NEEDED = ("protocol", "workload", "nodes", "seconds")
-SETTING = (bool, int, float, str)
+REQUIRED_KEYS = ("protocol", "workload", "nodes", "seconds")
+SETTING_TYPES = (bool, int, float, str)
 
 
 class SweepMember(Struct, frozen=True):
@@ -76,7 +76,7 @@ class SweepSummary(Struct, frozen=True):
     runs: tuple[str, ...]  # those that have a trace, in the order of the file
 
 
-class Outcome(Struct, frozen=True):
+class TaskOutcome(Struct, frozen=True):
     """What a task tells the driver; no message: it went well."""
 
     run: str
@@ -87,7 +87,7 @@ class Outcome(Struct, frozen=True):
 # The file.
 
 
-def read(file: Path) -> list[SweepMember]:
+def read_sweep(file: Path) -> list[SweepMember]:
     """All scenarios that a file asks for, each once and each checked."""
     try:
         with open(file, "rb") as opened:
@@ -98,25 +98,27 @@ def read(file: Path) -> list[SweepMember]:
     if not isinstance(settings, dict):
         raise ValueError(f"settings must be a table of settings, not {settings!r}")
     for name in asked:
-        if name not in KINDS:
-            raise ValueError(f"no key {name!r}; there are {', '.join(KINDS)} and settings")
-    for name in NEEDED:
+        if name not in KEY_TYPES:
+            raise ValueError(f"no key {name!r}; there are {', '.join(KEY_TYPES)} and settings")
+    for name in REQUIRED_KEYS:
         if name not in asked:
             raise ValueError(f"{file} does not say {name}")
-    choices = {name: choice(name, value, KINDS[name]) for name, value in asked.items()}
+    choices = {name: check_values(name, value, KEY_TYPES[name]) for name, value in asked.items()}
     choices |= {
-        f"settings.{name}": choice(f"settings.{name}", value, SETTING)
+        f"settings.{name}": check_values(f"settings.{name}", value, SETTING_TYPES)
         for name, value in settings.items()
     }
     count = prod(map(len, choices.values()))
-    if count > MOST:
+    if count > MAX_SCENARIOS:
         varied = " × ".join(f"{len(c):,} {name}" for name, c in choices.items() if len(c) > 1)
-        raise ValueError(f"{varied} make {count:,} scenarios; at most {MOST:,} are one sweep")
-    members = (member(choices, values) for values in product(*choices.values()))
+        raise ValueError(
+            f"{varied} make {count:,} scenarios; at most {MAX_SCENARIOS:,} are one sweep"
+        )
+    members = (make_member(choices, values) for values in product(*choices.values()))
     return list({each.run: each for each in members}.values())
 
 
-def choice(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
+def check_values(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
     """A value's list, or the list of a single value; all of the kinds that may stand there."""
     values = value if isinstance(value, list) else [value]
     if not values:
@@ -131,9 +133,9 @@ def choice(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
     return values
 
 
-def member(choices: dict[str, list[Any]], values: Sequence[Any]) -> SweepMember:
+def make_member(choices: dict[str, list[Any]], values: Sequence[Any]) -> SweepMember:
     chosen = dict(zip(choices, values, strict=True))
-    plain = {name: value for name, value in chosen.items() if name in KINDS}
+    plain = {name: value for name, value in chosen.items() if name in KEY_TYPES}
     settings = {
         name.removeprefix("settings."): value for name, value in chosen.items() if name not in plain
     }
@@ -153,7 +155,7 @@ def sweep(
     spark: SparkSession, file: Path, out: Path, show: Callable[[SweepProgress], None] | None = None
 ) -> SweepSummary:
     """All scenarios of a file, as `run_members` does them."""
-    return run_members(spark, read(file), file.name, out, show)
+    return run_members(spark, read_sweep(file), file.name, out, show)
 
 
 def run_members(
@@ -168,24 +170,24 @@ def run_members(
     traces, failures = out / "traces", out / "failures"
     for folder in (traces, failures):
         folder.mkdir(parents=True, exist_ok=True)
-    with alone_in(out):
+    with lock_folder(out):
         told = [{"run": each.run, "values": each.values} for each in members]
         write_json(out / "sweep.json", {"file": name, "scenarios": told})
-        clear(traces)
+        remove_unfinished(traces)
         there = set(os.listdir(traces))
         missing = [each for each in members if each.run not in there]
         for each in missing:
-            failure_of(out, each.run).unlink(missing_ok=True)
+            failure_file(out, each.run).unlink(missing_ok=True)
         began = monotonic()
 
         def look() -> None:
             if show is not None:
-                show(progress(members, missing, out, monotonic() - began))
+                show(count_progress(members, missing, out, monotonic() - began))
 
         look()
-        outcomes = run_all(spark, [each.scenario for each in missing], out, look)
+        outcomes = run_scenarios(spark, [each.scenario for each in missing], out, look)
         look()
-        clear(traces)
+        remove_unfinished(traces)
     failed = {outcome.run for outcome in outcomes if outcome.message}
     return SweepSummary(
         total=len(members),
@@ -197,7 +199,7 @@ def run_members(
 
 
 @contextmanager
-def alone_in(out: Path) -> Iterator[None]:
+def lock_folder(out: Path) -> Iterator[None]:
     """Two sweeps in one folder would take each other's unfinished runs for those of the dead."""
     with open(out / ".lock", "w") as lock:
         try:
@@ -207,13 +209,13 @@ def alone_in(out: Path) -> Iterator[None]:
         yield
 
 
-def clear(traces: Path) -> None:
+def remove_unfinished(traces: Path) -> None:
     """Remove what killed sweeps and lost executors have left unfinished."""
     for unfinished in traces.glob(f".*{UNFINISHED}"):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def progress(
+def count_progress(
     members: Sequence[SweepMember], missing: Sequence[SweepMember], out: Path, took_s: float
 ) -> SweepProgress:
     """Counted in the folders, which is where the truth is, whoever does the work."""
@@ -230,27 +232,27 @@ def progress(
     )
 
 
-def run_all(
+def run_scenarios(
     spark: SparkSession, scenarios: Sequence[Scenario], out: Path, look: Callable[[], None]
-) -> list[Outcome]:
+) -> list[TaskOutcome]:
     """One task for each scenario. Tasks return a few words; what they make stays in the folder."""
     if not scenarios:
         return []
     context = spark.sparkContext
     texts = [to_json(scenario) for scenario in scenarios]
-    work = partial(run_one, out=str(out))
+    work = partial(run_scenario, out=str(out))
 
-    def collect() -> list[Outcome]:
-        context.setJobGroup(JOBS, f"{len(texts)} simulations")
+    def collect() -> list[TaskOutcome]:
+        context.setJobGroup(JOB_GROUP, f"{len(texts)} simulations")
         return context.parallelize(texts, len(texts)).map(work).collect()
 
     with ThreadPoolExecutor(1) as pool:
         outcomes = pool.submit(collect)
         try:
-            while not wait([outcomes], LOOK_EVERY_S).done:
+            while not wait([outcomes], POLL_S).done:
                 look()
         except BaseException:  # also an interrupt: nobody waits for the rest any more
-            context.cancelJobGroup(JOBS)
+            context.cancelJobGroup(JOB_GROUP)
             raise
         return outcomes.result()
 
@@ -258,32 +260,32 @@ def run_all(
 # A task, wherever it runs.
 
 
-def run_one(text: bytes, out: str) -> Outcome:
+def run_scenario(text: bytes, out: str) -> TaskOutcome:
     """Simulate a scenario in a process of its own, and write down if that failed."""
     began = monotonic()
     scenario = from_json(text)
     unfinished = Path(out, "traces", f".{scenario.run}.{uuid4().hex}{UNFINISHED}")
     try:
-        message, where = in_a_process(scenario, unfinished)
+        message, where = run_in_process(scenario, unfinished)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     if message:
         write_json(
-            failure_of(Path(out), scenario.run),
+            failure_file(Path(out), scenario.run),
             {"run": scenario.run, "seed": scenario.seed, "message": message,
              "traceback": where, "scenario": scenario},
         )  # fmt: skip
-    return Outcome(scenario.run, monotonic() - began, message)
+    return TaskOutcome(scenario.run, monotonic() - began, message)
 
 
-def in_a_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
+def run_in_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
     """What went wrong, and where; nothing if nothing did.
 
     A child dies alone, of a lack of memory or of a crash below Python, and frees all its memory.
     """
     fork = multiprocessing.get_context("fork")
     heard, tell = fork.Pipe(duplex=False)
-    child = fork.Process(target=run_here, args=(scenario, unfinished, tell), daemon=True)
+    child = fork.Process(target=simulate_and_report, args=(scenario, unfinished, tell), daemon=True)
     child.start()
     tell.close()
     try:
@@ -296,7 +298,7 @@ def in_a_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
     return answer
 
 
-def run_here(scenario: Scenario, unfinished: Path, tell: Connection) -> None:
+def simulate_and_report(scenario: Scenario, unfinished: Path, tell: Connection) -> None:
     """Simulate, then give the whole trace its name."""
     try:
         summary = simulate(scenario, unfinished)
@@ -313,7 +315,7 @@ def run_here(scenario: Scenario, unfinished: Path, tell: Connection) -> None:
         tell.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
 
 
-def failure_of(out: Path, run: str) -> Path:
+def failure_file(out: Path, run: str) -> Path:
     return out / "failures" / f"{run}.json"
 
 

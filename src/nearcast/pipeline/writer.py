@@ -25,7 +25,7 @@ from nearcast.trace.sinks import ROW_GROUP, SCENARIO
 
 SORTED_ROWS = 16 * ROW_GROUP  # sorted by time together, and held in memory together
 
-_PART = re.compile(r"part-(\d{5,})\.parquet")
+_PART_NAME = re.compile(r"part-(\d{5,})\.parquet")
 
 
 def part_name(number: int) -> str:
@@ -34,11 +34,11 @@ def part_name(number: int) -> str:
 
 def part_number(name: str) -> int | None:
     """The number of a part that is named as traces name theirs."""
-    found = _PART.fullmatch(name)
+    found = _PART_NAME.fullmatch(name)
     return int(found[1]) if found and part_name(int(found[1])) == name else None
 
 
-class Written(WriterCommitMessage):
+class WrittenFile(WriterCommitMessage):
     def __init__(self, hidden: Path | None) -> None:
         self.hidden = hidden
 
@@ -55,11 +55,11 @@ class TraceWriter(DataSourceArrowWriter):
         self.place.mkdir(parents=True, exist_ok=True)
         self.mark.touch()
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        portions = _portions(self.table, iterator)
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFile:
+        portions = _sortable_portions(self.table, iterator)
         first = next(portions, None)
         if first is None:
-            return Written(None)
+            return WrittenFile(None)
         hidden = self.place / f".{self.job}-{uuid4().hex}.unfinished"
         try:
             with pq.ParquetWriter(
@@ -72,7 +72,7 @@ class TraceWriter(DataSourceArrowWriter):
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
-        return Written(hidden)
+        return WrittenFile(hidden)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         scenario = self.root / f".{self.job}.scenario"
@@ -83,8 +83,8 @@ class TraceWriter(DataSourceArrowWriter):
         taken = [part_number(file.name) for file in files(self.root, self.table)]
         number = max((part for part in taken if part is not None), default=-1) + 1
         for message in messages:
-            if isinstance(message, Written) and message.hidden:
-                number = _named(message.hidden, self.place, number) + 1
+            if isinstance(message, WrittenFile) and message.hidden:
+                number = _name_file(message.hidden, self.place, number) + 1
         self._clear()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
@@ -100,7 +100,7 @@ class TraceWriter(DataSourceArrowWriter):
             left.unlink(missing_ok=True)
 
 
-def _named(hidden: Path, place: Path, number: int) -> int:
+def _name_file(hidden: Path, place: Path, number: int) -> int:
     """Name it by this number, or the next that nobody has taken meanwhile."""
     while True:
         try:
@@ -110,7 +110,7 @@ def _named(hidden: Path, place: Path, number: int) -> int:
             number += 1
 
 
-def _portions(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def _sortable_portions(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Rows as the table has them, nulls where a column is absent, as many as are sorted at once."""
     held: list[pa.RecordBatch] = []
     room = SORTED_ROWS

@@ -7,7 +7,7 @@ judged by `awareness.acquaintances`; here those judgements are added up.
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 from nearcast_papers.bubblestorm.scenarios import RADIUS
 
 SETTLING_S = 15
@@ -48,7 +48,7 @@ SUMS = """
 
 def running_by_second(notes: DataFrame, origins: DataFrame) -> DataFrame:
     """How many peers run from this second on, wherever that changes (figures 5.2 and 5.9)."""
-    return ask(
+    return query_sql(
         """
         SELECT DISTINCT run, second, sum(step) OVER (PARTITION BY run ORDER BY second) AS running
         FROM (
@@ -65,7 +65,7 @@ def running_by_second(notes: DataFrame, origins: DataFrame) -> DataFrame:
 
 def settled_since(positions: DataFrame, notes: DataFrame, origins: DataFrame) -> DataFrame:
     """From which second on a run is judged."""
-    return ask(
+    return query_sql(
         f"""
         WITH {SETTLED}
         SELECT run, CAST(ceil((since - origin) / 1e6) AS INT) AS second
@@ -79,7 +79,7 @@ def settled_since(positions: DataFrame, notes: DataFrame, origins: DataFrame) ->
 
 def sights_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
     """What all nodes together knew in each second, and how far from the truth that was."""
-    return ask(
+    return query_sql(
         f"""
         WITH {LOOKS}
         SELECT /*+ BROADCAST(origins) */
@@ -95,7 +95,7 @@ def sights_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
 
 def sights_by_node(acquaintances: DataFrame, positions: DataFrame, notes: DataFrame) -> DataFrame:
     """What each node knew once the run had settled; `follows`: how well that follows the truth."""
-    return ask(
+    return query_sql(
         f"""
         WITH {LOOKS}, {SETTLED}
         SELECT /*+ BROADCAST(settled) */
@@ -113,7 +113,7 @@ def sights_by_node(acquaintances: DataFrame, positions: DataFrame, notes: DataFr
 
 def sights_of_one(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
     """Node 15, as figures 5.7, 5.8 and 5.12 to 5.15 show it."""
-    return ask(
+    return query_sql(
         f"""
         WITH {LOOKS}
         SELECT /*+ BROADCAST(origins) */
@@ -132,7 +132,7 @@ def inner_circle(acquaintances: DataFrame, positions: DataFrame, notes: DataFram
 
     Where areas reach farther than that, whoever comes in was known before.
     """
-    return ask(
+    return query_sql(
         f"""
         WITH {SETTLED}
         SELECT /*+ BROADCAST(settled) */
@@ -155,7 +155,7 @@ def inner_circle(acquaintances: DataFrame, positions: DataFrame, notes: DataFram
 
 def meetings(notes: DataFrame) -> DataFrame:
     """How often connections were opened, which is where a handshake would be."""
-    return ask(
+    return query_sql(
         "SELECT run, count(*) AS met FROM {notes} WHERE fact = 'met' GROUP BY run",
         notes=notes,
     )

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
 from nearcast.pipeline.report.formatting import count, number, share
-from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast_papers.bubblestorm import meeting_probability
 from nearcast_papers.bubblestorm.counting import NODE
@@ -18,11 +18,11 @@ from nearcast_papers.bubblestorm.measures import (
     SERVER,
     THREE,
     TWO,
+    BubbleStormMeasures,
     Overlay,
-    Seen,
-    arriving,
-    mobile,
-    playing,
+    game_runs,
+    joining_runs,
+    mobility_runs,
 )
 from nearcast_papers.paper import NotMeasuredError
 
@@ -31,14 +31,14 @@ PRINTED = {
     "waypoint": {ONE: 0.954, THREE: 0.955, PSENSE: 0.86, PSENSE3D: 0.882, SERVER: 0.977},
     "planetpi4": {ONE: 0.761, PSENSE: 0.77, SERVER: 0.90},
 }
-STYLES = {overlay: style(place) for place, overlay in enumerate(NAMES)}
+STYLES = {overlay: series_style(place) for place, overlay in enumerate(NAMES)}
 World = Callable[[Overlay], dict[str, Any]]
 
 
 def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
     if not series:
         return []
-    keys = [Key(one.name, one.style, one.dash) for one in series]
+    keys = [LegendKey(one.name, one.style, one.dash) for one in series]
     return [chart(name, title, x, y, series, keys)]
 
 
@@ -54,7 +54,7 @@ def bars(
 
     places = [float(place) for place in range(len(names))]
     series = [
-        Series(name=group, x=places, y=list(heights), style=style(place), shape="bar")
+        Series(name=group, x=places, y=list(heights), style=series_style(place), shape="bar")
         for place, (group, heights) in enumerate(groups.items())
     ]
     return drawn(name, title, Axis("", word, low=-0.5, high=len(names) - 0.5), y, series)
@@ -82,7 +82,7 @@ def known(measure: Callable[[Overlay], Any], overlays: Sequence[Overlay]) -> dic
     return found
 
 
-def table(_: Seen) -> list[Plot]:
+def table(_: BubbleStormMeasures) -> list[Plot]:
     tried = 1, 2, 3
     return bars(
         "table-3-1",
@@ -96,17 +96,17 @@ def table(_: Seen) -> list[Plot]:
     )
 
 
-def peers(seen: Seen, world: World, figure: str, title: str) -> list[Plot]:
+def peers(measures: BubbleStormMeasures, world: World, figure: str, title: str) -> list[Plot]:
     series = []
     with suppress(NotMeasuredError):
-        running = seen.running(**arriving(world, ONE))
-        ends = int(seen.runs(**arriving(world, ONE))[0].seconds)
+        running = measures.running(**joining_runs(world, ONE))
+        ends = int(measures.runs(**joining_runs(world, ONE))[0].seconds)
         curve = {**running, ends: running[max(running)]}
         ordered = {second: float(curve[second]) for second in sorted(curve)}
         series.append(
             Series(
                 name="running peers", x=[float(x) for x in ordered], y=list(ordered.values()),
-                style=style(0), shape="step",
+                style=series_style(0), shape="step",
             )
         )  # fmt: skip
     return drawn(
@@ -115,15 +115,17 @@ def peers(seen: Seen, world: World, figure: str, title: str) -> list[Plot]:
     )  # fmt: skip
 
 
-def traffic(seen: Seen, world: World, figure: str, updates: bool, minutes: int) -> list[Plot]:
-    curves = known(lambda one: seen.grown(updates, **world(one)), list(NAMES))
+def traffic(
+    measures: BubbleStormMeasures, world: World, figure: str, updates: bool, minutes: int
+) -> list[Plot]:
+    curves = known(lambda one: measures.grown(updates, **world(one)), list(NAMES))
     series = [line(NAMES[one], curve, STYLES[one]) for one, curve in curves.items()]
     with suppress(NotMeasuredError):
-        joining = seen.grown(updates, **arriving(world, ONE))
+        joining = measures.grown(updates, **joining_runs(world, ONE))
         series.append(line(f"{NAMES[ONE]}, joining one by one", joining, STYLES[ONE], 1))
     what = "all that is sent" if updates else "all but updates"
-    own = known(lambda one: seen.own_mib(**world(one)), list(SHORT))
-    whole = known(lambda one: seen.all_mib(**world(one)), list(SHORT))
+    own = known(lambda one: measures.own_mib(**world(one)), list(SHORT))
+    whole = known(lambda one: measures.all_mib(**world(one)), list(SHORT))
     return [
         *drawn(
             f"figure-{figure}-curves", f"Sent until then, per peer: {what}",
@@ -141,10 +143,10 @@ def traffic(seen: Seen, world: World, figure: str, updates: bool, minutes: int) 
     ]  # fmt: skip
 
 
-def accuracy(seen: Seen, world: World, figure: str) -> list[Plot]:
-    curves = known(lambda one: smooth(seen.accuracy(**world(one))), list(NAMES))
+def accuracy(measures: BubbleStormMeasures, world: World, figure: str) -> list[Plot]:
+    curves = known(lambda one: smooth(measures.accuracy(**world(one))), list(NAMES))
     series = [line(NAMES[one], curve, STYLES[one]) for one, curve in curves.items()]
-    means = known(lambda one: seen.sight(**world(one)).accuracy, list(SHORT))
+    means = known(lambda one: measures.confusion(**world(one)).accuracy, list(SHORT))
     printed = PRINTED[world(ONE)["workload"]]
     lowest = min((min(curve.values()) for curve in curves.values()), default=0.0)
     low = 0.8 if lowest >= 0.8 else 0.5
@@ -165,11 +167,11 @@ def accuracy(seen: Seen, world: World, figure: str) -> list[Plot]:
     ]  # fmt: skip
 
 
-def specificity(seen: Seen) -> list[Plot]:
+def specificity(measures: BubbleStormMeasures) -> list[Plot]:
     curves = known(
         lambda one: {
-            second: sight.specificity
-            for second, sight in seen.seconds("sights_of_one", **mobile(one)).items()
+            second: confusion.specificity
+            for second, confusion in measures.seconds("sights_of_one", **mobility_runs(one)).items()
         },
         (THREE, PSENSE),
     )
@@ -180,12 +182,12 @@ def specificity(seen: Seen) -> list[Plot]:
     )  # fmt: skip
 
 
-def neighbours(seen: Seen) -> list[Plot]:
+def neighbours(measures: BubbleStormMeasures) -> list[Plot]:
     plots = []
     for overlay in (TWO, PSENSE, PSENSE3D):
         series = []
         with suppress(NotMeasuredError):
-            sights = seen.seconds("sights_of_one", **playing(overlay))
+            sights = measures.seconds("sights_of_one", **game_runs(overlay))
             should = {second: one.should for second, one in sights.items()}
             has = {second: one.known for second, one in sights.items()}
             series = [
@@ -199,13 +201,16 @@ def neighbours(seen: Seen) -> list[Plot]:
 
 
 SHORT = {ONE: "λ = 1", THREE: "λ = 3", PSENSE: "pSense", PSENSE3D: "pSense3D", SERVER: "C/S"}
-DRAWINGS: dict[str, Callable[[Seen], list[Plot]]] = {
+DRAWINGS: dict[str, Callable[[BubbleStormMeasures], list[Plot]]] = {
     "3.1": table,
-    "5.2": lambda seen: peers(seen, mobile, "5-2", "Running peers, mobility model"),
-    "5.3": lambda seen: traffic(seen, mobile, "5-3", False, 15),
-    "5.5": lambda seen: accuracy(seen, mobile, "5-5"),
+    "5.2": lambda measures: peers(measures, mobility_runs, "5-2", "Running peers, mobility model"),
+    "5.3": lambda measures: traffic(measures, mobility_runs, "5-3", False, 15),
+    "5.5": lambda measures: accuracy(measures, mobility_runs, "5-5"),
     "5.7": specificity,
-    "5.9": lambda seen: peers(seen, playing, "5-9", "Running peers, Planet π4"),
-    "5.10": lambda seen: traffic(seen, playing, "5-10", True, 10),
-    "5.12": lambda seen: [*neighbours(seen), *accuracy(seen, playing, "5-12-accuracy")],
+    "5.9": lambda measures: peers(measures, game_runs, "5-9", "Running peers, Planet π4"),
+    "5.10": lambda measures: traffic(measures, game_runs, "5-10", True, 10),
+    "5.12": lambda measures: [
+        *neighbours(measures),
+        *accuracy(measures, game_runs, "5-12-accuracy"),
+    ],
 }

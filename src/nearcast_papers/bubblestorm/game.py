@@ -12,35 +12,35 @@ from nearcast_papers.bubblestorm.measures import (
     SERVER,
     THREE,
     TWO,
+    BubbleStormMeasures,
     Overlay,
-    Seen,
-    arriving,
-    mobile,
-    playing,
-    straightness,
+    fit_line,
+    game_runs,
+    joining_runs,
+    mobility_runs,
 )
 from nearcast_papers.bubblestorm.scenarios import BOTS, PEERS
-from nearcast_papers.paper import Statement
+from nearcast_papers.paper import PaperClaim
 
 JOINED_S = 240
 READING = "Bytes that a peer sends, updates included, at the settled rate, for ten minutes."
 
 
-def accuracy(seen: Seen, overlay: Overlay) -> float:
-    return seen.sight(**playing(overlay)).accuracy
+def accuracy(measures: BubbleStormMeasures, overlay: Overlay) -> float:
+    return measures.confusion(**game_runs(overlay)).accuracy
 
 
-def joined(seen: Seen) -> tuple[str, bool]:
-    running = seen.running(**arriving(playing, ONE))
+def joined(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    running = measures.running(**joining_runs(game_runs, ONE))
     most = max(running.values())
     last = min(second for second, peers in running.items() if peers == most)
     return f"{most} peers after {last} s", most == BOTS and 210 <= last <= 270
 
 
-def nobody_crashes(seen: Seen) -> tuple[str, bool]:
+def nobody_crashes(measures: BubbleStormMeasures) -> tuple[str, bool]:
     told, good = [], True
-    for world, peers in ((mobile, PEERS), (playing, BOTS)):
-        running = seen.running(**arriving(world, ONE))
+    for world, peers in ((mobility_runs, PEERS), (game_runs, BOTS)):
+        running = measures.running(**joining_runs(world, ONE))
         counts = [running[second] for second in sorted(running)]
         falls = sum(after < before for before, after in pairwise(counts))
         told.append(f"{falls} falls, {counts[-1]} in the end")
@@ -48,9 +48,9 @@ def nobody_crashes(seen: Seen) -> tuple[str, bool]:
     return "; ".join(told), good
 
 
-def drops(seen: Seen) -> tuple[str, bool]:
-    flown = {one: accuracy(seen, one) for one in (ONE, PSENSE, PSENSE3D)}
-    walked = {one: seen.sight(**mobile(one)).accuracy for one in flown}
+def drops(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    flown = {one: accuracy(measures, one) for one in (ONE, PSENSE, PSENSE3D)}
+    walked = {one: measures.confusion(**mobility_runs(one)).accuracy for one in flown}
     told = ", ".join(
         f"{NAMES[one]} {share:.1%} ({100 * (share - walked[one]):+.1f})"
         for one, share in flown.items()
@@ -64,28 +64,28 @@ def drops(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def served(seen: Seen) -> tuple[str, bool]:
-    found = {one: accuracy(seen, one) for one in (SERVER, ONE, PSENSE, PSENSE3D)}
+def served(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    found = {one: accuracy(measures, one) for one in (SERVER, ONE, PSENSE, PSENSE3D)}
     told = ", ".join(f"{NAMES[one]} {share:.1%}" for one, share in found.items())
     server = found[SERVER]
     others = max(share for one, share in found.items() if one != SERVER)
     return told, abs(100 * server - 90) <= 4 and server > others
 
 
-def linear(seen: Seen) -> tuple[str, bool]:
+def linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
     told, good = [], True
     for overlay in (ONE, PSENSE3D):
-        curve = seen.grown(True, **playing(overlay))
+        curve = measures.grown(True, **game_runs(overlay))
         first = JOINED_S if max(curve) > JOINED_S else 15
-        fit, _ = straightness(curve, first, max(curve))
+        fit, _ = fit_line(curve, first, max(curve))
         told.append(f"{NAMES[overlay]}: R² {fit:.4f}")
         good = good and fit >= 0.98
     return "; ".join(told), good
 
 
-def more(seen: Seen) -> tuple[str, bool]:
-    ours, theirs = (seen.all_mib(**playing(one)) for one in (ONE, PSENSE3D))
-    own = [seen.own_mib(**playing(one)) for one in (ONE, PSENSE3D)]
+def more(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    ours, theirs = (measures.all_mib(**game_runs(one)) for one in (ONE, PSENSE3D))
+    own = [measures.own_mib(**game_runs(one)) for one in (ONE, PSENSE3D)]
     return (
         f"Pub/Sub λ = 1 {ours:.1f} MiB, pSense3D {theirs:.1f} MiB: {theirs - ours:+.1f}; without"
         f" updates {own[0]:.1f} and {own[1]:.1f} MiB",
@@ -93,8 +93,8 @@ def more(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def server_traffic(seen: Seen) -> tuple[str, bool]:
-    server, ours, theirs = (seen.all_mib(**playing(one)) for one in (SERVER, ONE, PSENSE3D))
+def server_traffic(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    server, ours, theirs = (measures.all_mib(**game_runs(one)) for one in (SERVER, ONE, PSENSE3D))
     return (
         f"client/server {server:.1f} MiB (its clients' and its server's), Pub/Sub λ = 1 {ours:.1f},"
         f" pSense3D {theirs:.1f}",
@@ -102,14 +102,14 @@ def server_traffic(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def degree(seen: Seen) -> tuple[str, bool]:
+def degree(measures: BubbleStormMeasures) -> tuple[str, bool]:
     found = {}
     for overlay in (TWO, PSENSE, PSENSE3D):
-        whole = seen.sight(**playing(overlay))
-        one = seen.by_node(**playing(overlay))[15]
+        whole = measures.confusion(**game_runs(overlay))
+        one = measures.by_node(**game_runs(overlay))[15]
         found[overlay] = (
             whole.known / whole.should, one.known / max(1, one.should),
-            seen.follows(**playing(overlay)),
+            measures.follows(**game_runs(overlay)),
         )  # fmt: skip
     told = "; ".join(
         f"{NAMES[one]}: {ratio:.2f} known for each that should be (node 15: {own:.2f}),"
@@ -122,46 +122,72 @@ def degree(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def enough(seen: Seen) -> tuple[str, bool]:
+def enough(measures: BubbleStormMeasures) -> tuple[str, bool]:
     gain = {
-        world.__name__: seen.sight(**world(THREE)).accuracy - seen.sight(**world(ONE)).accuracy
-        for world in (mobile, playing)
+        world.__name__: measures.confusion(**world(THREE)).accuracy
+        - measures.confusion(**world(ONE)).accuracy
+        for world in (mobility_runs, game_runs)
     }
     ratio = mean(
-        seen.rate((Bubble.kind,), **world(THREE)) / seen.rate((Bubble.kind,), **world(ONE))
-        for world in (mobile, playing)
+        measures.rate((Bubble.kind,), **world(THREE)) / measures.rate((Bubble.kind,), **world(ONE))
+        for world in (mobility_runs, game_runs)
     )
-    ours, theirs = (seen.all_mib(**playing(one)) for one in (ONE, PSENSE3D))
+    ours, theirs = (measures.all_mib(**game_runs(one)) for one in (ONE, PSENSE3D))
     return (
-        f"λ = 3 instead of 1: {100 * gain['mobile']:+.2f} points in the mobility model,"
-        f" {100 * gain['playing']:+.2f} in the game, for {ratio:.1f} times the bytes of bubbles; in"
-        f" the game Pub/Sub sends {ours:.1f} MiB, pSense3D {theirs:.1f}",
+        f"λ = 3 instead of 1: {100 * gain['mobility_runs']:+.2f} points in the mobility model,"
+        f" {100 * gain['game_runs']:+.2f} in the game, for {ratio:.1f} times the bytes of bubbles;"
+        f" in the game Pub/Sub sends {ours:.1f} MiB, pSense3D {theirs:.1f}",
         max(gain.values()) < 0.01 and ratio >= 2 and ours < theirs,
     )
 
 
 CLAIMS = (
-    Statement(25, "Joining takes about four minutes (figure 5.9)", "32 peers after 210 to 270 s",
-              joined),
-    Statement(26, "No peer crashes in either scenario", "the number of peers never falls",
-              nobody_crashes),
-    Statement(27, "Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)",
-              "both 70 to 83 %, within 4 points of each other, each 8 points below the mobility"
-              " model", drops, note="How far ships see and how fast they are is not told, and"
-              " chosen so that Pub/Sub comes near; pSense and client/server follow. In space the"
-              " thesis uses pSense3D, which is judged here; pSense takes all heights for one."),
-    Statement(28, "Client/server has 90 %", "± 4 points, and above all others", served),
-    Statement(29, "Traffic is linear (figures 5.10 and 5.11)", "R² ≥ 0.98 once all have joined",
-              linear),
-    Statement(30, "pSense3D takes nearly 7 MiB more than Pub/Sub at λ = 1", "3 to 14 MiB more",
-              more, note=READING + " A pSense peer may send 15 KB a second; what does not fit is"
-              " not sent, so its publications are heard by fewer."),
-    Statement(31, "Client/server takes roughly 10 MiB", "5 to 20 MiB, and below both",
-              server_traffic, note=READING),
-    Statement(32, "pSense keeps too many connections; Pub/Sub adapts better (figures 5.12 to 5.15)",
-              "known over should-be-known larger for both pSense; correlation of known with"
-              " should-be-known higher for Pub/Sub at λ = 2", degree),
-    Statement(33, "Pub/Sub beats pSense in traffic and connections; λ = 1 suffices",
-              "λ = 3 gains less than a point of accuracy for at least twice the bubbles; Pub/Sub"
-              " sends less than pSense3D in the game", enough),
-)  # fmt: skip
+    PaperClaim(
+        25, "Joining takes about four minutes (figure 5.9)", "32 peers after 210 to 270 s", joined
+    ),
+    PaperClaim(
+        26, "No peer crashes in either scenario", "the number of peers never falls", nobody_crashes
+    ),
+    PaperClaim(
+        27,
+        "Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)",
+        "both 70 to 83 %, within 4 points of each other, each 8 points below the mobility model",
+        drops,
+        note="How far ships see and how fast they are is not told, and"
+        " chosen so that Pub/Sub comes near; pSense and client/server follow. In space the"
+        " thesis uses pSense3D, which is judged here; pSense takes all heights for one.",
+    ),
+    PaperClaim(28, "Client/server has 90 %", "± 4 points, and above all others", served),
+    PaperClaim(
+        29, "Traffic is linear (figures 5.10 and 5.11)", "R² ≥ 0.98 once all have joined", linear
+    ),
+    PaperClaim(
+        30,
+        "pSense3D takes nearly 7 MiB more than Pub/Sub at λ = 1",
+        "3 to 14 MiB more",
+        more,
+        note=READING + " A pSense peer may send 15 KB a second; what does not fit is"
+        " not sent, so its publications are heard by fewer.",
+    ),
+    PaperClaim(
+        31,
+        "Client/server takes roughly 10 MiB",
+        "5 to 20 MiB, and below both",
+        server_traffic,
+        note=READING,
+    ),
+    PaperClaim(
+        32,
+        "pSense keeps too many connections; Pub/Sub adapts better (figures 5.12 to 5.15)",
+        "known over should-be-known larger for both pSense; correlation of known with"
+        " should-be-known higher for Pub/Sub at λ = 2",
+        degree,
+    ),
+    PaperClaim(
+        33,
+        "Pub/Sub beats pSense in traffic and connections; λ = 1 suffices",
+        "λ = 3 gains less than a point of accuracy for at least twice the bubbles; Pub/Sub"
+        " sends less than pSense3D in the game",
+        enough,
+    ),
+)

@@ -21,18 +21,18 @@ from nearcast.scenario import Scenario
 from nearcast_papers.bubblestorm.scenarios import (
     BOTS,
     CHURN,
-    CRUISE,
-    FALL_S,
+    CRASH_AT_S,
+    EXPLANATION_RATE,
     GAME_JOIN,
+    LONG_TIMEOUT_S,
     MOBILITY_JOIN,
-    PATIENT_S,
     PEERS,
     RADIUS,
-    RARELY,
     RATE,
+    SHIP_SPEED,
     SIZE,
 )
-from nearcast_papers.paper import Counted, NotMeasuredError
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
 
 MIB = 2**20
 PUBLISHED = tuple(  # kinds of messages with a publication
@@ -41,7 +41,7 @@ PUBLISHED = tuple(  # kinds of messages with a publication
         client_server.Post, client_server.Notify, Told, Shout, Heard, Tell,
     )
 )  # fmt: skip
-LASTED_S = {"waypoint": 900.0, "planetpi4": 600.0}  # the thesis' runs
+PAPER_RUN_S = {"waypoint": 900.0, "planetpi4": 600.0}  # the thesis' runs
 JOINING_S = {"waypoint": 128.0, "planetpi4": 240.0}
 NAMES = {
     ("bubblestorm", 1.0): "Pub/Sub, λ = 1",
@@ -57,7 +57,7 @@ ONE, TWO, THREE = PUB_SUB
 PSENSE, PSENSE3D, SERVER = ("psense", 2), ("psense", 3), ("client-server", 0)
 
 
-class Sight(Struct, frozen=True):
+class ConfusionCounts(Struct, frozen=True):
     """Who was known, of whom, added up (table 5.1)."""
 
     true_positives: float
@@ -96,20 +96,24 @@ class Sight(Struct, frozen=True):
         return self.false_positives / max(1, self.false_positives + self.false_negatives)
 
 
-def sight(rows: Iterable[Mapping[str, Any]]) -> Sight:
+def sum_counts(rows: Iterable[Mapping[str, Any]]) -> ConfusionCounts:
     found = list(rows)
-    return Sight(*(float(sum(row[name] for row in found)) for name in Sight.__struct_fields__))
+    return ConfusionCounts(
+        *(float(sum(row[name] for row in found)) for name in ConfusionCounts.__struct_fields__)
+    )
 
 
-class Seen:
-    def __init__(self, counted: Counted) -> None:
+class BubbleStormMeasures:
+    def __init__(self, counted: CountedRuns) -> None:
         self._counted = counted
 
     def _chosen(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What is compared has joined in the same way: λ = 1 alone was run in more than one."""
         if not settings.pop("compared", False):
             return settings
-        like = {name: settings[name] for name in ("workload", "nodes", "rate")} | of(THREE)
+        like = {name: settings[name] for name in ("workload", "nodes", "rate")} | overlay_settings(
+            THREE
+        )
         ways = {run.settings["join_rate"] for run in self._counted.runs(**like)}
         return settings | ({"join_rate": min(ways)} if ways else {})
 
@@ -137,15 +141,15 @@ class Seen:
 
     # Who is known.
 
-    def sight(self, **settings: Any) -> Sight:
+    def confusion(self, **settings: Any) -> ConfusionCounts:
         """Of all nodes, once a run has settled."""
-        return sight(self._late("sights_by_second", **settings))
+        return sum_counts(self._late("sights_by_second", **settings))
 
-    def by_node(self, **settings: Any) -> dict[int, Sight]:
+    def by_node(self, **settings: Any) -> dict[int, ConfusionCounts]:
         found: dict[int, list[Mapping[str, Any]]] = {}
         for row in self.rows("sights_by_node", **settings):
             found.setdefault(row["node"], []).append(row)
-        return {node: sight(rows) for node, rows in sorted(found.items())}
+        return {node: sum_counts(rows) for node, rows in sorted(found.items())}
 
     def follows(self, **settings: Any) -> float:
         """How known neighbours follow those that should be: correlation over time, of all nodes."""
@@ -156,17 +160,17 @@ class Seen:
         """By second, of the first seed."""
         return {s: one.accuracy for s, one in self.seconds("sights_by_second", **settings).items()}
 
-    def seconds(self, table: str, **settings: Any) -> dict[int, Sight]:
+    def seconds(self, table: str, **settings: Any) -> dict[int, ConfusionCounts]:
         run = self.runs(**settings)[0]
         rows = self._counted.table(table, run).to_pylist()
         ended = int(run.seconds)
-        return {row["second"]: sight([row]) for row in rows if 0 <= row["second"] < ended}
+        return {row["second"]: sum_counts([row]) for row in rows if 0 <= row["second"] < ended}
 
     def spread(self, **settings: Any) -> float:
         """Standard deviation of accuracy over settled seconds; the mean of runs."""
         by_run: dict[str, list[float]] = {}
         for row in self._late("sights_by_second", **settings):
-            by_run.setdefault(row["run"], []).append(sight([row]).accuracy)
+            by_run.setdefault(row["run"], []).append(sum_counts([row]).accuracy)
         return mean(pstdev(values) for values in by_run.values())
 
     def difference(self, **settings: Any) -> float:
@@ -202,10 +206,10 @@ class Seen:
 
     def own_mib(self, **settings: Any) -> float:
         """Per peer, in the time of the thesis, without updates."""
-        return self.rate(**settings) * _time(settings) / MIB
+        return self.rate(**settings) * _paper_seconds(settings) / MIB
 
     def all_mib(self, **settings: Any) -> float:
-        return self.all_rate(**settings) * _time(settings) / MIB
+        return self.all_rate(**settings) * _paper_seconds(settings) / MIB
 
     def grown(self, updates: bool, **settings: Any) -> dict[int, float]:
         """MiB sent until each second, per peer of the whole run: of the first seed."""
@@ -246,27 +250,27 @@ class Seen:
 
     def inner_recall(self, radius: float) -> float:
         """Of those within the usual radius, how many are known if areas have this one."""
-        rows = self.rows("inner_circle", **explaining(radius=radius))
+        rows = self.rows("inner_circle", **explanation_runs(radius=radius))
         return float(sum(row["known"] for row in rows) / sum(row["within"] for row in rows))
 
-    def fallen(self, share: float) -> dict[int, Sight]:
+    def fallen(self, share: float) -> dict[int, ConfusionCounts]:
         """By second, of a run in which such a share crashes."""
-        return self.seconds("sights_by_second", **crashed(share))
+        return self.seconds("sights_by_second", **crash_runs(share))
 
-    def churned(self, protocol: str, dead_s: float = PATIENT_S) -> dict[int, Sight]:
-        return self.seconds("sights_by_second", **churning(protocol, dead_s))
+    def churned(self, protocol: str, dead_s: float = LONG_TIMEOUT_S) -> dict[int, ConfusionCounts]:
+        return self.seconds("sights_by_second", **churn_runs(protocol, dead_s))
 
 
-def _time(settings: Mapping[str, Any]) -> float:
+def _paper_seconds(settings: Mapping[str, Any]) -> float:
     """Of the thesis' run, as if all peers had been there from the middle of joining on."""
     workload = settings["workload"]
-    return LASTED_S[workload] - JOINING_S[workload] / 2
+    return PAPER_RUN_S[workload] - JOINING_S[workload] / 2
 
 
 # Which runs are meant.
 
 
-def of(overlay: Overlay) -> dict[str, Any]:
+def overlay_settings(overlay: Overlay) -> dict[str, Any]:
     protocol, number = overlay
     chosen: dict[str, Any] = {"protocol": protocol}
     if protocol == "bubblestorm":
@@ -276,46 +280,46 @@ def of(overlay: Overlay) -> dict[str, Any]:
     return chosen
 
 
-def mobile(overlay: Overlay) -> dict[str, Any]:
+def mobility_runs(overlay: Overlay) -> dict[str, Any]:
     chosen = {"workload": "waypoint", "nodes": PEERS, "rate": RATE, "radius": RADIUS, "size": SIZE}
-    return chosen | of(overlay) | {"compared": True}
+    return chosen | overlay_settings(overlay) | {"compared": True}
 
 
-def playing(overlay: Overlay) -> dict[str, Any]:
-    chosen = {"workload": "planetpi4", "nodes": BOTS, "rate": RATE, "speed": CRUISE}
-    return chosen | of(overlay) | {"compared": True}
+def game_runs(overlay: Overlay) -> dict[str, Any]:
+    chosen = {"workload": "planetpi4", "nodes": BOTS, "rate": RATE, "speed": SHIP_SPEED}
+    return chosen | overlay_settings(overlay) | {"compared": True}
 
 
-def arriving(world: Callable[[Overlay], dict[str, Any]], overlay: Overlay) -> dict[str, Any]:
+def joining_runs(world: Callable[[Overlay], dict[str, Any]], overlay: Overlay) -> dict[str, Any]:
     """The run in which peers come one by one."""
     chosen = world(overlay)
     rate = {"waypoint": MOBILITY_JOIN, "planetpi4": GAME_JOIN}[chosen["workload"]]
     return chosen | {"compared": False, "join_rate": rate}
 
 
-def explained() -> dict[str, Any]:
+def explanation_settings() -> dict[str, Any]:
     """The plain run of those that explain; each of the others differs in one thing."""
     return {
-        "workload": "waypoint", "protocol": "bubblestorm", "nodes": PEERS, "rate": RARELY,
+        "workload": "waypoint", "protocol": "bubblestorm", "nodes": PEERS, "rate": EXPLANATION_RATE,
         "lambda": 1.0, "cache_s": 5.0, "linger_s": 5.0, "crash_share": 0.0, "churn_rate": 0.0,
         "radius": RADIUS,
     }  # fmt: skip
 
 
-def explaining(**other: Any) -> dict[str, Any]:
-    return explained() | other
+def explanation_runs(**other: Any) -> dict[str, Any]:
+    return explanation_settings() | other
 
 
-def crashed(share: float) -> dict[str, Any]:
-    return explaining(crash_share=share)
+def crash_runs(share: float) -> dict[str, Any]:
+    return explanation_runs(crash_share=share)
 
 
-def churning(protocol: str, dead_s: float = PATIENT_S) -> dict[str, Any]:
+def churn_runs(protocol: str, dead_s: float = LONG_TIMEOUT_S) -> dict[str, Any]:
     chosen = {"workload": "waypoint", "protocol": protocol, "churn_rate": CHURN}
     return chosen | ({"dead_s": dead_s} if protocol == "bubblestorm" else {})
 
 
-def scaled(peers: int) -> dict[str, Any]:
+def scale_runs(peers: int) -> dict[str, Any]:
     return {
         "workload": "waypoint", "protocol": "bubblestorm", "nodes": peers, "rate": RATE,
         "lambda": 1.0, "join_rate": 0.0, "churn_rate": 0.0,
@@ -325,7 +329,7 @@ def scaled(peers: int) -> dict[str, Any]:
 # Small arithmetic.
 
 
-def straightness(curve: Mapping[int, float], first: float, last: float) -> tuple[float, float]:
+def fit_line(curve: Mapping[int, float], first: float, last: float) -> tuple[float, float]:
     """R² and slope of the straight line that fits best between two seconds."""
     points = [(float(x), y) for x, y in curve.items() if first <= x < last]
     if len(points) < 10:
@@ -344,17 +348,17 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
     return together / sqrt(max(spread, 1e-300))
 
 
-def between(curve: Mapping[int, float], first: float, last: float) -> list[float]:
+def values_between(curve: Mapping[int, float], first: float, last: float) -> list[float]:
     found = [value for second, value in curve.items() if first <= second < last]
     if not found:
         raise NotMeasuredError(f"seconds between {first:g} and {last:g}")
     return found
 
 
-def back_within(curve: Mapping[int, float], points: float) -> int | None:
+def recovery_seconds(curve: Mapping[int, float], points: float) -> int | None:
     """Seconds after FALL_S until a mean of ten is back near what it was; None: it is not."""
-    before = mean(between(curve, FALL_S - 10, FALL_S))
-    for second in range(int(FALL_S), max(curve) - 9):
-        if mean(between(curve, second, second + 10)) >= before - points:
-            return second - int(FALL_S)
+    before = mean(values_between(curve, CRASH_AT_S - 10, CRASH_AT_S))
+    for second in range(int(CRASH_AT_S), max(curve) - 9):
+        if mean(values_between(curve, second, second + 10)) >= before - points:
+            return second - int(CRASH_AT_S)
     return None

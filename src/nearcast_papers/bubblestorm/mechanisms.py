@@ -6,9 +6,13 @@ from nearcast.protocols.bubblestorm import layouts
 from nearcast.protocols.bubblestorm.layouts import Kind
 from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast_papers.bubblestorm import meeting_probability, single_events
-from nearcast_papers.bubblestorm.measures import Seen, back_within, between
-from nearcast_papers.bubblestorm.scenarios import FALL_S
-from nearcast_papers.paper import Statement
+from nearcast_papers.bubblestorm.measures import (
+    BubbleStormMeasures,
+    recovery_seconds,
+    values_between,
+)
+from nearcast_papers.bubblestorm.scenarios import CRASH_AT_S
+from nearcast_papers.paper import PaperClaim
 
 TABLE = {1: 63.21, 2: 98.17, 3: 99.99, 4: 99.99999}  # percent, as printed
 POINTS = 0.02
@@ -22,7 +26,7 @@ def printed(certainty: int) -> bool:
     return TABLE[certainty] in (round(percent, digits), int(percent * 10**digits) / 10**digits)
 
 
-def table(_: Seen) -> tuple[str, bool]:
+def table(_: BubbleStormMeasures) -> tuple[str, bool]:
     exact = all(printed(certainty) for certainty in TABLE)
     tried = {certainty: meeting_probability.met(certainty) for certainty in (1, 2, 3)}
     told = ", ".join(f"{share:.2%} at λ = {certainty}" for certainty, share in tried.items())
@@ -34,7 +38,7 @@ def table(_: Seen) -> tuple[str, bool]:
     )
 
 
-def product(_: Seen) -> tuple[str, bool]:
+def product(_: BubbleStormMeasures) -> tuple[str, bool]:
     alike, unlike = meeting_probability.met(1), meeting_probability.met_unlike(4)
     return (
         f"{alike:.1%} of bubbles of one size, {unlike:.1%} of one four times as large with one a"
@@ -43,12 +47,12 @@ def product(_: Seen) -> tuple[str, bool]:
     )
 
 
-def thirteen(_: Seen) -> tuple[str, bool]:
+def thirteen(_: BubbleStormMeasures) -> tuple[str, bool]:
     found = meeting_probability.processings(13)
     return f"{found[0]} to {found[-1]} processings in 100 casts", found == (13,) * 100
 
 
-def root(_: Seen) -> tuple[str, bool]:
+def root(_: BubbleStormMeasures) -> tuple[str, bool]:
     found = [
         (float(n), float(meeting_probability.size_of(n, 1))) for n in meeting_probability.SIZES
     ]
@@ -57,7 +61,7 @@ def root(_: Seen) -> tuple[str, bool]:
     return f"exponent {exponent:.3f}; replicas: {told}", abs(exponent - 0.5) <= 0.05
 
 
-def twice(_: Seen) -> tuple[str, bool]:
+def twice(_: BubbleStormMeasures) -> tuple[str, bool]:
     once, missed = meeting_probability.met(2), meeting_probability.missed_twice(2)
     return (
         f"{once:.2%} meet in one round; {missed:.3%} do not meet in two",
@@ -65,7 +69,7 @@ def twice(_: Seen) -> tuple[str, bool]:
     )
 
 
-def bytes_(_: Seen) -> tuple[str, bool]:
+def bytes_(_: BubbleStormMeasures) -> tuple[str, bool]:
     header, element = layouts.HEADER.size, layouts.ELEMENT.size
     packet = layouts.pack_position(Kind.SUBSCRIPTION, 15, (1.0, 2.0, 3.0), 100.0, 0)
     body, reply = len(packet) - header, len(layouts.pack_reply(15, [1, 2, 3])) - header
@@ -76,32 +80,39 @@ def bytes_(_: Seen) -> tuple[str, bool]:
     )
 
 
-def removal(_: Seen) -> tuple[str, bool]:
-    found = single_events.removal()
+def removal(_: BubbleStormMeasures) -> tuple[str, bool]:
+    found = single_events.neighbour_removal()
     wanted = ["inside", "soft", "soft", "inside", *["soft"] * 5, "hard", "closed", "closed"]
     return f"looked at once a second: {', '.join(found)}", found == wanted
 
 
-def survives(seen: Seen) -> tuple[str, bool]:
-    recall = {second: one.recall for second, one in seen.fallen(0.5).items()}
-    back, lowest = back_within(recall, POINTS), min(between(recall, FALL_S, max(recall)))
-    gone = single_events.exodus()
+def survives(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    recall = {second: one.recall for second, one in measures.fallen(0.5).items()}
+    back, lowest = (
+        recovery_seconds(recall, POINTS),
+        min(values_between(recall, CRASH_AT_S, max(recall))),
+    )
+    gone = single_events.run_mass_leave()
     calm, left = (
-        mean(between(gone.recall, *span))
-        for span in ((FALL_S - 10, FALL_S), (single_events.EXODUS_S - 30, single_events.EXODUS_S))
+        mean(values_between(gone.recall, *span))
+        for span in (
+            (CRASH_AT_S - 10, CRASH_AT_S),
+            (single_events.MASS_LEAVE_S - 30, single_events.MASS_LEAVE_S),
+        )
     )
     good = back is not None and back <= BACK_S and not gone.asymmetric and gone.islands == 1
     found = "not back" if back is None else f"back after {back} s"
     return (
-        f"half crash: recall {mean(between(recall, FALL_S - 10, FALL_S)):.1%}, at worst"
+        f"half crash: recall {mean(values_between(recall, CRASH_AT_S - 10, CRASH_AT_S)):.1%},"
+        " at worst"
         f" {lowest:.1%}, {found}; {gone.left} of 128 leave: {calm:.1%} before, {left:.1%} among"
         f" the rest; then {gone.islands} island and {gone.asymmetric} broken links",
         good and left >= calm - POINTS,
     )
 
 
-def one_trip(_: Seen) -> tuple[str, bool]:
-    found = single_events.opening()
+def one_trip(_: BubbleStormMeasures) -> tuple[str, bool]:
+    found = single_events.measure_connection_setup()
     return (
         f"{len(found.opened)} connections open after {min(found.opened):g} to"
         f" {max(found.opened):g} round trips; the first update leaves within"
@@ -111,24 +122,24 @@ def one_trip(_: Seen) -> tuple[str, bool]:
 
 
 CLAIMS = (
-    Statement(1, "Two bubbles meet with r = 1 - e^(-λ²) (table 3.1)",
+    PaperClaim(1, "Two bubbles meet with r = 1 - e^(-λ²) (table 3.1)",
               "the printed digits; tried among 1,000 peers, within 2 points", table),
-    Statement(2, "Only the product of both sizes matters",
+    PaperClaim(2, "Only the product of both sizes matters",
               "one four times as large, one a quarter: the same within 2 points", product),
-    Statement(3, "A bubblecast of weight 13 is processed 13 times (figure 3.2c)",
+    PaperClaim(3, "A bubblecast of weight 13 is processed 13 times (figure 3.2c)",
               "exactly 13", thirteen),
-    Statement(4, "Replicas grow with the root of the number of peers",
+    PaperClaim(4, "Replicas grow with the root of the number of peers",
               "exponent 0.5 ± 0.05 for 64 to 4,096 peers", root),
-    Statement(5, "λ = 2 gives over 98 %, and who is missed is very likely found in the next round",
+    PaperClaim(5, "λ = 2 gives over 98 %, and who is missed is very likely found in the next round",
               "over 98 % within 2 points; missed twice below 0.1 %", twice),
-    Statement(6, "Layouts of tables 4.1 to 4.3", "16, 20 and 14 bytes", bytes_),
-    Statement(7, "Who leaves the area is removed softly, then hard; who returns in time is kept",
+    PaperClaim(6, "Layouts of tables 4.1 to 4.3", "16, 20 and 14 bytes", bytes_),
+    PaperClaim(7, "Who leaves the area is removed softly, then hard; who returns in time is kept",
               "inside, soft, inside again; soft for 5 s, hard, closed at the next look", removal),
-    Statement(8, "BubbleStorm survives a crash of 50 % and a leave of 90 %",
+    PaperClaim(8, "BubbleStorm survives a crash of 50 % and a leave of 90 %",
               "recall back within 2 points, after the crash within 300 s; links whole again",
               survives, note="The thesis quotes this and did not measure it. That neighbours change"
               " by 68 % a second in shooters, and answers among a million peers, are quoted too and"
               " not measured here."),
-    Statement(9, "A channel is set up in one round trip, a stream in none (CUSP)",
+    PaperClaim(9, "A channel is set up in one round trip, a stream in none (CUSP)",
               "one round trip until a connection is open, none for what it carries", one_trip),
 )  # fmt: skip

@@ -13,32 +13,32 @@ from nearcast_papers.bubblestorm.measures import (
     SERVER,
     THREE,
     TWO,
+    BubbleStormMeasures,
     Overlay,
-    Seen,
-    arriving,
-    back_within,
-    between,
-    explaining,
-    mobile,
-    scaled,
-    straightness,
+    explanation_runs,
+    fit_line,
+    joining_runs,
+    mobility_runs,
+    recovery_seconds,
+    scale_runs,
+    values_between,
 )
 from nearcast_papers.bubblestorm.meeting_probability import power
 from nearcast_papers.bubblestorm.scenarios import (
+    CRASH_AT_S,
     CRASHES,
-    FALL_S,
-    HASTY_S,
-    PATIENT_S,
+    LONG_TIMEOUT_S,
     PEERS,
     SCALES,
+    SHORT_TIMEOUT_S,
 )
-from nearcast_papers.paper import NotMeasuredError, Statement
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 JOINED_S = 128
 CHURNED = {
-    "Pub/Sub": ("bubblestorm", PATIENT_S),
-    f"Pub/Sub that gives a link up after {HASTY_S:g} s": ("bubblestorm", HASTY_S),
-    "pSense": ("psense", PATIENT_S),
+    "Pub/Sub": ("bubblestorm", LONG_TIMEOUT_S),
+    f"Pub/Sub that gives a link up after {SHORT_TIMEOUT_S:g} s": ("bubblestorm", SHORT_TIMEOUT_S),
+    "pSense": ("psense", LONG_TIMEOUT_S),
 }
 LINEAR_S = 150
 READING = (
@@ -47,20 +47,22 @@ READING = (
 )
 
 
-def accuracy(seen: Seen, overlay: Overlay) -> float:
-    return seen.sight(**mobile(overlay)).accuracy
+def accuracy(measures: BubbleStormMeasures, overlay: Overlay) -> float:
+    return measures.confusion(**mobility_runs(overlay)).accuracy
 
 
-def near(overlay: Overlay, percent: float, points: float) -> Callable[[Seen], tuple[str, bool]]:
-    def rule(seen: Seen) -> tuple[str, bool]:
-        found = accuracy(seen, overlay)
+def near(
+    overlay: Overlay, percent: float, points: float
+) -> Callable[[BubbleStormMeasures], tuple[str, bool]]:
+    def rule(measures: BubbleStormMeasures) -> tuple[str, bool]:
+        found = accuracy(measures, overlay)
         return f"{found:.1%}", abs(100 * found - percent) <= points
 
     return rule
 
 
-def joined(seen: Seen) -> tuple[str, bool]:
-    running = seen.running(**arriving(mobile, ONE))
+def joined(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    running = measures.running(**joining_runs(mobility_runs, ONE))
     most = max(running.values())
     last = min(second for second, peers in running.items() if peers == most)
     return (
@@ -72,13 +74,13 @@ def joined(seen: Seen) -> tuple[str, bool]:
     )  # fmt: skip
 
 
-def linear(seen: Seen) -> tuple[str, bool]:
+def linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
     told, good = [], True
     for overlay in (ONE, THREE):
         with suppress(NotMeasuredError):
-            curve = seen.grown(False, **arriving(mobile, overlay))
-            fit, later = straightness(curve, LINEAR_S, max(curve))
-            _, joining = straightness(curve, 0, JOINED_S)
+            curve = measures.grown(False, **joining_runs(mobility_runs, overlay))
+            fit, later = fit_line(curve, LINEAR_S, max(curve))
+            _, joining = fit_line(curve, 0, JOINED_S)
             told.append(
                 f"{NAMES[overlay]}: R² {fit:.4f} after {LINEAR_S} s; slope while joining"
                 f" {joining / later:.0%} of the later one"
@@ -89,9 +91,9 @@ def linear(seen: Seen) -> tuple[str, bool]:
     return "; ".join(told), good
 
 
-def dearer(seen: Seen) -> tuple[str, bool]:
-    one, three = (seen.own_mib(**mobile(overlay)) for overlay in (ONE, THREE))
-    parts = [seen.rate((Bubble.kind,), **mobile(overlay)) for overlay in (ONE, THREE)]
+def dearer(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    one, three = (measures.own_mib(**mobility_runs(overlay)) for overlay in (ONE, THREE))
+    parts = [measures.rate((Bubble.kind,), **mobility_runs(overlay)) for overlay in (ONE, THREE)]
     ratio, more = parts[1] / parts[0], three - one
     return (
         f"{one:.2f} MiB at λ = 1, {three:.2f} at λ = 3: {more:.2f} more per peer; bubbles alone"
@@ -100,9 +102,11 @@ def dearer(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def cheapest(seen: Seen) -> tuple[str, bool]:
-    server, sense, ours = (seen.own_mib(**mobile(one)) for one in (SERVER, PSENSE, THREE))
-    whole = [seen.all_mib(**mobile(one)) for one in (SERVER, PSENSE, THREE)]
+def cheapest(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    server, sense, ours = (
+        measures.own_mib(**mobility_runs(one)) for one in (SERVER, PSENSE, THREE)
+    )
+    whole = [measures.all_mib(**mobility_runs(one)) for one in (SERVER, PSENSE, THREE)]
     return (
         f"client/server {1024 * server:.0f} KiB, pSense {sense:.1f} MiB, Pub/Sub λ = 3"
         f" {ours:.1f} MiB; with all updates {whole[0]:.1f}, {whole[1]:.1f} and {whole[2]:.1f} MiB",
@@ -110,10 +114,12 @@ def cheapest(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def lower(seen: Seen) -> tuple[str, bool]:
-    sense = seen.own_mib(**mobile(PSENSE))
-    ours = {certainty: seen.own_mib(**mobile(certainty)) for certainty in (ONE, TWO, THREE)}
-    whole = seen.all_mib(**mobile(PSENSE)), seen.all_mib(**mobile(ONE))
+def lower(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    sense = measures.own_mib(**mobility_runs(PSENSE))
+    ours = {
+        certainty: measures.own_mib(**mobility_runs(certainty)) for certainty in (ONE, TWO, THREE)
+    }
+    whole = measures.all_mib(**mobility_runs(PSENSE)), measures.all_mib(**mobility_runs(ONE))
     told = ", ".join(f"{mib:.1f} MiB ({NAMES[one]})" for one, mib in ours.items())
     return (
         f"pSense {sense:.1f} MiB, {told}; with all updates pSense {whole[0]:.1f}, λ = 1"
@@ -122,46 +128,49 @@ def lower(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def behind(seen: Seen) -> tuple[str, bool]:
-    ours, sense = accuracy(seen, ONE), accuracy(seen, PSENSE)
+def behind(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    ours, sense = accuracy(measures, ONE), accuracy(measures, PSENSE)
     return (
         f"pSense {sense:.1%}, {100 * (ours - sense):.1f} points below Pub/Sub",
         abs(100 * sense - 86) <= 5 and ours - sense >= 0.04,
     )
 
 
-def in_space(seen: Seen) -> tuple[str, bool]:
-    flat, round_ = accuracy(seen, PSENSE), accuracy(seen, PSENSE3D)
+def in_space(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    flat, round_ = accuracy(measures, PSENSE), accuracy(measures, PSENSE3D)
     return (
         f"pSense3D {round_:.1%}, pSense {flat:.1%}",
         abs(100 * round_ - 88.2) <= 5 and round_ >= flat - 0.01,
     )
 
 
-def insensitive(seen: Seen) -> tuple[str, bool]:
-    found = {one: accuracy(seen, one) for one in (ONE, TWO, THREE)}
+def insensitive(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    found = {one: accuracy(measures, one) for one in (ONE, TWO, THREE)}
     told = ", ".join(f"{share:.1%} ({NAMES[one]})" for one, share in found.items())
     return told, abs(found[THREE] - found[ONE]) <= 0.01
 
 
-def served(seen: Seen) -> tuple[str, bool]:
-    server, ours = accuracy(seen, SERVER), accuracy(seen, ONE)
+def served(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    server, ours = accuracy(measures, SERVER), accuracy(measures, ONE)
     return (
         f"client/server {server:.1%}, Pub/Sub {ours:.1%}",
         abs(100 * server - 97.7) <= 2 and server >= ours,
     )
 
 
-def order(seen: Seen) -> tuple[str, bool]:
+def order(measures: BubbleStormMeasures) -> tuple[str, bool]:
     ranked = (SERVER, ONE, PSENSE3D, PSENSE)
-    found = [accuracy(seen, one) for one in ranked]
+    found = [accuracy(measures, one) for one in ranked]
     told = ", ".join(f"{NAMES[one]} {share:.1%}" for one, share in zip(ranked, found, strict=True))
     return told, found == sorted(found, reverse=True) and len(set(found)) == len(found)
 
 
-def timeouts(seen: Seen) -> tuple[str, bool]:
-    found = {linger: seen.sight(**explaining(linger_s=linger)) for linger in (0.0, 2.0, 5.0)}
-    share = seen.sight(**mobile(ONE)).wrongly_known
+def timeouts(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    found = {
+        linger: measures.confusion(**explanation_runs(linger_s=linger))
+        for linger in (0.0, 2.0, 5.0)
+    }
+    share = measures.confusion(**mobility_runs(ONE)).wrongly_known
     told = ", ".join(f"{one.accuracy:.1%} at {linger:g} s" for linger, one in found.items())
     return (
         f"accuracy {told}; {share:.0%} of errors at 5 s are peers known wrongly",
@@ -169,9 +178,11 @@ def timeouts(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def lead(seen: Seen) -> tuple[str, bool]:
-    sense = accuracy(seen, PSENSE)
-    five, two = (seen.sight(**explaining(linger_s=linger)).accuracy for linger in (5.0, 2.0))
+def lead(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    sense = accuracy(measures, PSENSE)
+    five, two = (
+        measures.confusion(**explanation_runs(linger_s=linger)).accuracy for linger in (5.0, 2.0)
+    )
     return (
         f"ahead of pSense by {100 * (five - sense):.1f} points at 5 s and by"
         f" {100 * (two - sense):.1f} at 2 s",
@@ -179,10 +190,10 @@ def lead(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def cache(seen: Seen) -> tuple[str, bool]:
+def cache(measures: BubbleStormMeasures) -> tuple[str, bool]:
     recalls = {
-        (held, certainty): seen.sight(
-            **explaining(cache_s=held, **{"lambda": certainty})
+        (held, certainty): measures.confusion(
+            **explanation_runs(cache_s=held, **{"lambda": certainty})
         ).recall
         for held in (5.0, 0.0)
         for certainty in (1.0, 3.0)
@@ -194,8 +205,8 @@ def cache(seen: Seen) -> tuple[str, bool]:
     return f"recall {told}", recalls[5.0, 1.0] - recalls[0.0, 1.0] >= 0.1
 
 
-def specific(seen: Seen) -> tuple[str, bool]:
-    ours, theirs = (seen.by_node(**mobile(one)) for one in (THREE, PSENSE))
+def specific(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    ours, theirs = (measures.by_node(**mobility_runs(one)) for one in (THREE, PSENSE))
     both = [node for node in ours if node in theirs]
     better = mean(ours[node].specificity > theirs[node].specificity for node in both)
     told = mean(ours[n].specificity for n in both), mean(theirs[n].specificity for n in both)
@@ -207,10 +218,10 @@ def specific(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def growth(seen: Seen) -> tuple[str, bool]:
-    whole = [(float(n), n * seen.all_rate(**scaled(n))) for n in SCALES]
-    own = [(float(n), n * seen.rate(**scaled(n))) for n in SCALES]
-    part = [(float(n), n * seen.rate((Bubble.kind,), **scaled(n))) for n in SCALES]
+def growth(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    whole = [(float(n), n * measures.all_rate(**scale_runs(n))) for n in SCALES]
+    own = [(float(n), n * measures.rate(**scale_runs(n))) for n in SCALES]
+    part = [(float(n), n * measures.rate((Bubble.kind,), **scale_runs(n))) for n in SCALES]
     exponents = [power(points) for points in (whole, own, part)]
     return (
         f"exponent {exponents[0]:.2f} for all traffic, {exponents[1]:.2f} without updates,"
@@ -219,14 +230,14 @@ def growth(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def churn(seen: Seen) -> tuple[str, bool]:
-    found = {share: seen.fallen(share) for share in CRASHES}
+def churn(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    found = {share: measures.fallen(share) for share in CRASHES}
     backs = {
-        share: back_within({s: one.accuracy for s, one in curve.items()}, 0.01)
+        share: recovery_seconds({s: one.accuracy for s, one in curve.items()}, 0.01)
         for share, curve in found.items()
     }
     recalls = {
-        share: back_within({s: one.recall for s, one in curve.items()}, 0.02)
+        share: recovery_seconds({s: one.recall for s, one in curve.items()}, 0.02)
         for share, curve in found.items()
     }
     told = "; ".join(
@@ -237,65 +248,65 @@ def churn(seen: Seen) -> tuple[str, bool]:
     steady = []
     for name, (protocol, dead_s) in CHURNED.items():
         with suppress(NotMeasuredError):
-            curve = {s: one.recall for s, one in seen.churned(protocol, dead_s).items()}
-            calm = mean(between(curve, FALL_S - 10, FALL_S))
-            rough = mean(between(curve, FALL_S + 15, max(curve)))
+            curve = {s: one.recall for s, one in measures.churned(protocol, dead_s).items()}
+            calm = mean(values_between(curve, CRASH_AT_S - 10, CRASH_AT_S))
+            rough = mean(values_between(curve, CRASH_AT_S + 15, max(curve)))
             steady.append(f"{name} {calm:.1%} before and {rough:.1%} while it lasts")
     more = f"; one peer a second replaced: recall of {', '.join(steady)}" if steady else ""
     back = backs[0.2]
     return told + more, back is not None and back <= 3 + 5
 
 
-def steady(seen: Seen) -> tuple[str, bool]:
-    found = {one: seen.spread(**mobile(one)) for one in (ONE, THREE)}
+def steady(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    found = {one: measures.spread(**mobility_runs(one)) for one in (ONE, THREE)}
     told = ", ".join(f"{100 * sd:.2f} points ({NAMES[one]})" for one, sd in found.items())
     return f"standard deviation over time {told}", max(found.values()) <= 0.02
 
 
 CLAIMS = (
-    Statement(10, "Joining ends shortly after two minutes; nobody crashes (figure 5.2)",
+    PaperClaim(10, "Joining ends shortly after two minutes; nobody crashes (figure 5.2)",
               "128 peers after 120 to 150 s, and from then on", joined),
-    Statement(11, "Traffic is flat while peers join, then linear (figures 5.3 and 5.4)",
+    PaperClaim(11, "Traffic is flat while peers join, then linear (figures 5.3 and 5.4)",
               "R² ≥ 0.99 after 150 s; slope while joining below 60 % of the later", linear),
-    Statement(12, "λ = 3 takes 15.7 MiB more than λ = 1",
+    PaperClaim(12, "λ = 3 takes 15.7 MiB more than λ = 1",
               "more; bubbles 2.5 to 3.5 times as many bytes; 5.2 to 47 MiB more", dearer,
               soft=True, note=READING + " Sizes are exact ones; the approximation for"
               " large networks would be 13 and 39 replicas."),
-    Statement(13, "Client/server takes 100 KiB, pSense 11 MiB",
+    PaperClaim(13, "Client/server takes 100 KiB, pSense 11 MiB",
               "client/server < pSense < Pub/Sub λ = 3; client/server at most a tenth of pSense",
               cheapest, note=READING + " The text has “Planet π4” where pSense must be meant."),
-    Statement(14, "pSense takes less than Pub/Sub, as nobody churns or jumps",
+    PaperClaim(14, "pSense takes less than Pub/Sub, as nobody churns or jumps",
               "less than at any λ", lower,
               note=READING + " It is so from λ = 2 on. The thesis does not say how often its pSense"
               " plays a round; ours does three times a second."),
-    Statement(15, "Accuracy of Pub/Sub at λ = 1: 95.4 % (figure 5.5)", "± 3 points",
+    PaperClaim(15, "Accuracy of Pub/Sub at λ = 1: 95.4 % (figure 5.5)", "± 3 points",
               near(ONE, 95.4, 3), note="The speed of the mobility model is not told, and chosen so"
               " that this comes near; all else follows."),
-    Statement(16, "Accuracy of pSense: 86 % (figure 5.6)",
+    PaperClaim(16, "Accuracy of pSense: 86 % (figure 5.6)",
               "± 5 points, and at least 4 below Pub/Sub", behind, note="Sensors are counted as"
               " known, as the thesis counts connections; without them ours would be more accurate"
               " still. The thesis' pSense kept 18 peers wrongly, twice what eight sensors make."),
-    Statement(17, "Accuracy of pSense3D: 88.2 %", "± 5 points, and not a point below pSense",
+    PaperClaim(17, "Accuracy of pSense3D: 88.2 %", "± 5 points, and not a point below pSense",
               in_space),
-    Statement(18, "At λ = 3 it is 95.5 %: λ hardly matters", "within a point of λ = 1",
+    PaperClaim(18, "At λ = 3 it is 95.5 %: λ hardly matters", "within a point of λ = 1",
               insensitive),
-    Statement(19, "Accuracy of client/server: 97.7 %", "± 2 points, and not below Pub/Sub",
+    PaperClaim(19, "Accuracy of client/server: 97.7 %", "± 2 points, and not below Pub/Sub",
               served),
-    Statement(20, "Order of accuracy", "client/server > Pub/Sub > pSense3D > pSense", order),
-    Statement(21, "Errors come from timeouts of who has moved away",
+    PaperClaim(20, "Order of accuracy", "client/server > Pub/Sub > pSense3D > pSense", order),
+    PaperClaim(21, "Errors come from timeouts of who has moved away",
               "accuracy rises from 5 s to 0 s; at least 80 % of errors known wrongly", timeouts),
-    Statement(22, "Pub/Sub is ahead although it waits 5 s and pSense 2 s",
+    PaperClaim(22, "Pub/Sub is ahead although it waits 5 s and pSense 2 s",
               "ahead, and by more when it waits 2 s too", lead),
-    Statement(23, "λ hardly matters because of the subscription cache",
+    PaperClaim(23, "λ hardly matters because of the subscription cache",
               "without it recall at λ = 1 falls by at least 10 points", cache),
-    Statement(24, "Specificity is higher than pSense's (figures 5.7 and 5.8)",
+    PaperClaim(24, "Specificity is higher than pSense's (figures 5.7 and 5.8)",
               "of at least 80 % of the nodes", specific),
-    Statement(34, "Bandwidth grows virtually linearly with the number of peers",
+    PaperClaim(34, "Bandwidth grows virtually linearly with the number of peers",
               "total against n at one density: exponent 1.0 to 1.5", growth),
-    Statement(35, "Under churn it should do very well: the next interval mends what a crash broke",
+    PaperClaim(35, "Under churn it should do very well: the next interval mends what a crash broke",
               "after a crash of 20 % accuracy is back within three intervals and the timeout: 8 s",
               churn, note="Expected by the thesis, not run: its simulator had none. Steady churn is"
               " another matter: BubbleStorm notices a dead neighbour after 45 s, and until then"
               " what is cast to it is lost."),
-    Statement(36, "Accuracy is stable", "standard deviation over time at most 2 points", steady),
+    PaperClaim(36, "Accuracy is stable", "standard deviation over time at most 2 points", steady),
 )  # fmt: skip

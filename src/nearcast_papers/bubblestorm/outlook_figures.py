@@ -3,32 +3,32 @@
 from collections.abc import Callable
 from contextlib import suppress
 
-from nearcast.pipeline.jobs.dead_reckoning import THINNED
+from nearcast.pipeline.jobs.dead_reckoning import ONE_UPDATE_IN
 from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
-from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.bubblestorm.messages import Bubble, Reply
 from nearcast_papers.bubblestorm import encryption_cost, single_events
 from nearcast_papers.bubblestorm.figures import bars, drawn, line, smooth
-from nearcast_papers.bubblestorm.measures import Seen, explaining, scaled
+from nearcast_papers.bubblestorm.measures import BubbleStormMeasures, explanation_runs, scale_runs
 from nearcast_papers.bubblestorm.mobility import CHURNED
 from nearcast_papers.bubblestorm.scenarios import (
     CRASHES,
     LAMBDAS,
-    LINGERS,
+    LINGER_S,
     RADIUS,
     RATE,
     SCALES,
-    WIDER,
+    WIDER_AREA,
 )
 from nearcast_papers.paper import NotMeasuredError
 
 
-def timeouts(seen: Seen) -> list[Plot]:
+def timeouts(measures: BubbleStormMeasures) -> list[Plot]:
     found = {}
-    for linger in LINGERS:
+    for linger in LINGER_S:
         with suppress(NotMeasuredError):
-            found[f"{linger:g} s"] = seen.sight(**explaining(linger_s=linger))
+            found[f"{linger:g} s"] = measures.confusion(**explanation_runs(linger_s=linger))
     return bars(
         "timeouts", "By how long a connection outside the area is kept",
         Axis("", share, low=0, high=1),
@@ -41,7 +41,7 @@ def timeouts(seen: Seen) -> list[Plot]:
     )  # fmt: skip
 
 
-def cache(seen: Seen) -> list[Plot]:
+def cache(measures: BubbleStormMeasures) -> list[Plot]:
     recalls: dict[str, list[float]] = {}
     bytes_: dict[str, list[float]] = {}
     names = []
@@ -49,10 +49,10 @@ def cache(seen: Seen) -> list[Plot]:
         row = {}
         with suppress(NotMeasuredError):
             for held, name in ((5.0, "with cache"), (0.0, "without")):
-                chosen = explaining(cache_s=held, **{"lambda": certainty})
+                chosen = explanation_runs(cache_s=held, **{"lambda": certainty})
                 row[name] = (
-                    seen.sight(**chosen).recall,
-                    seen.rate((Bubble.kind, Reply.kind), **chosen),
+                    measures.confusion(**chosen).recall,
+                    measures.rate((Bubble.kind, Reply.kind), **chosen),
                 )
             for name, (recall, sent) in row.items():
                 recalls.setdefault(name, []).append(recall)
@@ -70,11 +70,11 @@ def cache(seen: Seen) -> list[Plot]:
     ]  # fmt: skip
 
 
-def scale(seen: Seen) -> list[Plot]:
+def scale(measures: BubbleStormMeasures) -> list[Plot]:
     parts: dict[str, Callable[[int], float]] = {
-        "all": lambda n: seen.all_rate(**scaled(n)),
-        "all but updates": lambda n: seen.rate(**scaled(n)),
-        "bubbles": lambda n: seen.rate((Bubble.kind,), **scaled(n)),
+        "all": lambda n: measures.all_rate(**scale_runs(n)),
+        "all but updates": lambda n: measures.rate(**scale_runs(n)),
+        "bubbles": lambda n: measures.rate((Bubble.kind,), **scale_runs(n)),
     }
     series = []
     for place, (name, measure) in enumerate(parts.items()):
@@ -83,7 +83,7 @@ def scale(seen: Seen) -> list[Plot]:
             with suppress(NotMeasuredError):
                 found[peers] = peers * measure(peers)
         if found:
-            series.append(line(name, found, style(place)))
+            series.append(line(name, found, series_style(place)))
     return drawn(
         "scale", "Sent by all peers together, density kept",
         Axis("peers, in powers of ten", count, low=10, log=True),
@@ -91,22 +91,26 @@ def scale(seen: Seen) -> list[Plot]:
     )  # fmt: skip
 
 
-def churn(seen: Seen) -> list[Plot]:
+def churn(measures: BubbleStormMeasures) -> list[Plot]:
     many: list[Series] = []
     for place, crashed in enumerate(CRASHES):
         with suppress(NotMeasuredError):
-            curve = {second: one.recall for second, one in seen.fallen(crashed).items()}
-            many.append(line(f"{crashed:.0%} crash at 30 s", smooth(curve), style(place)))
+            curve = {second: one.recall for second, one in measures.fallen(crashed).items()}
+            many.append(line(f"{crashed:.0%} crash at 30 s", smooth(curve), series_style(place)))
     if many:
-        gone = smooth(single_events.exodus().recall)
-        many.append(line(f"{single_events.LEAVING:.0%} leave at 30 s", gone, style(len(CRASHES))))
+        gone = smooth(single_events.run_mass_leave().recall)
+        many.append(
+            line(
+                f"{single_events.LEAVING_SHARE:.0%} leave at 30 s", gone, series_style(len(CRASHES))
+            )
+        )
     steady: list[Series] = []
     for place, (name, (protocol, dead_s)) in enumerate(CHURNED.items()):
         with suppress(NotMeasuredError):
-            sights = seen.churned(protocol, dead_s)
+            sights = measures.churned(protocol, dead_s)
             for dash, what in enumerate(("recall", "precision")):
                 curve = {second: getattr(one, what) for second, one in sights.items()}
-                steady.append(line(f"{name}: {what}", smooth(curve), style(place), dash))
+                steady.append(line(f"{name}: {what}", smooth(curve), series_style(place), dash))
     seconds, high = Axis("seconds", count, low=0), Axis("", share, low=0, high=1)
     return [
         *drawn("churn-at-once", "Recall when many go at once", seconds, high, many),
@@ -115,9 +119,9 @@ def churn(seen: Seen) -> list[Plot]:
     ]  # fmt: skip
 
 
-def reckoning(seen: Seen) -> list[Plot]:
+def reckoning(measures: BubbleStormMeasures) -> list[Plot]:
     try:
-        found = seen.reckoned()
+        found = measures.reckoned()
     except NotMeasuredError:
         return []
     return bars(
@@ -131,13 +135,13 @@ def reckoning(seen: Seen) -> list[Plot]:
     )  # fmt: skip
 
 
-def rings(seen: Seen) -> list[Plot]:
+def rings(measures: BubbleStormMeasures) -> list[Plot]:
     try:
-        found = seen.rings()
+        found = measures.rings()
     except NotMeasuredError:
         return []
-    order = [ring for ring in THINNED if ring in found]
-    names = [f"{ring}: {RATE / THINNED[ring]:g} a second" for ring in order]
+    order = [ring for ring in ONE_UPDATE_IN if ring in found]
+    names = [f"{ring}: {RATE / ONE_UPDATE_IN[ring]:g} a second" for ring in order]
     plots = [
         *bars(
             "rings-difference", "How far from the truth, if far ships were told less",
@@ -154,17 +158,17 @@ def rings(seen: Seen) -> list[Plot]:
             Axis("per second", number, low=0),
             {
                 "ten a second to all": [RATE * told(found, r) for r in order],
-                "in rings": [RATE * told(found, r) / THINNED[r] for r in order],
+                "in rings": [RATE * told(found, r) / ONE_UPDATE_IN[r] for r in order],
             },
             names,
         ),
     ]  # fmt: skip
     with suppress(NotMeasuredError):
-        radii = RADIUS, WIDER * RADIUS
+        radii = RADIUS, WIDER_AREA * RADIUS
         plots += bars(
             "rings-early", f"Known, of all within {RADIUS:g} units",
             Axis("recall", share, low=0, high=1),
-            {"mobility model, λ = 1": [seen.inner_recall(radius) for radius in radii]},
+            {"mobility model, λ = 1": [measures.inner_recall(radius) for radius in radii]},
             [f"areas of {radius:g}" for radius in radii],
         )  # fmt: skip
     return plots
@@ -175,7 +179,7 @@ def told(found: dict[str, dict[str, float]], ring: str) -> float:
     return found[ring]["beliefs"] / found["all"]["beliefs"]
 
 
-def cost(_: Seen) -> list[Plot]:
+def cost(_: BubbleStormMeasures) -> list[Plot]:
     found = encryption_cost.costs()
     names = list(found)
     return [
@@ -195,7 +199,7 @@ def cost(_: Seen) -> list[Plot]:
     ]  # fmt: skip
 
 
-DRAWINGS: dict[str, Callable[[Seen], list[Plot]]] = {
+DRAWINGS: dict[str, Callable[[BubbleStormMeasures], list[Plot]]] = {
     "timeouts": timeouts,
     "cache": cache,
     "scale": scale,

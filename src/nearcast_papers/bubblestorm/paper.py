@@ -9,9 +9,9 @@ from nearcast_papers.bubblestorm import (
     mobility,
     outlook_figures,
 )
-from nearcast_papers.bubblestorm.measures import Seen
+from nearcast_papers.bubblestorm.measures import BubbleStormMeasures
 from nearcast_papers.bubblestorm.scenarios import scenarios
-from nearcast_papers.paper import Claim, Counted, Figure, Paper, drawn
+from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
 
 CAPTIONS = {
     "3.1": "Bubblecasts on random graphs of 1,000 peers with sixteen links each, without a network."
@@ -61,18 +61,18 @@ TITLES = {
     "churn": "Churn", "reckoning": "Dead reckoning", "rings": "Rings", "secrecy": "Secrecy",
 }  # fmt: skip
 DRAWINGS = figures.DRAWINGS | outlook_figures.DRAWINGS
-STATEMENTS = sorted(
-    (*mechanisms.CLAIMS, *mobility.CLAIMS, *game.CLAIMS), key=lambda statement: statement.item
+ALL_CLAIMS = sorted(
+    (*mechanisms.CLAIMS, *mobility.CLAIMS, *game.CLAIMS), key=lambda claim: claim.item
 )
 
 
-def draw(counted: Counted) -> list[Figure]:
-    return drawn("002", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
+def draw(counted: CountedRuns) -> list[Figure]:
+    return draw_figures("002", DRAWINGS, CAPTIONS, SHOWS, TITLES, BubbleStormMeasures(counted))
 
 
-def claims(counted: Counted) -> list[Claim]:
-    seen = Seen(counted)
-    return [statement.judged("bubblestorm", "002", seen) for statement in STATEMENTS]
+def claims(counted: CountedRuns) -> list[ClaimResult]:
+    measures = BubbleStormMeasures(counted)
+    return [claim.evaluate("bubblestorm", "002", measures) for claim in ALL_CLAIMS]
 
 
 PAPER = Paper(

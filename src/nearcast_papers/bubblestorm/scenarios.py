@@ -23,32 +23,32 @@ from nearcast.scenario import Scenario
 PEERS, BOTS = 128, 32
 SIZE, RADIUS = 1000.0, 100.0
 SPEED = 15.0  # units per second of the mobility model
-SIGHT, CRUISE = 400.0, 80.0  # of a ship: radius of its area, and units per second
+SHIP_RADIUS, SHIP_SPEED = 400.0, 80.0  # of a ship: radius of its area, and units per second
 RATE = 10.0  # updates per second
-RARELY = 2.0  # the same, of runs that explain
+EXPLANATION_RATE = 2.0  # the same, of runs that explain
 MOBILITY_JOIN = 1.0  # peers per second
 GAME_JOIN = 1 / 7.5
 LAMBDAS = 1.0, 2.0, 3.0
-LINGERS = 0.0, 2.0, 5.0
+LINGER_S = 0.0, 2.0, 5.0
 SCALES = 16, 32, 64, 128
-WIDER = 1.5  # times the area of interest, for rings
-FALL_S = 30.0  # when many crash or leave
+WIDER_AREA = 1.5  # times the area of interest, for rings
+CRASH_AT_S = 30.0  # when many crash or leave
 CRASHES = 0.2, 0.5
 CHURN = 1.0  # peers per second that crash and are replaced, of 128
 # Seconds until a silent link is given up: BubbleStorm's own, as in all runs here, and our default.
-OURS = Parameters()
-PATIENT_S, HASTY_S = 45.0, OURS.dead_s
-PATIENCE: dict[str, dict[str, Any]] = {
-    "bubblestorm": {"beat_s": PATIENT_S / 3, "dead_s": PATIENT_S}
+DEFAULTS = Parameters()
+LONG_TIMEOUT_S, SHORT_TIMEOUT_S = 45.0, DEFAULTS.dead_s
+LINK_TIMEOUTS: dict[str, dict[str, Any]] = {
+    "bubblestorm": {"beat_s": LONG_TIMEOUT_S / 3, "dead_s": LONG_TIMEOUT_S}
 }
-OTHERS: tuple[tuple[str, dict[str, Any]], ...] = (
+OTHER_PROTOCOLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("psense", {"dimensions": 2}),
     ("psense", {"dimensions": 3}),
     ("client-server", {}),
 )
 
 
-class Form(Struct, frozen=True):
+class BubbleStormPreset(Struct, frozen=True):
     """How much is run."""
 
     network: str
@@ -62,20 +62,22 @@ class Form(Struct, frozen=True):
     churn_s: float
 
 
-QUICK = Form(
+QUICK = BubbleStormPreset(
     network="constant", seeds=(1,), mobility_joined_s=180.0, game_joined_s=270.0, mobility_s=40.0,
     game_s=60.0, why_s=45.0, crash_s=120.0, churn_s=75.0,
 )  # fmt: skip
-FULL = Form(
+FULL = BubbleStormPreset(
     network="adsl", seeds=(1, 2, 3), mobility_joined_s=900.0, game_joined_s=600.0, mobility_s=0.0,
     game_s=0.0, why_s=180.0, crash_s=330.0, churn_s=330.0,
 )  # fmt: skip
 
 
-def mobility(form: Form, protocol: str, seconds: float, seed: int = 1, **more: Any) -> Scenario:
+def mobility_scenario(
+    preset: BubbleStormPreset, protocol: str, seconds: float, seed: int = 1, **more: Any
+) -> Scenario:
     settings = {
-        "network": form.network, "size": SIZE, "radius": RADIUS, "speed": SPEED, "pause": 0.0,
-        "rate": RATE, "payload": 0, **PATIENCE.get(protocol, {}), **more,
+        "network": preset.network, "size": SIZE, "radius": RADIUS, "speed": SPEED, "pause": 0.0,
+        "rate": RATE, "payload": 0, **LINK_TIMEOUTS.get(protocol, {}), **more,
     }  # fmt: skip
     nodes = settings.pop("peers", PEERS)
     return Scenario(
@@ -84,12 +86,17 @@ def mobility(form: Form, protocol: str, seconds: float, seed: int = 1, **more: A
     )  # fmt: skip
 
 
-def game(
-    form: Form, protocol: str, seconds: float, seed: int = 1, record: str = "brief", **more: Any
+def game_scenario(
+    preset: BubbleStormPreset,
+    protocol: str,
+    seconds: float,
+    seed: int = 1,
+    record: str = "brief",
+    **more: Any,
 ) -> Scenario:
     settings = {
-        "network": form.network, "radius": SIGHT, "speed": CRUISE, "rate": RATE,
-        **PATIENCE.get(protocol, {}), **more,
+        "network": preset.network, "radius": SHIP_RADIUS, "speed": SHIP_SPEED, "rate": RATE,
+        **LINK_TIMEOUTS.get(protocol, {}), **more,
     }  # fmt: skip
     return Scenario(
         protocol=protocol, workload="planetpi4", nodes=BOTS, seconds=seconds, seed=seed,
@@ -98,54 +105,75 @@ def game(
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
-    form = FULL if full else QUICK
+    preset = FULL if full else QUICK
     match figure:
         case "5.2" | "5.3" | "5.5" | "5.7":
-            yield from worlds(mobility, form, form.mobility_joined_s, MOBILITY_JOIN,
-                              form.mobility_s)  # fmt: skip
+            yield from compared_scenarios(
+                mobility_scenario,
+                preset,
+                preset.mobility_joined_s,
+                MOBILITY_JOIN,
+                preset.mobility_s,
+            )
         case "5.9" | "5.10" | "5.12":
-            yield from worlds(game, form, form.game_joined_s, GAME_JOIN, form.game_s)
+            yield from compared_scenarios(
+                game_scenario, preset, preset.game_joined_s, GAME_JOIN, preset.game_s
+            )
         case "timeouts":
-            for linger in LINGERS:
-                yield why(form, linger_s=linger)
+            for linger in LINGER_S:
+                yield explanation_scenario(preset, linger_s=linger)
         case "cache":
             for cache, certainty in product((0.0, 5.0), LAMBDAS if full else (1.0, 3.0)):
                 chosen: dict[str, Any] = {"cache_s": cache, "lambda": certainty}
-                yield why(form, **chosen)
+                yield explanation_scenario(preset, **chosen)
         case "scale":
             for peers in SCALES:
-                yield mobility(
-                    form, "bubblestorm", form.why_s, peers=peers,
+                yield mobility_scenario(
+                    preset, "bubblestorm", preset.why_s, peers=peers,
                     size=SIZE * (peers / PEERS) ** 0.5,
                 )  # fmt: skip
         case "churn":
             for share in CRASHES:
-                yield why(form, form.crash_s, crash_at=FALL_S, crash_share=share)
-            churn: dict[str, Any] = {"churn_rate": CHURN, "churn_from": FALL_S, "churn_by": "crash"}
-            yield why(form, form.churn_s, **churn)
-            yield why(form, form.churn_s, beat_s=OURS.beat_s, dead_s=HASTY_S, **churn)
-            yield why(form, form.churn_s, "psense", **churn)
+                yield explanation_scenario(
+                    preset, preset.crash_s, crash_at=CRASH_AT_S, crash_share=share
+                )
+            churn: dict[str, Any] = {
+                "churn_rate": CHURN,
+                "churn_from": CRASH_AT_S,
+                "churn_by": "crash",
+            }
+            yield explanation_scenario(preset, preset.churn_s, **churn)
+            yield explanation_scenario(
+                preset, preset.churn_s, beat_s=DEFAULTS.beat_s, dead_s=SHORT_TIMEOUT_S, **churn
+            )
+            yield explanation_scenario(preset, preset.churn_s, "psense", **churn)
         case "reckoning":
-            yield game(form, "bubblestorm", 60.0, record="sums")
+            yield game_scenario(preset, "bubblestorm", 60.0, record="sums")
         case "rings":
-            yield why(form)
-            yield why(form, radius=WIDER * RADIUS)
+            yield explanation_scenario(preset)
+            yield explanation_scenario(preset, radius=WIDER_AREA * RADIUS)
         case _:  # table 3.1 and the cost of secrecy need no world; this is the cheapest
-            yield mobility(form, "client-server", form.mobility_s or 60.0)
+            yield mobility_scenario(preset, "client-server", preset.mobility_s or 60.0)
 
 
-def worlds(
-    world: Any, form: Form, joined_s: float, join_rate: float, at_once_s: float
+def compared_scenarios(
+    world: Any, preset: BubbleStormPreset, joined_s: float, join_rate: float, at_once_s: float
 ) -> Iterator[Scenario]:
     """λ = 1, 2, 3, pSense, pSense3D and client/server; at least λ = 1 as the thesis joined."""
-    kinds = [("bubblestorm", {"lambda": certainty}) for certainty in LAMBDAS] + list(OTHERS)
-    for seed, (number, (protocol, settings)) in product(form.seeds, enumerate(kinds)):
+    kinds = [("bubblestorm", {"lambda": certainty}) for certainty in LAMBDAS] + list(
+        OTHER_PROTOCOLS
+    )
+    for seed, (number, (protocol, settings)) in product(preset.seeds, enumerate(kinds)):
         if at_once_s and number:
-            yield world(form, protocol, at_once_s, seed, **settings)
+            yield world(preset, protocol, at_once_s, seed, **settings)
         else:
-            yield world(form, protocol, joined_s, seed, join_rate=join_rate, **settings)
+            yield world(preset, protocol, joined_s, seed, join_rate=join_rate, **settings)
 
 
-def why(form: Form, seconds: float = 0.0, protocol: str = "bubblestorm", **more: Any) -> Scenario:
+def explanation_scenario(
+    preset: BubbleStormPreset, seconds: float = 0.0, protocol: str = "bubblestorm", **more: Any
+) -> Scenario:
     """A run that explains: of the mobility model, with fewer updates."""
-    return mobility(form, protocol, seconds or form.why_s, rate=RARELY, **more)
+    return mobility_scenario(
+        preset, protocol, seconds or preset.why_s, rate=EXPLANATION_RATE, **more
+    )

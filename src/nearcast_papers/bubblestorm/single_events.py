@@ -19,13 +19,13 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads.churn import Act
-from nearcast_papers.bubblestorm.scenarios import FALL_S, QUICK, RADIUS, why
+from nearcast_papers.bubblestorm.scenarios import CRASH_AT_S, QUICK, RADIUS, explanation_scenario
 
-LEAVING = 0.9
-EXODUS_S = 90.0
+LEAVING_SHARE = 0.9
+MASS_LEAVE_S = 90.0
 
 
-class After(Struct, frozen=True):
+class MassLeaveResult(Struct, frozen=True):
     """How a network did: recall by second, and what was wrong with its links in the end."""
 
     recall: dict[int, float]
@@ -35,7 +35,7 @@ class After(Struct, frozen=True):
     islands: int
 
 
-class Exodus(SimulatedWorld):
+class MassLeaveWorld(SimulatedWorld):
     """A world that most leave at one moment, each with a goodbye."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -49,8 +49,8 @@ class Exodus(SimulatedWorld):
         for entity in everybody:
             yield 0, entity, Act.JOIN
         stream(self.scenario.seed, "exodus").shuffle(everybody)
-        for entity in everybody[: round(LEAVING * len(everybody))]:
-            yield round(FALL_S * SECOND), entity, Act.LEAVE
+        for entity in everybody[: round(LEAVING_SHARE * len(everybody))]:
+            yield round(CRASH_AT_S * SECOND), entity, Act.LEAVE
 
     def _sample(self) -> None:
         now, nodes = self.simulation.now, self.simulation.nodes
@@ -68,18 +68,18 @@ class Exodus(SimulatedWorld):
 
 
 @cache
-def exodus() -> After:
+def run_mass_leave() -> MassLeaveResult:
     """Nine of ten say goodbye at one moment. The others spread over the same plane."""
-    world = Exodus(why(QUICK, EXODUS_S))
+    world = MassLeaveWorld(explanation_scenario(QUICK, MASS_LEAVE_S))
     world.run()
     nodes = world.simulation.nodes
-    return After(
+    return MassLeaveResult(
         world.recall, world.accuracy, world.scenario.nodes - len(nodes), len(asymmetric(nodes)),
         len(islands(nodes)),
     )  # fmt: skip
 
 
-class Opening(Struct, frozen=True):
+class ConnectionSetup(Struct, frozen=True):
     """In round trips: until a connection is open at its caller, and until it carries something."""
 
     opened: list[float]
@@ -87,7 +87,7 @@ class Opening(Struct, frozen=True):
 
 
 @cache
-def opening() -> Opening:
+def measure_connection_setup() -> ConnectionSetup:
     """From the first word to a stranger, in a network that takes 50 ms one way."""
     memory = MemoryTrace()
     world = SimulatedWorld(
@@ -116,13 +116,13 @@ def opening() -> Opening:
             told.setdefault((row["node"], row["to"]), row["t"])
     # Of two who call each other at once, the one called first has no call of its own to wait for.
     pairs = [pair for pair in asked if pair in met and pair[::-1] not in asked]
-    return Opening(
+    return ConnectionSetup(
         [(met[pair] - asked[pair]) / trip for pair in pairs],
         [(told[pair] - met[pair]) / trip for pair in pairs if pair in told],
     )
 
 
-def removal() -> list[str]:
+def neighbour_removal() -> list[str]:
     """What becomes of a neighbour that leaves the area, returns in time, and leaves for good."""
     noted: list[str] = []
     connections = Connections(

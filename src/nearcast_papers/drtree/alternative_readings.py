@@ -15,24 +15,27 @@ from msgspec.structs import replace
 from nearcast_papers.drtree.measures import (
     HOTSPOTS,
     Curve,
-    Load,
-    Seen,
+    DRTreeMeasures,
+    LevelLoad,
+    frequent_popularities,
     mean_from,
-    well_known,
 )
-from nearcast_papers.paper import Claim, Counted, NotMeasuredError, Statement
+from nearcast_papers.paper import ClaimResult, CountedRuns, NotMeasuredError, PaperClaim
 
-NARROW, WIDE = 10.0, 60.0  # spread of a hotspot, which the paper does not say; we took 30
+NARROW_SPREAD, WIDE_SPREAD = (
+    10.0,
+    60.0,
+)  # spread of a hotspot, which the paper does not say; we took 30
 
 
-class SameTrees(Seen):
+class InSameTrees(DRTreeMeasures):
     """Jitter makes every run a tree of its own; here each strategy goes its way in all of them."""
 
     def curve(self, strategy: str, hotspots: str, **settings: Any) -> Curve:
         return self.ways("peers", strategy, hotspots, **settings)
 
 
-class WithoutJitter(Seen):
+class WithoutJitter(DRTreeMeasures):
     """Without jitter all strategies have the very same tree."""
 
     def rows(
@@ -45,9 +48,9 @@ class ByNodes(WithoutJitter):
     """Nodes of the tree each by themselves: a step within a peer takes a cycle and is a message."""
 
     def curve(self, strategy: str, hotspots: str, **settings: Any) -> Curve:
-        return Seen(self._counted).ways("nodes", strategy, hotspots, **settings)
+        return DRTreeMeasures(self._counted).ways("nodes", strategy, hotspots, **settings)
 
-    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[LevelLoad]:
         return self.nodes(strategy, hotspots, **settings)
 
     def spreads(self, strategy: str, hotspots: str) -> list[float]:
@@ -57,24 +60,26 @@ class ByNodes(WithoutJitter):
         raise NotMeasuredError(f"the busiest node of {strategy}, {hotspots}")
 
 
-class EachOnce(Seen):
+class EachPopularityOnce(DRTreeMeasures):
     """Means along a curve that count each popularity once, and not each publication."""
 
     def mean(self, strategy: str, hotspots: str, least: int = 1, **settings: Any) -> float:
-        curve = well_known(self.curve(strategy, hotspots, **settings), least)
+        curve = frequent_popularities(self.curve(strategy, hotspots, **settings), least)
         return mean_from({k: (1, mean) for k, (_, mean) in curve.items()})
 
 
-class Shared(Seen):
+class SharedPopularities(DRTreeMeasures):
     """Means over the popularities that all distributions have, each counted once."""
 
     def mean(self, strategy: str, hotspots: str, least: int = 1, **settings: Any) -> float:
-        curves = {h: well_known(self.curve(strategy, h, **settings), least) for h in HOTSPOTS}
+        curves = {
+            h: frequent_popularities(self.curve(strategy, h, **settings), least) for h in HOTSPOTS
+        }
         shared = [k for k in curves[hotspots] if all(k in curve for curve in curves.values())]
         return mean_from({k: (1, curves[hotspots][k][1]) for k in shared})
 
 
-class OnTheFigure(Seen):
+class AgainstTallestBar(DRTreeMeasures):
     """Spread measured against the tallest bar of the figure: "very low" as the eye sees it."""
 
     def spreads(self, strategy: str, hotspots: str) -> list[float]:
@@ -83,18 +88,18 @@ class OnTheFigure(Seen):
         return [max(one.received_std / received, one.sent_std / sent) for one in loads]
 
 
-class RootAside(Seen):
+class WithoutBrothersRoot(DRTreeMeasures):
     """Brothers without its root, which the paper itself says to be like a leaf."""
 
-    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[LevelLoad]:
         loads = super().levels(strategy, hotspots, **settings)
         return [loads[1], *loads[1:]] if strategy == "brothers" else loads
 
 
-class Otherwise(Seen):
+class WithChangedSettings(DRTreeMeasures):
     """Runs with a setting changed, of Double wave alone: its tree tells the ways of the others."""
 
-    def __init__(self, counted: Counted, **changed: Any) -> None:
+    def __init__(self, counted: CountedRuns, **changed: Any) -> None:
         super().__init__(counted)
         self._changed = changed
 
@@ -109,32 +114,38 @@ class Otherwise(Seen):
         return self.ways("peers", strategy, hotspots, **settings)
 
 
-class Reading(Struct, frozen=True):
+class AlternativeReading(Struct, frozen=True):
     name: str
-    view: Callable[[Counted], Seen]
+    view: Callable[[CountedRuns], DRTreeMeasures]
     claims: Sequence[int]  # on which it bears
 
 
 TIMES, LOADS, GROWTH = range(5, 20), range(20, 34), (34, 35)
 READINGS = (
-    Reading("in the same trees", SameTrees, (*TIMES, *GROWTH)),
-    Reading("without jitter", WithoutJitter, (*TIMES, *LOADS, 37)),
-    Reading("by nodes", ByNodes, (*TIMES, *LOADS, *GROWTH)),
-    Reading("with each popularity once", EachOnce, (12, 13, 14, 15, 19, 35)),
-    Reading("at shared popularities", Shared, (12, 13, 14, 15, 19)),
-    Reading("against the figure", OnTheFigure, (22,)),
-    Reading("with the root of Brothers aside", RootAside, (24, 30)),
-    Reading("with narrow hotspots", partial(Otherwise, spread=NARROW), TIMES),
-    Reading("with wide hotspots", partial(Otherwise, spread=WIDE), TIMES),
-    Reading("with owners of least address", partial(Otherwise, promotes="address"), TIMES),
-    Reading("in one world", partial(Otherwise, size=1024.0), GROWTH),
+    AlternativeReading("in the same trees", InSameTrees, (*TIMES, *GROWTH)),
+    AlternativeReading("without jitter", WithoutJitter, (*TIMES, *LOADS, 37)),
+    AlternativeReading("by nodes", ByNodes, (*TIMES, *LOADS, *GROWTH)),
+    AlternativeReading("with each popularity once", EachPopularityOnce, (12, 13, 14, 15, 19, 35)),
+    AlternativeReading("at shared popularities", SharedPopularities, (12, 13, 14, 15, 19)),
+    AlternativeReading("against the figure", AgainstTallestBar, (22,)),
+    AlternativeReading("with the root of Brothers aside", WithoutBrothersRoot, (24, 30)),
+    AlternativeReading(
+        "with narrow hotspots", partial(WithChangedSettings, spread=NARROW_SPREAD), TIMES
+    ),
+    AlternativeReading(
+        "with wide hotspots", partial(WithChangedSettings, spread=WIDE_SPREAD), TIMES
+    ),
+    AlternativeReading(
+        "with owners of least address", partial(WithChangedSettings, promotes="address"), TIMES
+    ),
+    AlternativeReading("in one world", partial(WithChangedSettings, size=1024.0), GROWTH),
 )
-WORDS = {True: "holds", False: "does not hold"}
+VERDICTS = {True: "holds", False: "does not hold"}
 
 
-def judged(statement: Statement, counted: Counted) -> Claim:
+def evaluate_readings(statement: PaperClaim, counted: CountedRuns) -> ClaimResult:
     """By the main reading, with a note of what each other one gives that is not the same."""
-    claim = statement.judged("drtree", "000", Seen(counted))
+    claim = statement.evaluate("drtree", "000", DRTreeMeasures(counted))
     told = [claim.note] if claim.note else []
     for reading in READINGS:
         if statement.rule is None or statement.item not in reading.claims:
@@ -144,5 +155,5 @@ def judged(statement: Statement, counted: Counted) -> Claim:
         except NotMeasuredError:
             continue
         if measured != claim.measured:
-            told.append(f"Read {reading.name}, it {WORDS[holds]}: {measured}.")
+            told.append(f"Read {reading.name}, it {VERDICTS[holds]}: {measured}.")
     return replace(claim, note=" ".join(told))

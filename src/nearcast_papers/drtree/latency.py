@@ -4,44 +4,46 @@ from nearcast_papers.drtree.measures import (
     HOTSPOTS,
     LOCAL,
     STRATEGIES,
-    Seen,
+    DRTreeMeasures,
     each_hotspot,
+    frequent_popularities,
     listed,
     mean_from,
     slope,
-    well_known,
 )
-from nearcast_papers.paper import NotMeasuredError, Statement
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 
-def alone(seen: Seen) -> tuple[str, bool]:
-    found = [(f"{s} {h}", seen.curve(s, h)[1][1]) for s in LOCAL for h in HOTSPOTS]
+def alone(measures: DRTreeMeasures) -> tuple[str, bool]:
+    found = [(f"{s} {h}", measures.curve(s, h)[1][1]) for s in LOCAL for h in HOTSPOTS]
     return f"at most {max(m for _, m in found):.3f} cycles", all(m == 0 for _, m in found)
 
 
-def root_alone(seen: Seen) -> tuple[str, bool]:
-    found = each_hotspot(lambda h: seen.curve("root-link", h)[1][1])
+def root_alone(measures: DRTreeMeasures) -> tuple[str, bool]:
+    found = each_hotspot(lambda h: measures.curve("root-link", h)[1][1])
     return listed(found.items()), min(found.values()) > 2
 
 
-def flat(seen: Seen) -> tuple[str, bool]:
+def flat(measures: DRTreeMeasures) -> tuple[str, bool]:
     def ratio(hotspots: str) -> float:
-        means = [m for _, m in well_known(seen.curve("root-link", hotspots)).values()]
+        means = [
+            m for _, m in frequent_popularities(measures.curve("root-link", hotspots)).values()
+        ]
         return max(means) / min(means)
 
     found = each_hotspot(ratio)
     return f"greatest over least: {listed(found.items())}", max(found.values()) <= 1.25
 
 
-def by_height(seen: Seen) -> tuple[str, bool]:
-    found = each_hotspot(lambda h: seen.mean("root-link", h))
+def by_height(measures: DRTreeMeasures) -> tuple[str, bool]:
+    found = each_hotspot(lambda h: measures.mean("root-link", h))
     return listed(found.items()), all(3 <= m <= 5.5 for m in found.values())
 
 
-def logarithmic(seen: Seen) -> tuple[str, bool]:
+def logarithmic(measures: DRTreeMeasures) -> tuple[str, bool]:
     told, good = [], True
     for strategy in LOCAL:
-        curve = well_known(seen.curve(strategy, "burning"))
+        curve = frequent_popularities(measures.curve(strategy, "burning"))
         if not curve:
             raise NotMeasuredError(strategy)
         few, top = min(curve), max(curve)
@@ -54,14 +56,14 @@ def logarithmic(seen: Seen) -> tuple[str, bool]:
     return "; ".join(told), good
 
 
-def best(seen: Seen) -> tuple[str, bool]:
+def best(measures: DRTreeMeasures) -> tuple[str, bool]:
     worse, means = [], []
     for hotspots in HOTSPOTS:
-        rivals = [seen.mean(s, hotspots, 2) for s in ("double-wave", "brothers", "root-link")]
-        means.append(f"{hotspots} {seen.mean('ancestors', hotspots, 2):.2f}/{min(rivals):.2f}")
-        mine = well_known(seen.curve("ancestors", hotspots))
+        rivals = [measures.mean(s, hotspots, 2) for s in ("double-wave", "brothers", "root-link")]
+        means.append(f"{hotspots} {measures.mean('ancestors', hotspots, 2):.2f}/{min(rivals):.2f}")
+        mine = frequent_popularities(measures.curve("ancestors", hotspots))
         for other in ("double-wave", "brothers", "root-link"):
-            theirs = seen.curve(other, hotspots)
+            theirs = measures.curve(other, hotspots)
             worse += [
                 f"{hotspots} {k}: {m:.2f} against {theirs[k][1]:.2f} of {other}"
                 for k, (_, m) in mine.items()
@@ -71,40 +73,42 @@ def best(seen: Seen) -> tuple[str, bool]:
     return f"{told}; means, and the best other's: {', '.join(means)}", not worse
 
 
-def gain(seen: Seen, strategy: str, hotspots: str) -> float:
-    return 1 - seen.mean(strategy, hotspots) / seen.mean("double-wave", hotspots)
+def gain(measures: DRTreeMeasures, strategy: str, hotspots: str) -> float:
+    return 1 - measures.mean(strategy, hotspots) / measures.mean("double-wave", hotspots)
 
 
-def gains(seen: Seen, strategy: str, hotspots: str, low: float, high: float) -> tuple[str, bool]:
-    found = gain(seen, strategy, hotspots)
+def gains(
+    measures: DRTreeMeasures, strategy: str, hotspots: str, low: float, high: float
+) -> tuple[str, bool]:
+    found = gain(measures, strategy, hotspots)
     return f"{found:.1%}", low <= found <= high
 
 
-def brothers(seen: Seen) -> tuple[str, bool]:
-    found = each_hotspot(lambda h: gain(seen, "brothers", h))
+def brothers(measures: DRTreeMeasures) -> tuple[str, bool]:
+    found = each_hotspot(lambda h: gain(measures, "brothers", h))
     return listed(found.items(), ".1f", 100) + " %", min(found.values()) >= 0.1
 
 
-def root_gain(seen: Seen) -> tuple[str, bool]:
+def root_gain(measures: DRTreeMeasures) -> tuple[str, bool]:
     found = each_hotspot(
-        lambda h: 1 - seen.mean("root-link", h, 4) / seen.mean("double-wave", h, 4)
+        lambda h: 1 - measures.mean("root-link", h, 4) / measures.mean("double-wave", h, 4)
     )
     return listed(found.items(), ".1f", 100) + " %", min(found.values()) > 0
 
 
-def few(seen: Seen) -> tuple[str, bool]:
+def few(measures: DRTreeMeasures) -> tuple[str, bool]:
     good, told = True, []
     for hotspots in HOTSPOTS:
-        rooted = seen.curve("root-link", hotspots)
+        rooted = measures.curve("root-link", hotspots)
         for k in (2, 3):
-            others = [seen.curve(s, hotspots)[k][1] for s in LOCAL]
+            others = [measures.curve(s, hotspots)[k][1] for s in LOCAL]
             good &= rooted[k][1] > max(others)
             told.append(f"{hotspots} {k}: {rooted[k][1]:.2f} against {max(others):.2f}")
     return "; ".join(told), good
 
 
-def many(seen: Seen) -> tuple[str, bool]:
-    found = {s: mean_from(seen.curve(s, "burning"), 16) for s in STRATEGIES}
+def many(measures: DRTreeMeasures) -> tuple[str, bool]:
+    found = {s: mean_from(measures.curve(s, "burning"), 16) for s in STRATEGIES}
     fast, slow = (
         (found["root-link"], found["ancestors"]),
         (found["double-wave"], found["brothers"]),
@@ -112,58 +116,60 @@ def many(seen: Seen) -> tuple[str, bool]:
     return listed(found.items()), max(fast) < min(slow)
 
 
-def inflexion(seen: Seen) -> tuple[str, bool]:
+def inflexion(measures: DRTreeMeasures) -> tuple[str, bool]:
     told, good = [], True
     for strategy in LOCAL:
-        curve = well_known(seen.curve(strategy, "burning"))
+        curve = frequent_popularities(measures.curve(strategy, "burning"))
         before, after = slope(curve, 2, 4), slope(curve, 16, max(curve))
         good &= after <= before / 2
         told.append(f"{strategy} {before:.2f} then {after:.2f}")
     return "; ".join(told), good
 
 
-def plateau(seen: Seen) -> tuple[str, bool]:
+def plateau(measures: DRTreeMeasures) -> tuple[str, bool]:
     spread = {}
     for strategy in STRATEGIES:
-        heights = [seen.mean(strategy, h, 4) for h in HOTSPOTS]
+        heights = [measures.mean(strategy, h, 4) for h in HOTSPOTS]
         spread[strategy] = max(heights) / min(heights) - 1
     return f"differ by {listed(spread.items(), '.0f', 100)} %", max(spread.values()) < 0.3
 
 
 CLAIMS = (
-    Statement(6, "Popularity 1: average time is zero, except Root Link", "exactly 0 cycles", alone),
-    Statement(
+    PaperClaim(
+        6, "Popularity 1: average time is zero, except Root Link", "exactly 0 cycles", alone
+    ),
+    PaperClaim(
         7, "Root Link must go to the root first", "more than 2 cycles at popularity 1", root_alone
     ),
-    Statement(
+    PaperClaim(
         8, "Root Link exhibits a linear (flat) behaviour", "max/min over k ≥ 2 at most 1.25", flat
     ),
-    Statement(
+    PaperClaim(
         9, "Root Link depends only on the height of the tree", "mean of 3 to 5.5 cycles", by_height
     ),
-    Statement(
+    PaperClaim(
         10,
         "The other curves have a logarithmic behaviour",
         "they rise, and ever less steeply",
         logarithmic,
     ),
-    Statement(11, "Ancestors is always better than the others", "least mean at every k ≥ 2", best),
-    Statement(
+    PaperClaim(11, "Ancestors is always better than the others", "least mean at every k ≥ 2", best),
+    PaperClaim(
         12,
         "Ancestors around 35 % better than Double wave for Burning",
         "25 to 45 %",
-        lambda seen: gains(seen, "ancestors", "burning", 0.25, 0.45),
+        lambda measures: gains(measures, "ancestors", "burning", 0.25, 0.45),
     ),
-    Statement(
+    PaperClaim(
         13,
         "Ancestors around 45 % better for Cold",
         "30 to 60 %",
-        lambda seen: gains(seen, "ancestors", "cold", 0.30, 0.60),
+        lambda measures: gains(measures, "ancestors", "cold", 0.30, 0.60),
         soft=True,
         note="Few want a cold event, and those who do are near: there is little to gain.",
     ),
-    Statement(14, "Brothers' gains are quite significant everywhere", "at least 10 %", brothers),
-    Statement(
+    PaperClaim(14, "Brothers' gains are quite significant everywhere", "at least 10 %", brothers),
+    PaperClaim(
         15,
         "Root Link's gains are quite significant for all distributions",
         "above 0 for k ≥ 4",
@@ -171,20 +177,22 @@ CLAIMS = (
         soft=True,
         note="A detour by the root pays only where events must travel that far anyway.",
     ),
-    Statement(16, "Below 4 subscribers Root Link is less efficient", "slowest at k = 2 and 3", few),
-    Statement(
+    PaperClaim(
+        16, "Below 4 subscribers Root Link is less efficient", "slowest at k = 2 and 3", few
+    ),
+    PaperClaim(
         17,
         "With many interested, Root Link and Ancestors have lower latency",
         "Burning, k ≥ 16: both below Double wave and Brothers",
         many,
     ),
-    Statement(
+    PaperClaim(
         18,
         "The inflexion point corresponds to the tree's height",
         "Burning: slope from 16 on at most half of that from 2 to 4",
         inflexion,
     ),
-    Statement(
+    PaperClaim(
         19,
         "Hotspots have small impact: each curve stabilises around the same value",
         "means for k ≥ 4 differ by less than 30 %",

@@ -6,29 +6,29 @@ from nearcast_papers.drtree.measures import (
     HOTSPOTS,
     LOCAL,
     STRATEGIES,
-    Seen,
+    DRTreeMeasures,
     each_hotspot,
     listed,
 )
-from nearcast_papers.paper import Statement
+from nearcast_papers.paper import PaperClaim
 
 
-def falls(seen: Seen, what: str) -> tuple[str, bool]:
+def falls(measures: DRTreeMeasures, what: str) -> tuple[str, bool]:
     rises = []
     for strategy in STRATEGIES:
         for hotspots in HOTSPOTS:
-            found = [getattr(one, what) for one in seen.levels(strategy, hotspots)]
+            found = [getattr(one, what) for one in measures.levels(strategy, hotspots)]
             if any(a < b for a, b in pairwise(found)):
                 rises.append(f"{strategy} {hotspots}: {', '.join(f'{v:.1f}' for v in found)}")
-    example = [getattr(one, what) for one in seen.levels("double-wave", "cold")]
+    example = [getattr(one, what) for one in measures.levels("double-wave", "cold")]
     told = f"double-wave cold: {', '.join(f'{v:.1f}' for v in example)}"
     return f"{told}; rises in {'; '.join(rises) or 'none'}", not rises
 
 
-def equal(seen: Seen) -> tuple[str, bool]:
+def equal(measures: DRTreeMeasures) -> tuple[str, bool]:
     worst, where = 0.0, ""
     for hotspots in HOTSPOTS:
-        found = {s: seen.levels(s, hotspots) for s in STRATEGIES}
+        found = {s: measures.levels(s, hotspots) for s in STRATEGIES}
         leaf = len(found["double-wave"]) - 1
         for depth in range(1, leaf + 1):
             of = [found[s][depth].received for s in STRATEGIES if depth < leaf or s != "root-link"]
@@ -37,31 +37,31 @@ def equal(seen: Seen) -> tuple[str, bool]:
     return f"at most {worst:.0%} apart ({where})", worst <= 0.3
 
 
-def spread(seen: Seen) -> tuple[str, bool]:
+def spread(measures: DRTreeMeasures) -> tuple[str, bool]:
     found: dict[int, float] = {}
     for strategy in STRATEGIES:
         for hotspots in HOTSPOTS:
-            for depth, most in enumerate(seen.spreads(strategy, hotspots)):
+            for depth, most in enumerate(measures.spreads(strategy, hotspots)):
                 found[depth] = max(found.get(depth, 0.0), most)
     told = listed((f"level {depth}:", value) for depth, value in found.items())
     return f"standard deviation over mean, at most: {told}", max(found.values()) <= 0.5
 
 
-def quiet_root(seen: Seen, what: str) -> tuple[str, bool]:
+def quiet_root(measures: DRTreeMeasures, what: str) -> tuple[str, bool]:
     """Is the root as quiet as a leaf?"""
     told, good = [], True
     for hotspots in HOTSPOTS:
-        found = seen.levels("brothers", hotspots)
+        found = measures.levels("brothers", hotspots)
         root, leaf = getattr(found[0], what), getattr(found[-1], what)
         good &= root <= 1.2 * leaf
         told.append(f"{hotspots}: root {root:.2f}, leaf {leaf:.2f}")
     return "; ".join(told), good
 
 
-def busier(seen: Seen) -> tuple[str, bool]:
+def busier(measures: DRTreeMeasures) -> tuple[str, bool]:
     told, good = [], True
     for hotspots in HOTSPOTS:
-        mine, base = (seen.levels(s, hotspots) for s in ("brothers", "double-wave"))
+        mine, base = (measures.levels(s, hotspots) for s in ("brothers", "double-wave"))
         more = [
             max(mine[d].received / base[d].received, mine[d].sent / base[d].sent) - 1
             for d in (2, 3)
@@ -71,18 +71,18 @@ def busier(seen: Seen) -> tuple[str, bool]:
     return "; ".join(told), good
 
 
-def root_busy(seen: Seen) -> tuple[str, bool]:
+def root_busy(measures: DRTreeMeasures) -> tuple[str, bool]:
     def ratio(hotspots: str) -> float:
-        others = [seen.levels(s, hotspots)[0].sent for s in LOCAL]
-        return seen.levels("root-link", hotspots)[0].sent / max(others)
+        others = [measures.levels(s, hotspots)[0].sent for s in LOCAL]
+        return measures.levels("root-link", hotspots)[0].sent / max(others)
 
     found = each_hotspot(ratio)
     return f"times the busiest other: {listed(found.items())}", min(found.values()) >= 1.3
 
 
-def not_back(seen: Seen) -> tuple[str, bool]:
+def not_back(measures: DRTreeMeasures) -> tuple[str, bool]:
     found = {
-        s: sum(r["returned"] for h in HOTSPOTS for r in seen.rows("returned", s, h))
+        s: sum(r["returned"] for h in HOTSPOTS for r in measures.rows("returned", s, h))
         for s in STRATEGIES
     }
     good = found["root-link"] > 0 and not any(found[s] for s in LOCAL)
@@ -94,50 +94,50 @@ CHAIN = (
     " of its lower nodes too."
 )
 CLAIMS = (
-    Statement(
+    PaperClaim(
         20,
         "Fan in decreases when the level increases",
         "falls from level to level",
-        lambda seen: falls(seen, "received"),
+        lambda measures: falls(measures, "received"),
     ),
-    Statement(
+    PaperClaim(
         21, "All strategies are roughly equivalent in fan in", "within 30 % below the root", equal
     ),
-    Statement(
+    PaperClaim(
         22, "The standard variation within a level is very low", "at most 0.5 of the mean", spread
     ),
-    Statement(
+    PaperClaim(
         23,
         "Brothers: the root's fan in is 0, equivalent to a leaf's",
         "at most 1.2 times a leaf's",
-        lambda seen: quiet_root(seen, "received"),
+        lambda measures: quiet_root(measures, "received"),
         soft=True,
         note=CHAIN,
     ),
-    Statement(
+    PaperClaim(
         24,
         "Fan out is higher closer to the root",
         "falls from level to level",
-        lambda seen: falls(seen, "sent"),
+        lambda measures: falls(measures, "sent"),
     ),
-    Statement(
+    PaperClaim(
         25,
         "Brothers: internal nodes are slightly more loaded",
         "0 to 25 % more at levels 2, 3",
         busier,
     ),
-    Statement(
+    PaperClaim(
         26,
         "Brothers: the root's fan out is equivalent to a leaf's",
         "at most 1.2 times a leaf's",
-        lambda seen: quiet_root(seen, "sent"),
+        lambda measures: quiet_root(measures, "sent"),
         soft=True,
         note=CHAIN,
     ),
-    Statement(
+    PaperClaim(
         27, "Root Link: more load on the root", "fan out at least 1.3 times the others'", root_busy
     ),
-    Statement(
+    PaperClaim(
         28,
         "In the others the root does not send to the child it received from",
         "by the trace",

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nearcast_papers.paper import Counted, NotMeasuredError
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
 
 STRATEGIES = "double-wave", "brothers", "root-link", "ancestors"
 HOTSPOTS = "cold", "warm", "hot", "burning"
@@ -16,12 +16,12 @@ LOCAL = "double-wave", "brothers", "ancestors"  # those that do not go to the ro
 CYCLE_MS = 50.0  # of ours to a cycle of the paper
 RATE = 0.5 * 1000 / CYCLE_MS  # publications per second: one every other cycle
 TINY = 1e-12
-ENOUGH = 20  # publications of one popularity, before their mean is compared
+MIN_PUBLICATIONS = 20  # publications of one popularity, before their mean is compared
 
 Curve = dict[int, tuple[int, float]]  # interested: publications, mean cycles until all have it
 
 
-class Load(Struct, frozen=True):
+class LevelLoad(Struct, frozen=True):
     """What a peer of one level does in a cycle, and how much of it the peer did not want."""
 
     received: float
@@ -32,10 +32,10 @@ class Load(Struct, frozen=True):
     most: float = nan  # received and sent, of the busiest
 
 
-class Seen:
+class DRTreeMeasures:
     """The measures of the paper, by strategy and distribution, over all seeds."""
 
-    def __init__(self, counted: Counted) -> None:
+    def __init__(self, counted: CountedRuns) -> None:
         self._counted = counted
 
     def rows(
@@ -80,7 +80,7 @@ class Seen:
             return None
         return stdev(means) / sqrt(len(means)) / (sum(means) / len(means))
 
-    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+    def levels(self, strategy: str, hotspots: str, **settings: Any) -> list[LevelLoad]:
         """Per cycle, from the root's level to the leaves' (figures 3 to 5)."""
         loads = self.rows("traffic_by_level", strategy, hotspots, **settings)
         wrong = self.rows("false_positives_by_level", strategy, hotspots, **settings)
@@ -122,7 +122,7 @@ class Seen:
         """What the busiest peer receives and sends in a cycle."""
         return max(one.most for one in self.levels(strategy, hotspots))
 
-    def nodes(self, strategy: str, hotspots: str, **settings: Any) -> list[Load]:
+    def nodes(self, strategy: str, hotspots: str, **settings: Any) -> list[LevelLoad]:
         """As `levels`, but of the nodes of the tree, whichever peers own them."""
         settings["note_levels"] = True
         rows = self.rows("traffic_by_tree_level", strategy, hotspots, **settings)
@@ -136,7 +136,7 @@ class Seen:
             unwanted = sum(row["unwanted"] for row in here)
             sent = sum(row["sent"] for row in here)
             rate = unwanted / received if received else 0.0
-            found.append(Load(received / nodes, sent / nodes, rate))
+            found.append(LevelLoad(received / nodes, sent / nodes, rate))
         return found
 
     def heights(self, **settings: Any) -> dict[str, int]:
@@ -169,14 +169,14 @@ def mean_from(curve: Curve, least: int = 1) -> float:
     return sum(n * m for n, m in counted) / sum(n for n, _ in counted)
 
 
-def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> Load:
+def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> LevelLoad:
     nodes = sum(row["nodes"] for row in loads)
 
     def weighted(name: str) -> float:
         return float(sum(row["nodes"] * row[name] / cycles(row) for row in loads) / nodes)
 
     carried = sum(row["carried"] for row in false)
-    return Load(
+    return LevelLoad(
         weighted("received_mean"),
         weighted("sent_mean"),
         sum(row["unwanted"] for row in false) / carried if carried else 0.0,
@@ -186,9 +186,9 @@ def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> Load:
     )
 
 
-def well_known(curve: Curve, least: int = 2) -> Curve:
+def frequent_popularities(curve: Curve, least: int = 2) -> Curve:
     """Those popularities that enough publications had."""
-    return {k: found for k, found in curve.items() if k >= least and found[0] >= ENOUGH}
+    return {k: found for k, found in curve.items() if k >= least and found[0] >= MIN_PUBLICATIONS}
 
 
 def slope(curve: Curve, begin: int, end: int) -> float:
@@ -200,8 +200,8 @@ def slope(curve: Curve, begin: int, end: int) -> float:
     return sum((k - x0) * (m - y0) for k, m in part) / sum((k - x0) ** 2 for k, _ in part)
 
 
-def listed(values: Iterable[tuple[str, float]], form: str = ".2f", factor: float = 1) -> str:
-    return ", ".join(f"{name} {value * factor:{form}}" for name, value in values)
+def listed(values: Iterable[tuple[str, float]], spec: str = ".2f", factor: float = 1) -> str:
+    return ", ".join(f"{name} {value * factor:{spec}}" for name, value in values)
 
 
 def each_hotspot(measure: Callable[[str], float]) -> dict[str, float]:

@@ -13,21 +13,33 @@ from math import sqrt
 from typing import Any
 
 from nearcast.pipeline.jobs import delivery, levels
-from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
 from nearcast.pipeline.report.formatting import count, number, share
-from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.scenario import Scenario
 from nearcast_papers.drtree import false_positives, latency, load, scale, structure
-from nearcast_papers.drtree.alternative_readings import NARROW, WIDE, ByNodes, judged
+from nearcast_papers.drtree.alternative_readings import (
+    NARROW_SPREAD,
+    WIDE_SPREAD,
+    ByNodes,
+    evaluate_readings,
+)
 from nearcast_papers.drtree.measures import (
     CYCLE_MS,
     HOTSPOTS,
     RATE,
     STRATEGIES,
-    Seen,
+    DRTreeMeasures,
 )
 from nearcast_papers.drtree.path_lengths import ways
-from nearcast_papers.paper import Claim, Counted, Figure, NotMeasuredError, Paper, Statement
+from nearcast_papers.paper import (
+    ClaimResult,
+    CountedRuns,
+    Figure,
+    NotMeasuredError,
+    Paper,
+    PaperClaim,
+)
 
 PEERS, MANY = 1024, 10_000
 CYCLES, QUICK_CYCLES = 8, 5
@@ -83,7 +95,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
         case "readings" if full:
             for hotspots in HOTSPOTS:
                 yield scenario("double-wave", hotspots, cycles=few, promotes="address")
-            for spread, hotspots in product((NARROW, WIDE), HOTSPOTS[1:]):
+            for spread, hotspots in product((NARROW_SPREAD, WIDE_SPREAD), HOTSPOTS[1:]):
                 yield scenario("double-wave", hotspots, cycles=few, spread=spread)
             for hotspots in HOTSPOTS:
                 # The paper does not say whether the world grows with the crowd.
@@ -128,25 +140,29 @@ def scenario(
 IN_CYCLES = Axis("cycles", number, low=0)
 
 
-def keys(series: Sequence[Series]) -> list[Key]:
-    return [Key(one.name, one.style) for one in series]
+def keys(series: Sequence[Series]) -> list[LegendKey]:
+    return [LegendKey(one.name, one.style) for one in series]
 
 
-def draw(counted: Counted) -> list[Figure]:
-    seen = Seen(counted)
+def draw(counted: CountedRuns) -> list[Figure]:
+    measures = DRTreeMeasures(counted)
     plots = {
-        "2": [curves(seen, "2", hotspots, PEERS) for hotspots in HOTSPOTS],
-        "3": [bars(seen, "3", hotspots, "received", "messages per cycle") for hotspots in HOTSPOTS],
-        "4": [bars(seen, "4", hotspots, "sent", "messages per cycle") for hotspots in HOTSPOTS],
-        "5": [bars(seen, "5", hotspots, "unwanted", "false positives") for hotspots in HOTSPOTS],
-        "6": [curves(seen, "6", hotspots, MANY) for hotspots in HOTSPOTS],
+        "2": [curves(measures, "2", hotspots, PEERS) for hotspots in HOTSPOTS],
+        "3": [
+            bars(measures, "3", hotspots, "received", "messages per cycle") for hotspots in HOTSPOTS
+        ],
+        "4": [bars(measures, "4", hotspots, "sent", "messages per cycle") for hotspots in HOTSPOTS],
+        "5": [
+            bars(measures, "5", hotspots, "unwanted", "false positives") for hotspots in HOTSPOTS
+        ],
+        "6": [curves(measures, "6", hotspots, MANY) for hotspots in HOTSPOTS],
         "nodes": [
             bars(ByNodes(counted), "nodes", hotspots, what, what)
             for what, hotspots in product(("received", "sent", "unwanted"), HOTSPOTS)
         ],
         "readings": [curves(ByNodes(counted), "readings", h, PEERS) for h in HOTSPOTS],
-        "placement": [placement(seen)],
-        "churn": [churn(seen)],
+        "placement": [placement(measures)],
+        "churn": [churn(measures)],
     }
     doubtful = [claim.claim for claim in claims(counted) if claim.holds is False]
     drawn = {
@@ -164,16 +180,19 @@ def draw(counted: Counted) -> list[Figure]:
     ]
 
 
-def curves(seen: Seen, figure: str, hotspots: str, nodes: int) -> Plot | None:
+def curves(measures: DRTreeMeasures, figure: str, hotspots: str, nodes: int) -> Plot | None:
     series = []
     for place, strategy in enumerate(STRATEGIES):
         try:
-            found = seen.curve(strategy, hotspots, nodes=nodes)
+            found = measures.curve(strategy, hotspots, nodes=nodes)
         except NotMeasuredError:
             continue
         series.append(
             Series(
-                name=strategy, x=list(found), y=[m for _, m in found.values()], style=style(place)
+                name=strategy,
+                x=list(found),
+                y=[m for _, m in found.values()],
+                style=series_style(place),
             )
         )
     if not series:
@@ -183,16 +202,20 @@ def curves(seen: Seen, figure: str, hotspots: str, nodes: int) -> Plot | None:
     return chart(f"figure-{figure}-{hotspots}", title, interested, IN_CYCLES, series, keys(series))
 
 
-def bars(seen: Seen, figure: str, hotspots: str, what: str, label: str) -> Plot | None:
+def bars(
+    measures: DRTreeMeasures, figure: str, hotspots: str, what: str, label: str
+) -> Plot | None:
     series = []
     for place, strategy in enumerate(STRATEGIES):
         try:
-            loads = seen.levels(strategy, hotspots)
+            loads = measures.levels(strategy, hotspots)
         except NotMeasuredError:
             continue
         found = [getattr(load, what) for load in loads]
         levels_ = list(map(float, range(len(found))))
-        series.append(Series(name=strategy, x=levels_, y=found, style=style(place), shape="bar"))
+        series.append(
+            Series(name=strategy, x=levels_, y=found, style=series_style(place), shape="bar")
+        )
     if not series:
         return None
     deepest = max(len(one.x) for one in series)
@@ -202,12 +225,12 @@ def bars(seen: Seen, figure: str, hotspots: str, what: str, label: str) -> Plot 
     return chart(f"figure-{figure}-{what}-{hotspots}", title, level, height, series, keys(series))
 
 
-def placement(seen: Seen) -> Plot | None:
+def placement(measures: DRTreeMeasures) -> Plot | None:
     """Milliseconds until the last interested has it, by who owns inner nodes."""
     found: dict[str, dict[str, float]] = {}
     for promotes, strategy in product(PROMOTES, STRATEGIES):
         with suppress(NotMeasuredError):
-            mean = seen.mean(strategy, "burning", network="embedding", promotes=promotes)
+            mean = measures.mean(strategy, "burning", network="embedding", promotes=promotes)
             found.setdefault(promotes, {})[strategy] = CYCLE_MS * mean
     drawn = [s for s in STRATEGIES if any(s in means for means in found.values())]
     if not drawn:
@@ -215,7 +238,7 @@ def placement(seen: Seen) -> Plot | None:
     series = [
         Series(
             name=promotes, x=[float(drawn.index(s)) for s in means], y=list(means.values()),
-            style=style(place), shape="bar",
+            style=series_style(place), shape="bar",
         )
         for place, (promotes, means) in enumerate(found.items())
     ]  # fmt: skip
@@ -224,21 +247,21 @@ def placement(seen: Seen) -> Plot | None:
         return drawn[round(at)] if at == round(at) else ""
 
     which = Axis("strategy", named, low=-0.5, high=len(drawn) - 0.5)
-    legend = [Key(f"owner by {one.name}", one.style) for one in series]
+    legend = [LegendKey(f"owner by {one.name}", one.style) for one in series]
     title = "Burning, on a map: time until all have it"
     return chart("placement", title, which, Axis("ms", number, low=0), series, legend)
 
 
-def churn(seen: Seen) -> Plot | None:
+def churn(measures: DRTreeMeasures) -> Plot | None:
     series = []
     for place, strategy in enumerate(STRATEGIES):
         found = {}
         for rate in CHURN:
             with suppress(NotMeasuredError):
-                found[rate] = seen.recall(strategy, "hot", churn_rate=rate, churn_by="crash")
+                found[rate] = measures.recall(strategy, "hot", churn_rate=rate, churn_by="crash")
         if found:
             values = list(found.values())
-            series.append(Series(name=strategy, x=list(found), y=values, style=style(place)))
+            series.append(Series(name=strategy, x=list(found), y=values, style=series_style(place)))
     if not series:
         return None
     rates = Axis("peers that crash per second, each followed by a new one", number, low=0)
@@ -246,11 +269,11 @@ def churn(seen: Seen) -> Plot | None:
     return chart("churn", title, rates, Axis("recall", share), series, keys(series))
 
 
-OTHERS = Statement(
+OTHERS = PaperClaim(
     38, "Mercury routes in O(log² n / k); VBI differs", "background", None, soft=True,
     note="A statement about other systems, which are not built here.",
 )  # fmt: skip
-STATEMENTS = (
+ALL_CLAIMS = (
     *structure.CLAIMS,
     *latency.CLAIMS,
     *load.CLAIMS,
@@ -260,8 +283,8 @@ STATEMENTS = (
 )
 
 
-def claims(counted: Counted) -> list[Claim]:
-    return [judged(statement, counted) for statement in STATEMENTS]
+def claims(counted: CountedRuns) -> list[ClaimResult]:
+    return [evaluate_readings(statement, counted) for statement in ALL_CLAIMS]
 
 
 PAPER = Paper(

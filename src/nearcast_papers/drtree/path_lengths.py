@@ -10,7 +10,7 @@ strategies, and for readings of the paper under which nobody simulated anything.
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.levels import tree
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 SHARE = 4  # of so many publications one is followed: means need no more, and ways are many
 HIGHEST = 8  # level of a root; with four children at least, a tree of 10,000 has no level 7
@@ -29,7 +29,7 @@ def paths(notes: DataFrame) -> DataFrame:
             LEFT JOIN {{tree}} AS above
                 ON above.run = below.run AND above.node = element_at(path, -1)
         """
-    return ask(rows, tree=known).localCheckpoint()
+    return query_sql(rows, tree=known).localCheckpoint()
 
 
 def ways(pairs: DataFrame, notes: DataFrame) -> DataFrame:
@@ -44,7 +44,7 @@ def steps(pairs: DataFrame, notes: DataFrame) -> DataFrame:
     publisher itself. A peer owns a chain of nodes, so owners on a way are as many as are different.
     Sums over the publications.
     """
-    return ask(
+    return query_sql(
         """
         WITH met AS (
             SELECT wanted.run, publication, up.path AS up, down.path AS down,

@@ -4,46 +4,46 @@ from nearcast_papers.drtree.measures import (
     HOTSPOTS,
     LOCAL,
     STRATEGIES,
-    Seen,
+    DRTreeMeasures,
+    frequent_popularities,
     listed,
-    well_known,
 )
-from nearcast_papers.paper import NotMeasuredError, Statement
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 MANY = 10_000
 
 
-def large(seen: Seen) -> list[str]:
+def large(measures: DRTreeMeasures) -> list[str]:
     """The distributions that ran with ten times the peers: one of them in the quick form."""
-    found = [h for h in HOTSPOTS if seen.ran(nodes=MANY, hotspots=h)]
+    found = [h for h in HOTSPOTS if measures.ran(nodes=MANY, hotspots=h)]
     if not found:
         raise NotMeasuredError(f"nodes={MANY}")
     return found
 
 
-def shape(seen: Seen) -> tuple[str, bool]:
+def shape(measures: DRTreeMeasures) -> tuple[str, bool]:
     told, good = [], True
-    for hotspots in large(seen):
-        rooted = well_known(seen.curve("root-link", hotspots, nodes=MANY))
+    for hotspots in large(measures):
+        rooted = frequent_popularities(measures.curve("root-link", hotspots, nodes=MANY))
         flat = max(m for _, m in rooted.values()) / min(m for _, m in rooted.values())
         rises = []
         for strategy in LOCAL:
-            curve = well_known(seen.curve(strategy, hotspots, nodes=MANY))
+            curve = frequent_popularities(measures.curve(strategy, hotspots, nodes=MANY))
             rises.append(curve[max(curve)][1] - curve[2][1])
         good &= flat <= 1.25 and min(rises) > 0
         told.append(f"{hotspots}: root-link max/min {flat:.2f}, others rise by {min(rises):.2f}")
     return "; ".join(told), good
 
 
-def slower(seen: Seen) -> tuple[str, bool]:
+def slower(measures: DRTreeMeasures) -> tuple[str, bool]:
     found = {}
     for strategy in STRATEGIES:
         few, many = (
-            sum(seen.mean(strategy, h, 2, nodes=nodes) for h in large(seen))
+            sum(measures.mean(strategy, h, 2, nodes=nodes) for h in large(measures))
             for nodes in (1024, MANY)
         )
         found[strategy] = many / few - 1
-    errors = [seen.error(s, h, 2, nodes=MANY) for s in STRATEGIES for h in large(seen)]
+    errors = [measures.error(s, h, 2, nodes=MANY) for s in STRATEGIES for h in large(measures)]
     known = [error for error in errors if error is not None]
     sure = f"; standard error of the means at most {max(known):.1%}" if known else ""
     return listed(found.items(), "+.0f", 100) + f" %{sure}", all(
@@ -51,37 +51,37 @@ def slower(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def taller(seen: Seen) -> tuple[str, bool]:
-    few = set(seen.heights(nodes=1024, churn_rate=0.0).values())
-    many = set(seen.heights(nodes=MANY).values())
+def taller(measures: DRTreeMeasures) -> tuple[str, bool]:
+    few = set(measures.heights(nodes=1024, churn_rate=0.0).values())
+    many = set(measures.heights(nodes=MANY).values())
     return f"from {sorted(few)} to {sorted(many)}", few == {4} and many <= {5, 6}
 
 
-def no_worse(seen: Seen) -> tuple[str, bool]:
+def no_worse(measures: DRTreeMeasures) -> tuple[str, bool]:
     found = {}
     for strategy in ("ancestors", "brothers"):
         found[strategy] = max(
-            seen.busiest(strategy, h) / seen.busiest("double-wave", h) for h in HOTSPOTS
+            measures.busiest(strategy, h) / measures.busiest("double-wave", h) for h in HOTSPOTS
         )
     return f"busiest peer, times Double wave's: {listed(found.items())}", max(found.values()) <= 1.1
 
 
 CLAIMS = (
-    Statement(
+    PaperClaim(
         34,
         "10,000 peers: the curves have the same shape (VI.E)",
         "Root Link flat (1.25), the others rise",
         shape,
     ),
-    Statement(
+    PaperClaim(
         35,
         "Ten times the peers: average latency grows by 25 %",
         "10 to 45 % (k ≥ 2)",
         slower,
         note="The density is kept. The quick form has the cold distribution alone.",
     ),
-    Statement(36, "The height grows from 1,024 to 10,000 peers", "from 4 to 5 or 6", taller),
-    Statement(
+    PaperClaim(36, "The height grows from 1,024 to 10,000 peers", "from 4 to 5 or 6", taller),
+    PaperClaim(
         37, "Load balancing is not altered (abstract)", "busiest peer at most 1.1 times", no_worse
     ),
 )

@@ -3,22 +3,22 @@
 from itertools import pairwise
 from math import ceil, log
 
-from nearcast_papers.drtree.measures import HOTSPOTS, Seen, listed
-from nearcast_papers.paper import NotMeasuredError, Statement
+from nearcast_papers.drtree.measures import HOTSPOTS, DRTreeMeasures, listed
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 
-def heights(seen: Seen) -> tuple[str, bool]:
-    found = sorted(set(seen.heights(nodes=1024, churn_rate=0.0).values()))
+def heights(measures: DRTreeMeasures) -> tuple[str, bool]:
+    found = sorted(set(measures.heights(nodes=1024, churn_rate=0.0).values()))
     return f"leaves at level {', '.join(map(str, found))}", found == [4]
 
 
-def formula(_: Seen) -> tuple[str, bool]:
+def formula(_: DRTreeMeasures) -> tuple[str, bool]:
     height = ceil(round(log(1024, 4), 9)) - 1
     return f"⌈log₄ 1024⌉ − 1 = {height}", height == 4
 
 
-def entries(seen: Seen) -> tuple[str, bool]:
-    rows = seen.all_rows("fanout_by_level", churn_rate=0.0)
+def entries(measures: DRTreeMeasures) -> tuple[str, bool]:
+    rows = measures.all_rows("fanout_by_level", churn_rate=0.0)
     if not rows:
         raise NotMeasuredError("notes of links")
     top = {r["run"]: max(q["level"] for q in rows if q["run"] == r["run"]) for r in rows}
@@ -34,30 +34,30 @@ def entries(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def nothing_missed(seen: Seen) -> tuple[str, bool]:
-    rows = seen.all_rows("delivery_totals", churn_rate=0.0)
+def nothing_missed(measures: DRTreeMeasures) -> tuple[str, bool]:
+    rows = measures.all_rows("delivery_totals", churn_rate=0.0)
     missed, expected = sum(r["missed"] for r in rows), sum(r["expected"] for r in rows)
     return f"{missed} of {expected:,} missed in {len(rows)} runs", missed == 0
 
 
-def popularity(seen: Seen) -> tuple[str, bool]:
-    most = {h: max(seen.curve("double-wave", h)) for h in HOTSPOTS}
+def popularity(measures: DRTreeMeasures) -> tuple[str, bool]:
+    most = {h: max(measures.curve("double-wave", h)) for h in HOTSPOTS}
     ordered = list(most.values())
     good = all(a < b for a, b in pairwise(ordered))
     return listed(most.items(), "d"), good
 
 
 CLAIMS = (
-    Statement(1, "The level of the leaves is 4 (VI.A)", "exactly 4, any distribution", heights),
-    Statement(2, "Height ⌈log_m N⌉ − 1 (IV.A)", "4 for N = 1024, m = 4", formula),
-    Statement(
+    PaperClaim(1, "The level of the leaves is 4 (VI.A)", "exactly 4, any distribution", heights),
+    PaperClaim(2, "Height ⌈log_m N⌉ − 1 (IV.A)", "4 for N = 1024, m = 4", formula),
+    PaperClaim(
         3,
         "At most M = 8 and at least m = 4 entries, the root at least 2, all leaves at one level",
         "inner nodes 4 to 8, one root of 2 to 8",
         entries,
     ),
-    Statement(4, "Zero false negatives", "nothing missed, any strategy", nothing_missed),
-    Statement(
+    PaperClaim(4, "Zero false negatives", "nothing missed, any strategy", nothing_missed),
+    PaperClaim(
         5,
         "The colder hotspots are, the lower the number of interested subscribers (VI.B)",
         "most interested: cold < warm < hot < burning",

@@ -7,14 +7,14 @@ recorded when the workload begins.
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 BEGINS = "(SELECT run, min(t) AS begin FROM {positions} GROUP BY run)"
 
 
 def words_by_second(messages: DataFrame, positions: DataFrame) -> DataFrame:
     """Messages and their bytes by kind, in the second of sending."""
-    return ask(
+    return query_sql(
         f"""
         SELECT /*+ BROADCAST(begins) */
                run, CAST(floor((t - begin) / 1e6) AS INT) AS second, kind,
@@ -30,7 +30,7 @@ def words_by_second(messages: DataFrame, positions: DataFrame) -> DataFrame:
 
 def evaluations_by_second(notes: DataFrame, positions: DataFrame) -> DataFrame:
     """How often brokers evaluated something that evolves. A note is about the time before it."""
-    return ask(
+    return query_sql(
         f"""
         SELECT /*+ BROADCAST(begins) */
                run, CAST(floor((t - 1 - begin) / 1e6) AS INT) AS second,
@@ -52,7 +52,7 @@ def movement_by_second(
     One evolves if its region moves or grows, or if its predicates speak of `t`, until its motion
     ends or another word replaces it.
     """
-    return ask(
+    return query_sql(
         rf"""
         WITH bounds AS (
             SELECT run, begin, last
@@ -89,7 +89,7 @@ def movement_by_second(
 
 def movements(interests: DataFrame, publications: DataFrame, positions: DataFrame) -> DataFrame:
     """One number for all that was wanted and said, where and when: equal for equal movement."""
-    return ask(
+    return query_sql(
         f"""
         WITH acts AS (
             SELECT run, t, 0 AS published, xxhash64(

@@ -23,49 +23,52 @@ SUBMITTED: Time = 1_000 * SECOND  # the global time T at which the examples subs
 STATIC = "(x >= -3),(x <= 3),(y >= -2),(y <= 2)"  # section 3
 EVOLVING = "(x >= -3+t),(x <= 3+t),(y >= -2+t),(y <= 2+t)"
 WIDENING = "x < 1 + 0.5*t"  # section 2
-APPLE = (4.0, 3.0)  # where it is picked up
-NOBODY = 99  # publishes, and subscribes to nothing
-CROWD = 40
+PICK_UP = (4.0, 3.0)  # where it is picked up
+PUBLISHER = 99  # publishes, and subscribes to nothing
+MOVING_SUBSCRIPTIONS = 40
 
 
-def said(after: Time, place: tuple[float, float], **attributes: Value) -> Publication:
+def publication_at(after: Time, place: tuple[float, float], **attributes: Value) -> Publication:
     """A publication that is made so long after the submission."""
-    return Publication(1, NOBODY, SUBMITTED + after, point(*place), attributes=attributes)
+    return Publication(1, PUBLISHER, SUBMITTED + after, point(*place), attributes=attributes)
 
 
-def asked(engine: Matcher, publication: Publication) -> list[int]:
+def match_as_broker(engine: Matcher, publication: Publication) -> list[int]:
     """As a broker asks: whoever is due evolves first."""
     while (due := engine.due()) is not None and due <= publication.t:
         engine.refresh(due)
     return engine.match(publication, publication.t)
 
 
-def heard_of(name: str, texts: Sequence[str], publication: Publication) -> list[str]:
+def matching_subscriptions(name: str, texts: Sequence[str], publication: Publication) -> list[str]:
     """Which of these subscriptions an engine finds for a publication."""
     engine = MATCHERS[name]()
     for number, text in enumerate(texts):
         engine.put(Subscription(number, number, Formula(text, SUBMITTED)))
-    return [texts[number] for number in asked(engine, publication)]
+    return [texts[number] for number in match_as_broker(engine, publication)]
 
 
-def times_of(name: str, region: Region, moments: Sequence[Time]) -> list[Time]:
+def matching_times(name: str, region: Region, moments: Sequence[Time]) -> list[Time]:
     """After which of these times an engine finds the apple in the region."""
     engine = MATCHERS[name]()
     engine.put(Subscription(1, 1, region))
-    return [after for after in moments if asked(engine, said(after, APPLE))]
+    return [after for after in moments if match_as_broker(engine, publication_at(after, PICK_UP))]
 
 
-def widths(name: str, seconds: int) -> list[int]:
+def reached_places(name: str, seconds: int) -> list[int]:
     """How many of 40 places the widening subscription reaches, second by second."""
     engine = MATCHERS[name]()
     engine.put(Subscription(1, 1, Formula(WIDENING, SUBMITTED)))
     return [
-        sum(asked(engine, said(second * SECOND, (x / 4, 0.0))) == [1] for x in range(40))
+        sum(
+            match_as_broker(engine, publication_at(second * SECOND, (x / 4, 0.0))) == [1]
+            for x in range(40)
+        )
         for second in range(seconds)
     ]
 
 
-def queue(intervals: Sequence[Time], number: int) -> list[Time]:
+def evolution_times(intervals: Sequence[Time], number: int) -> list[Time]:
     """The first evolutions of a periodic engine, counted from the submission of all."""
     engine = Periodic()
     for place, interval in enumerate(intervals):
@@ -80,10 +83,12 @@ def queue(intervals: Sequence[Time], number: int) -> list[Time]:
     return order
 
 
-def standing_at(engine: Matcher, after: Time) -> list[float]:
+def matching_places(engine: Matcher, after: Time) -> list[float]:
     """The places along the diagonal, a quarter of a unit apart, where a subscription hears."""
     places = (quarter / 4 for quarter in range(-20, 80))
-    return [place for place in places if asked(engine, said(after, (place, place)))]
+    return [
+        place for place in places if match_as_broker(engine, publication_at(after, (place, place)))
+    ]
 
 
 def staleness(interval: Time, seconds: int) -> tuple[float, list[float]]:
@@ -92,14 +97,14 @@ def staleness(interval: Time, seconds: int) -> tuple[float, list[float]]:
     engine.put(Subscription(1, 1, Formula(EVOLVING, SUBMITTED)))
     oldest, heights = 0.0, dict[float, None]()
     for tenth in range(10 * seconds):
-        heard = standing_at(engine, tenth * SECOND // 10)
+        heard = matching_places(engine, tenth * SECOND // 10)
         # The version of second s reaches from s - 2 to s + 2; two at once would reach further.
         oldest = max(oldest, tenth / 10 - (max(heard) - 2))
         heights[max(heard) - min(heard)] = None
     return oldest, list(heights)
 
 
-def crowd(number: int = CROWD) -> list[Subscription]:
+def moving_subscriptions(number: int = MOVING_SUBSCRIPTIONS) -> list[Subscription]:
     """Rectangles of the game that all walk to the right and up."""
     rng = Random(number)
     places = [(rng.uniform(0, 50), rng.uniform(0, 50)) for _ in range(number)]
@@ -113,15 +118,17 @@ def matching_costs(publications: int) -> tuple[int, int, int]:
     """Evaluations while publications are matched by PES and by a standard engine that holds the
     same versions as still subscriptions; and how many answers of theirs differ."""
     periodic, standard = Periodic(interval_us=SECOND), Swept()
-    for walking in crowd():
+    for walking in moving_subscriptions():
         assert isinstance(walking.region, Moving)
         periodic.put(walking)
         standing = Moving(walking.region.shape, since=SUBMITTED)
         standard.put(Subscription(walking.id, walking.node, standing))
     before, different, rng = periodic.evaluations, 0, Random(7)
     for _ in range(publications):
-        publication = said(SECOND // 2, (rng.uniform(0, 50), rng.uniform(0, 50)))
-        different += asked(periodic, publication) != asked(standard, publication)
+        publication = publication_at(SECOND // 2, (rng.uniform(0, 50), rng.uniform(0, 50)))
+        different += match_as_broker(periodic, publication) != match_as_broker(
+            standard, publication
+        )
     return periodic.evaluations - before, standard.evaluations, different
 
 
@@ -147,21 +154,21 @@ def lazy_differences(publications: int) -> tuple[int, int, int]:
     for _ in range(publications):
         place = float(rng.randint(-4, 12)), float(rng.randint(-4, 12))
         kind, weight = rng.choice(["apple", "pear"]), rng.randint(0, 9)
-        publication = said(rng.randrange(8 * SECOND), place, kind=kind, weight=weight)
-        answer = asked(engine, publication)
-        m1, m2 = asked(first, publication), asked(second, publication)
+        publication = publication_at(rng.randrange(8 * SECOND), place, kind=kind, weight=weight)
+        answer = match_as_broker(engine, publication)
+        m1, m2 = match_as_broker(first, publication), match_as_broker(second, publication)
         from_sets += answer != [one for one in m1 if one in m2]
-        from_truth += answer != asked(everything, publication)
+        from_truth += answer != match_as_broker(everything, publication)
         answers += len(answer)
     return from_sets, from_truth, answers
 
 
 def evaluations_of(engine: Cached | Lazy, moments: Sequence[Time]) -> int:
     """What a crowd costs an engine when somebody publishes at these moments."""
-    for subscription in crowd():
+    for subscription in moving_subscriptions():
         engine.put(subscription)
     for moment in moments:
-        asked(engine, said(moment, (25.0, 25.0)))
+        match_as_broker(engine, publication_at(moment, (25.0, 25.0)))
     return engine.evaluations
 
 
@@ -170,7 +177,7 @@ def cached_versions(threshold: Time, moments: Sequence[Time]) -> list[int]:
     engine, made = Cached(threshold_us=threshold), []
     engine.put(Subscription(1, 1, Formula(EVOLVING, SUBMITTED)))
     for moment in moments:
-        asked(engine, said(moment, APPLE))
+        match_as_broker(engine, publication_at(moment, PICK_UP))
         made.append(engine.evaluations)
     return made
 
@@ -180,7 +187,7 @@ def cached_errors(threshold: Time, publications: int) -> tuple[int, int]:
 
     What it answers must be what all wanted at one moment that lies at most the threshold back.
     """
-    engine, everybody, rng = Cached(threshold_us=threshold), crowd(), Random(13)
+    engine, everybody, rng = Cached(threshold_us=threshold), moving_subscriptions(), Random(13)
     for subscription in everybody:
         engine.put(subscription)
     moments: list[Time] = []
@@ -188,8 +195,8 @@ def cached_errors(threshold: Time, publications: int) -> tuple[int, int]:
     for _ in range(publications):
         moment += rng.randrange(SECOND // 2)
         moments = [earlier for earlier in moments if moment - earlier <= threshold] + [moment]
-        publication = said(moment, (rng.uniform(0, 60), rng.uniform(0, 60)))
-        answer = asked(engine, publication)
+        publication = publication_at(moment, (rng.uniform(0, 60), rng.uniform(0, 60)))
+        answer = match_as_broker(engine, publication)
         truths = [
             [s.id for s in everybody if wants(s, publication, SUBMITTED + earlier)]
             for earlier in moments

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
 from nearcast.pipeline.report.formatting import count, milliseconds, number, rate, share
-from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast_papers.evolving import load_and_accuracy
-from nearcast_papers.evolving.measures import Seen
+from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import (
     CLOCK_LATENCY_MS,
     CLOCKS,
@@ -23,7 +23,7 @@ from nearcast_papers.evolving.scenarios import (
     SAVING_MS,
     STALE,
 )
-from nearcast_papers.evolving.semantics import crossed
+from nearcast_papers.evolving.semantics import crossover_run
 from nearcast_papers.paper import NotMeasuredError
 
 SAVED = 0.968  # the follow-up paper's
@@ -38,7 +38,7 @@ DASHES = {"cached": 1, "lazy": 1, "swept": 2}  # lines that would hide others
 
 
 def style_of(design: str) -> str:
-    return style(DESIGNS.index(design))
+    return series_style(DESIGNS.index(design))
 
 
 def values(keys: Iterable[float], measure: Callable[[float], float]) -> dict[float, float]:
@@ -59,7 +59,7 @@ def curve(name: str, found: Mapping[float, float], look: str, dash: int = 0) -> 
 def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
     if not series:
         return []
-    keys = [Key(one.name, one.style, one.dash) for one in series]
+    keys = [LegendKey(one.name, one.style, one.dash) for one in series]
     return [chart(name, title, x, y, series, keys)]
 
 
@@ -89,13 +89,13 @@ def by_design(
 # The figures.
 
 
-def monitor(seen: Seen) -> list[Plot]:
+def monitor(measures: EvolvingMeasures) -> list[Plot]:
     plots = []
     for subscribing, what in ((True, "about interests"), (False, "of all kinds")):
         curves: dict[tuple[float, ...], list[str]] = {}
         for design in DESIGNS:
             with suppress(NotMeasuredError):
-                load = tuple(seen.load_by_second(design, subscribing))
+                load = tuple(measures.load_by_second(design, subscribing))
                 curves.setdefault(load, []).append(design)  # where they are the same, one line
         series = []
         for load, designs in curves.items():
@@ -112,15 +112,15 @@ def monitor(seen: Seen) -> list[Plot]:
     return plots
 
 
-def traffic(seen: Seen) -> list[Plot]:
+def traffic(measures: EvolvingMeasures) -> list[Plot]:
     return [
         *by_design(
             "traffic-messages",
             "Messages about interests, per entity",
             Axis("messages per second and entity", number, low=0),
             {
-                "game": lambda d: seen.traffic(d).subscription_messages,
-                "trading": lambda d: seen.traffic(d, workload="trading").subscription_messages,
+                "game": lambda d: measures.traffic(d).subscription_messages,
+                "trading": lambda d: measures.traffic(d, workload="trading").subscription_messages,
             },
         ),
         *by_design(
@@ -128,38 +128,38 @@ def traffic(seen: Seen) -> list[Plot]:
             "The game: bytes by what they are about, per entity",
             Axis("bytes per second and entity", rate, low=0),
             {
-                "interests": lambda d: seen.traffic(d).subscription_bytes,
+                "interests": lambda d: measures.traffic(d).subscription_bytes,
                 "publications": lambda d: (
-                    seen.traffic(d).bytes - seen.traffic(d).subscription_bytes
+                    measures.traffic(d).bytes - measures.traffic(d).subscription_bytes
                 ),
             },
         ),
     ]
 
 
-def accuracy(seen: Seen) -> list[Plot]:
+def accuracy(measures: EvolvingMeasures) -> list[Plot]:
     return [
-        *errors_by_design(seen, "mammoth", "The game"),
-        *errors_by_design(seen, "trading", "Trading"),
-        *errors_by_interval(seen),
+        *errors_by_design(measures, "mammoth", "The game"),
+        *errors_by_design(measures, "trading", "Trading"),
+        *errors_by_interval(measures),
     ]
 
 
-def errors_by_design(seen: Seen, workload: str, what: str) -> list[Plot]:
+def errors_by_design(measures: EvolvingMeasures, workload: str, what: str) -> list[Plot]:
     return by_design(
         f"accuracy-{workload}",
         f"{what}: what was wrong, of what should have been heard",
         Axis("share of what should have been heard", share, low=0),
         {
-            "missed": lambda design: seen.errors(design, workload=workload).missed,
-            "spurious": lambda design: seen.errors(design, workload=workload).spurious,
+            "missed": lambda design: measures.errors(design, workload=workload).missed,
+            "spurious": lambda design: measures.errors(design, workload=workload).spurious,
         },
     )
 
 
-def errors_by_interval(seen: Seen) -> list[Plot]:
+def errors_by_interval(measures: EvolvingMeasures) -> list[Plot]:
     def errors(design: str) -> dict[float, float]:
-        return values(INTERVALS_MS, lambda ms: seen.errors(design, interval_ms=ms).all)
+        return values(INTERVALS_MS, lambda ms: measures.errors(design, interval_ms=ms).all)
 
     series = []
     for design in (*STALE, "parametric", "tile"):
@@ -168,7 +168,7 @@ def errors_by_interval(seen: Seen) -> list[Plot]:
             series += curve(design, found, style_of(design), DASHES.get(design, 0))
     for design in ("lazy", "swept"):
         with suppress(NotMeasuredError):
-            flat = dict.fromkeys(INTERVALS_MS, seen.errors(design).all)
+            flat = dict.fromkeys(INTERVALS_MS, measures.errors(design).all)
             series += curve(design, flat, style_of(design), DASHES[design])
     return drawn(
         "accuracy-interval",
@@ -179,14 +179,14 @@ def errors_by_interval(seen: Seen) -> list[Plot]:
     )
 
 
-def saving(seen: Seen) -> list[Plot]:
-    found: dict[str, list[load_and_accuracy.Saving]] = {"game": [], "trading": []}
+def saving(measures: EvolvingMeasures) -> list[Plot]:
+    found: dict[str, list[load_and_accuracy.MessageSaving]] = {"game": [], "trading": []}
     for name, workload, intervals in (
         ("game", "mammoth", SAVING_MS), ("trading", "trading", (INTERVAL_MS,)),
     ):  # fmt: skip
         for interval in intervals:
             with suppress(NotMeasuredError):
-                found[name].append(load_and_accuracy.saving(seen, workload, interval))
+                found[name].append(load_and_accuracy.measure_saving(measures, workload, interval))
     points = {name: sorted((one.ratio, one) for one in some) for name, some in found.items()}
     highest = max((ratio for some in points.values() for ratio, _ in some), default=0.0)
     if not highest:
@@ -195,9 +195,9 @@ def saving(seen: Seen) -> list[Plot]:
     series = curve("1 − I/D", theory, "soft", 1)
     for look, (name, some) in enumerate(points.items()):
         messages = {ratio: one.messages for ratio, one in some}
-        series += curve(f"{name}: messages", messages, style(look))
+        series += curve(f"{name}: messages", messages, series_style(look))
     loads = {ratio: one.load for ratio, one in points["game"]}
-    series += curve("game: bytes of the whole load", loads, style(2))
+    series += curve("game: bytes of the whole load", loads, series_style(2))
     series += curve("the follow-up paper, if D/I = 31", {load_and_accuracy.RATIO: SAVED}, "alarm")
     plots = drawn(
         "saving-interval",
@@ -206,17 +206,17 @@ def saving(seen: Seen) -> list[Plot]:
         Axis("saved", share, low=0, high=1),
         series,
     )
-    return plots + saving_by_movement(seen)
+    return plots + saving_by_movement(measures)
 
 
-def saving_by_movement(seen: Seen) -> list[Plot]:
+def saving_by_movement(measures: EvolvingMeasures) -> list[Plot]:
     series = []
     for design in ("resubscribe", "swept"):
         found = {}
         for pause in sorted(PAUSES, reverse=True):
             with suppress(NotMeasuredError):
-                moving = seen.movement(design, pause=pause).share
-                found[moving] = seen.traffic(design, pause=pause).subscription_messages
+                moving = measures.movement(design, pause=pause).share
+                found[moving] = measures.traffic(design, pause=pause).subscription_messages
         series += curve(design, found, style_of(design))
     return drawn(
         "saving-movement",
@@ -227,9 +227,11 @@ def saving_by_movement(seen: Seen) -> list[Plot]:
     )
 
 
-def evaluations(seen: Seen) -> list[Plot]:
+def evaluations(measures: EvolvingMeasures) -> list[Plot]:
     def by_size(design: str) -> dict[float, float]:
-        return values(MORE_SIZES, lambda n: seen.evaluations(design, nodes=n, brokers=1, rate=1.0))
+        return values(
+            MORE_SIZES, lambda n: measures.evaluations(design, nodes=n, brokers=1, rate=1.0)
+        )
 
     series = []
     for design in ENGINES:
@@ -243,14 +245,14 @@ def evaluations(seen: Seen) -> list[Plot]:
     )
 
 
-def crossover(seen: Seen) -> list[Plot]:
+def crossover(measures: EvolvingMeasures) -> list[Plot]:
     series = []
     for design in ENGINES:
         found = {}
         for pickups in MORE_PICKUPS:
             with suppress(NotMeasuredError):
-                at = load_and_accuracy.per_evolution(seen, pickups)
-                found[at] = crossed(seen, design, pickups)["evaluations"]
+                at = load_and_accuracy.per_evolution(measures, pickups)
+                found[at] = crossover_run(measures, design, pickups)["evaluations"]
         series += curve(design, found, style_of(design), DASHES.get(design, 0))
     return drawn(
         "crossover",
@@ -261,10 +263,10 @@ def crossover(seen: Seen) -> list[Plot]:
     )
 
 
-def clocks(seen: Seen) -> list[Plot]:
+def clocks(measures: EvolvingMeasures) -> list[Plot]:
     def errors(pair: tuple[str, str], latency: float, skew: float) -> float:
         stamp, moment = pair
-        return seen.errors(
+        return measures.errors(
             "swept", topology="line", stamp=stamp, moment=moment, latency_ms=latency, skew_ms=skew
         ).all
 
@@ -277,8 +279,8 @@ def clocks(seen: Seen) -> list[Plot]:
     by_latency: list[Series] = []
     by_skew: list[Series] = []
     for look, (pair, name) in enumerate(CLOCK_NAMES.items()):
-        by_latency += curve(name, late(pair), style(look))
-        by_skew += curve(name, skewed(pair), style(look))
+        by_latency += curve(name, late(pair), series_style(look))
+        by_skew += curve(name, skewed(pair), series_style(look))
     wrong = Axis("missed and spurious, of what should have been heard", share, low=0)
     return [
         *drawn(

@@ -5,7 +5,7 @@ from math import exp, log
 
 from msgspec import Struct
 
-from nearcast_papers.evolving.measures import Seen, listed
+from nearcast_papers.evolving.measures import EvolvingMeasures, listed
 from nearcast_papers.evolving.scenarios import (
     DESIGNS,
     INTERVAL_MS,
@@ -15,24 +15,25 @@ from nearcast_papers.evolving.scenarios import (
     SAVING_MS,
     SHORT_MS,
 )
-from nearcast_papers.evolving.semantics import crossed
-from nearcast_papers.paper import NotMeasuredError, Statement
+from nearcast_papers.evolving.semantics import crossover_run
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 RATIO, NEAR = 31.0, 0.2  # intervals in a move at which 1 - I/D is 96.8 %, and how near will do
 
 
-def per_evolution(seen: Seen, pickups: float) -> float:
+def per_evolution(measures: EvolvingMeasures, pickups: float) -> float:
     """Publications between two evolutions of a subscription."""
-    return crossed(seen, "lazy", pickups)["publications"] * SHORT_MS / 1000
+    return crossover_run(measures, "lazy", pickups)["publications"] * SHORT_MS / 1000
 
 
-def crossover(seen: Seen) -> tuple[str, bool]:
+def crossover(measures: EvolvingMeasures) -> tuple[str, bool]:
     points = []
     for pickups in PICKUPS:
         lazy, periodic = (
-            crossed(seen, design, pickups)["evaluations"] for design in ("lazy", "periodic")
+            crossover_run(measures, design, pickups)["evaluations"]
+            for design in ("lazy", "periodic")
         )
-        points.append((per_evolution(seen, pickups), lazy / periodic))
+        points.append((per_evolution(measures, pickups), lazy / periodic))
     words = ", ".join(f"{ratio:.2f} at {x:.2f}" for x, ratio in points)
     where = crossing(points)
     return (
@@ -50,7 +51,7 @@ def crossing(points: list[tuple[float, float]]) -> float | None:
     return None
 
 
-class Saving(Struct, frozen=True):
+class MessageSaving(Struct, frozen=True):
     """What evolving subscriptions save of re-subscription, and of how many intervals to a move."""
 
     ratio: float
@@ -59,19 +60,19 @@ class Saving(Struct, frozen=True):
     load: float
 
 
-def saving(seen: Seen, workload: str, interval_ms: float) -> Saving:
-    again = seen.traffic("resubscribe", workload=workload, interval_ms=interval_ms)
-    once = seen.traffic("swept", workload=workload)
-    return Saving(
-        seen.movement("swept", workload=workload).lasting_s * 1000 / interval_ms,
+def measure_saving(measures: EvolvingMeasures, workload: str, interval_ms: float) -> MessageSaving:
+    again = measures.traffic("resubscribe", workload=workload, interval_ms=interval_ms)
+    once = measures.traffic("swept", workload=workload)
+    return MessageSaving(
+        measures.movement("swept", workload=workload).lasting_s * 1000 / interval_ms,
         1 - once.subscription_messages / again.subscription_messages,
         1 - once.subscription_bytes / again.subscription_bytes,
         1 - once.bytes / again.bytes,
     )
 
 
-def once_per_move(seen: Seen) -> tuple[str, bool]:
-    found = {ms: saving(seen, "mammoth", ms) for ms in SAVING_MS}
+def once_per_move(measures: EvolvingMeasures) -> tuple[str, bool]:
+    found = {ms: measure_saving(measures, "mammoth", ms) for ms in SAVING_MS}
     off = {ms: (1 - one.messages) * one.ratio - 1 for ms, one in found.items()}
     words = ", ".join(
         f"{1 - one.messages:.4f} for I/D = {1 / one.ratio:.4f} ({off[ms]:+.1%})"
@@ -80,10 +81,10 @@ def once_per_move(seen: Seen) -> tuple[str, bool]:
     saved = []
     for pause in sorted(PAUSES, reverse=True):
         again, once = (
-            seen.traffic(design, pause=pause).subscription_messages
+            measures.traffic(design, pause=pause).subscription_messages
             for design in ("resubscribe", "swept")
         )
-        saved.append((seen.movement("swept", pause=pause).share, again - once))
+        saved.append((measures.movement("swept", pause=pause).share, again - once))
     good = abs(off[INTERVAL_MS]) <= 0.05 and all(
         a < b and less < more for (a, less), (b, more) in pairwise(saved)
     )
@@ -91,13 +92,13 @@ def once_per_move(seen: Seen) -> tuple[str, bool]:
     return f"{words}; messages saved per player and second: {moving} of the time moving", good
 
 
-def headline(seen: Seen) -> tuple[str, bool]:
-    found = [saving(seen, "mammoth", ms) for ms in SAVING_MS]
+def headline(measures: EvolvingMeasures) -> tuple[str, bool]:
+    found = [measure_saving(measures, "mammoth", ms) for ms in SAVING_MS]
     nearest = min(found, key=lambda one: abs(one.ratio - RATIO))
     if abs(nearest.ratio / RATIO - 1) > NEAR:
         raise NotMeasuredError(f"a move of about {RATIO:.0f} intervals")
     others = ", ".join(f"{one.messages:.1%} at {one.ratio:.1f}" for one in found)
-    trading = saving(seen, "trading", INTERVAL_MS)
+    trading = measure_saving(measures, "trading", INTERVAL_MS)
     return (
         f"{nearest.messages:.1%} of messages at D/I = {nearest.ratio:.1f} (bytes "
         f"{nearest.bytes:.1%}, whole network load {nearest.load:.1%}); {others}; "
@@ -106,12 +107,12 @@ def headline(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def accurate(seen: Seen) -> tuple[str, bool]:
-    again = {ms: seen.errors("resubscribe", interval_ms=ms).all for ms in INTERVALS_MS}
-    lazy = seen.errors("lazy").all
+def accurate(measures: EvolvingMeasures) -> tuple[str, bool]:
+    again = {ms: measures.errors("resubscribe", interval_ms=ms).all for ms in INTERVALS_MS}
+    lazy = measures.errors("lazy").all
     words = listed(((f"{ms / 1000:g} s", one) for ms, one in again.items()), ".1f", 100)
     rises = all(a < b for a, b in pairwise(again.values()))
-    trading = {d: seen.errors(d, workload="trading").all for d in ("resubscribe", "lazy")}
+    trading = {d: measures.errors(d, workload="trading").all for d in ("resubscribe", "lazy")}
     return (
         f"re-subscription every {words} %, LEES {lazy:.2%}; "
         f"trading {listed(trading.items(), '.1f', 100)} %",
@@ -119,12 +120,12 @@ def accurate(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def together(seen: Seen) -> tuple[str, bool]:
-    found = {design: seen.fingerprints(design) for design in DESIGNS}
+def together(measures: EvolvingMeasures) -> tuple[str, bool]:
+    found = {design: measures.fingerprints(design) for design in DESIGNS}
     movements = list(found.values())
     same = all(movement == movements[0] for movement in movements)
     said, wanted = (sum(one[k] for one in movements[0]) for k in (0, 1))
-    loads = {design: seen.traffic(design) for design in DESIGNS}
+    loads = {design: measures.traffic(design) for design in DESIGNS}
     counts = listed(((d, one.subscription_messages) for d, one in loads.items()))
     bytes_ = listed(((d, one.bytes / 1000) for d, one in loads.items()), ".1f")
     return (
@@ -135,7 +136,7 @@ def together(seen: Seen) -> tuple[str, bool]:
     )
 
 
-CROSSOVER = Statement(
+CROSSOVER = PaperClaim(
     10,
     "LEES is better when evolution outpaces what comes in, PES otherwise (4.2)",
     "LEES over PES below 1 at 0.1 publications per evolution, above 1 at 10",
@@ -143,7 +144,7 @@ CROSSOVER = Statement(
     note="In evaluations. The paper says incoming subscriptions; it is publications that cost LEES."
 )  # fmt: skip
 CLAIMS = (
-    Statement(
+    PaperClaim(
         14,
         "One evolving subscription per movement instead of one re-subscription per interval (3)",
         "messages in the ratio I/D (± 5 % at 0.5 s); more saved, the more players move (5)",
@@ -151,7 +152,7 @@ CLAIMS = (
         note="A last re-subscription, where a player has arrived, comes on top: short moves differ"
         " from I/D by half an interval.",
     ),
-    Statement(
+    PaperClaim(
         15,
         "Subscription traffic is reduced by 96.8 % (the follow-up paper)",
         "95 to 98 % of messages at 31 intervals to a move",
@@ -160,7 +161,7 @@ CLAIMS = (
         note="Its abstract names no setting. 96.8 % is 1 - I/D at D/I = 31; another ratio gives"
         " another figure, and the whole load falls by far less: publications remain.",
     ),
-    Statement(
+    PaperClaim(
         16,
         "Delivery is more accurate than with re-subscription (the follow-up paper)",
         "LEES misses and adds less at every interval; re-subscription errs more as it grows",
@@ -168,7 +169,7 @@ CLAIMS = (
         soft=True,
         note="What LEES still misses is what happens while a new interest is on its way.",
     ),
-    Statement(
+    PaperClaim(
         17,
         "All engines run at the same time on the same movement, with their metrics (5)",
         "equal movement in every design; subscriptions and load of each",

@@ -7,13 +7,17 @@ from msgspec import Struct
 
 from nearcast.protocols.brokers.messages import Adjust, Cancel, Interest, Pass, Post
 from nearcast_papers.evolving.scenarios import CLOCKS, PLAYERS, TRADERS, settings_of
-from nearcast_papers.paper import Counted
+from nearcast_papers.paper import CountedRuns
 
-SUBSCRIBING = Interest.kind, Cancel.kind, Adjust.kind  # what clients and brokers say of interests
-MATCHED = Post.kind, Pass.kind  # publications that come to a broker
+SUBSCRIPTION_KINDS = (
+    Interest.kind,
+    Cancel.kind,
+    Adjust.kind,
+)  # what clients and brokers say of interests
+PUBLICATION_KINDS = Post.kind, Pass.kind  # publications that come to a broker
 
 
-class Traffic(Struct, frozen=True):
+class TrafficRates(Struct, frozen=True):
     """Per entity and second: all messages, and those about interests."""
 
     messages: float
@@ -22,7 +26,7 @@ class Traffic(Struct, frozen=True):
     subscription_bytes: float
 
 
-class Errors(Struct, frozen=True):
+class DeliveryErrors(Struct, frozen=True):
     """As shares of what should have been heard."""
 
     missed: float
@@ -34,7 +38,7 @@ class Errors(Struct, frozen=True):
         return self.missed + self.spurious
 
 
-class Movement(Struct, frozen=True):
+class EvolutionTimes(Struct, frozen=True):
     """How often interests began to evolve, how long each did so, and for which share of time."""
 
     moves: int
@@ -42,8 +46,8 @@ class Movement(Struct, frozen=True):
     share: float
 
 
-class Seen:
-    def __init__(self, counted: Counted) -> None:
+class EvolvingMeasures:
+    def __init__(self, counted: CountedRuns) -> None:
         self._counted = counted
 
     def _asked(self, design: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -69,7 +73,7 @@ class Seen:
         runs = self._counted.runs(**self._asked(design, settings))
         return runs[0].nodes, sum(run.seconds for run in runs), len(runs)
 
-    def traffic(self, design: str, **settings: Any) -> Traffic:
+    def traffic(self, design: str, **settings: Any) -> TrafficRates:
         rows = self._rows("words_by_second", design, settings)
         nodes, seconds, _ = self._time(design, settings)
 
@@ -77,9 +81,9 @@ class Seen:
             chosen = (row for row in rows if kinds is None or row["kind"] in kinds)
             return float(sum(row[column] for row in chosen) / (nodes * seconds))
 
-        return Traffic(
+        return TrafficRates(
             rate("messages"), rate("bytes"),
-            rate("messages", SUBSCRIBING), rate("bytes", SUBSCRIBING),
+            rate("messages", SUBSCRIPTION_KINDS), rate("bytes", SUBSCRIPTION_KINDS),
         )  # fmt: skip
 
     def load_by_second(self, design: str, subscribing: bool) -> list[float]:
@@ -88,7 +92,7 @@ class Seen:
         _, seconds, runs = self._time(design, {})
         found = [0.0] * round(seconds / runs)
         for row in rows:
-            if not subscribing or row["kind"] in SUBSCRIBING:
+            if not subscribing or row["kind"] in SUBSCRIPTION_KINDS:
                 found[row["second"]] += row["messages"] / runs
         return found
 
@@ -96,7 +100,9 @@ class Seen:
         """That come to a broker in a second, all brokers taken together."""
         rows = self._rows("words_by_second", design, settings)
         _, seconds, _ = self._time(design, settings)
-        return float(sum(row["messages"] for row in rows if row["kind"] in MATCHED) / seconds)
+        return float(
+            sum(row["messages"] for row in rows if row["kind"] in PUBLICATION_KINDS) / seconds
+        )
 
     def evaluations(self, design: str, **settings: Any) -> float:
         """In a second, by all brokers together."""
@@ -104,17 +110,17 @@ class Seen:
         _, seconds, _ = self._time(design, settings)
         return float(sum(row["evaluations"] for row in rows) / seconds)
 
-    def errors(self, design: str, **settings: Any) -> Errors:
+    def errors(self, design: str, **settings: Any) -> DeliveryErrors:
         rows = self._rows("delivery_totals", design, settings)
         expected = sum(row["expected"] for row in rows)
         missed, spurious = (sum(row[name] for row in rows) for name in ("missed", "spurious"))
-        return Errors(missed / max(1, expected), spurious / max(1, expected), expected)
+        return DeliveryErrors(missed / max(1, expected), spurious / max(1, expected), expected)
 
-    def movement(self, design: str, **settings: Any) -> Movement:
+    def movement(self, design: str, **settings: Any) -> EvolutionTimes:
         rows = self._rows("movement_by_second", design, settings)
         nodes, seconds, _ = self._time(design, settings)
         moves, moving = sum(row["moves"] for row in rows), sum(row["moving_s"] for row in rows)
-        return Movement(moves, moving / max(1, moves), moving / (nodes * seconds))
+        return EvolutionTimes(moves, moving / max(1, moves), moving / (nodes * seconds))
 
     def fingerprints(self, design: str, **settings: Any) -> list[tuple[int, int, int]]:
         """Of each seed's movement: publications, interests, and a number for all of it."""
@@ -122,5 +128,5 @@ class Seen:
         return [(row["publications"], row["interests"], row["fingerprint"]) for row in rows]
 
 
-def listed(values: Iterable[tuple[str, float]], form: str = ".2f", factor: float = 1) -> str:
-    return ", ".join(f"{name} {value * factor:{form}}" for name, value in values)
+def listed(values: Iterable[tuple[str, float]], spec: str = ".2f", factor: float = 1) -> str:
+    return ", ".join(f"{name} {value * factor:{spec}}" for name, value in values)

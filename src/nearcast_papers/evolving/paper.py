@@ -2,9 +2,9 @@
 
 from nearcast.pipeline.jobs import delivery
 from nearcast_papers.evolving import counting, figures, load_and_accuracy, semantics
-from nearcast_papers.evolving.measures import Seen
+from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import scenarios
-from nearcast_papers.paper import Claim, Counted, Figure, Paper, drawn
+from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
 
 CAPTIONS = {
     "monitor": "What the demonstration's monitor shows (section 5): all designs run on the same"
@@ -39,26 +39,26 @@ DRAWINGS = {
     "crossover": figures.crossover,
     "clocks": figures.clocks,
 }
-STATEMENTS = sorted(
+ALL_CLAIMS = sorted(
     (*semantics.CLAIMS, load_and_accuracy.CROSSOVER, *load_and_accuracy.CLAIMS),
     key=lambda one: one.item,
 )
 
 
-def draw(counted: Counted) -> list[Figure]:
-    return drawn(
+def draw(counted: CountedRuns) -> list[Figure]:
+    return draw_figures(
         "001",
         DRAWINGS,
         CAPTIONS,
         SHOWS,
         {name: name.capitalize() for name in CAPTIONS},
-        Seen(counted),
+        EvolvingMeasures(counted),
     )
 
 
-def claims(counted: Counted) -> list[Claim]:
-    seen = Seen(counted)
-    return [statement.judged("evolving", "001", seen) for statement in STATEMENTS]
+def claims(counted: CountedRuns) -> list[ClaimResult]:
+    measures = EvolvingMeasures(counted)
+    return [claim.evaluate("evolving", "001", measures) for claim in ALL_CLAIMS]
 
 
 PAPER = Paper(

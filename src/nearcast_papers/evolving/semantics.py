@@ -14,20 +14,20 @@ from nearcast.model.subscription import Formula
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import box
 from nearcast_papers.evolving import examples
-from nearcast_papers.evolving.measures import Seen, listed
+from nearcast_papers.evolving.measures import EvolvingMeasures, listed
 from nearcast_papers.evolving.scenarios import (
     FEW,
     INTERVALS_MS,
     PICKUPS,
     SHORT_MS,
 )
-from nearcast_papers.paper import Statement
+from nearcast_papers.paper import PaperClaim
 
 EDGES = 0, SECOND - 1, SECOND, 2 * SECOND, 5 * SECOND, 5 * SECOND + 1, 9 * SECOND
 THRESHOLDS = 0, SECOND // 10, SECOND, 5 * SECOND
 
 
-def told(found: Mapping[str, Any], forms: int = 1) -> str:
+def format_answers(found: Mapping[str, Any], forms: int = 1) -> str:
     """One answer of all engines, or each engine's own; an engine may be asked in several forms."""
     answers = list(found.values())
     if all(answer == answers[0] for answer in answers):
@@ -36,80 +36,91 @@ def told(found: Mapping[str, Any], forms: int = 1) -> str:
     return "; ".join(f"{name}: {answer}" for name, answer in found.items())
 
 
-def seconds(moments: list[Time]) -> str:
+def format_seconds(moments: list[Time]) -> str:
     return " ".join(f"{moment / SECOND:.7g}" for moment in moments)
 
 
-def simple(_: Seen) -> tuple[str, bool]:
-    both, here = ("x < 3", "x < 1"), examples.said(0, (2.0, 0.0))
-    found = {name: " and ".join(examples.heard_of(name, both, here)) for name in MATCHERS}
-    return told(found), all(answer == "x < 3" for answer in found.values())
+def simple(_: EvolvingMeasures) -> tuple[str, bool]:
+    both, here = ("x < 3", "x < 1"), examples.publication_at(0, (2.0, 0.0))
+    found = {
+        name: " and ".join(examples.matching_subscriptions(name, both, here)) for name in MATCHERS
+    }
+    return format_answers(found), all(answer == "x < 3" for answer in found.values())
 
 
-def rejected(_: Seen) -> tuple[str, bool]:
-    places = {"(4, 3)": examples.APPLE, "(3, 2)": (3.0, 2.0)}
+def rejected(_: EvolvingMeasures) -> tuple[str, bool]:
+    places = {"(4, 3)": examples.PICK_UP, "(3, 2)": (3.0, 2.0)}
     found = {
         name: " and ".join(
             place for place, where in places.items()
-            if examples.heard_of(name, (examples.STATIC,), examples.said(0, where))
+            if examples.matching_subscriptions(
+                name, (examples.STATIC,), examples.publication_at(0, where)
+            )
         )
         for name in MATCHERS
     }  # fmt: skip
     good = all(answer == "(3, 2)" for answer in found.values())
-    return f"of (4, 3) and its corner (3, 2) it takes {told(found)}", good
+    return f"of (4, 3) and its corner (3, 2) it takes {format_answers(found)}", good
 
 
-def followed(_: Seen) -> tuple[str, bool]:
+def followed(_: EvolvingMeasures) -> tuple[str, bool]:
     formula = Formula(examples.EVOLVING, examples.SUBMITTED)
     motion = Moving(box(0, 0, 3, 2), (1.0, 1.0, 0.0), since=examples.SUBMITTED)
     found = {
-        f"{name} {kind}": seconds(examples.times_of(name, region, EDGES))
+        f"{name} {kind}": format_seconds(examples.matching_times(name, region, EDGES))
         for name in EXACT
         for kind, region in (("formula", formula), ("motion", motion))
     }
     good = all(answer == "1 2 5" for answer in found.values())
-    return f"of the seconds {seconds(list(EDGES))} it matches at {told(found, 2)}", good
+    return (
+        f"of the seconds {format_seconds(list(EDGES))} it matches at {format_answers(found, 2)}",
+        good,
+    )
 
 
-def widens(_: Seen) -> tuple[str, bool]:
-    found = {name: examples.widths(name, 8) for name in EXACT}
+def widens(_: EvolvingMeasures) -> tuple[str, bool]:
+    found = {name: examples.reached_places(name, 8) for name in EXACT}
     good = all(a < b for widths in found.values() for a, b in pairwise(widths))
-    return f"of 40 places it reaches, second by second, {told(found)}", good
+    return f"of 40 places it reaches, second by second, {format_answers(found)}", good
 
 
-def queued(_: Seen) -> tuple[str, bool]:
+def queued(_: EvolvingMeasures) -> tuple[str, bool]:
     intervals = (5, 2, 3)
-    first = examples.queue([5 * SECOND], 1)
-    order = examples.queue([interval * SECOND for interval in intervals], 8)
+    first = examples.evolution_times([5 * SECOND], 1)
+    order = examples.evolution_times([interval * SECOND for interval in intervals], 8)
     due = sorted(
         second for second in range(1, 11) if any(second % interval == 0 for interval in intervals)
     )
     good = first == [5 * SECOND] and order == [second * SECOND for second in due]
-    return f"EI = 5 s: after {seconds(first)} s; EI = 5, 2, 3 s: after {seconds(order)} s", good
+    return (
+        f"EI = 5 s: after {format_seconds(first)} s;"
+        f" EI = 5, 2, 3 s: after {format_seconds(order)} s",
+        good,
+    )
 
 
-def one_version(_: Seen) -> tuple[str, bool]:
+def one_version(_: EvolvingMeasures) -> tuple[str, bool]:
     oldest, heights = examples.staleness(SECOND, 8)
     return f"at most {oldest:.1f} s old; the region is {heights} units tall", (
         oldest <= 1.0 and heights == [4.0]
     )
 
 
-def crossed(seen: Seen, design: str, pickups: float) -> dict[str, float]:
+def crossover_run(measures: EvolvingMeasures, design: str, pickups: float) -> dict[str, float]:
     """A run of the crossover: evaluations and publications a second."""
     settings = {"nodes": FEW, "brokers": 1, "rate": 1e-6, "pickups": pickups}
     settings["interval_ms"] = SHORT_MS
     return {
-        "evaluations": seen.evaluations(design, **settings),
-        "publications": seen.publications(design, **settings),
+        "evaluations": measures.evaluations(design, **settings),
+        "publications": measures.publications(design, **settings),
     }
 
 
-def unchanged(seen: Seen) -> tuple[str, bool]:
+def unchanged(measures: EvolvingMeasures) -> tuple[str, bool]:
     periodic, standard, different = examples.matching_costs(500)
     words = f"{periodic} evaluations for 500 publications (standing ones: {standard})"
     words += f", {different} different answers"
-    found = [crossed(seen, "periodic", pickups) for pickups in PICKUPS]
+    found = [crossover_run(measures, "periodic", pickups) for pickups in PICKUPS]
     rates = [one["evaluations"] for one in found]
     asked = (
         f"{found[0]['publications']:.1f} to {found[-1]['publications']:.1f} publications a second"
@@ -118,18 +129,18 @@ def unchanged(seen: Seen) -> tuple[str, bool]:
     return words, periodic == standard == different == 0 and max(rates) <= 1.1 * min(rates)
 
 
-def both_sets(_: Seen) -> tuple[str, bool]:
+def both_sets(_: EvolvingMeasures) -> tuple[str, bool]:
     from_sets, from_truth, answers = examples.lazy_differences(500)
     words = f"500 publications, {answers} answers: {from_sets} differ from M1 ∩ M2"
     return f"{words}, {from_truth} from brute force", from_sets == from_truth == 0 < answers
 
 
-def lazily(seen: Seen) -> tuple[str, bool]:
+def lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
     counts = (0, 1, 3, 17)
     found = {n: examples.evaluations_of(Lazy(), [k * SECOND for k in range(n)]) for n in counts}
-    good = all(cost == n * examples.CROWD for n, cost in found.items())
+    good = all(cost == n * examples.MOVING_SUBSCRIPTIONS for n, cost in found.items())
     words = ", ".join(f"{cost} for {n}" for n, cost in found.items())
-    runs = [crossed(seen, "lazy", pickups) for pickups in PICKUPS]
+    runs = [crossover_run(measures, "lazy", pickups) for pickups in PICKUPS]
     each = [run["evaluations"] / run["publications"] for run in runs]
     return (
         f"{words} publications; in runs {min(each):.1f} to {max(each):.1f} for each publication",
@@ -137,18 +148,18 @@ def lazily(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def expires(_: Seen) -> tuple[str, bool]:
+def expires(_: EvolvingMeasures) -> tuple[str, bool]:
     threshold, first = 3 * SECOND, SECOND
     edge = first + threshold
     moments = [first, edge, edge + 1, edge + 1 + threshold, edge + 2 + threshold]
     found = examples.cached_versions(threshold, moments)
     return (
-        f"TT = 3 s, publications at {seconds(moments)} s: versions made {found}",
+        f"TT = 3 s, publications at {format_seconds(moments)} s: versions made {found}",
         found == [1, 1, 2, 2, 3],
     )
 
 
-def fewer(seen: Seen) -> tuple[str, bool]:
+def fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
     apart = [k * 7 * SECOND // 10 for k in range(20)]
     twice = sorted([*apart, *apart])
     lazy, lazy_twice = (examples.evaluations_of(Lazy(), moments) for moments in (apart, twice))
@@ -161,7 +172,9 @@ def fewer(seen: Seen) -> tuple[str, bool]:
         words.append(f"TT {threshold / SECOND:g} s {once} and {again}")
     runs = {}
     for pickups in PICKUPS:
-        cached, lazy_run = (crossed(seen, design, pickups) for design in ("cached", "lazy"))
+        cached, lazy_run = (
+            crossover_run(measures, design, pickups) for design in ("cached", "lazy")
+        )
         runs[f"{lazy_run['publications']:.0f}/s"] = cached["evaluations"] / lazy_run["evaluations"]
     good &= max(runs.values()) <= 1.0
     return (
@@ -171,11 +184,13 @@ def fewer(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def errs(seen: Seen) -> tuple[str, bool]:
+def errs(measures: EvolvingMeasures) -> tuple[str, bool]:
     found = examples.cached_errors(2 * SECOND, 300)
     words = f"TT 2 s: {found[0]} of 300 answers err, {found[1]} by more than TT explains"
-    grows = {f"{ms / 1000:g} s": seen.errors("cached", interval_ms=ms).all for ms in INTERVALS_MS}
-    exact = seen.errors("lazy").all
+    grows = {
+        f"{ms / 1000:g} s": measures.errors("cached", interval_ms=ms).all for ms in INTERVALS_MS
+    }
+    exact = measures.errors("lazy").all
     return (
         f"{words}; in runs {listed(grows.items(), '.1f', 100)} % against {exact:.2%} of LEES",
         found[0] > 0 == found[1],
@@ -183,66 +198,66 @@ def errs(seen: Seen) -> tuple[str, bool]:
 
 
 CLAIMS = (
-    Statement(
+    PaperClaim(
         1, "P = (x, 2) matches {x < 3} and does not match {x < 1} (2)", "x < 3 alone", simple
     ),
-    Statement(
+    PaperClaim(
         2, "The 6 by 4 rectangle around [0, 0] does not match (4, 3) (3)", "not (4, 3)", rejected
     ),
-    Statement(
+    PaperClaim(
         3,
         "With + t in all bounds the pick-up does not match at t = 0, but at t = 1 and t = 2 (3)",
         "exactly from 1 to 5 s",
         followed,
     ),
-    Statement(
+    PaperClaim(
         4, "x < 1 + 0.5 t increases steadily over time (2)", "wider every second", widens
     ),
-    Statement(
+    PaperClaim(
         5,
         "PES: the queue is ordered by the next evolution, SCHEDT = T + EI (4.1)",
         "EI = 5 s: first after 5 s; all in order",
         queued,
     ),
-    Statement(
+    PaperClaim(
         6,
         "PES: at the scheduled time a new copy replaces the previous version (4.1)",
         "one version at a time, at most EI old",
         one_version,
     ),
-    Statement(
+    PaperClaim(
         7,
         "PES: publications are matched in the original engine, without any changes (4.1)",
         "no evaluation when matching, however many publications",
         unchanged,
         note="Counted, not timed. The runs are those of the crossover.",
     ),
-    Statement(
+    PaperClaim(
         8,
         "LEES: identifiers in both M1 and M2 have all their predicates matched (4.2)",
         "M1 ∩ M2, which is brute force at that moment",
         both_sets,
     ),
-    Statement(
+    PaperClaim(
         9,
         "LEES: overhead is only incurred when publications are matched (4.2)",
         "in proportion to publications (± 10 %), none without",
         lazily,
     ),
-    Statement(
+    PaperClaim(
         11,
         "CLEES: a cached version is valid if Exp(S) ≥ T; a new one expires at T + TT (4.3)",
         "valid at Exp itself, not a microsecond later",
         expires,
     ),
-    Statement(
+    PaperClaim(
         12,
         "CLEES retrieves from the cache rather than computing for each publication (4.3)",
         "never more than LEES, fewer if two publications come within TT",
         fewer,
         note="TT = 0 differs from LEES for equal moments alone.",
     ),
-    Statement(
+    PaperClaim(
         13,
         "CLEES uses versions that have not yet expired (4.3)",
         "errors, all of them within TT of staleness",

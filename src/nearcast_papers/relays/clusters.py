@@ -3,24 +3,24 @@
 from collections.abc import Sequence
 from statistics import mean
 
-from nearcast_papers.paper import Statement
-from nearcast_papers.relays.measures import Seen, clustered
+from nearcast_papers.paper import PaperClaim
+from nearcast_papers.relays.measures import RelayMeasures, clustered_runs
 from nearcast_papers.relays.model import ROUNDS
 from nearcast_papers.relays.scenarios import CLUSTERINGS
 from nearcast_papers.relays.virtual_reality import beside
 from nearcast_papers.voronoi.measures import spearman
 
 
-def ended(seen: Seen, what: str) -> list[float]:
-    return [seen.ended("7", what, clustering=c) for c in CLUSTERINGS]
+def ended(measures: RelayMeasures, what: str) -> list[float]:
+    return [measures.ended("7", what, clustering=c) for c in CLUSTERINGS]
 
 
-def listed(values: Sequence[float], form: str = ".2f") -> str:
-    return ", ".join(f"{value:{form}}" for value in values)
+def listed(values: Sequence[float], spec: str = ".2f") -> str:
+    return ", ".join(f"{value:{spec}}" for value in values)
 
 
-def generated(seen: Seen) -> tuple[str, bool]:
-    found = {c: seen.rounds("7", clustering=c) for c in CLUSTERINGS}
+def generated(measures: RelayMeasures) -> tuple[str, bool]:
+    found = {c: measures.rounds("7", clustering=c) for c in CLUSTERINGS}
     shares = {c: mean(one.transitivity for one in some) for c, some in found.items()}
     degrees = [mean(one.fan_out for one in some) for some in found.values()]
     every = [one for some in found.values() for one in some]
@@ -38,30 +38,30 @@ def generated(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def steady(seen: Seen) -> tuple[str, bool]:
-    used = ended(seen, "mean")
+def steady(measures: RelayMeasures) -> tuple[str, bool]:
+    used = ended(measures, "mean")
     apart = (max(used) - min(used)) / (sum(used) / len(used))
 
     def messages() -> str:
         return ", ".join(
-            f"{seen.uplinks(**clustered(c, 'off')).mean:.2f} to"
-            f" {seen.uplinks(**clustered(c, 'on')).mean:.2f} at {c:g}"
-            for c in seen.form.clusterings
+            f"{measures.uplinks(**clustered_runs(c, 'off')).mean:.2f} to"
+            f" {measures.uplinks(**clustered_runs(c, 'on')).mean:.2f} at {c:g}"
+            for c in measures.preset.clusterings
         )
 
     return f"{listed(used)}: {apart:.0%} apart{beside(messages)}", apart <= 0.25
 
 
-def stretched(seen: Seen) -> tuple[str, bool]:
-    found, early = ended(seen, "stretch"), [
-        seen.after("7", ROUNDS, "stretch", clustering=c) for c in CLUSTERINGS
+def stretched(measures: RelayMeasures) -> tuple[str, bool]:
+    found, early = ended(measures, "stretch"), [
+        measures.after("7", ROUNDS, "stretch", clustering=c) for c in CLUSTERINGS
     ]  # fmt: skip
     falls, sooner = spearman(CLUSTERINGS, found), spearman(CLUSTERINGS, early)
 
     def messages() -> str:
         return ", ".join(
-            f"{seen.graph_stretch(**clustered(c, 'on')):.2f} at {c:g}"
-            for c in seen.form.clusterings
+            f"{measures.graph_stretch(**clustered_runs(c, 'on')):.2f} at {c:g}"
+            for c in measures.preset.clusterings
         )
 
     return (
@@ -71,8 +71,8 @@ def stretched(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def useful(seen: Seen) -> tuple[str, bool]:
-    costs = ended(seen, "cost")
+def useful(measures: RelayMeasures) -> tuple[str, bool]:
+    costs = ended(measures, "cost")
     rises = spearman(CLUSTERINGS, [-cost for cost in costs])
     return (
         f"rank correlation of utility with clustering {rises:.2f}; costs at rest, in thousands:"
@@ -82,22 +82,22 @@ def useful(seen: Seen) -> tuple[str, bool]:
 
 
 CLAIMS = (
-    Statement(
+    PaperClaim(
         21, "Graphs have Gaussian degrees of mean 25, clusterings of 0.1 to 0.9; mean utilisation"
         " is above 2, its 90th percentile above 4", "degree within 1, clustering within 0.03,"
         " connected", generated,
         note="The quick form has 500 nodes, the full form 1,000.",
     ),
-    Statement(
+    PaperClaim(
         22, "Utilisation after optimisation does not decrease with clustering",
         "within 25 % of the mean", steady,
     ),
-    Statement(
+    PaperClaim(
         23, "The necessary latency stretch is lower for higher clustering",
         "rank correlation of −0.8 or below", stretched,
         note="Neighbours are of interest 1 to each other.",
     ),
-    Statement(
+    PaperClaim(
         24, "A high clustering improves the performance of the algorithm",
         "utility rises with clustering: rank correlation of 0.8 or more", useful,
         note="Cost is ruled by the sixth power of a few nodes' utilisation, and the least of them"

@@ -7,7 +7,7 @@ might have travelled with others. Where entities truly are is recorded when the 
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.relays.uplink import HEADERS
 
@@ -43,7 +43,7 @@ DEMANDS = f"""
 
 def utilisation_by_node(messages: DataFrame, notes: DataFrame, positions: DataFrame) -> DataFrame:
     """Of each peer and second: the share of its uplink that it would need."""
-    return ask(
+    return query_sql(
         f"""
         WITH {DEMANDS}
         SELECT /*+ BROADCAST(uplinks) */
@@ -58,7 +58,7 @@ def utilisation_by_node(messages: DataFrame, notes: DataFrame, positions: DataFr
 
 def heard_by_second(pairs: DataFrame, positions: DataFrame) -> DataFrame:
     """What should have been heard, by the second of its publication: hops and latencies of it."""
-    return ask(
+    return query_sql(
         f"""
         SELECT /*+ BROADCAST(begins) */
                run, {SECOND} AS second,
@@ -79,7 +79,7 @@ def heard_by_second(pairs: DataFrame, positions: DataFrame) -> DataFrame:
 
 def operations_by_second(notes: DataFrame, positions: DataFrame) -> DataFrame:
     """How often peers redirected a flow, took themselves out of one, or repaired one."""
-    return ask(
+    return query_sql(
         f"""
         SELECT /*+ BROADCAST(begins) */
                run, {SECOND} AS second,

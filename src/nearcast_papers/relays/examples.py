@@ -15,7 +15,7 @@ PAYLOAD, HEADER = 100.0, 10.0  # told apart in a load
 WORLDS, OPERATIONS, NODES = 20, 60, 9
 
 
-class Cluster(Struct, frozen=True):
+class ClusterTraffic(Struct, frozen=True):
     """Bytes per second that C and B send, before and after C has its messages passed on."""
 
     c_before: float
@@ -25,7 +25,7 @@ class Cluster(Struct, frozen=True):
 
 
 @cache
-def figure_1() -> Cluster:
+def figure_1() -> ClusterTraffic:
     """A and B want what C says, and A what B says; C redirects its flow to A via B."""
     interest = np.zeros((3, 3))
     interest[A, C] = interest[B, C] = interest[A, B] = 1.0
@@ -34,38 +34,38 @@ def figure_1() -> Cluster:
     before = f.load.copy()
     kernels.redirect(f, C, 0, f.place[A, C], f.place[B, C])
     assert rounds.path(f, C, A) == [C, B, A]
-    return Cluster(float(before[C]), float(f.load[C]), float(before[B]), float(f.load[B]))
+    return ClusterTraffic(float(before[C]), float(f.load[C]), float(before[B]), float(f.load[B]))
 
 
-class Tried(Struct, frozen=True):
+class OperationCounts(Struct, frozen=True):
     redirected: int
     shortened: int
     wrong: int  # a path became longer or shorter by anything else than one
 
 
 @cache
-def by_chance() -> Tried:
+def try_random_operations() -> OperationCounts:
     """After every operation all paths are walked; one that ends or loops is an AssertionError."""
     redirected = shortened = wrong = 0
     for number in range(WORLDS):
         rng = stream(number, "relays", "operations")
-        f = _small_world(rng)
+        f = _random_flows(rng)
         for _ in range(OPERATIONS):
-            kind, change = _operate(f, rng)
+            kind, change = _random_operation(f, rng)
             redirected, shortened = redirected + (kind == "REDIR"), shortened + (kind == "SHORT")
             wrong += change != {"REDIR": 1, "SHORT": -1, "none": 0}[kind]
-            _walk_all(f)
-    return Tried(redirected, shortened, wrong)
+            _check_paths(f)
+    return OperationCounts(redirected, shortened, wrong)
 
 
-def _small_world(rng: Random) -> Flows:
+def _random_flows(rng: Random) -> Flows:
     interest = np.array([[rng.random() for _ in range(NODES)] for _ in range(NODES)])
     delay = np.array([[rng.uniform(0.001, 0.2) for _ in range(NODES)] for _ in range(NODES)])
     capacity = np.array([rng.uniform(1e3, 1e4) for _ in range(NODES)])
     return rounds.flows(interest, delay, capacity, threshold=0.4)
 
 
-def _operate(f: Flows, rng: Random) -> tuple[str, int]:
+def _random_operation(f: Flows, rng: Random) -> tuple[str, int]:
     """Any option of any node, whatever it gains; what it did, and by how much the path grew."""
     source = rng.randrange(NODES)
     members = f.member[f.first[source] + 1 : f.first[source] + f.size[source]]
@@ -87,7 +87,7 @@ def _operate(f: Flows, rng: Random) -> tuple[str, int]:
     return kind, len(rounds.path(f, source, subscriber)) - len(way)
 
 
-def _walk_all(f: Flows) -> None:
+def _check_paths(f: Flows) -> None:
     for source in range(NODES):
         for member in f.member[f.first[source] + 1 : f.first[source] + f.size[source]]:
             rounds.path(f, source, int(member))

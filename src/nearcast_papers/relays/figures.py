@@ -3,12 +3,18 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
 from nearcast.pipeline.report.formatting import count, number, share
-from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast_papers.paper import NotMeasuredError
-from nearcast_papers.relays.measures import Seen, clustered, still, typical, weighted
-from nearcast_papers.relays.model import DRAWN, PERCENTS, ROUNDS, Moment
+from nearcast_papers.relays.measures import (
+    RelayMeasures,
+    clustered_runs,
+    still_runs,
+    typical_runs,
+    weighted_runs,
+)
+from nearcast_papers.relays.model import KEPT_SEED, PERCENTS, ROUNDS, RoundState
 from nearcast_papers.relays.scenarios import CLUSTERINGS, EPSILONS, SIZES, WEIGHTS
 
 SHOWN = 0, 3, 6, 9, 12, ROUNDS  # rounds of figure 4
@@ -21,7 +27,7 @@ def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> 
     shown = [one for one in series if len(one.x)]
     if not shown:
         return []
-    return [chart(name, title, x, y, shown, [Key(s.name, s.style, s.dash) for s in shown])]
+    return [chart(name, title, x, y, shown, [LegendKey(s.name, s.style, s.dash) for s in shown])]
 
 
 def along(
@@ -33,15 +39,19 @@ def along(
         with suppress(NotMeasuredError):
             points.append((float(x), of(x)))
     return Series(
-        name=name, x=[x for x, _ in points], y=[y for _, y in points], style=style(place), dash=dash
+        name=name,
+        x=[x for x, _ in points],
+        y=[y for _, y in points],
+        style=series_style(place),
+        dash=dash,
     )
 
 
 # Figure 4.
 
 
-def utilisation(seen: Seen) -> list[Plot]:
-    return [*_by_round(seen), *_by_second(seen), *_overloaded(seen)]
+def utilisation(measures: RelayMeasures) -> list[Plot]:
+    return [*_by_round(measures), *_by_second(measures), *_overloaded(measures)]
 
 
 def _cdf(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
@@ -51,26 +61,26 @@ def _cdf(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
     )  # fmt: skip
 
 
-def _by_round(seen: Seen) -> list[Plot]:
-    (one,) = seen.rounds("4", seed=DRAWN)
+def _by_round(measures: RelayMeasures) -> list[Plot]:
+    (one,) = measures.rounds("4", seed=KEPT_SEED)
     series = []
     for place, number_of in enumerate(SHOWN):
-        used = one.moments[number_of].distribution
+        used = one.states[number_of].distribution
         within = [(u, float(p)) for u, p in zip(used, PERCENTS, strict=True) if u <= WIDEST]
         name = "at first" if number_of == 0 else f"after {number_of}"
         series.append(
             Series(
                 name=name, x=[u for u, _ in within], y=[p for _, p in within],
-                style=style(place), shape="step",
+                style=series_style(place), shape="step",
             )
         )  # fmt: skip
     return _cdf("figure-4-rounds", "Round model: 150 nodes, by iteration", series)
 
 
-def _by_second(seen: Seen) -> list[Plot]:
+def _by_second(measures: RelayMeasures) -> list[Plot]:
     series = []
     with suppress(NotMeasuredError):
-        found = seen.uplinks_by_second(**typical())
+        found = measures.uplinks_by_second(**typical_runs())
         last = max(found)
         for place, second in enumerate((*SECONDS, last)):
             used = [u for u in found[second].used if u <= WIDEST]
@@ -78,25 +88,27 @@ def _by_second(seen: Seen) -> list[Plot]:
             series.append(
                 Series(
                     name=f"second {second + 1}", x=used,
-                    y=[(k + 1) / many for k in range(len(used))], style=style(place), shape="step",
+                    y=[(k + 1) / many for k in range(len(used))], style=series_style(place),
+                    shape="step",
                 )
             )  # fmt: skip
     return _cdf("figure-4-messages", "Message protocol: 150 peers, two steps a second", series)
 
 
-def _overloaded(seen: Seen) -> list[Plot]:
+def _overloaded(measures: RelayMeasures) -> list[Plot]:
     model = along(
-        "round model", range(ROUNDS + 1), lambda r: seen.after("4", int(r), "overloaded"), 0
+        "round model", range(ROUNDS + 1), lambda r: measures.after("4", int(r), "overloaded"), 0
     )
     series = [model]
     with suppress(NotMeasuredError):
         for place, relays in ((1, "on"), (2, "off")):
-            found = seen.uplinks_by_second(**typical(relays))
+            found = measures.uplinks_by_second(**typical_runs(relays))
             series.append(
                 Series(
                     name="messages" if relays == "on" else "messages, no relays",
                     x=[2.0 * second + 1 for second in found],
-                    y=[one.overloaded for one in found.values()], style=style(place), dash=MESSAGES,
+                    y=[one.overloaded for one in found.values()], style=series_style(place),
+                    dash=MESSAGES,
                 )
             )  # fmt: skip
     return drawn(
@@ -109,26 +121,27 @@ def _overloaded(seen: Seen) -> list[Plot]:
 # Figure 5.
 
 
-def sizes(seen: Seen) -> list[Plot]:
+def sizes(measures: RelayMeasures) -> list[Plot]:
     nodes = Axis("nodes", count, low=0, high=SIZES[-1] + 10)
     series = []
     for dash, (what, words) in enumerate((("mean", "mean"), ("p90", "90th percentile"))):
         series += [
-            along(f"{words} at first", SIZES, _of(seen.began, "5", what, "nodes"), 0, dash),
-            along(f"{words} optimised", SIZES, _of(seen.ended, "5", what, "nodes"), 1, dash),
+            along(f"{words} at first", SIZES, _of(measures.began, "5", what, "nodes"), 0, dash),
+            along(f"{words} optimised", SIZES, _of(measures.ended, "5", what, "nodes"), 1, dash),
         ]
     series += [
         along("messages: mean without", SIZES,
-              lambda n: seen.uplinks(**still(int(n), "off")).mean, 2, MESSAGES),
+              lambda n: measures.uplinks(**still_runs(int(n), "off")).mean, 2, MESSAGES),
         along("messages: mean with relays", SIZES,
-              lambda n: seen.uplinks(**still(int(n))).mean, 3, MESSAGES),
+              lambda n: measures.uplinks(**still_runs(int(n))).mean, 3, MESSAGES),
     ]  # fmt: skip
     ways = [
-        along("path length", SIZES, _of(seen.ended, "5", "path", "nodes"), 0),
-        along("latency stretch", SIZES, _of(seen.ended, "5", "stretch", "nodes"), 1),
+        along("path length", SIZES, _of(measures.ended, "5", "path", "nodes"), 0),
+        along("latency stretch", SIZES, _of(measures.ended, "5", "stretch", "nodes"), 1),
         along("messages: path length", SIZES,
-              lambda n: seen.heard(**still(int(n))).path, 2, MESSAGES),
-        along("messages: stretch", SIZES, lambda n: seen.stretch(**still(int(n))), 3, MESSAGES),
+              lambda n: measures.heard(**still_runs(int(n))).path, 2, MESSAGES),
+        along("messages: stretch", SIZES, lambda n: measures.stretch(**still_runs(int(n))), 3,
+              MESSAGES),
     ]  # fmt: skip
     return [
         *drawn("figure-5-utilisation", "Uplink utilisation by the number of nodes", nodes,
@@ -144,18 +157,24 @@ def _of(at: Callable[..., float], figure: str, what: str, by: str) -> Callable[[
 # Figure 6.
 
 
-def weights(seen: Seen) -> list[Plot]:
+def weights(measures: RelayMeasures) -> list[Plot]:
     x = Axis("x: 0 bandwidth is free, 1 latency is free", number, low=0, high=1)
     used = [
-        along("mean", WEIGHTS, _of(seen.ended, "6", "mean", "weight"), 0),
-        along("90th percentile", WEIGHTS, _of(seen.ended, "6", "p90", "weight"), 1),
-        along("messages: mean", WEIGHTS, lambda w: seen.uplinks(**weighted(w)).mean, 2, MESSAGES),
+        along("mean", WEIGHTS, _of(measures.ended, "6", "mean", "weight"), 0),
+        along("90th percentile", WEIGHTS, _of(measures.ended, "6", "p90", "weight"), 1),
+        along(
+            "messages: mean",
+            WEIGHTS,
+            lambda w: measures.uplinks(**weighted_runs(w)).mean,
+            2,
+            MESSAGES,
+        ),
     ]
     ways = [
-        along("path length", WEIGHTS, _of(seen.ended, "6", "path", "weight"), 0),
-        along("latency stretch", WEIGHTS, _of(seen.ended, "6", "stretch", "weight"), 1),
+        along("path length", WEIGHTS, _of(measures.ended, "6", "path", "weight"), 0),
+        along("latency stretch", WEIGHTS, _of(measures.ended, "6", "stretch", "weight"), 1),
         along("messages: path length", WEIGHTS,
-              lambda w: seen.heard(**weighted(w)).path, 2, MESSAGES),
+              lambda w: measures.heard(**weighted_runs(w)).path, 2, MESSAGES),
     ]  # fmt: skip
     return [
         *drawn("figure-6-utilisation", "Uplink utilisation by weights", x,
@@ -168,27 +187,27 @@ def weights(seen: Seen) -> list[Plot]:
 # Figure 7.
 
 
-def clusterings(seen: Seen) -> list[Plot]:
+def clusterings(measures: RelayMeasures) -> list[Plot]:
     x = Axis("clustering coefficient", number, low=0, high=1)
     used = [
-        along("mean at first", CLUSTERINGS, _of(seen.began, "7", "mean", "clustering"), 0),
-        along("mean optimised", CLUSTERINGS, _of(seen.ended, "7", "mean", "clustering"), 1),
+        along("mean at first", CLUSTERINGS, _of(measures.began, "7", "mean", "clustering"), 0),
+        along("mean optimised", CLUSTERINGS, _of(measures.ended, "7", "mean", "clustering"), 1),
         along("90th percentile at first", CLUSTERINGS,
-              _of(seen.began, "7", "p90", "clustering"), 0, 1),
+              _of(measures.began, "7", "p90", "clustering"), 0, 1),
         along("90th percentile optimised", CLUSTERINGS,
-              _of(seen.ended, "7", "p90", "clustering"), 1, 1),
+              _of(measures.ended, "7", "p90", "clustering"), 1, 1),
         along("messages: mean without", CLUSTERINGS,
-              lambda c: seen.uplinks(**clustered(c, "off")).mean, 2, MESSAGES),
+              lambda c: measures.uplinks(**clustered_runs(c, "off")).mean, 2, MESSAGES),
         along("messages: mean with relays", CLUSTERINGS,
-              lambda c: seen.uplinks(**clustered(c, "on")).mean, 3, MESSAGES),
+              lambda c: measures.uplinks(**clustered_runs(c, "on")).mean, 3, MESSAGES),
     ]  # fmt: skip
     ways = [
-        along("path length", CLUSTERINGS, _of(seen.ended, "7", "path", "clustering"), 0),
-        along("latency stretch", CLUSTERINGS, _of(seen.ended, "7", "stretch", "clustering"), 1),
+        along("path length", CLUSTERINGS, _of(measures.ended, "7", "path", "clustering"), 0),
+        along("latency stretch", CLUSTERINGS, _of(measures.ended, "7", "stretch", "clustering"), 1),
         along(f"latency stretch after {ROUNDS} rounds", CLUSTERINGS,
-              lambda c: seen.after("7", ROUNDS, "stretch", clustering=c), 1, 1),
+              lambda c: measures.after("7", ROUNDS, "stretch", clustering=c), 1, 1),
         along("messages: path length", CLUSTERINGS,
-              lambda c: seen.heard(**clustered(c, "on")).path, 2, MESSAGES),
+              lambda c: measures.heard(**clustered_runs(c, "on")).path, 2, MESSAGES),
     ]  # fmt: skip
     return [
         *drawn("figure-7-utilisation", "Uplink utilisation by clustering", x,
@@ -198,30 +217,30 @@ def clusterings(seen: Seen) -> list[Plot]:
     ]  # fmt: skip
 
 
-def threshold(seen: Seen) -> list[Plot]:
+def threshold(measures: RelayMeasures) -> list[Plot]:
     names = [f"{epsilon:g}" for epsilon in EPSILONS]
     at = [float(place) for place in range(len(names))]
 
     def word(place: float) -> str:
         return names[round(place)] if place == round(place) and 0 <= place < len(names) else ""
 
-    counts: dict[str, Callable[[Moment], int]] = {
+    counts: dict[str, Callable[[RoundState], int]] = {
         "REDIR": lambda moment: moment.redirected,
         "SHORT": lambda moment: moment.shortened,
     }
     done = [
         Series(
             name=name, x=at,
-            y=[seen.operations("threshold", of, epsilon=epsilon) for epsilon in EPSILONS],
-            style=style(place), shape="bar",
+            y=[measures.operations("threshold", of, epsilon=epsilon) for epsilon in EPSILONS],
+            style=series_style(place), shape="bar",
         )
         for place, (name, of) in enumerate(counts.items())
     ]  # fmt: skip
     ends = [
         Series(
             name=name, x=at,
-            y=[seen.ended("threshold", what, epsilon=epsilon) for epsilon in EPSILONS],
-            style=style(place),
+            y=[measures.ended("threshold", what, epsilon=epsilon) for epsilon in EPSILONS],
+            style=series_style(place),
         )
         for place, (name, what) in enumerate((("mean", "mean"), ("90th percentile", "p90")))
     ]  # fmt: skip

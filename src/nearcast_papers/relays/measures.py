@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.scenario import Scenario
-from nearcast_papers.paper import Counted, NotMeasuredError
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
 from nearcast_papers.relays import worlds
-from nearcast_papers.relays.model import Moment, Play, Played, play_all
+from nearcast_papers.relays.model import RoundResult, RoundScenario, RoundState, run_missing
 from nearcast_papers.relays.scenarios import (
     FULL,
     GAME_PLAYERS,
@@ -18,14 +18,14 @@ from nearcast_papers.relays.scenarios import (
     RATE,
     SIZES,
     TYPICAL,
-    Form,
-    plays,
+    RelayPreset,
+    round_scenarios,
 )
 
-LATE = 2 / 3  # from here on a run counts as settled
+SETTLED_FROM = 2 / 3  # from here on a run counts as settled
 
 
-class Uplinks(Struct, frozen=True):
+class UplinkUtilisation(Struct, frozen=True):
     """Peers' utilisation over a stretch of time, each peer's mean, in order."""
 
     used: list[float]
@@ -47,7 +47,7 @@ class Uplinks(Struct, frozen=True):
         return mean(float(one > 1) for one in self.used)
 
 
-class Heard(Struct, frozen=True):
+class UpdateDelivery(Struct, frozen=True):
     """What became of updates in a stretch of time."""
 
     expected: int
@@ -57,31 +57,32 @@ class Heard(Struct, frozen=True):
     duplicates: int
 
 
-class Seen:
-    def __init__(self, counted: Counted) -> None:
+class RelayMeasures:
+    def __init__(self, counted: CountedRuns) -> None:
         self._counted = counted
 
     # The round model.
 
     @cached_property
-    def form(self) -> Form:
+    def preset(self) -> RelayPreset:
         """Runs of the full form say more often where they are."""
         return FULL if self._counted.runs(rate=RATE) else QUICK
 
     @cached_property
-    def _played(self) -> dict[Play, Played]:
-        wanted = plays(self.form)
+    def _round_results(self) -> dict[RoundScenario, RoundResult]:
+        wanted = round_scenarios(self.preset)
         if not self._counted.runs(workload="interest-graph"):
             wanted.pop("7", None)  # which takes longest, and was not asked for
         folder = self._counted.folder / "rounds"
-        return play_all((play for some in wanted.values() for play in some), folder)
+        return run_missing((scenario for some in wanted.values() for scenario in some), folder)
 
-    def rounds(self, figure: str, **said: Any) -> list[Played]:
+    def rounds(self, figure: str, **said: Any) -> list[RoundResult]:
         """All seeds of what is said so in a figure's plays."""
         found = [
-            self._played[play]
-            for play in plays(self.form).get(figure, ())
-            if play in self._played and all(getattr(play, k) == v for k, v in said.items())
+            self._round_results[scenario]
+            for scenario in round_scenarios(self.preset).get(figure, ())
+            if scenario in self._round_results
+            and all(getattr(scenario, k) == v for k, v in said.items())
         ]
         if not found:
             raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in said.items()) or figure)
@@ -97,17 +98,17 @@ class Seen:
     def after(self, figure: str, rounds: int, what: str, **said: Any) -> float:
         """On average over seeds, after so many rounds."""
         found = self.rounds(figure, **said)
-        return float(mean(getattr(one.moments[rounds], what) for one in found))
+        return float(mean(getattr(one.states[rounds], what) for one in found))
 
-    def operations(self, figure: str, what: Callable[[Moment], int], **said: Any) -> float:
+    def operations(self, figure: str, what: Callable[[RoundState], int], **said: Any) -> float:
         """In all rounds of a play together."""
-        return mean(sum(map(what, one.moments)) for one in self.rounds(figure, **said))
+        return mean(sum(map(what, one.states)) for one in self.rounds(figure, **said))
 
     def late(self, figure: str, what: str, **said: Any) -> float:
         """On average over seeds and the last third of the rounds, for worlds that change."""
         found = self.rounds(figure, **said)
-        late = (one.moments[-(len(one.moments) // 3) :] for one in found)
-        return mean(float(mean(getattr(m, what) for m in moments)) for moments in late)
+        late = (one.states[-(len(one.states) // 3) :] for one in found)
+        return mean(float(mean(getattr(m, what) for m in states)) for states in late)
 
     # The message protocol.
 
@@ -126,12 +127,14 @@ class Seen:
 
     def peers(self) -> list[int]:
         """How many there were in runs of virtual reality in which all stood still."""
-        found = [nodes for nodes in SIZES if self._counted.runs(**still(nodes))]
+        found = [nodes for nodes in SIZES if self._counted.runs(**still_runs(nodes))]
         if not found:
             raise NotMeasuredError("peers that stand still")
         return found
 
-    def uplinks(self, since: float = LATE, until: float = 1.0, **settings: Any) -> Uplinks:
+    def uplinks(
+        self, since: float = SETTLED_FROM, until: float = 1.0, **settings: Any
+    ) -> UplinkUtilisation:
         """Between two shares of the run: means of the seconds in which a peer was there."""
         used: list[float] = []
         for run in self.runs(**settings):
@@ -141,23 +144,27 @@ class Seen:
                 if first <= row["second"] < last:
                     sums.setdefault(row["node"], []).append(row["utilisation"])
             used += [mean(found) for found in sums.values()]
-        return Uplinks(sorted(used))
+        return UplinkUtilisation(sorted(used))
 
-    def uplinks_by_second(self, **settings: Any) -> dict[int, Uplinks]:
+    def uplinks_by_second(self, **settings: Any) -> dict[int, UplinkUtilisation]:
         by_second: dict[int, list[float]] = {}
         for row in self._counted.rows("utilisation_by_node", **settings):
             if row["second"] < row["seconds"]:
                 by_second.setdefault(row["second"], []).append(row["utilisation"])
-        return {second: Uplinks(sorted(used)) for second, used in sorted(by_second.items())}
+        return {
+            second: UplinkUtilisation(sorted(used)) for second, used in sorted(by_second.items())
+        }
 
-    def heard(self, since: float = LATE, until: float = 1.0, **settings: Any) -> Heard:
+    def heard(
+        self, since: float = SETTLED_FROM, until: float = 1.0, **settings: Any
+    ) -> UpdateDelivery:
         rows = [
             row
             for row in self._counted.rows("heard_by_second", **settings)
             if since * row["seconds"] <= row["second"] < until * row["seconds"]
         ]
         expected, correct = (sum(row[name] for row in rows) for name in ("expected", "correct"))
-        return Heard(
+        return UpdateDelivery(
             expected,
             sum(row["missed"] for row in rows) / max(1, expected),
             sum(row["hops"] or 0 for row in rows) / max(1, correct),
@@ -192,24 +199,24 @@ class Seen:
         direct: list[float] = []
         for run in self.runs(**settings):
             said = run.settings
-            graph = worlds.graph_of(
+            graph = worlds.interest_graph_of(
                 run.nodes, float(said["clustering"]), run.seed, float(said["degree"])
             )
-            delay = worlds.delays(range(run.nodes), run.seed)
+            delay = worlds.delay_matrix(range(run.nodes), run.seed)
             direct.append(mean(float(delay[u, v]) for v, near in enumerate(graph) for u in near))
         return self.heard(**settings).latency / mean(direct)
 
 
 def direct_latency(nodes: int, seed: int) -> float:
     """Of all subscriptions of a virtual reality."""
-    world = worlds.reality(nodes, seed)
-    return float(world.delay[worlds.subscribed(world)].mean())
+    world = worlds.virtual_reality_world(nodes, seed)
+    return float(world.delay[worlds.subscription_matrix(world)].mean())
 
 
 # Which runs are meant.
 
 
-def still(nodes: int, relays: str = "on") -> dict[str, Any]:
+def still_runs(nodes: int, relays: str = "on") -> dict[str, Any]:
     """Virtual reality in which nobody moves or goes, with the usual weights."""
     return {
         "workload": "virtual-reality", "nodes": nodes, "relays": relays, "walking": 0.0,
@@ -217,31 +224,31 @@ def still(nodes: int, relays: str = "on") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def weighted(x: float) -> dict[str, Any]:
+def weighted_runs(x: float) -> dict[str, Any]:
     return {
         "workload": "virtual-reality", "relays": "on", "walking": 0.0, "churn_rate": 0.0,
         "w_sender": 64 * x, "w_latency": 1 - x,
     }  # fmt: skip
 
 
-def clustered(clustering: float, relays: str) -> dict[str, Any]:
+def clustered_runs(clustering: float, relays: str) -> dict[str, Any]:
     return {"workload": "interest-graph", "clustering": clustering, "relays": relays}
 
 
-def game(relays: str) -> dict[str, Any]:
+def game_runs(relays: str) -> dict[str, Any]:
     return {"workload": "planetpi4", "nodes": GAME_PLAYERS, "relays": relays}
 
 
-def moving(relays: str) -> dict[str, Any]:
+def moving_runs(relays: str) -> dict[str, Any]:
     return {"workload": "virtual-reality", "walking": 1.0, "relays": relays}
 
 
-def churned(relays: str) -> dict[str, Any]:
+def churn_runs(relays: str) -> dict[str, Any]:
     return {"workload": "virtual-reality", "churn_by": "crash", "relays": relays}
 
 
-def typical(relays: str = "on") -> dict[str, Any]:
-    return still(TYPICAL, relays)
+def typical_runs(relays: str = "on") -> dict[str, Any]:
+    return still_runs(TYPICAL, relays)
 
 
 # Small arithmetic.
@@ -253,7 +260,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return sorted(values)[max(0, int(place))]
 
 
-def fit(points: Iterable[tuple[float, float]]) -> float:
+def r_squared(points: Iterable[tuple[float, float]]) -> float:
     """R² of the straight line by least squares."""
     xs, ys = zip(*points, strict=True)
     x0, y0 = mean(xs), mean(ys)

@@ -17,7 +17,7 @@ import numpy as np
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from nearcast.pipeline.report.reports import write
+from nearcast.pipeline.report.reports import write_file
 from nearcast.protocols.relays import kernels, rounds
 from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import Flows
@@ -25,18 +25,18 @@ from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
 from nearcast.workloads.interest_graph import components, transitivity
 from nearcast_papers.relays import worlds
-from nearcast_papers.relays.worlds import Numbers, World
+from nearcast_papers.relays.worlds import Numbers, RoundWorld
 
 EPSILON = 0.001
 ROUNDS = 17  # of figure 4
-CROWDED = 1.0  # utilisation above which a node is overloaded
-BETWEEN = 0.6, 0.8  # where the majority ends
+OVERLOADED = 1.0  # utilisation above which a node is overloaded
+MAJORITY = 0.6, 0.8  # where the majority ends
 PERCENTS = np.linspace(0.0, 1.0, 101)
-DRAWN = 1  # of this seed all distributions are kept
-SLOWER = 2.4  # uplinks of the clustering scenario are so many times slower: V-B
+KEPT_SEED = 1  # of this seed all distributions are kept
+CLUSTER_SLOWDOWN = 2.4  # uplinks of the clustering scenario are so many times slower: V-B
 
 
-class Play(Struct, frozen=True, kw_only=True):
+class RoundScenario(Struct, frozen=True, kw_only=True):
     """A world, and how it is optimised."""
 
     nodes: int
@@ -56,7 +56,7 @@ class Play(Struct, frozen=True, kw_only=True):
         return sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
 
-class Moment(Struct, frozen=True, kw_only=True):
+class RoundState(Struct, frozen=True, kw_only=True):
     """After so many rounds. Quarters are those of the nodes by how busy they were at first."""
 
     mean: float
@@ -77,90 +77,97 @@ class Moment(Struct, frozen=True, kw_only=True):
     distribution: list[float] = []
 
 
-class Played(Struct, frozen=True):
-    play: Play
+class RoundResult(Struct, frozen=True):
+    scenario: RoundScenario
     fan_out: float
     deviation: float  # of degrees
     transitivity: float
     parts: int  # that are not connected
-    moments: list[Moment]
+    states: list[RoundState]
 
     @property
-    def first(self) -> Moment:
-        return self.moments[0]
+    def first(self) -> RoundState:
+        return self.states[0]
 
     @property
-    def last(self) -> Moment:
-        return self.moments[-1]
+    def last(self) -> RoundState:
+        return self.states[-1]
 
 
-def weights_of(play: Play) -> Weights:
+def weights_for(scenario: RoundScenario) -> Weights:
     """Fig. 6: w_bw,S = w_bw,U = 64 x, w_lat = 1 − x."""
-    if play.weight is None:
+    if scenario.weight is None:
         return Weights()
-    return Weights(sender=64 * play.weight, forwarder=64 * play.weight, latency=1 - play.weight)
+    return Weights(
+        sender=64 * scenario.weight, forwarder=64 * scenario.weight, latency=1 - scenario.weight
+    )
 
 
-def world_of(play: Play) -> World:
-    if play.clustering is not None:
-        graph = worlds.graph_of(play.nodes, play.clustering, play.seed)
-        world = worlds.clusters(graph, play.interest, SLOWER, play.seed)
+def make_world(scenario: RoundScenario) -> RoundWorld:
+    if scenario.clustering is not None:
+        graph = worlds.interest_graph_of(scenario.nodes, scenario.clustering, scenario.seed)
+        world = worlds.clustered_world(graph, scenario.interest, CLUSTER_SLOWDOWN, scenario.seed)
     else:
-        world = worlds.reality(play.nodes, play.seed)
-    if play.factor != 1.0:
-        world = worlds.uneven(world, play.factor, play.seed)
-    if play.violations:
-        rng = stream(play.seed, "violations")
-        slowed = rounds.with_violations(world.delay, play.violations, 3.0, rng)
+        world = worlds.virtual_reality_world(scenario.nodes, scenario.seed)
+    if scenario.factor != 1.0:
+        world = worlds.with_uneven_rates(world, scenario.factor, scenario.seed)
+    if scenario.violations:
+        rng = stream(scenario.seed, "violations")
+        slowed = rounds.with_violations(world.delay, scenario.violations, 3.0, rng)
         world = world._replace(delay=slowed)
     return world
 
 
-def flows_of(world: World) -> Flows:
+def make_flows(world: RoundWorld) -> Flows:
     return rounds.flows(world.interest, world.delay, world.capacity, payload=world.payload)
 
 
-def played(play: Play) -> Played:
-    world = world_of(play)
-    f = flows_of(world)
+def run_rounds(scenario: RoundScenario) -> RoundResult:
+    world = make_world(scenario)
+    f = make_flows(world)
     degrees, near = f.size - 1, [np.flatnonzero(row).tolist() for row in f.near]
     first = rounds.utilisation(f)
-    moments, rng = [_moment(play, f, first)], Random(play.seed)
-    following = changes(play, world)
-    for _ in range(play.rounds):
+    states, rng = [_round_state(scenario, f, first)], Random(scenario.seed)
+    following = changing_worlds(scenario, world)
+    for _ in range(scenario.rounds):
         torn = 0
-        if play.walk or play.replaced:
+        if scenario.walk or scenario.replaced:
             world, gone = next(following)
-            f, torn = entered(world, f, gone)
-        for done in rounds.optimise(f, weights_of(play), play.epsilon, 1, rng):
-            moments.append(_moment(play, f, first, done.redirected, done.shortened, torn))
-    return Played(
-        play, float(degrees.mean()), float(degrees.std()), transitivity(near),
-        len(components(near)), moments,
+            f, torn = carry_over_paths(world, f, gone)
+        for done in rounds.optimise(f, weights_for(scenario), scenario.epsilon, 1, rng):
+            states.append(_round_state(scenario, f, first, done.redirected, done.shortened, torn))
+    return RoundResult(
+        scenario, float(degrees.mean()), float(degrees.std()), transitivity(near),
+        len(components(near)), states,
     )  # fmt: skip
 
 
-def _moment(
-    play: Play, f: Flows, first: Numbers, redirected: int = 0, shortened: int = 0, torn: int = 0
-) -> Moment:
+def _round_state(
+    scenario: RoundScenario,
+    f: Flows,
+    first: Numbers,
+    redirected: int = 0,
+    shortened: int = 0,
+    torn: int = 0,
+) -> RoundState:
     used, wanted = rounds.utilisation(f), rounds.subscriptions(f)
     latency, direct = f.latency[wanted], f.direct[wanted]
     order, quarter = np.argsort(first, kind="stable"), max(1, len(first) // 4)
     directly = (f.size - 1) * (f.payload + f.header) / f.capacity
-    keeps = play.seed == DRAWN and play.clustering is None
-    return Moment(
+    keeps = scenario.seed == KEPT_SEED and scenario.clustering is None
+    return RoundState(
         mean=float(used.mean()),
         p90=float(np.quantile(used, 0.9)),
         deviation=float(used.std()),
-        overloaded=float((used > CROWDED).mean()),
-        direct=float((directly > CROWDED).mean()),
-        majority=float(((used >= BETWEEN[0]) & (used <= BETWEEN[1])).mean()),
+        overloaded=float((used > OVERLOADED).mean()),
+        direct=float((directly > OVERLOADED).mean()),
+        majority=float(((used >= MAJORITY[0]) & (used <= MAJORITY[1])).mean()),
         idlest=float(used[order[:quarter]].mean()),
         busiest=float(used[order[-quarter:]].mean()),
         path=float(f.hops[wanted].mean()),
         stretch=float(latency.sum() / direct.sum()),
         ratio=float((latency / direct).mean()),
-        cost=kernels.total_cost(f, weights_of(play)),
+        cost=kernels.total_cost(f, weights_for(scenario)),
         redirected=redirected,
         shortened=shortened,
         torn=torn,
@@ -171,9 +178,9 @@ def _moment(
 # Worlds that change between rounds, which the paper's do not.
 
 
-def entered(world: World, before: Flows, gone: Sequence[int]) -> tuple[Flows, int]:
+def carry_over_paths(world: RoundWorld, before: Flows, gone: Sequence[int]) -> tuple[Flows, int]:
     """The world with the paths of the last one as far as they are possible; how many are not."""
-    after, absent, torn = flows_of(world), dict.fromkeys(gone), 0
+    after, absent, torn = make_flows(world), dict.fromkeys(gone), 0
     for source in range(len(after.size)):
         if source in absent:
             continue
@@ -194,49 +201,53 @@ def entered(world: World, before: Flows, gone: Sequence[int]) -> tuple[Flows, in
     return after, torn
 
 
-def changes(play: Play, world: World) -> Iterator[tuple[World, list[int]]]:
+def changing_worlds(
+    scenario: RoundScenario, world: RoundWorld
+) -> Iterator[tuple[RoundWorld, list[int]]]:
     """The next world, and who is somebody else there, elsewhere; all others have walked on."""
-    rng = stream(play.seed, "changes")
-    where = worlds.places(play.nodes, play.seed)
-    aims = [_anywhere(rng) for _ in where]
-    many = round(play.replaced * play.nodes)
+    rng = stream(scenario.seed, "changes")
+    where = worlds.initial_positions(scenario.nodes, scenario.seed)
+    aims = [_random_place(rng) for _ in where]
+    many = round(scenario.replaced * scenario.nodes)
     while True:
-        gone = rng.sample(range(play.nodes), many)
+        gone = rng.sample(range(scenario.nodes), many)
         for node in gone:
-            where[node] = _anywhere(rng)
+            where[node] = _random_place(rng)
         for node, aim in enumerate(aims):
             left = hypot(aim[0] - where[node][0], aim[1] - where[node][1])
-            share = 1.0 if left <= play.walk else play.walk / left
+            share = 1.0 if left <= scenario.walk else scenario.walk / left
             x, y, _ = where[node]
             where[node] = x + share * (aim[0] - x), y + share * (aim[1] - y), 0.0
-            if left <= play.walk:
-                aims[node] = _anywhere(rng)
-        yield world._replace(interest=worlds.interests(where)), gone
+            if left <= scenario.walk:
+                aims[node] = _random_place(rng)
+        yield world._replace(interest=worlds.interest_matrix(where)), gone
 
 
-def _anywhere(rng: Random) -> Vector:
+def _random_place(rng: Random) -> Vector:
     return rng.uniform(0, worlds.SIDE), rng.uniform(0, worlds.SIDE), 0.0
 
 
 # On Spark.
 
 
-def play_all(plays: Iterable[Play], folder: Path) -> dict[Play, Played]:
+def run_missing(
+    scenarios: Iterable[RoundScenario], folder: Path
+) -> dict[RoundScenario, RoundResult]:
     """Those that have a file are read; a task for each of the others writes one."""
-    wanted = list(dict.fromkeys(plays))
+    wanted = list(dict.fromkeys(scenarios))
     folder.mkdir(parents=True, exist_ok=True)
     there = {file.name for file in folder.iterdir()}
-    missing = [play for play in wanted if f"{play.name}.json" not in there]
+    missing = [scenario for scenario in wanted if f"{scenario.name}.json" not in there]
     if missing:
         context = SparkSession.active().sparkContext
-        work = partial(play_one, folder=str(folder))
+        work = partial(run_and_store, folder=str(folder))
         context.parallelize(missing, len(missing)).foreach(work)
-    return {play: _read(folder / f"{play.name}.json") for play in wanted}
+    return {scenario: _read_result(folder / f"{scenario.name}.json") for scenario in wanted}
 
 
-def play_one(play: Play, folder: str) -> None:
-    write(Path(folder, f"{play.name}.json"), msgspec.json.encode(played(play)))
+def run_and_store(scenario: RoundScenario, folder: str) -> None:
+    write_file(Path(folder, f"{scenario.name}.json"), msgspec.json.encode(run_rounds(scenario)))
 
 
-def _read(file: Path) -> Played:
-    return msgspec.json.decode(file.read_bytes(), type=Played)
+def _read_result(file: Path) -> RoundResult:
+    return msgspec.json.decode(file.read_bytes(), type=RoundResult)

@@ -2,8 +2,15 @@
 
 from typing import Any
 
-from nearcast_papers.paper import Statement
-from nearcast_papers.relays.measures import LATE, Seen, churned, game, moving, typical
+from nearcast_papers.paper import PaperClaim
+from nearcast_papers.relays.measures import (
+    SETTLED_FROM,
+    RelayMeasures,
+    churn_runs,
+    game_runs,
+    moving_runs,
+    typical_runs,
+)
 from nearcast_papers.relays.scenarios import REPLACED, WALKS
 
 CROWDED = 0.35  # of uplinks would be overloaded
@@ -13,10 +20,12 @@ ROOM = (
 )
 
 
-def halved(seen: Seen, off: dict[str, Any], on: dict[str, Any]) -> tuple[str, bool, bool]:
+def halved(
+    measures: RelayMeasures, off: dict[str, Any], on: dict[str, Any]
+) -> tuple[str, bool, bool]:
     """What relays do to a run; whether enough were overloaded without; whether they helped."""
-    before, after = seen.uplinks(**off), seen.uplinks(**on)
-    lost, left = seen.heard(**off), seen.heard(**on)
+    before, after = measures.uplinks(**off), measures.uplinks(**on)
+    lost, left = measures.heard(**off), measures.heard(**on)
     told = (
         f"{before.overloaded:.1%} of peers overloaded without, {after.overloaded:.1%} with;"
         f" updates missed {lost.missed:.2%}, {left.missed:.2%}; latency"
@@ -26,21 +35,23 @@ def halved(seen: Seen, off: dict[str, Any], on: dict[str, Any]) -> tuple[str, bo
     return told, before.overloaded >= CROWDED, good
 
 
-def relief(seen: Seen) -> tuple[str, bool]:
-    words, enough, good = halved(seen, typical("off"), typical("on"))
+def relief(measures: RelayMeasures) -> tuple[str, bool]:
+    words, enough, good = halved(measures, typical_runs("off"), typical_runs("on"))
     return words, enough and good
 
 
-def fleets(seen: Seen) -> tuple[str, bool]:
-    words, enough, good = halved(seen, game("off"), game("on"))
+def fleets(measures: RelayMeasures) -> tuple[str, bool]:
+    words, enough, good = halved(measures, game_runs("off"), game_runs("on"))
     return words, enough and good
 
 
-def walking(seen: Seen) -> tuple[str, bool]:
-    words, _, good = halved(seen, moving("off"), moving("on"))
+def walking(measures: RelayMeasures) -> tuple[str, bool]:
+    words, _, good = halved(measures, moving_runs("off"), moving_runs("on"))
 
     def rounds(walk: float) -> str:
-        direct, left = (seen.late("moving", what, walk=walk) for what in ("direct", "overloaded"))
+        direct, left = (
+            measures.late("moving", what, walk=walk) for what in ("direct", "overloaded")
+        )
         return f"{direct:.0%} to {left:.1%} at {walk:g}"
 
     model = ", ".join(map(rounds, WALKS))
@@ -50,15 +61,15 @@ def walking(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def dying(seen: Seen) -> tuple[str, bool]:
-    words, _, good = halved(seen, churned("off"), churned("on"))
+def dying(measures: RelayMeasures) -> tuple[str, bool]:
+    words, _, good = halved(measures, churn_runs("off"), churn_runs("on"))
 
     def rounds(share: float) -> str:
-        return f"{seen.late('churn', 'overloaded', replaced=share):.1%} at {share:.0%}"
+        return f"{measures.late('churn', 'overloaded', replaced=share):.1%} at {share:.0%}"
 
     def repaired() -> str:
-        many = sum(seen.done_by_second("repaired", **churned("on")).values())
-        crashed = sum(seen.done_by_second("crashed", **churned("on")).values())
+        many = sum(measures.done_by_second("repaired", **churn_runs("on")).values())
+        crashed = sum(measures.done_by_second("crashed", **churn_runs("on")).values())
         return f"{many:.0f} flows repaired after {crashed:.0f} crashes"
 
     model = ", ".join(map(rounds, REPLACED))
@@ -70,23 +81,23 @@ def dying(seen: Seen) -> tuple[str, bool]:
 
 
 CLAIMS = (
-    Statement(
+    PaperClaim(
         26, "Ours: with relays at most half as many peers are overloaded, and no more is missed",
         "where 35 % or more of the uplinks would be overloaded", relief, soft=True,
-        note=f"Peers with real messages, over the last {1 - LATE:.0%} of the run. Overloaded: what"
-        " is to be sent, with headers and what was withheld, exceeds the uplink.",
+        note=f"Peers with real messages, over the last {1 - SETTLED_FROM:.0%} of the run."
+        " Overloaded: what is to be sent, with headers and what was withheld, exceeds the uplink.",
     ),
-    Statement(
+    PaperClaim(
         27, "Ours: relays help while all participants walk", "half as many overloaded, no more"
         " missed", walking, soft=True, note=ROOM,
     ),
-    Statement(
+    PaperClaim(
         28, "Ours: relays help while forwarders crash", "half as many overloaded, no more missed",
         dying, soft=True,
         note="One peer in a second crashes without a goodbye, and another joins. What is missed"
         f" counts for those who are there. {ROOM}",
     ),
-    Statement(
+    PaperClaim(
         31, "Ours: so they do in a game whose fleets crowd together (Planet π4)",
         "where 35 % or more of the uplinks would be overloaded", fleets, soft=True,
         note="The crowd grows while paths are optimised.",

@@ -1,7 +1,7 @@
 """Seed 004: "Distributed Optimization of Event Dissemination Exploiting Interest Clustering"."""
 
 from nearcast.pipeline.jobs import delivery, traffic
-from nearcast_papers.paper import Claim, Counted, Figure, Paper, drawn
+from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
 from nearcast_papers.relays import (
     clusters,
     counting,
@@ -11,7 +11,7 @@ from nearcast_papers.relays import (
     open_questions,
     virtual_reality,
 )
-from nearcast_papers.relays.measures import Seen
+from nearcast_papers.relays.measures import RelayMeasures
 from nearcast_papers.relays.scenarios import scenarios
 
 CAPTIONS = {
@@ -65,7 +65,7 @@ TITLES = {
     "threshold": "Threshold", "game": "Game", "moving": "Moving", "churn": "Churn",
     "rates": "Uneven sources", "violations": "Violations",
 }  # fmt: skip
-STATEMENTS = sorted(
+ALL_CLAIMS = sorted(
     (
         *mechanism.CLAIMS,
         *virtual_reality.CLAIMS,
@@ -73,17 +73,17 @@ STATEMENTS = sorted(
         *open_questions.CLAIMS,
         *mechanism.OURS,
     ),
-    key=lambda statement: statement.item,
+    key=lambda claim: claim.item,
 )
 
 
-def draw(counted: Counted) -> list[Figure]:
-    return drawn("004", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
+def draw(counted: CountedRuns) -> list[Figure]:
+    return draw_figures("004", DRAWINGS, CAPTIONS, SHOWS, TITLES, RelayMeasures(counted))
 
 
-def claims(counted: Counted) -> list[Claim]:
-    seen = Seen(counted)
-    return [statement.judged("relays", "004", seen) for statement in STATEMENTS]
+def claims(counted: CountedRuns) -> list[ClaimResult]:
+    measures = RelayMeasures(counted)
+    return [claim.evaluate("relays", "004", measures) for claim in ALL_CLAIMS]
 
 
 PAPER = Paper(

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.scenario import Scenario, Setting
-from nearcast_papers.relays.model import Play
+from nearcast_papers.relays.model import RoundScenario
 
 TYPICAL = 150  # nodes of figure 4
 SIZES = 50, 100, 150, 200
@@ -24,7 +24,7 @@ WALKS = 0.0, 1.0, 2.0, 5.0, 10.0, 20.0  # units between two rounds
 REPLACED = 0.0, 0.01, 0.02, 0.05, 0.1  # of all nodes, after each round
 FACTORS = 1.0, 3.0, 10.0, 30.0
 VIOLATIONS = 0.0, 0.2, 0.4
-LONG = 40  # rounds of what must come to rest: ε, the clustering scenario, worlds that change
+LONG_ROUNDS = 40  # rounds of what must come to rest: ε, the clustering scenario, worlds that change
 RATE = 8.0  # updates per second
 PAYLOAD = 16
 DEGREE = 25.0
@@ -36,7 +36,7 @@ GAME_PLAYERS = 60
 GAME_INTERVAL_MS, GAME_STEPS = 250.0, 8
 
 
-class Form(Struct, frozen=True):
+class RelayPreset(Struct, frozen=True):
     """How much is run."""
 
     seeds: tuple[int, ...]  # of the round model
@@ -48,19 +48,19 @@ class Form(Struct, frozen=True):
     brief_s: float  # where nothing has to settle
     peers: tuple[int, ...]
     sizes: tuple[int, ...]
-    usual: int  # peers where the size is not what is varied; see `usual`
+    usual: int  # peers where the size is not what is varied; see `reality_scenario`
     weights: tuple[float, ...]
     clusterings: tuple[float, ...]
     graph: int  # peers of the clustering scenario
     degree: float
 
 
-QUICK = Form(
+QUICK = RelayPreset(
     seeds=tuple(range(1, 11)), many=(1, 2, 3), few=(1, 2), vertices=500, rate=4.0,
     seconds=12.0, brief_s=5.0, peers=(1,), sizes=(50, 100), usual=80, weights=(0.0, 0.1, 0.5, 1.0),
     clusterings=(0.3, 0.6, 0.9), graph=80, degree=12.0,
 )  # fmt: skip
-FULL = Form(
+FULL = RelayPreset(
     seeds=tuple(range(1, 31)), many=tuple(range(1, 31)), few=tuple(range(1, 11)), vertices=1000,
     rate=RATE, seconds=30.0, brief_s=10.0, peers=(1, 2, 3), sizes=SIZES, usual=TYPICAL,
     weights=WEIGHTS, clusterings=CLUSTERINGS, graph=300, degree=DEGREE,
@@ -70,43 +70,47 @@ FULL = Form(
 # The round model.
 
 
-def plays(form: Form) -> dict[str, list[Play]]:
+def round_scenarios(preset: RelayPreset) -> dict[str, list[RoundScenario]]:
     """By figure."""
     return {
-        "4": [Play(nodes=TYPICAL, seed=seed) for seed in form.seeds],
-        "5": [Play(nodes=nodes, seed=seed) for nodes in SIZES for seed in form.seeds],
+        "4": [RoundScenario(nodes=TYPICAL, seed=seed) for seed in preset.seeds],
+        "5": [RoundScenario(nodes=nodes, seed=seed) for nodes in SIZES for seed in preset.seeds],
         "6": [
-            Play(nodes=TYPICAL, seed=seed, weight=weight)
+            RoundScenario(nodes=TYPICAL, seed=seed, weight=weight)
             for weight in WEIGHTS
-            for seed in form.many
+            for seed in preset.many
         ],
         "7": [
-            Play(nodes=form.vertices, seed=seed, clustering=clustering, rounds=LONG)
+            RoundScenario(
+                nodes=preset.vertices, seed=seed, clustering=clustering, rounds=LONG_ROUNDS
+            )
             for clustering in CLUSTERINGS
-            for seed in form.few
+            for seed in preset.few
         ],
         "threshold": [
-            Play(nodes=TYPICAL, seed=seed, epsilon=epsilon, rounds=LONG)
+            RoundScenario(nodes=TYPICAL, seed=seed, epsilon=epsilon, rounds=LONG_ROUNDS)
             for epsilon in EPSILONS
-            for seed in form.few
+            for seed in preset.few
         ],
         "moving": [
-            Play(nodes=TYPICAL, seed=seed, walk=walk, rounds=LONG)
+            RoundScenario(nodes=TYPICAL, seed=seed, walk=walk, rounds=LONG_ROUNDS)
             for walk in WALKS
-            for seed in form.few
+            for seed in preset.few
         ],
         "churn": [
-            Play(nodes=TYPICAL, seed=seed, replaced=share, rounds=LONG)
+            RoundScenario(nodes=TYPICAL, seed=seed, replaced=share, rounds=LONG_ROUNDS)
             for share in REPLACED
-            for seed in form.few
+            for seed in preset.few
         ],
         "rates": [
-            Play(nodes=TYPICAL, seed=seed, factor=factor) for factor in FACTORS for seed in form.few
+            RoundScenario(nodes=TYPICAL, seed=seed, factor=factor)
+            for factor in FACTORS
+            for seed in preset.few
         ],
         "violations": [
-            Play(nodes=TYPICAL, seed=seed, violations=share)
+            RoundScenario(nodes=TYPICAL, seed=seed, violations=share)
             for share in VIOLATIONS
-            for seed in form.few
+            for seed in preset.few
         ],
     }
 
@@ -115,7 +119,7 @@ def plays(form: Form) -> dict[str, list[Play]]:
 
 
 def scenario(
-    form: Form,
+    preset: RelayPreset,
     nodes: int,
     seed: int,
     *,
@@ -126,11 +130,11 @@ def scenario(
     **more: Any,
 ) -> Scenario:
     """`slower`: so many times are uplinks."""
-    slower *= RATE / form.rate
+    slower *= RATE / preset.rate
     settings: dict[str, Setting] = {
         "relays": relays,
         "network": "embedding",
-        "rate": form.rate,
+        "rate": preset.rate,
         "uplink_min": 100.0 / slower,
         "uplink_max": 500.0 / slower,
         "interval_ms": 1000 * INTERVAL_S,
@@ -140,73 +144,77 @@ def scenario(
     }
     return Scenario(
         protocol="relays", workload=workload, nodes=nodes, seed=seed,
-        seconds=form.seconds if seconds is None else seconds, settings=settings,
+        seconds=preset.seconds if seconds is None else seconds, settings=settings,
     )  # fmt: skip
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
-    form = FULL if full else QUICK
-    for seed in form.peers:
-        yield from of_seed(figure, form, seed)
+    preset = FULL if full else QUICK
+    for seed in preset.peers:
+        yield from scenarios_of_seed(figure, preset, seed)
 
 
-def of_seed(figure: str, form: Form, seed: int) -> Iterator[Scenario]:
+def scenarios_of_seed(figure: str, preset: RelayPreset, seed: int) -> Iterator[Scenario]:
     match figure:
         case "4" | "threshold" | "rates" | "violations":
             for relays in ("on", "off"):
-                yield scenario(form, TYPICAL, seed, relays=relays)
+                yield scenario(preset, TYPICAL, seed, relays=relays)
         case "5":
-            for nodes in form.sizes:
-                yield scenario(form, nodes, seed)
-                yield scenario(form, nodes, seed, relays="off", seconds=form.brief_s)
+            for nodes in preset.sizes:
+                yield scenario(preset, nodes, seed)
+                yield scenario(preset, nodes, seed, relays="off", seconds=preset.brief_s)
         case "6":
-            for x in form.weights:
-                yield weighted(form, seed, x)
+            for x in preset.weights:
+                yield weighted_scenario(preset, seed, x)
         case "7":
-            for clustering in form.clusterings:
-                yield clustered(form, seed, clustering, relays="on")
-                yield clustered(form, seed, clustering, relays="off", seconds=form.brief_s)
+            for clustering in preset.clusterings:
+                yield clustered_scenario(preset, seed, clustering, relays="on")
+                yield clustered_scenario(
+                    preset, seed, clustering, relays="off", seconds=preset.brief_s
+                )
         case "game":
             for relays in ("on", "off"):
-                yield game(form, seed, relays)
+                yield game_scenario(preset, seed, relays)
         case "moving":
             for relays in ("on", "off"):
-                yield usual(form, seed, WALKING_ROOM, relays=relays, walking=1.0, speed=WALK_SPEED)
+                yield reality_scenario(
+                    preset, seed, WALKING_ROOM, relays=relays, walking=1.0, speed=WALK_SPEED
+                )
         case "churn":
             for relays in ("on", "off"):
-                yield usual(
-                    form, seed, CHURN_ROOM, relays=relays, churn_rate=CHURN_RATE,
-                    churn_from=form.seconds / 3, churn_by="crash",
+                yield reality_scenario(
+                    preset, seed, CHURN_ROOM, relays=relays, churn_rate=CHURN_RATE,
+                    churn_from=preset.seconds / 3, churn_by="crash",
                 )  # fmt: skip
 
 
-def usual(form: Form, seed: int, room: float = 1.0, **more: Any) -> Scenario:
+def reality_scenario(preset: RelayPreset, seed: int, room: float = 1.0, **more: Any) -> Scenario:
     """Fewer peers have fewer neighbours, and get slower uplinks: as busy as those of 150.
 
     `room`: uplinks are so many times faster than that, where more is said than among peers who
     stand still. Relays move load; where all uplinks together are too slow, they cannot help.
     """
-    return scenario(form, form.usual, seed, slower=TYPICAL / form.usual / room, **more)
+    return scenario(preset, preset.usual, seed, slower=TYPICAL / preset.usual / room, **more)
 
 
-def weighted(form: Form, seed: int, x: float) -> Scenario:
-    return usual(form, seed, w_sender=64 * x, w_forwarder=64 * x, w_latency=1 - x)
+def weighted_scenario(preset: RelayPreset, seed: int, x: float) -> Scenario:
+    return reality_scenario(preset, seed, w_sender=64 * x, w_forwarder=64 * x, w_latency=1 - x)
 
 
-def clustered(form: Form, seed: int, clustering: float, **more: Any) -> Scenario:
+def clustered_scenario(preset: RelayPreset, seed: int, clustering: float, **more: Any) -> Scenario:
     """Uplinks are so slow that the mean utilisation is above 2 at first (V-B)."""
     return scenario(
-        form, form.graph, seed, workload="interest-graph", clustering=clustering,
-        degree=form.degree, slower=2.4 * DEGREE / form.degree, **more,
+        preset, preset.graph, seed, workload="interest-graph", clustering=clustering,
+        degree=preset.degree, slower=2.4 * DEGREE / preset.degree, **more,
     )  # fmt: skip
 
 
-def game(form: Form, seed: int, relays: str) -> Scenario:
+def game_scenario(preset: RelayPreset, seed: int, relays: str) -> Scenario:
     """Planet π4: fleets crowd, so whoever is overloaded takes more steps; uplinks differ by twenty,
     as homes' do."""
-    slower = RATE / form.rate
+    slower = RATE / preset.rate
     return scenario(
-        form, GAME_PLAYERS, seed, relays=relays, workload="planetpi4", radius=350.0, room=40.0,
+        preset, GAME_PLAYERS, seed, relays=relays, workload="planetpi4", radius=350.0, room=40.0,
         uplink_min=60.0 / slower, uplink_max=1200.0 / slower, interval_ms=GAME_INTERVAL_MS,
         steps=GAME_STEPS,
     )  # fmt: skip

@@ -9,8 +9,14 @@ from itertools import pairwise
 from math import sqrt
 from statistics import stdev
 
-from nearcast_papers.paper import NotMeasuredError, Statement
-from nearcast_papers.relays.measures import Seen, fit, still, typical, weighted
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
+from nearcast_papers.relays.measures import (
+    RelayMeasures,
+    r_squared,
+    still_runs,
+    typical_runs,
+    weighted_runs,
+)
 from nearcast_papers.relays.scenarios import SIZES, TYPICAL, WEIGHTS
 from nearcast_papers.voronoi.measures import spearman
 
@@ -23,67 +29,68 @@ def beside(told: Callable[[], str]) -> str:
         return "; messages: not run in this form"
 
 
-def spread(seen: Seen, what: str, when: int) -> str:
+def spread(measures: RelayMeasures, what: str, when: int) -> str:
     """Mean over seeds with its 95 % interval, at the beginning (0) or in the end (−1)."""
-    found = [getattr(one.moments[when], what) for one in seen.rounds("4")]
+    found = [getattr(one.states[when], what) for one in measures.rounds("4")]
     middle = sum(found) / len(found)
     return f"{middle:.3f} ± {1.96 * stdev(found) / sqrt(len(found)):.3f}"
 
 
-def fan_out(seen: Seen) -> tuple[str, bool]:
+def fan_out(measures: RelayMeasures) -> tuple[str, bool]:
     few, many = (
         sum(one.fan_out for one in found) / len(found)
-        for found in (seen.rounds("5", nodes=SIZES[0]), seen.rounds("5", nodes=SIZES[-1]))
+        for found in (measures.rounds("5", nodes=SIZES[0]), measures.rounds("5", nodes=SIZES[-1]))
     )
     return f"{few:.1f} of {SIZES[0]}, {many:.1f} of {SIZES[-1]}", (
         6 <= few <= 8.5 and 26 <= many <= 33
     )
 
 
-def clustering(seen: Seen) -> tuple[str, bool]:
+def clustering(measures: RelayMeasures) -> tuple[str, bool]:
     found = {}
     for nodes in SIZES:
-        shares = [one.transitivity for one in seen.rounds("5", nodes=nodes)]
+        shares = [one.transitivity for one in measures.rounds("5", nodes=nodes)]
         found[nodes] = sum(shares) / len(shares)
     told = ", ".join(f"{share:.3f} of {nodes}" for nodes, share in found.items())
     apart = max(found.values()) - min(found.values())
     return told, all(0.61 <= share <= 0.67 for share in found.values()) and apart <= 0.02
 
 
-def average(seen: Seen) -> tuple[str, bool]:
-    first, last = seen.began("4", "mean"), seen.ended("4", "mean")
+def average(measures: RelayMeasures) -> tuple[str, bool]:
+    first, last = measures.began("4", "mean"), measures.ended("4", "mean")
 
     def messages() -> str:
-        before, after = seen.uplinks(**typical("off")), seen.uplinks(**typical())
+        before, after = measures.uplinks(**typical_runs("off")), measures.uplinks(**typical_runs())
         return f"{before.mean:.2f} to {after.mean:.2f}"
 
     return (
-        f"{spread(seen, 'mean', 0)} to {spread(seen, 'mean', -1)}{beside(messages)}",
+        f"{spread(measures, 'mean', 0)} to {spread(measures, 'mean', -1)}{beside(messages)}",
         0.85 <= first <= 1.05 and last < 0.75,
     )
 
 
-def overloaded_first(seen: Seen) -> tuple[str, bool]:
-    first = seen.began("4", "overloaded")
+def overloaded_first(measures: RelayMeasures) -> tuple[str, bool]:
+    first = measures.began("4", "overloaded")
 
     def messages() -> str:
-        return f"{seen.uplinks(**typical('off')).overloaded:.1%}"
+        return f"{measures.uplinks(**typical_runs('off')).overloaded:.1%}"
 
-    return f"{spread(seen, 'overloaded', 0)}{beside(messages)}", 0.33 <= first <= 0.45
+    return f"{spread(measures, 'overloaded', 0)}{beside(messages)}", 0.33 <= first <= 0.45
 
 
-def overloaded_last(seen: Seen) -> tuple[str, bool]:
-    last = seen.ended("4", "overloaded")
+def overloaded_last(measures: RelayMeasures) -> tuple[str, bool]:
+    last = measures.ended("4", "overloaded")
 
     def messages() -> str:
-        return f"{seen.uplinks(**typical()).overloaded:.1%} in the last third of the run"
+        return f"{measures.uplinks(**typical_runs()).overloaded:.1%} in the last third of the run"
 
-    return f"{spread(seen, 'overloaded', -1)}{beside(messages)}", last <= 0.04
+    return f"{spread(measures, 'overloaded', -1)}{beside(messages)}", last <= 0.04
 
 
-def relieved(seen: Seen) -> tuple[str, bool]:
+def relieved(measures: RelayMeasures) -> tuple[str, bool]:
     (low, high), (more, less) = (
-        tuple(at("4", what) for what in ("idlest", "busiest")) for at in (seen.began, seen.ended)
+        tuple(at("4", what) for what in ("idlest", "busiest"))
+        for at in (measures.began, measures.ended)
     )
     return (
         f"idlest quarter {low:.2f} to {more:.2f}, busiest {high:.2f} to {less:.2f}",
@@ -91,43 +98,43 @@ def relieved(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def majority(seen: Seen) -> tuple[str, bool]:
-    found = {nodes: seen.ended("5", "majority", nodes=nodes) for nodes in SIZES}
+def majority(measures: RelayMeasures) -> tuple[str, bool]:
+    found = {nodes: measures.ended("5", "majority", nodes=nodes) for nodes in SIZES}
     told = ", ".join(f"{share:.0%} of {nodes}" for nodes, share in found.items())
     return told, found[TYPICAL] > 0.5
 
 
-def uniform(seen: Seen) -> tuple[str, bool]:
-    first, last = seen.began("4", "deviation"), seen.ended("4", "deviation")
+def uniform(measures: RelayMeasures) -> tuple[str, bool]:
+    first, last = measures.began("4", "deviation"), measures.ended("4", "deviation")
 
     def messages() -> str:
-        before, after = seen.uplinks(**typical("off")), seen.uplinks(**typical())
+        before, after = measures.uplinks(**typical_runs("off")), measures.uplinks(**typical_runs())
         return f"{before.deviation:.2f} to {after.deviation:.2f}"
 
     return f"standard deviation {first:.2f} to {last:.2f}{beside(messages)}", last <= first / 2
 
 
-def linear(seen: Seen) -> tuple[str, bool]:
+def linear(measures: RelayMeasures) -> tuple[str, bool]:
     fits = {
-        what: fit([(float(nodes), seen.began("5", what, nodes=nodes)) for nodes in SIZES])
+        what: r_squared([(float(nodes), measures.began("5", what, nodes=nodes)) for nodes in SIZES])
         for what in ("mean", "p90")
     }
-    told = ", ".join(f"{seen.began('5', 'mean', nodes=n):.2f} of {n}" for n in SIZES)
+    told = ", ".join(f"{measures.began('5', 'mean', nodes=n):.2f} of {n}" for n in SIZES)
     return (
         f"R² {fits['mean']:.4f} of the mean, {fits['p90']:.4f} of the 90th percentile; {told}",
         min(fits.values()) >= 0.97,
     )
 
 
-def no_need(seen: Seen) -> tuple[str, bool]:
+def no_need(measures: RelayMeasures) -> tuple[str, bool]:
     nodes = SIZES[0]
-    first, last = (at("5", "mean", nodes=nodes) for at in (seen.began, seen.ended))
-    path, top = seen.ended("5", "path", nodes=nodes), seen.began("5", "p90", nodes=nodes)
+    first, last = (at("5", "mean", nodes=nodes) for at in (measures.began, measures.ended))
+    path, top = measures.ended("5", "path", nodes=nodes), measures.began("5", "p90", nodes=nodes)
 
     def messages() -> str:
-        after = seen.heard(**still(nodes)).path
-        before = seen.uplinks(**still(nodes, "off")).mean
-        return f"{before:.2f} to {seen.uplinks(**still(nodes)).mean:.2f}, path {after:.2f}"
+        after = measures.heard(**still_runs(nodes)).path
+        before = measures.uplinks(**still_runs(nodes, "off")).mean
+        return f"{before:.2f} to {measures.uplinks(**still_runs(nodes)).mean:.2f}, path {after:.2f}"
 
     return (
         f"mean {first:.2f} (90th percentile {top:.2f}) to {last:.2f}, path {path:.2f}"
@@ -136,10 +143,10 @@ def no_need(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def improves(seen: Seen) -> tuple[str, bool]:
+def improves(measures: RelayMeasures) -> tuple[str, bool]:
     gains = {
         nodes: tuple(
-            seen.began("5", what, nodes=nodes) - seen.ended("5", what, nodes=nodes)
+            measures.began("5", what, nodes=nodes) - measures.ended("5", what, nodes=nodes)
             for what in ("mean", "p90")
         )
         for nodes in SIZES
@@ -148,8 +155,11 @@ def improves(seen: Seen) -> tuple[str, bool]:
 
     def messages() -> str:
         words = []
-        for nodes in seen.peers():
-            before, after = seen.uplinks(**still(nodes, "off")), seen.uplinks(**still(nodes))
+        for nodes in measures.peers():
+            before, after = (
+                measures.uplinks(**still_runs(nodes, "off")),
+                measures.uplinks(**still_runs(nodes)),
+            )
             gain = before.mean - after.mean, before.p90 - after.p90
             words.append(f"{gain[0]:.2f} and {gain[1]:.2f} of {nodes}")
         return ", ".join(words)
@@ -161,9 +171,11 @@ def improves(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def paid(seen: Seen) -> tuple[str, bool]:
+def paid(measures: RelayMeasures) -> tuple[str, bool]:
     found = {
-        nodes: tuple(seen.ended("5", what, nodes=nodes) for what in ("path", "stretch", "ratio"))
+        nodes: tuple(
+            measures.ended("5", what, nodes=nodes) for what in ("path", "stretch", "ratio")
+        )
         for nodes in SIZES
     }
     told = ", ".join(f"{p:.2f}, {s:.2f} of {nodes}" for nodes, (p, s, _) in found.items())
@@ -171,8 +183,9 @@ def paid(seen: Seen) -> tuple[str, bool]:
 
     def messages() -> str:
         words = (
-            f"{seen.heard(**still(n)).path:.2f}, {seen.stretch(**still(n)):.2f} of {n}"
-            for n in seen.peers()
+            f"{measures.heard(**still_runs(n)).path:.2f},"
+            f" {measures.stretch(**still_runs(n)):.2f} of {n}"
+            for n in measures.peers()
         )
         return ", ".join(words)
 
@@ -183,25 +196,29 @@ def paid(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def direct(seen: Seen) -> tuple[str, bool]:
-    found = seen.rounds("6", weight=0.0)
+def direct(measures: RelayMeasures) -> tuple[str, bool]:
+    found = measures.rounds("6", weight=0.0)
     path, ratio = (max(getattr(one.last, what) for one in found) for what in ("path", "ratio"))
 
     def messages() -> str:
-        return f"path {seen.heard(**weighted(0.0)).path:g}"
+        return f"path {measures.heard(**weighted_runs(0.0)).path:g}"
 
     return f"path {path:g}, stretch {ratio:g}{beside(messages)}", path == ratio == 1
 
 
-def traded(seen: Seen) -> tuple[str, bool]:
-    used, paths = ([seen.ended("6", what, weight=x) for x in WEIGHTS] for what in ("mean", "path"))
+def traded(measures: RelayMeasures) -> tuple[str, bool]:
+    used, paths = (
+        [measures.ended("6", what, weight=x) for x in WEIGHTS] for what in ("mean", "path")
+    )
     falls, rises = spearman(WEIGHTS, used), spearman(WEIGHTS, paths)
 
     def messages() -> str:
         words = []
-        for x in seen.form.weights:
-            after = seen.uplinks(**weighted(x))
-            words.append(f"{after.mean:.2f}, {seen.heard(**weighted(x)).path:.2f} at {x:g}")
+        for x in measures.preset.weights:
+            after = measures.uplinks(**weighted_runs(x))
+            words.append(
+                f"{after.mean:.2f}, {measures.heard(**weighted_runs(x)).path:.2f} at {x:g}"
+            )
         return "utilisation and path " + ", ".join(words)
 
     return (
@@ -211,10 +228,10 @@ def traded(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def last_bit(seen: Seen) -> tuple[str, bool]:
+def last_bit(measures: RelayMeasures) -> tuple[str, bool]:
     steps = {
         what: [
-            seen.ended("6", what, weight=b) - seen.ended("6", what, weight=a)
+            measures.ended("6", what, weight=b) - measures.ended("6", what, weight=a)
             for a, b in pairwise(WEIGHTS[-3:])
         ]
         for what in ("path", "stretch", "mean")
@@ -227,76 +244,76 @@ def last_bit(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def fewer(seen: Seen) -> tuple[str, bool]:
-    first, last = seen.began("4", "overloaded"), seen.ended("4", "overloaded")
+def fewer(measures: RelayMeasures) -> tuple[str, bool]:
+    first, last = measures.began("4", "overloaded"), measures.ended("4", "overloaded")
 
     def messages() -> str:
-        before, after = seen.uplinks(**typical("off")), seen.uplinks(**typical())
+        before, after = measures.uplinks(**typical_runs("off")), measures.uplinks(**typical_runs())
         return f"{before.overloaded:.1%} to {after.overloaded:.1%}"
 
     return f"{first:.1%} to {last:.1%} of nodes{beside(messages)}", last <= 0.1 * first
 
 
 CLAIMS = (
-    Statement(
+    PaperClaim(
         6, "50 to 200 nodes have a mean fan-out of 7 to 30", "6 to 8.5, and 26 to 33", fan_out
     ),
-    Statement(
+    PaperClaim(
         7, "The clustering coefficient is about 0.64, however dense", "0.61 to 0.67, within 0.02",
         clustering,
     ),
-    Statement(
+    PaperClaim(
         8, "150 nodes: mean utilisation falls from almost 100 % to less than 75 %",
         "from 0.85 to 1.05 to below 0.75", average,
     ),
-    Statement(
+    PaperClaim(
         9, "More than 35 % of the nodes are overloaded at first", "33 to 45 %", overloaded_first
     ),
-    Statement(10, "After 17 iterations less than 3 % are", "at most 4 %", overloaded_last),
-    Statement(
+    PaperClaim(10, "After 17 iterations less than 3 % are", "at most 4 %", overloaded_last),
+    PaperClaim(
         11, "Overloaded nodes are relieved at the expense of sparsely utilised ones",
         "the idlest quarter rises, the busiest falls", relieved,
     ),
-    Statement(
+    PaperClaim(
         12, "The majority ends between 60 and 80 % utilisation", "more than 50 % of 150", majority,
         soft=True,
         note="A link that carries many sources pays for headers once, so 150 nodes end lower than"
         " the paper's; with 200 nodes the majority is there.",
     ),
-    Statement(
+    PaperClaim(
         13, "Load becomes distinctly more uniform", "standard deviation at least halved", uniform
     ),
-    Statement(
+    PaperClaim(
         14, "Mean and 90th percentile of the initial utilisation grow linearly with nodes",
         "R² of 0.97 or more", linear,
     ),
-    Statement(
+    PaperClaim(
         15, "50 nodes: below 100 %, no need for further reduction",
         "mean falls by less than 0.1, path at most 1.15", no_need,
     ),
-    Statement(
+    PaperClaim(
         16, "The denser, the greater the improvement; the most utilised profit most",
         "grows with nodes; 90th percentile more than the mean from 100 nodes on", improves,
     ),
-    Statement(
+    PaperClaim(
         17, "It is paid with longer paths and a latency stretch in denser cases",
         "both grow with nodes", paid,
         note="Stretch is the sum of all latencies over that of direct ones: single ratios are"
         " ruled by pairs that are a millisecond apart.",
     ),
-    Statement(
+    PaperClaim(
         18, "With free bandwidth (0) all is delivered directly", "path 1, stretch 1", direct
     ),
-    Statement(
+    PaperClaim(
         19, "Weights trade link utilisation for path length",
         "rank correlations of −0.9 and 0.9", traded,
     ),
-    Statement(
+    PaperClaim(
         20, "With free latency (1) the last bit of bandwidth is bought with much latency",
         "paths grow more from 0.9 to 1 than from 0.8 to 0.9", last_bit,
         note="The threshold ε limits it: what gains less than ε of bandwidth is left alone.",
     ),
-    Statement(
+    PaperClaim(
         25, "Significantly fewer nodes are overloaded (conclusion)", "at most 10 % as many", fewer
     ),
 )  # fmt: skip

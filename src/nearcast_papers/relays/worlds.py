@@ -28,14 +28,14 @@ SIDE = virtual_reality.Parameters().size
 DEGREE = interest_graph.Parameters().degree
 
 
-class World(NamedTuple):
+class RoundWorld(NamedTuple):
     interest: Numbers  # [v, u]: of v in u
     delay: Numbers  # [a, b]: seconds
     capacity: Numbers  # bytes per second
     payload: Numbers  # bytes per second of each source
 
 
-def delays(nodes: Sequence[int], seed: int) -> Numbers:
+def delay_matrix(nodes: Sequence[int], seed: int) -> Numbers:
     network = Embedding(seed)
     one_way = [[network.route(0, a, b, 0)[0] for b in nodes] for a in nodes]
     found = np.array(one_way, float) / SECOND
@@ -43,19 +43,19 @@ def delays(nodes: Sequence[int], seed: int) -> Numbers:
     return found
 
 
-def uplinks(nodes: Sequence[int], seed: int, lesser: float = 1.0) -> Numbers:
+def uplink_capacities(nodes: Sequence[int], seed: int, lesser: float = 1.0) -> Numbers:
     """What a peer draws before anything else (`peer.Peer`), and so many times less."""
     low, high = Parameters().uplink_min, Parameters().uplink_max
     drawn = [capacity_of(low, high, stream(seed, "node", node, 0)) for node in nodes]
     return np.array(drawn) / lesser
 
 
-def places(nodes: int, seed: int) -> list[Vector]:
+def initial_positions(nodes: int, seed: int) -> list[Vector]:
     workload = virtual_reality.make(virtual_reality.Parameters(), nodes, 1.0, seed)
     return [workload.life(node, 0, 0).position(0) for node in range(nodes)]
 
 
-def interests(where: Sequence[Vector]) -> Numbers:
+def interest_matrix(where: Sequence[Vector]) -> Numbers:
     """A Gaussian of the distance (V-A); 0 beyond vision, where nobody is subscribed anyway."""
     spots = np.array(where)[:, :2]
     away = np.sqrt(((spots[:, None] - spots[None]) ** 2).sum(axis=2))
@@ -65,40 +65,44 @@ def interests(where: Sequence[Vector]) -> Numbers:
     return found
 
 
-def subscribed(world: World) -> NDArray[np.bool_]:
+def subscription_matrix(world: RoundWorld) -> NDArray[np.bool_]:
     """[u, v]: does v hear u? (Definition 2)"""
     wanted = world.interest.T >= AT_THE_EDGE
     np.fill_diagonal(wanted, False)
     return wanted
 
 
-def reality(nodes: int, seed: int) -> World:
+def virtual_reality_world(nodes: int, seed: int) -> RoundWorld:
     everybody = range(nodes)
-    return World(
-        interests(places(nodes, seed)), delays(everybody, seed), uplinks(everybody, seed),
+    return RoundWorld(
+        interest_matrix(initial_positions(nodes, seed)), delay_matrix(everybody, seed),
+        uplink_capacities(everybody, seed),
         np.full(nodes, STREAM),
     )  # fmt: skip
 
 
-def graph_of(nodes: int, clustering: float, seed: int, degree: float = DEGREE) -> Graph:
+def interest_graph_of(nodes: int, clustering: float, seed: int, degree: float = DEGREE) -> Graph:
     parameters = interest_graph.Parameters(clustering=clustering, degree=degree)
     workload = interest_graph.make(parameters, nodes, 1.0, seed)
     assert isinstance(workload, InterestGraph)
     return workload.graph
 
 
-def clusters(graph: Graph, interest: float, lesser: float, seed: int) -> World:
+def clustered_world(graph: Graph, interest: float, lesser: float, seed: int) -> RoundWorld:
     nodes = len(graph)
     wanted = np.zeros((nodes, nodes))
     for node, near in enumerate(graph):
         wanted[node, near] = interest
     everybody = range(nodes)
-    return World(
-        wanted, delays(everybody, seed), uplinks(everybody, seed, lesser), np.full(nodes, STREAM)
+    return RoundWorld(
+        wanted,
+        delay_matrix(everybody, seed),
+        uplink_capacities(everybody, seed, lesser),
+        np.full(nodes, STREAM),
     )
 
 
-def uneven(world: World, factor: float, seed: int) -> World:
+def with_uneven_rates(world: RoundWorld, factor: float, seed: int) -> RoundWorld:
     """Some say up to `factor` times as much as others; the logarithm is uniform, the mean is kept.
 
     A source that says more also sends more packets, but on a link they travel together with

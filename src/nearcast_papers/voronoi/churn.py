@@ -5,14 +5,14 @@ Values are means of ten seconds, 100 steps, as often as the authors' VAST takes 
 
 from statistics import mean
 
-from nearcast_papers.paper import NotMeasuredError, Statement
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
 from nearcast_papers.voronoi.measures import (
     GROUPED_S,
-    Seen,
-    between,
+    VSOMeasures,
     slope,
     snapshots,
     spearman,
+    values_between,
 )
 from nearcast_papers.voronoi.scenarios import STABLE
 
@@ -31,32 +31,32 @@ def listed(found: dict[float, float]) -> str:
     return ", ".join(f"{share:.1%} at {rate:g}/s" for rate, share in found.items())
 
 
-def while_churning(seen: Seen, nodes: int) -> dict[float, dict[int, float]]:
+def while_churning(measures: VSOMeasures, nodes: int) -> dict[float, dict[int, float]]:
     """Snapshots of the middle phase, by rate."""
-    phase = seen.phase(nodes)
+    phase = measures.phase(nodes)
     return {
-        rate: snapshots(between(seen.churn(nodes, rate), phase, 2 * phase))
-        for rate in seen.churn_rates(nodes)
+        rate: snapshots(values_between(measures.churn(nodes, rate), phase, 2 * phase))
+        for rate in measures.churn_rates(nodes)
     }
 
 
-def rises(seen: Seen) -> tuple[str, bool]:
-    phase = seen.phase(FEW)
+def rises(measures: VSOMeasures) -> tuple[str, bool]:
+    phase = measures.phase(FEW)
     found = {
-        rate: mean(between(seen.churn(FEW, rate), phase - GROUPED_S, phase).values())
-        for rate in seen.churn_rates(FEW)
+        rate: mean(values_between(measures.churn(FEW, rate), phase - GROUPED_S, phase).values())
+        for rate in measures.churn_rates(FEW)
     }
     return f"when churn begins: {listed(found)}", min(found.values()) > NORMAL
 
 
-def falls(seen: Seen) -> tuple[str, bool]:
+def falls(measures: VSOMeasures) -> tuple[str, bool]:
     told, good = [], True
     for nodes in STABLE:
-        means = {r: mean(some.values()) for r, some in while_churning(seen, nodes).items()}
+        means = {r: mean(some.values()) for r, some in while_churning(measures, nodes).items()}
         if len(means) < 3:
             raise NotMeasuredError("three churn rates")
         rank = spearman(list(means), list(means.values()))
-        matching = ", ".join(f"{seen.churn_matchers(nodes, rate):.1f}" for rate in means)
+        matching = ", ".join(f"{measures.churn_matchers(nodes, rate):.1f}" for rate in means)
         told.append(
             f"{nodes} nodes: {listed(means)}, rank correlation {rank:.2f}; matchers meanwhile:"
             f" {matching}"
@@ -66,14 +66,14 @@ def falls(seen: Seen) -> tuple[str, bool]:
     return "; ".join(told), good
 
 
-def recovers(seen: Seen) -> tuple[str, bool]:
+def recovers(measures: VSOMeasures) -> tuple[str, bool]:
     told, back, curves = [], 0, 0
     for nodes in STABLE:
-        end = 2 * seen.phase(nodes)
-        for rate in seen.churn_rates(nodes):
-            after = between(seen.churn(nodes, rate), end, 3 * seen.phase(nodes))
+        end = 2 * measures.phase(nodes)
+        for rate in measures.churn_rates(nodes):
+            after = values_between(measures.churn(nodes, rate), end, 3 * measures.phase(nodes))
             below = [second for second, value in after.items() if value < NORMAL]
-            late = mean(between(after, end + RECOVERS_S - 5, end + RECOVERS_S + 5).values())
+            late = mean(values_between(after, end + RECOVERS_S - 5, end + RECOVERS_S + 5).values())
             told.append(
                 f"{late:.1%} ({nodes} nodes, {rate:g}/s; below 99 % until"
                 f" {max(below, default=end - 1) + 1 - end:.0f} s)"
@@ -83,19 +83,19 @@ def recovers(seen: Seen) -> tuple[str, bool]:
     return f"around step 200 of calm: {', '.join(told)}", back >= 0.8 * curves
 
 
-def worst(seen: Seen, nodes: int) -> float:
-    rate = max(seen.churn_rates(nodes))
-    return min(while_churning(seen, nodes)[rate].values())
+def worst(measures: VSOMeasures, nodes: int) -> float:
+    rate = max(measures.churn_rates(nodes))
+    return min(while_churning(measures, nodes)[rate].values())
 
 
-def worst_of_few(seen: Seen) -> tuple[str, bool]:
-    low = worst(seen, FEW)
-    return f"lowest {low:.1%} at {max(seen.churn_rates(FEW)):g}/s", 0.55 <= low <= 0.85
+def worst_of_few(measures: VSOMeasures) -> tuple[str, bool]:
+    low = worst(measures, FEW)
+    return f"lowest {low:.1%} at {max(measures.churn_rates(FEW)):g}/s", 0.55 <= low <= 0.85
 
 
-def worst_of_many(seen: Seen) -> tuple[str, bool]:
-    low = worst(seen, MANY)
-    few, many = while_churning(seen, FEW), while_churning(seen, MANY)
+def worst_of_many(measures: VSOMeasures) -> tuple[str, bool]:
+    low = worst(measures, MANY)
+    few, many = while_churning(measures, FEW), while_churning(measures, MANY)
     pairs = {
         rate: (mean(few[rate].values()), mean(many[rate].values())) for rate in few if rate in many
     }
@@ -107,38 +107,38 @@ def worst_of_many(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def goes_on_rising(seen: Seen) -> tuple[str, bool]:
-    phase = seen.phase(MANY)
-    steep = slope(between(seen.churn(MANY, 1.0), phase, 2 * phase))
+def goes_on_rising(measures: VSOMeasures) -> tuple[str, bool]:
+    phase = measures.phase(MANY)
+    steep = slope(values_between(measures.churn(MANY, 1.0), phase, 2 * phase))
     return f"{steep * 100:+.2f} points in 100 s, while churn lasts", steep > 0
 
 
-def supported(seen: Seen) -> tuple[str, bool]:
-    found = mean(while_churning(seen, FEW)[5.0].values())
+def supported(measures: VSOMeasures) -> tuple[str, bool]:
+    found = mean(while_churning(measures, FEW)[5.0].values())
     return f"mean {found:.1%} at 5/s", found >= 0.85
 
 
 CLAIMS = (
-    Statement(
+    PaperClaim(
         11,
         "50 nodes: consistency rises above 99 % until churn begins at step 1,000 (V-B, figure 8a)",
         "above 99 % in the last 100 steps before, at every rate",
         rises,
     ),
-    Statement(
+    PaperClaim(
         12,
         "Consistency falls in churn, and more with a higher rate",
         "rank correlation at most -0.8, of 50 nodes",
         falls,
         note=GATEWAY,
     ),
-    Statement(
+    PaperClaim(
         13,
         "It is restored mostly within 200 steps after churn ends",
         "at least 99 % by then, of 80 % of the curves",
         recovers,
     ),
-    Statement(
+    PaperClaim(
         14,
         "50 nodes: it drops as heavily as to 30 % at 10 nodes per second",
         "lowest between 55 and 85 %",
@@ -147,7 +147,7 @@ CLAIMS = (
         note="Ambiguous: a drop by 30 points, as the sentence on 100 nodes suggests, or to 30 %. "
         + GATEWAY,
     ),
-    Statement(
+    PaperClaim(
         16,
         "100 nodes: the worst drop is about 20 %, less than that of 50 nodes (figure 8b)",
         "lowest between 70 and 90 %, better than 50 nodes at each rate",
@@ -155,7 +155,7 @@ CLAIMS = (
         note="Rates at which 100 nodes are still joining when churn begins are not compared."
         " There is one run of each rate. " + GATEWAY,
     ),
-    Statement(
+    PaperClaim(
         17,
         "100 nodes, 1 per second: it goes on rising, as joining is not over at step 1,000",
         "slope above 0 while churn lasts",
@@ -163,7 +163,7 @@ CLAIMS = (
         note="Whoever joins is served within some tenths of a second and told who is there, so that"
         " joining costs no more than the churn that replaces it.",
     ),
-    Statement(
+    PaperClaim(
         18,
         "50 nodes: churn of up to 10 % per second is supported (VI)",
         "mean of at least 85 % at 5 per second",

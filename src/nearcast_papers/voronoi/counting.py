@@ -9,7 +9,7 @@ joined and matchers have found their places; messages are added up in the second
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.overlay import ownership
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 from nearcast_papers.voronoi.scenarios import LIMIT
 
 BOUNDS = """
@@ -76,7 +76,7 @@ def bandwidth_by_node(
 
     Of the last third; `whole` ones are of the whole run.
     """
-    return ask(
+    return query_sql(
         f"""
         WITH {LOADS}
         SELECT run, matches, node,
@@ -101,7 +101,7 @@ def matcher_bandwidth(
     messages: DataFrame, notes: DataFrame, positions: DataFrame, publications: DataFrame
 ) -> DataFrame:
     """Of the matchers in one second: the average, the busiest and the idlest; then over seconds."""
-    return ask(
+    return query_sql(
         f"""
         WITH {LOADS},
         seconds AS (
@@ -128,7 +128,7 @@ def population_by_second(
     notes: DataFrame, positions: DataFrame, publications: DataFrame
 ) -> DataFrame:
     """How many entities there are, and how many nodes match."""
-    return ask(
+    return query_sql(
         f"""
         WITH {BOUNDS}, {MATCHING}, {PRESENT}
         SELECT run, second, sum(1 - matches) AS entities, sum(matches) AS matchers
@@ -147,7 +147,7 @@ def population_by_second(
 
 def consistency_by_second(acquaintances: DataFrame, positions: DataFrame) -> DataFrame:
     """Discovery consistency is `seen` over `due`: who is visible, of those who should be (V)."""
-    return ask(
+    return query_sql(
         """
         SELECT /*+ BROADCAST(begins) */
                run, CAST(floor((t - begin) / 1e6) AS INT) AS second,
@@ -163,7 +163,7 @@ def consistency_by_second(acquaintances: DataFrame, positions: DataFrame) -> Dat
 
 def owners_by_epoch(notes: DataFrame) -> DataFrame:
     """How often a subscription found an owner, and how often two owners took one epoch of it."""
-    return ask(
+    return query_sql(
         """
         SELECT run, sum(taken) AS taken, count_if(owners > 1) AS disputed
         FROM (
@@ -183,7 +183,7 @@ def overloads(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
     The last second is the one before that in which it is known to have fewer; of a stretch that
     goes on, the last of the run in which anything changed.
     """
-    return ask(
+    return query_sql(
         """
         WITH told AS (
             SELECT run, owner, second, subscriptions,
@@ -206,7 +206,7 @@ def overloads(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
 
 def roles(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFrame:
     """Who began to match how often and resigned how often, and what each owned in the end."""
-    return ask(
+    return query_sql(
         """
         WITH last AS (
             SELECT run, owner AS node, subscriptions
@@ -231,7 +231,7 @@ def roles(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFra
 
 
 def publications_made(publications: DataFrame) -> DataFrame:
-    return ask(
+    return query_sql(
         "SELECT run, count(*) AS publications FROM {publications} GROUP BY run",
         publications=publications,
     )

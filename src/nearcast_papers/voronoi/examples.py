@@ -23,7 +23,7 @@ SITES, CLIENTS = 25, 75
 DIES_S, ENDS_S = 5, 25
 
 
-class Failure(Struct, frozen=True):
+class MatcherFailure(Struct, frozen=True):
     """Who owned how much of what a dead matcher had, and whose records changed."""
 
     orphans: int
@@ -32,7 +32,7 @@ class Failure(Struct, frozen=True):
     enclosing: list[NodeId]
 
 
-def failure() -> Failure:
+def matcher_failure() -> MatcherFailure:
     """The matcher with most dies. Clients stand still, so nothing else changes owners."""
     chosen = scenario(
         QUICK, CLIENTS, float(ENDS_S), matchers=SITES, partitioning="static", join_rate=0.0,
@@ -46,19 +46,19 @@ def failure() -> Failure:
 
     def look_and_kill() -> None:
         nonlocal victim
-        before.update(owned(world.simulation.nodes))
+        before.update(subscriptions_by_owner(world.simulation.nodes))
         victim = max(before, key=lambda site: (site != FIRST_SERVER) * len(before[site]))
-        places.update({site.id: site.place for site in sites(world.simulation.nodes)})
+        places.update({site.id: site.place for site in find_sites(world.simulation.nodes)})
         world.simulation.crash(victim)
 
     world.simulation.at(DIES_S * SECOND, look_and_kill)
     world.run()
-    after = owned(world.simulation.nodes)
+    after = subscriptions_by_owner(world.simulation.nodes)
     owners: dict[SubscriptionId, int] = {}
     for mine in after.values():
         for subscription in mine:
             owners[subscription] = owners.get(subscription, 0) + 1
-    return Failure(
+    return MatcherFailure(
         len(before[victim]),
         sum(owners.get(orphan) == 1 for orphan in before[victim]),
         [site for site, mine in after.items() if mine != before[site]],
@@ -66,7 +66,7 @@ def failure() -> Failure:
     )
 
 
-def sites(nodes: Mapping[NodeId, Node]) -> list[Site]:
+def find_sites(nodes: Mapping[NodeId, Node]) -> list[Site]:
     return [
         node.matcher.site
         for node in nodes.values()
@@ -74,18 +74,18 @@ def sites(nodes: Mapping[NodeId, Node]) -> list[Site]:
     ]
 
 
-def owned(nodes: Mapping[NodeId, Node]) -> dict[NodeId, list[SubscriptionId]]:
+def subscriptions_by_owner(nodes: Mapping[NodeId, Node]) -> dict[NodeId, list[SubscriptionId]]:
     return {
         site.id: sorted(
             record.id
             for record in site.ownership.records.at
             if record is not None and record.owner == site.id
         )
-        for site in sites(nodes)
+        for site in find_sites(nodes)
     }
 
 
-def formulas(tries: int = 1000) -> float:
+def worst_formula_error(tries: int = 1000) -> float:
     """Of random gaps: how much of the part F that should be gone remains, or is gone too much."""
     rng = Random(1)
     worst = 0.0

@@ -4,19 +4,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nearcast.pipeline.report.charts import Axis, Key, Series, chart
+from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
 from nearcast.pipeline.report.formatting import count, number, rate, share
-from nearcast.pipeline.report.plots import Plot, style
+from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.voronoi.vso_messages import Cast, Matched, Notify
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.voronoi import structure
 from nearcast_papers.voronoi.loads import TABLE
-from nearcast_papers.voronoi.measures import Seen, snapshots
+from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
 from nearcast_papers.voronoi.scenarios import (
     BLASTS,
     IDLE,
-    LEAST,
     LIMIT,
+    MIN_MATCHERS,
     NINE,
     PARTITIONINGS,
     SIZES,
@@ -31,19 +31,19 @@ BACK_S = 20  # when consistency was back, mostly
 def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
     if not series:
         return []
-    keys = [Key(one.name, one.style, one.dash) for one in series]
+    keys = [LegendKey(one.name, one.style, one.dash) for one in series]
     return [chart(name, title, x, y, series, keys)]
 
 
-def regions(_: Seen) -> list[Plot]:
+def regions(_: VSOMeasures) -> list[Plot]:
     series = []
     for place, name in enumerate(("quad-tree", "Voronoi, by VSO's rules")):
-        counts = Counter(pair[place] for pair in structure.regions())
+        counts = Counter(pair[place] for pair in structure.region_counts())
         many = sorted(counts)
         series.append(
             Series(
                 name=name, x=[float(k) for k in many], y=[float(counts[k]) for k in many],
-                style=style(place), shape="bar",
+                style=series_style(place), shape="bar",
             )
         )  # fmt: skip
     most = max(max(one.x) for one in series)
@@ -60,10 +60,12 @@ def regions(_: Seen) -> list[Plot]:
 
 
 def greedy_ways() -> list[Plot]:
-    found = structure.ways()
+    found = structure.greedy_hops()
     root = found[0][1] / found[0][0] ** 0.5
     sites = [float(matchers) for matchers, _ in found]
-    measured = Series(name="measured", x=sites, y=[hops for _, hops in found], style=style(0))
+    measured = Series(
+        name="measured", x=sites, y=[hops for _, hops in found], style=series_style(0)
+    )
     theory = Series(
         name="√N from the first on", x=sites, y=[root * n**0.5 for n in sites], style="soft", dash=1
     )
@@ -76,7 +78,7 @@ def greedy_ways() -> list[Plot]:
     )
 
 
-def nine(seen: Seen) -> list[Plot]:
+def nine(measures: VSOMeasures) -> list[Plot]:
     plots = []
     for way, what in (("up", "upload"), ("down", "download")):
         series = []
@@ -84,7 +86,7 @@ def nine(seen: Seen) -> list[Plot]:
             loads = {}
             for nodes in NINE:
                 with suppress(NotMeasuredError):
-                    loads[nodes] = seen.nine(which, nodes, way)
+                    loads[nodes] = measures.nine(which, nodes, way)
             for dash, (name, part) in enumerate(
                 (("average", "mean"), ("maximum", "most"), ("minimum", "least"))
             ):
@@ -93,7 +95,7 @@ def nine(seen: Seen) -> list[Plot]:
                     series.append(
                         Series(
                             name=f"{which}: {name}", x=[float(n) for n in loads], y=heights,
-                            style=style(place), dash=dash,
+                            style=series_style(place), dash=dash,
                         )
                     )  # fmt: skip
         plots += drawn(
@@ -106,13 +108,13 @@ def nine(seen: Seen) -> list[Plot]:
     return plots
 
 
-def churn(seen: Seen) -> list[Plot]:
+def churn(measures: VSOMeasures) -> list[Plot]:
     plots = []
     for nodes in STABLE:
         series: list[Series] = []
         with suppress(NotMeasuredError):
-            phase = seen.phase(nodes)
-            series += by_rate(seen, nodes)
+            phase = measures.phase(nodes)
+            series += by_rate(measures, nodes)
             told = [(phase, 0.99), (phase + 10, WORST[nodes]), (2 * phase, WORST[nodes]),
                     (2 * phase + BACK_S, 0.99), (3 * phase, 0.99)]  # fmt: skip
             series.append(
@@ -125,16 +127,18 @@ def churn(seen: Seen) -> list[Plot]:
         plots += consistency(f"figure-8-{nodes}", title, series)
     with suppress(NotMeasuredError):
         title = f"Not in the paper: {STABLE[0]} nodes, and the gateway crashes as churn begins"
-        plots += consistency("figure-8-mortal", title, by_rate(seen, STABLE[0], LEAST))
+        plots += consistency("figure-8-mortal", title, by_rate(measures, STABLE[0], MIN_MATCHERS))
     return plots
 
 
-def by_rate(seen: Seen, nodes: int, least: int = 1) -> list[Series]:
-    curves = {each: seen.churn(nodes, each, least) for each in seen.churn_rates(nodes, least)}
+def by_rate(measures: VSOMeasures, nodes: int, least: int = 1) -> list[Series]:
+    curves = {
+        each: measures.churn(nodes, each, least) for each in measures.churn_rates(nodes, least)
+    }
     return [
         Series(
             name=f"{each:g} per second", x=[STEPS * float(s) for s in snapshots(curve)],
-            y=list(snapshots(curve).values()), style=style(place),
+            y=list(snapshots(curve).values()), style=series_style(place),
         )
         for place, (each, curve) in enumerate(curves.items())
     ]  # fmt: skip
@@ -150,17 +154,21 @@ def consistency(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
     )
 
 
-def distribution(seen: Seen, name: str, matches: bool, way: str, who: str) -> list[Plot]:
+def distribution(measures: VSOMeasures, name: str, matches: bool, way: str, who: str) -> list[Plot]:
     plots = []
     for measure, what in (("mean", "average"), ("max", "busiest second")):
         series = []
         for place, nodes in enumerate(SIZES):
             with suppress(NotMeasuredError):
-                loads = seen.bandwidths(nodes, matches, f"{way}_{measure}")
+                loads = measures.bandwidths(nodes, matches, f"{way}_{measure}")
                 shares = [(k + 1) / len(loads) for k in range(len(loads))]
                 series.append(
                     Series(
-                        name=f"{nodes:,} nodes", x=loads, y=shares, style=style(place), shape="step"
+                        name=f"{nodes:,} nodes",
+                        x=loads,
+                        y=shares,
+                        style=series_style(place),
+                        shape="step",
                     )
                 )
         plots += drawn(
@@ -173,19 +181,19 @@ def distribution(seen: Seen, name: str, matches: bool, way: str, who: str) -> li
     return plots
 
 
-def uploads(seen: Seen) -> list[Plot]:
-    return distribution(seen, "figure-9", True, "up", "Upload of matchers")
+def uploads(measures: VSOMeasures) -> list[Plot]:
+    return distribution(measures, "figure-9", True, "up", "Upload of matchers")
 
 
-def downloads(seen: Seen) -> list[Plot]:
-    return distribution(seen, "figure-10", False, "down", "Download of clients")
+def downloads(measures: VSOMeasures) -> list[Plot]:
+    return distribution(measures, "figure-10", False, "down", "Download of clients")
 
 
-def table(seen: Seen) -> list[Plot]:
+def table(measures: VSOMeasures) -> list[Plot]:
     found = {}
     for nodes in SIZES:
         with suppress(NotMeasuredError):
-            found[nodes] = seen.matchers(nodes)
+            found[nodes] = measures.matchers(nodes)
     if not found:
         return []
     names = [f"{nodes:,}" for nodes in found]
@@ -194,9 +202,9 @@ def table(seen: Seen) -> list[Plot]:
     def word(at: float) -> str:
         return names[round(at)] if at == round(at) and 0 <= at < len(names) else ""
 
-    ours = Series(name="ours", x=places, y=list(found.values()), style=style(0), shape="bar")
+    ours = Series(name="ours", x=places, y=list(found.values()), style=series_style(0), shape="bar")
     paper = [float(TABLE[nodes]) for nodes in found]
-    theirs = Series(name="the paper's", x=places, y=paper, style=style(1), shape="bar")
+    theirs = Series(name="the paper's", x=places, y=paper, style=series_style(1), shape="bar")
     return drawn(
         "table-1",
         "Matchers, in the last third of a run",
@@ -206,25 +214,25 @@ def table(seen: Seen) -> list[Plot]:
     )
 
 
-def areas(seen: Seen) -> list[Plot]:
+def areas(measures: VSOMeasures) -> list[Plot]:
     found = {}
     for blast in BLASTS:
         with suppress(NotMeasuredError):
-            found[blast] = seen.heard(blast)
+            found[blast] = measures.heard(blast)
     if not found:
         return []
     radii = list(found)
     wrong = [
         Series(
             name=name, x=radii, y=[one[name] / max(1, one["expected"]) for one in found.values()],
-            style=style(place),
+            style=series_style(place),
         )
         for place, name in enumerate(("missed", "spurious", "duplicates"))
     ]  # fmt: skip
     carried = [
         Series(
             name=name, x=radii, y=[one[kind] / one["publications"] for one in found.values()],
-            style=style(place),
+            style=series_style(place),
         )
         for place, (kind, name) in enumerate(
             ((Cast.kind, "between matchers, by VoroCast"), (Matched.kind, "to owners elsewhere"),
@@ -244,12 +252,12 @@ def areas(seen: Seen) -> list[Plot]:
     ]  # fmt: skip
 
 
-def tide(seen: Seen) -> list[Plot]:
+def tide(measures: VSOMeasures) -> list[Plot]:
     series: list[Series] = []
     looks = {IDLE[0]: "leaves without any", IDLE[1]: "leaves at half its limit"}
     for place, idle in enumerate(IDLE):
         with suppress(NotMeasuredError):
-            found = seen.tide(idle)
+            found = measures.tide(idle)
             if not series:
                 needed = [entities / LIMIT for entities in found.entities.values()]
                 series.append(
@@ -260,10 +268,13 @@ def tide(seen: Seen) -> list[Plot]:
                 )  # fmt: skip
             series.append(
                 Series(
-                    name=f"a matcher {looks[idle]}", x=[float(s) for s in found.matchers],
-                    y=[float(m) for m in found.matchers.values()], style=style(place), shape="step",
+                    name=f"a matcher {looks[idle]}",
+                    x=[float(s) for s in found.matchers],
+                    y=[float(m) for m in found.matchers.values()],
+                    style=series_style(place),
+                    shape="step",
                 )
-            )  # fmt: skip
+            )
     return drawn(
         "tide",
         "Matchers, while a crowd comes and goes",

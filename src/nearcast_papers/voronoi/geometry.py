@@ -35,7 +35,7 @@ Place = tuple[float, float]
 Places = NDArray[np.float64]
 
 
-def crowd(seed: int, entities: int = ENTITIES) -> list[Place]:
+def crowd_positions(seed: int, entities: int = ENTITIES) -> list[Place]:
     """Where the paper's movement has brought them."""
     world = clustering.make(clustering.Parameters(), entities, WALKED_S, seed)
     found = (world.life(entity, 0, 0).position(WALKED_S * SECOND) for entity in range(entities))
@@ -48,39 +48,39 @@ def voronoi_regions(places: Sequence[Place], capacity: int, rng: Random) -> int:
     numbers = count()
     gateway = next(numbers)
     sites: dict[int, Place] = {gateway: (SIDE / 2, SIDE / 2)}
-    burdens = {gateway: _burden()}
+    burdens = {gateway: _new_burden()}
     calm = 0
     for second in range(LONGEST_S):
-        shares = _shares(sites, clients)
+        shares = _clients_by_site(sites, clients)
         calm = calm + 1 if all(0 < len(own) <= capacity for own in shares.values()) else 0
         if calm >= CALM_S:
             break
         for site, own in shares.items():
-            centre = _centre(own)
+            centre = _centroid(own)
             if centre is not None:
-                _go(sites, site, towards(sites[site], centre, parameters.f_adjust))
+                _move_site(sites, site, towards(sites[site], centre, parameters.f_adjust))
             wish = burdens[site].step(
                 second * SECOND, overloaded=len(own) > capacity, idle=len(own) == 0
             )
             if wish == "closer":
                 for other in voronoi.enclosing(sites, site):
-                    _go(sites, other, towards(sites[other], sites[site], parameters.f_move))
+                    _move_site(sites, other, towards(sites[other], sites[site], parameters.f_move))
             elif wish == "insert" and centre is not None:
                 new = next(numbers)
                 # Nobody stands exactly where another does: a hair's breadth decides the side.
                 sites[new] = centre[0] + rng.uniform(-1, 1), centre[1] + rng.uniform(-1, 1)
-                burdens[new] = _burden()
+                burdens[new] = _new_burden()
             elif wish == "leave" and site != gateway:
                 del sites[site], burdens[site]
     return len(sites)
 
 
-def _burden() -> Burden:
+def _new_burden() -> Burden:
     p = PARAMETERS
     return Burden(round(p.overload_ms * 1000), p.insertion_trigger, p.departure_trigger)
 
 
-def _shares(sites: dict[int, Place], clients: Places) -> dict[int, Places]:
+def _clients_by_site(sites: dict[int, Place], clients: Places) -> dict[int, Places]:
     """Whom each site owns."""
     numbers, spots = list(sites), np.array(list(sites.values()))
     gaps = ((clients[:, None, :] - spots[None, :, :]) ** 2).sum(axis=2)
@@ -88,24 +88,24 @@ def _shares(sites: dict[int, Place], clients: Places) -> dict[int, Places]:
     return {site: clients[nearest == place] for place, site in enumerate(numbers)}
 
 
-def _centre(own: Places) -> Place | None:
+def _centroid(own: Places) -> Place | None:
     if not len(own):
         return None
     x, y = own.mean(axis=0).tolist()
     return x, y
 
 
-def _go(sites: dict[int, Place], site: int, to: Place) -> None:
+def _move_site(sites: dict[int, Place], site: int, to: Place) -> None:
     others = [place for other, place in sites.items() if other != site]
     if apart(to, others, PARAMETERS.spacing):
         sites[site] = to
 
 
-def compared(seeds: int) -> list[tuple[int, int]]:
+def count_regions(seeds: int) -> list[tuple[int, int]]:
     """Regions of the quad-tree and of VSO, of as many crowds."""
     found = []
     for seed in range(1, seeds + 1):
-        places = crowd(seed)
+        places = crowd_positions(seed)
         rng = stream(seed, "figure 2")
         found.append(
             (
@@ -119,7 +119,7 @@ def compared(seeds: int) -> list[tuple[int, int]]:
 # Greedy forwarding.
 
 
-def hops(matchers: int, seed: int = 1) -> float:
+def mean_hops(matchers: int, seed: int = 1) -> float:
     """Steps of greedy forwarding on average: from site to enclosing site, from any to any place."""
     rng = stream(seed, "greedy", matchers)
     sites = {site: (rng.random(), rng.random()) for site in range(matchers)}
@@ -139,7 +139,7 @@ def hops(matchers: int, seed: int = 1) -> float:
     return mean(steps(start, to) for start, to in ways)
 
 
-def exponent(points: Sequence[tuple[float, float]]) -> float:
+def growth_exponent(points: Sequence[tuple[float, float]]) -> float:
     """Of y in proportion to a power of x, by least squares on logarithmic scales."""
     xs, ys = ([log(point[axis]) for point in points] for axis in (0, 1))
     x0, y0 = mean(xs), mean(ys)

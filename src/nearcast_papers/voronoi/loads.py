@@ -11,8 +11,8 @@ from itertools import pairwise
 from statistics import mean
 
 from nearcast.protocols.voronoi.vso_messages import Notify
-from nearcast_papers.paper import NotMeasuredError, Statement
-from nearcast_papers.voronoi.measures import Load, Seen, percentile
+from nearcast_papers.paper import NotMeasuredError, PaperClaim
+from nearcast_papers.voronoi.measures import MatcherLoad, VSOMeasures, percentile
 from nearcast_papers.voronoi.scenarios import NINE, PARTITIONINGS, STEP_RATE
 
 LAYOUT = 36  # bytes of an updated neighbour, as VAST writes it
@@ -26,13 +26,13 @@ DECILES = range(10, 100, 10)
 
 
 def compared(
-    seen: Seen, way: str, load: Callable[[Seen, str, int, str], Load]
-) -> dict[int, tuple[Load, Load]]:
+    measures: VSOMeasures, way: str, load: Callable[[VSOMeasures, str, int, str], MatcherLoad]
+) -> dict[int, tuple[MatcherLoad, MatcherLoad]]:
     """Static and dynamic, by nodes."""
     found = {}
     for nodes in NINE:
         try:
-            still, moving = (load(seen, which, nodes, way) for which in PARTITIONINGS)
+            still, moving = (load(measures, which, nodes, way) for which in PARTITIONINGS)
         except NotMeasuredError:
             continue
         found[nodes] = still, moving
@@ -41,14 +41,14 @@ def compared(
     return found
 
 
-def lower(pairs: dict[int, tuple[Load, Load]]) -> tuple[dict[int, float], bool]:
+def lower(pairs: dict[int, tuple[MatcherLoad, MatcherLoad]]) -> tuple[dict[int, float], bool]:
     """The average of dynamic over that of static partitioning."""
     ratios = {nodes: moving.mean / still.mean for nodes, (still, moving) in pairs.items()}
     wins = sum(ratio < 1 for ratio in ratios.values())
     return ratios, wins >= 0.8 * len(ratios) and mean(ratios.values()) < 1
 
 
-def narrower(pairs: dict[int, tuple[Load, Load]]) -> tuple[dict[int, float], bool]:
+def narrower(pairs: dict[int, tuple[MatcherLoad, MatcherLoad]]) -> tuple[dict[int, float], bool]:
     """How far the busiest is above the average, dynamic over static."""
     ratios = {nodes: moving.excess / still.excess for nodes, (still, moving) in pairs.items()}
     many = [ratio for nodes, ratio in ratios.items() if nodes >= 200]
@@ -61,9 +61,9 @@ def words(ratios: dict[int, float]) -> str:
     return ", ".join(f"{ratio:.2f} of {nodes}" for nodes, ratio in ratios.items())
 
 
-def lower_average(seen: Seen) -> tuple[str, bool]:
-    ratios, good = lower(compared(seen, "up", Seen.nine))
-    (told, talk), (told_there, talk_there) = map(seen.nine_by_kind, reversed(PARTITIONINGS))
+def lower_average(measures: VSOMeasures) -> tuple[str, bool]:
+    ratios, good = lower(compared(measures, "up", VSOMeasures.nine))
+    (told, talk), (told_there, talk_there) = map(measures.nine_by_kind, reversed(PARTITIONINGS))
     return (
         f"dynamic over static: {words(ratios)} nodes; notifications alone {told / told_there:.2f},"
         f" what matchers tell each other {talk / talk_there:.2f}",
@@ -71,9 +71,9 @@ def lower_average(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def lower_excess(seen: Seen) -> tuple[str, bool]:
-    ratios, good = narrower(compared(seen, "up", Seen.nine))
-    other, _ = narrower(compared(seen, "up", Seen.nine_by_node))
+def lower_excess(measures: VSOMeasures) -> tuple[str, bool]:
+    ratios, good = narrower(compared(measures, "up", VSOMeasures.nine))
+    other, _ = narrower(compared(measures, "up", VSOMeasures.nine_by_node))
     return (
         f"dynamic over static: {words(ratios)} nodes; of each matcher's average over time:"
         f" {words(other)}",
@@ -81,8 +81,8 @@ def lower_excess(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def lower_download(seen: Seen) -> tuple[str, bool]:
-    pairs = compared(seen, "down", Seen.nine)
+def lower_download(measures: VSOMeasures) -> tuple[str, bool]:
+    pairs = compared(measures, "down", VSOMeasures.nine)
     (averages, one), (excesses, other) = lower(pairs), narrower(pairs)
     return (
         f"average, dynamic over static: {words(averages)} nodes; busiest above it:"
@@ -91,8 +91,8 @@ def lower_download(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def more_upload(seen: Seen) -> tuple[str, bool]:
-    up, down = (compared(seen, way, Seen.nine) for way in ("up", "down"))
+def more_upload(measures: VSOMeasures) -> tuple[str, bool]:
+    up, down = (compared(measures, way, VSOMeasures.nine) for way in ("up", "down"))
     ratios = {
         (which, nodes): up[nodes][place].mean / down[nodes][place].mean
         for nodes in up
@@ -108,8 +108,8 @@ def more_upload(seen: Seen) -> tuple[str, bool]:
 # Table I and figures 9 and 10.
 
 
-def matcher_ratio(seen: Seen) -> tuple[str, bool]:
-    found = {nodes: seen.matchers(nodes) for nodes in seen.sizes()}
+def matcher_ratio(measures: VSOMeasures) -> tuple[str, bool]:
+    found = {nodes: measures.matchers(nodes) for nodes in measures.sizes()}
     ratios = {nodes: matchers / nodes for nodes, matchers in found.items()}
     large = [ratio for nodes, ratio in ratios.items() if nodes >= 200]
     told = ", ".join(
@@ -123,46 +123,46 @@ def matcher_ratio(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def at(seen: Seen, nodes: int, matches: bool, column: str, percent: float) -> float:
+def at(measures: VSOMeasures, nodes: int, matches: bool, column: str, percent: float) -> float:
     """A percentile of bytes per second, of runs that publish in every step as the paper does."""
-    if nodes not in seen.sizes() or seen.rate != STEP_RATE:
+    if nodes not in measures.sizes() or measures.rate != STEP_RATE:
         raise NotMeasuredError(f"{nodes:,} nodes that publish in every step (--full)")
-    return percentile(seen.bandwidths(nodes, matches, column), percent)
+    return percentile(measures.bandwidths(nodes, matches, column), percent)
 
 
-def by_layout(seen: Seen) -> str:
+def by_layout(measures: VSOMeasures) -> str:
     """What one neighbour told of costs here and there."""
-    size = seen.sizes_of_messages()[Notify.kind]
+    size = measures.sizes_of_messages()[Notify.kind]
     return f"a notification is {size:.0f} bytes here, {LAYOUT} there"
 
 
 def upload(
     nodes: int, column: str, limits: dict[float, float], near: float
-) -> Callable[[Seen], tuple[str, bool]]:
+) -> Callable[[VSOMeasures], tuple[str, bool]]:
     """So many percent of matchers are within so many bytes per second, give or take."""
 
-    def rule(seen: Seen) -> tuple[str, bool]:
-        found = {percent: at(seen, nodes, True, column, percent) for percent in limits}
+    def rule(measures: VSOMeasures) -> tuple[str, bool]:
+        found = {percent: at(measures, nodes, True, column, percent) for percent in limits}
         told = ", ".join(f"{value / KB:,.0f} kB/s for {p:g} %" for p, value in found.items())
         return (
-            f"{told}; {by_layout(seen)}",
+            f"{told}; {by_layout(measures)}",
             all(abs(found[p] / limit - 1) <= near for p, limit in limits.items()),
         )
 
     return rule
 
 
-def majority(seen: Seen) -> tuple[str, bool]:
-    value = at(seen, 1000, True, "up_mean", 90)
-    return f"{value * 8 / 1e6:.1f} Mbit/s for 90 %; {by_layout(seen)}", value < MBIT_10
+def majority(measures: VSOMeasures) -> tuple[str, bool]:
+    value = at(measures, 1000, True, "up_mean", 90)
+    return f"{value * 8 / 1e6:.1f} Mbit/s for 90 %; {by_layout(measures)}", value < MBIT_10
 
 
-def peaks(seen: Seen) -> tuple[str, bool]:
+def peaks(measures: VSOMeasures) -> tuple[str, bool]:
     ratios, whole = (
         {
-            nodes: percentile(seen.bandwidths(nodes, True, f"{part}up_max"), 90)
-            / percentile(seen.bandwidths(nodes, True, f"{part}up_mean"), 90)
-            for nodes in seen.sizes()
+            nodes: percentile(measures.bandwidths(nodes, True, f"{part}up_max"), 90)
+            / percentile(measures.bandwidths(nodes, True, f"{part}up_mean"), 90)
+            for nodes in measures.sizes()
         }
         for part in ("", "whole_")
     )
@@ -173,24 +173,24 @@ def peaks(seen: Seen) -> tuple[str, bool]:
     )
 
 
-def adsl(seen: Seen) -> tuple[str, bool]:
-    value = at(seen, 500, True, "up_max", 90)
-    return f"{value * 8 / 1e6:.1f} Mbit/s; {by_layout(seen)}", value <= MBIT_10
+def adsl(measures: VSOMeasures) -> tuple[str, bool]:
+    value = at(measures, 500, True, "up_max", 90)
+    return f"{value * 8 / 1e6:.1f} Mbit/s; {by_layout(measures)}", value <= MBIT_10
 
 
-def clients(seen: Seen) -> tuple[str, bool]:
-    average, most = (at(seen, 1000, False, column, 90) for column in ("down_mean", "down_max"))
+def clients(measures: VSOMeasures) -> tuple[str, bool]:
+    average, most = (at(measures, 1000, False, column, 90) for column in ("down_mean", "down_max"))
     return (
         f"90 % within {average / KB:,.0f} kB/s on average, {most / KB:,.0f} at most;"
-        f" {by_layout(seen)}",
+        f" {by_layout(measures)}",
         max(average, most) <= 130 * KB,
     )
 
 
-def dominance(seen: Seen) -> tuple[str, bool]:
+def dominance(measures: VSOMeasures) -> tuple[str, bool]:
     told, good = [], True
     for matches, column, what in ((True, "up_mean", "matchers"), (False, "down_mean", "clients")):
-        loads = {nodes: seen.bandwidths(nodes, matches, column) for nodes in seen.sizes()}
+        loads = {nodes: measures.bandwidths(nodes, matches, column) for nodes in measures.sizes()}
         if len(loads) < 2:
             raise NotMeasuredError("two sizes")
         for (few, less), (many, more) in pairwise(loads.items()):
@@ -206,7 +206,7 @@ READING = (
     " their means over time. Nobody is inserted."
 )
 CLAIMS = (
-    Statement(
+    PaperClaim(
         7,
         "Dynamic partitioning lowers the matchers' average upload (V-A, figure 7a)",
         "lower at 80 % of the sizes at least, mean ratio below 1",
@@ -214,14 +214,14 @@ CLAIMS = (
         note=READING + " Most of what matchers send are notifications, one for each delivery, and"
         " those are as many wherever borders lie; the rest tells what moving borders cost or save.",
     ),
-    Statement(
+    PaperClaim(
         8,
         "The busiest matcher is much less above the average (V-A)",
         "at most 0.7 of the static excess from 200 nodes on",
         lower_excess,
         note=READING,
     ),
-    Statement(
+    PaperClaim(
         9,
         "The same of download (figure 7b)",
         "average lower at 80 %, excess at most 0.7 from 200 nodes on",
@@ -229,43 +229,43 @@ CLAIMS = (
         note=READING + " What comes in besides posts is what matchers tell each other; sites that"
         " move tell it more often.",
     ),
-    Statement(10, "Matchers upload more than they download (V-A)", "of 100 nodes on", more_upload),
-    Statement(
+    PaperClaim(10, "Matchers upload more than they download (V-A)", "of 100 nodes on", more_upload),
+    PaperClaim(
         19,
         "Matchers: 5, 8, 20, 41, 74 of 50, 100, 200, 500, 1,000 nodes (table I)",
         "each 5 to 13 %, at least n/20, not rising from 200 nodes on",
         matcher_ratio,
     ),
-    Statement(
+    PaperClaim(
         20, "500 nodes: 90 % of matchers upload 500 KB/s on average (V-C, figure 9a)",
         "300 to 700 kB/s", upload(500, "up_mean", {90: 500 * KB}, 0.4),
     ),
-    Statement(
+    PaperClaim(
         21, "1,000 nodes: 90 % of matchers upload 1 MB/s on average",
         "0.6 to 1.4 MB/s", upload(1000, "up_mean", {90: MB}, 0.4),
     ),
-    Statement(
+    PaperClaim(
         22, "A majority of matchers sends less than 10 Mbit/s", "90 % do, of 1,000 nodes", majority
     ),
-    Statement(
+    PaperClaim(
         23, "The maximum is two to three times the average (figure 9b)", "1.7 to 3.5", peaks,
         note="A matcher's busiest second against its average, both over the last third, where loads"
         " are steadier than in a whole run.",
     ),
-    Statement(
+    PaperClaim(
         24, "500 nodes: 90 % of matchers within 1.2 MB/s at most, all within 2.2", "± 40 %",
         upload(500, "up_max", {90: 1.2 * MB, 100: 2.2 * MB}, 0.4),
     ),
-    Statement(
+    PaperClaim(
         25, "1,000 nodes: 90 % of matchers within 2.8 MB/s at most, all within 5.0", "± 40 %",
         upload(1000, "up_max", {90: 2.8 * MB, 100: 5.0 * MB}, 0.4),
     ),
-    Statement(26, "500 nodes: 10 Mbit/s cover 90 % of matchers", "at most 10 Mbit/s", adsl),
-    Statement(
+    PaperClaim(26, "500 nodes: 10 Mbit/s cover 90 % of matchers", "at most 10 Mbit/s", adsl),
+    PaperClaim(
         27, "1,000 nodes: 90 % of clients download less than 120 KB/s (figure 10)",
         "at most 130 kB/s, average and maximum", clients,
     ),
-    Statement(
+    PaperClaim(
         28, "More nodes, more bandwidth: distributions shift right (figures 9 and 10)",
         "at every decile, of each size to the next", dominance,
     ),

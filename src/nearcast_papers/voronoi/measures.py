@@ -18,14 +18,14 @@ from nearcast.protocols.voronoi.vso_messages import (
     Transfer,
 )
 from nearcast.scenario import Scenario
-from nearcast_papers.paper import Counted, NotMeasuredError
-from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAY
+from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAYING
 
 SETTLED_S = 10  # after the last has joined
 GROUPED_S = 10  # a snapshot of consistency is of so many seconds, as VAST's
 
 
-class Load(Struct, frozen=True):
+class MatcherLoad(Struct, frozen=True):
     """Bytes per second of matchers: on average, of the busiest, of the idlest."""
 
     mean: float
@@ -37,7 +37,7 @@ class Load(Struct, frozen=True):
         return self.most - self.mean
 
 
-class Stretch(Struct, frozen=True):
+class OverloadPeriod(Struct, frozen=True):
     """Seconds in which a matcher had too many subscriptions."""
 
     first: int
@@ -49,7 +49,7 @@ class Stretch(Struct, frozen=True):
         return self.last - self.first + 1
 
 
-class Tide(Struct, frozen=True):
+class TideResult(Struct, frozen=True):
     """By second: entities, and nodes that match; and what became of the matchers."""
 
     entities: dict[int, int]
@@ -59,8 +59,8 @@ class Tide(Struct, frozen=True):
     idle_at_end: int  # matchers that own nothing then, besides the gateway
 
 
-class Seen:
-    def __init__(self, counted: Counted) -> None:
+class VSOMeasures:
+    def __init__(self, counted: CountedRuns) -> None:
         self._counted = counted
 
     def _runs(self, **settings: Any) -> list[Scenario]:
@@ -75,26 +75,26 @@ class Seen:
     @property
     def rate(self) -> float:
         """Publications per second and node of the scalability runs."""
-        return float(self._runs(**grown())[0].settings["rate"])
+        return float(self._runs(**scale_runs())[0].settings["rate"])
 
     # Figure 7.
 
-    def nine(self, partitioning: str, nodes: int, way: str) -> Load:
+    def nine(self, partitioning: str, nodes: int, way: str) -> MatcherLoad:
         """Nine matchers; `way` is up or down."""
-        rows = self.rows("matcher_bandwidth", **nine(partitioning), nodes=nodes)
-        return Load(
+        rows = self.rows("matcher_bandwidth", **nine_matcher_runs(partitioning), nodes=nodes)
+        return MatcherLoad(
             *(mean(row[f"{way}_{what}"] for row in rows) for what in ("mean", "max", "min"))
         )
 
-    def nine_by_node(self, partitioning: str, nodes: int, way: str) -> Load:
+    def nine_by_node(self, partitioning: str, nodes: int, way: str) -> MatcherLoad:
         """The other reading: each matcher's own average over time; then of the nine."""
-        rows = self.rows("bandwidth_by_node", **nine(partitioning), nodes=nodes)
+        rows = self.rows("bandwidth_by_node", **nine_matcher_runs(partitioning), nodes=nodes)
         loads = [row[f"{way}_mean"] for row in rows if row["matches"] and row["late_seconds"]]
-        return Load(mean(loads), max(loads), min(loads))
+        return MatcherLoad(mean(loads), max(loads), min(loads))
 
     def nine_by_kind(self, partitioning: str) -> tuple[float, float]:
         """Bytes of notifications, and of all that matchers say to each other, of all sizes."""
-        rows = self.rows("traffic_by_kind", **nine(partitioning))
+        rows = self.rows("traffic_by_kind", **nine_matcher_runs(partitioning))
         told = sum(row["bytes"] for row in rows if row["kind"] == Notify.kind)
         between_matchers = [
             message.kind for message in (Moves, Matched, Copies, Cast, Transfer, Inventory)
@@ -106,19 +106,19 @@ class Seen:
     # Figure 8.
 
     def phase(self, nodes: int) -> float:
-        return self._runs(**churned(nodes))[0].seconds / 3
+        return self._runs(**churn_runs(nodes))[0].seconds / 3
 
     def churn_rates(self, nodes: int, least: int = 1) -> list[float]:
-        runs = self._runs(**churned(nodes, least))
+        runs = self._runs(**churn_runs(nodes, least))
         return sorted({float(run.settings["churn_rate"]) for run in runs})
 
     def churn(self, nodes: int, rate: float, least: int = 1) -> dict[int, float]:
         """Consistency by second."""
-        return self._consistency(**churned(nodes, least), churn_rate=rate)
+        return self._consistency(**churn_runs(nodes, least), churn_rate=rate)
 
     def churn_matchers(self, nodes: int, rate: float) -> float:
         """How many match on average while nodes churn; one of them, the gateway, never dies."""
-        rows = self.rows("population_by_second", **churned(nodes), churn_rate=rate)
+        rows = self.rows("population_by_second", **churn_runs(nodes), churn_rate=rate)
         phase = self.phase(nodes)
         return mean(float(row["matchers"]) for row in rows if phase <= row["second"] < 2 * phase)
 
@@ -132,11 +132,11 @@ class Seen:
     # Figures 9 and 10, table I.
 
     def sizes(self) -> list[int]:
-        return sorted({run.nodes for run in self._runs(**grown())})
+        return sorted({run.nodes for run in self._runs(**scale_runs())})
 
     def bandwidths(self, nodes: int, matches: bool, column: str) -> list[float]:
         """Of all matchers, or of all clients, in order."""
-        rows = self.rows("bandwidth_by_node", **grown(), nodes=nodes)
+        rows = self.rows("bandwidth_by_node", **scale_runs(), nodes=nodes)
         found = [row for row in rows if row["matches"] == matches and row["late_seconds"] >= 5]
         if not matches:  # servers that only match are no clients
             found = [row for row in found if row["node"] < FIRST_SERVER]
@@ -146,47 +146,47 @@ class Seen:
 
     def matchers(self, nodes: int) -> float:
         """On average over the last third."""
-        rows = self.rows("population_by_second", **grown(), nodes=nodes)
+        rows = self.rows("population_by_second", **scale_runs(), nodes=nodes)
         return mean(
             float(row["matchers"]) for row in rows if row["second"] >= row["seconds"] * 2 / 3
         )
 
     def consistency(self, nodes: int) -> float:
         """From when all have joined."""
-        rows = self.rows("consistency_by_second", **grown(), nodes=nodes)
+        rows = self.rows("consistency_by_second", **scale_runs(), nodes=nodes)
         joined = nodes / JOIN_RATE + SETTLED_S
         late = [row for row in rows if row["second"] >= joined]
         return float(sum(row["seen"] for row in late) / max(1, sum(row["due"] for row in late)))
 
-    def overloads(self, nodes: int) -> list[Stretch]:
-        rows = self.rows("overloads", **grown(), nodes=nodes)
-        return [Stretch(row["first"], row["last"], row["most"]) for row in rows]
+    def overloads(self, nodes: int) -> list[OverloadPeriod]:
+        rows = self.rows("overloads", **scale_runs(), nodes=nodes)
+        return [OverloadPeriod(row["first"], row["last"], row["most"]) for row in rows]
 
     def lasted(self, nodes: int) -> float:
         """Seconds of a run of so many nodes."""
-        return self._runs(**grown(), nodes=nodes)[0].seconds
+        return self._runs(**scale_runs(), nodes=nodes)[0].seconds
 
     # What the paper left open, and what holds everywhere.
 
     def heard(self, blast: float) -> dict[str, float]:
         """What became of publications of this radius, and how many messages of some kinds."""
-        rows = self.rows("delivery_totals", **areas(), blast=blast)
+        rows = self.rows("delivery_totals", **area_runs(), blast=blast)
         found = {
             name: sum(row[name] for row in rows)
             for name in ("expected", "correct", "missed", "spurious", "duplicates")
         }
-        made = self.rows("publications_made", **areas(), blast=blast)
+        made = self.rows("publications_made", **area_runs(), blast=blast)
         found["publications"] = sum(row["publications"] for row in made)
-        kinds = self.rows("traffic_by_kind", **areas(), blast=blast)
+        kinds = self.rows("traffic_by_kind", **area_runs(), blast=blast)
         for kind in (Cast.kind, Matched.kind, Notify.kind):
             found[kind] = sum(row["messages"] for row in kinds if row["kind"] == kind)
         return found
 
-    def tide(self, idle: float) -> Tide:
-        rows = self.rows("population_by_second", **flowing(), idle=idle)
-        roles = self.rows("roles", **flowing(), idle=idle)
+    def tide(self, idle: float) -> TideResult:
+        rows = self.rows("population_by_second", **tide_runs(), idle=idle)
+        roles = self.rows("roles", **tide_runs(), idle=idle)
         staying = [row for row in roles if row["began"] > row["resigned"] + row["gone"]]
-        return Tide(
+        return TideResult(
             {row["second"]: row["entities"] for row in rows},
             {row["second"]: row["matchers"] for row in rows},
             sum(row["resigned"] for row in roles),
@@ -199,7 +199,7 @@ class Seen:
 
     def sizes_of_messages(self) -> Mapping[str, float]:
         """Bytes of a message by kind, over the scalability runs."""
-        rows = self.rows("traffic_by_kind", **grown())
+        rows = self.rows("traffic_by_kind", **scale_runs())
         kinds = dict.fromkeys(row["kind"] for row in rows)
         return {
             kind: sum(row["bytes"] for row in rows if row["kind"] == kind)
@@ -211,28 +211,28 @@ class Seen:
 # Which runs are meant.
 
 
-def nine(partitioning: str) -> dict[str, Any]:
+def nine_matcher_runs(partitioning: str) -> dict[str, Any]:
     return {"matchers": SQUARES, "insertion_trigger": 0, "partitioning": partitioning}
 
 
-def churned(nodes: int, least: int = 1) -> dict[str, Any]:
+def churn_runs(nodes: int, least: int = 1) -> dict[str, Any]:
     """`least` matchers: 1 in the paper's set-up, more where its gateway crashes too."""
     return {"churn_by": "crash", "nodes": nodes, "least": least}
 
 
-def grown() -> dict[str, Any]:
+def scale_runs() -> dict[str, Any]:
     return {
         "matchers": 1, "churn_by": "leave", "join_rate": JOIN_RATE, "limit": LIMIT,
         "insertion_trigger": 5,
     }  # fmt: skip
 
 
-def areas() -> dict[str, Any]:
+def area_runs() -> dict[str, Any]:
     return {"matchers": SQUARES, "insertion_trigger": 5, "partitioning": "dynamic"}
 
 
-def flowing() -> dict[str, Any]:
-    return {"candidates": "servers", "nodes": STAY}
+def tide_runs() -> dict[str, Any]:
+    return {"candidates": "servers", "nodes": STAYING}
 
 
 # Small arithmetic.
@@ -268,7 +268,7 @@ def slope(points: Mapping[int, float]) -> float:
     return rise / max(sum((x - x0) ** 2 for x in points), 1e-12)
 
 
-def between(points: Mapping[int, float], first: float, last: float) -> dict[int, float]:
+def values_between(points: Mapping[int, float], first: float, last: float) -> dict[int, float]:
     return {second: value for second, value in points.items() if first <= second < last}
 
 

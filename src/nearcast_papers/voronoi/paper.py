@@ -1,9 +1,9 @@
 """Seed 003: "VSO: Self-organizing Spatial Publish Subscribe"."""
 
 from nearcast.pipeline.jobs import delivery, traffic
-from nearcast_papers.paper import Claim, Counted, Figure, Paper, drawn
+from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
 from nearcast_papers.voronoi import churn, counting, figures, loads, structure
-from nearcast_papers.voronoi.measures import Seen
+from nearcast_papers.voronoi.measures import VSOMeasures
 from nearcast_papers.voronoi.scenarios import scenarios
 
 CAPTIONS = {
@@ -48,18 +48,16 @@ DRAWINGS = {
     "tide": figures.tide,
 }
 TITLES = {"table": "Table I", "areas": "Areas", "tide": "Tide"}
-STATEMENTS = sorted(
-    (*structure.CLAIMS, *loads.CLAIMS, *churn.CLAIMS), key=lambda statement: statement.item
-)
+ALL_CLAIMS = sorted((*structure.CLAIMS, *loads.CLAIMS, *churn.CLAIMS), key=lambda claim: claim.item)
 
 
-def draw(counted: Counted) -> list[Figure]:
-    return drawn("003", DRAWINGS, CAPTIONS, SHOWS, TITLES, Seen(counted))
+def draw(counted: CountedRuns) -> list[Figure]:
+    return draw_figures("003", DRAWINGS, CAPTIONS, SHOWS, TITLES, VSOMeasures(counted))
 
 
-def claims(counted: Counted) -> list[Claim]:
-    seen = Seen(counted)
-    return [statement.judged("voronoi", "003", seen) for statement in STATEMENTS]
+def claims(counted: CountedRuns) -> list[ClaimResult]:
+    measures = VSOMeasures(counted)
+    return [claim.evaluate("voronoi", "003", measures) for claim in ALL_CLAIMS]
 
 
 PAPER = Paper(

@@ -23,12 +23,12 @@ LIMIT = 20.0
 SQUARES = 9  # matchers of figure 7
 PARTITIONINGS = "static", "dynamic"
 STABLE = 50, 100  # nodes under churn
-LEAST = 6  # matchers that there shall be where the gateway may crash; the paper's never does
-FLASH, STAY = 120, 30  # nodes that come and go, and that are there all the time
+MIN_MATCHERS = 6  # matchers that there shall be where the gateway may crash; the paper's never does
+CROWD, STAYING = 120, 30  # nodes that come and go, and that are there all the time
 IDLE = 0.0, 0.5  # share of its limit up to which a matcher leaves
 
 
-class Form(Struct, frozen=True):
+class VSOPreset(Struct, frozen=True):
     """How much is run."""
 
     rate: float
@@ -50,13 +50,13 @@ class Form(Struct, frozen=True):
         return 300.0 if long else nodes / JOIN_RATE + 80.0
 
 
-QUICK = Form(
+QUICK = VSOPreset(
     rate=2.0, buffer=32.0, sizes=(50, 100, 200), nine=(50, 100, 200), nine_s=45.0,
     churn={50: (1.0, 2.0, 5.0, 10.0), 100: (1.0, 5.0, 10.0)}, mortal=(1.0, 5.0, 10.0),
     phase_s=60.0,
     blasts=(0.0, 64.0, 192.0), blast_s=40.0, one_in=4, sample_ms=1000.0,
 )  # fmt: skip
-FULL = Form(
+FULL = VSOPreset(
     rate=STEP_RATE, buffer=10.0, sizes=(50, 100, 200, 500, 1000),
     nine=(50, 100, 200, 300, 400, 500), nine_s=300.0,
     churn=dict.fromkeys(STABLE, (1.0, 2.0, 3.0, 5.0, 8.0, 10.0)),
@@ -68,17 +68,17 @@ CHURN = FULL.churn[50]
 BLASTS = FULL.blasts
 
 
-def scenario(form: Form, nodes: int, seconds: float, **more: Any) -> Scenario:
+def scenario(preset: VSOPreset, nodes: int, seconds: float, **more: Any) -> Scenario:
     settings = {
         "latency_ms": STEP_MS,
-        "rate": form.rate,
-        "buffer": form.buffer,
+        "rate": preset.rate,
+        "buffer": preset.buffer,
         "motion": "steps",
         "payload": 0,
         "limit": LIMIT,
         "join_rate": JOIN_RATE,
-        "sample_ms": form.sample_ms,
-        "one_in": form.one_in,
+        "sample_ms": preset.sample_ms,
+        "one_in": preset.one_in,
         **more,
     }
     return Scenario(
@@ -88,48 +88,50 @@ def scenario(form: Form, nodes: int, seconds: float, **more: Any) -> Scenario:
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
-    form = FULL if full else QUICK
+    preset = FULL if full else QUICK
     match figure:
         case "2":
             # The same rule at work: fifty that stand nearly still, at most ten to a matcher.
-            yield scenario(form, 50, 90.0, limit=10.0, speed=0.1, join_rate=0.0)
+            yield scenario(preset, 50, 90.0, limit=10.0, speed=0.1, join_rate=0.0)
         case "7":
-            for nodes, partitioning in product(form.nine, PARTITIONINGS):
+            for nodes, partitioning in product(preset.nine, PARTITIONINGS):
                 yield scenario(
-                    form, nodes, form.nine_s, partitioning=partitioning, matchers=SQUARES,
+                    preset, nodes, preset.nine_s, partitioning=partitioning, matchers=SQUARES,
                     insertion_trigger=0, join_rate=0.0,
                 )  # fmt: skip
         case "8":
-            for nodes, rates in form.churn.items():
-                yield from (churned(form, nodes, rate) for rate in rates)
-            for rate in form.mortal:
-                yield churned(form, STABLE[0], rate, servers_until=form.phase_s, least=LEAST)
+            for nodes, rates in preset.churn.items():
+                yield from (churn_scenario(preset, nodes, rate) for rate in rates)
+            for rate in preset.mortal:
+                yield churn_scenario(
+                    preset, STABLE[0], rate, servers_until=preset.phase_s, least=MIN_MATCHERS
+                )
         case "9" | "10" | "table":
-            yield from (scenario(form, nodes, form.seconds(nodes)) for nodes in form.sizes)
+            yield from (scenario(preset, nodes, preset.seconds(nodes)) for nodes in preset.sizes)
         case "areas":
-            for blast in form.blasts:
+            for blast in preset.blasts:
                 yield scenario(
-                    form, 100, form.blast_s, blast=blast, matchers=SQUARES, join_rate=0.0,
+                    preset, 100, preset.blast_s, blast=blast, matchers=SQUARES, join_rate=0.0,
                     one_in=1,
                 )  # fmt: skip
         case "tide":
             for idle in IDLE:
-                yield tide(form, idle)
+                yield tide_scenario(preset, idle)
 
 
-def churned(form: Form, nodes: int, rate: float, **more: Any) -> Scenario:
+def churn_scenario(preset: VSOPreset, nodes: int, rate: float, **more: Any) -> Scenario:
     """V-B: as many join per second, then one leaves for each that joins; nobody says goodbye."""
-    phase = form.phase_s
+    phase = preset.phase_s
     return scenario(
-        form, nodes, 3 * phase, join_rate=rate, churn_rate=rate, churn_from=phase,
+        preset, nodes, 3 * phase, join_rate=rate, churn_rate=rate, churn_from=phase,
         churn_until=2 * phase, churn_by="crash", **more,
     )  # fmt: skip
 
 
-def tide(form: Form, idle: float) -> Scenario:
+def tide_scenario(preset: VSOPreset, idle: float) -> Scenario:
     """A crowd comes and goes again; servers are the candidates, so that they do not go with it."""
     return scenario(
-        form, STAY, 300.0, join_rate=0.0, rate=0.5, flash_at=30.0, flash_nodes=FLASH,
-        crash_at=150.0, crash_share=FLASH / (FLASH + STAY), idle=idle, candidates="servers",
+        preset, STAYING, 300.0, join_rate=0.0, rate=0.5, flash_at=30.0, flash_nodes=CROWD,
+        crash_at=150.0, crash_share=CROWD / (CROWD + STAYING), idle=idle, candidates="servers",
         servers=30, sample_ms=10_000.0,
     )  # fmt: skip

@@ -194,9 +194,9 @@ def tables(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
         for table in TABLES
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(awareness, "SLICE", 60)  # so that most runs are cut
+        patch.setattr(awareness, "ROWS_PER_SLICE", 60)  # so that most runs are cut
         seen = [frames[table] for table in ("positions", "views", "interests")]
-        frames["acquaintances"] = awareness.acquaintances(*seen).persist()
+        frames["acquaintances"] = awareness.awareness_pairs(*seen).persist()
         yield frames
 
 
@@ -263,7 +263,7 @@ def test_percents_of_differences_are_exact_in_groups_of_any_size(spark: SparkSes
     ]
     rows += [(f"run{n}", 0, 1, None, None, None, None, None, n + 1) for n in away]
     chance.shuffle(rows)
-    found = awareness.awareness_totals(spark.createDataFrame(rows, awareness.ACQUAINTANCES))
+    found = awareness.awareness_totals(spark.createDataFrame(rows, awareness.AWARENESS_PAIRS))
     columns = ("position_difference_mean", "position_difference_p90")
     wanted = [
         {"run": f"run{n}", columns[0]: fmean(those), columns[1]: float(np.percentile(those, 90))}

@@ -129,7 +129,7 @@ def test_rings_hear_one_update_in_so_many(spark: SparkSession) -> None:
     tables["positions"].append({"t": 2_900_000, "node": 5, "y": 301.0})  # hears it from outside
     rings = told(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
     assert rings.pop(("a", "all"))[1] == 3
-    assert {ring: row[0] for (_, ring), row in rings.items()} == dead_reckoning.THINNED
+    assert {ring: row[0] for (_, ring), row in rings.items()} == dead_reckoning.ONE_UPDATE_IN
     assert {ring: row[1] for (_, ring), row in rings.items()} == dict.fromkeys(places, 1)
     assert {ring: row[2] for (_, ring), row in rings.items()} == dict.fromkeys(places, 0.0)
     # The last of every fifth was said 4 updates before, of every tenth 9.

@@ -135,7 +135,7 @@ def test_density_counts_each_entity_once_a_second_where_it_was_last(spark: Spark
 def test_some_nodes_are_followed_from_where_each_second_first_saw_them(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, followed: int
 ) -> None:
-    monkeypatch.setattr(hotspots, "FOLLOWED", followed)
+    monkeypatch.setattr(hotspots, "MAX_TRACKED_NODES", followed)
     positions, *others = frames(spark, "positions", "publications", "messages")
     result = world_positions(positions, first_moments(*others, positions))
     assert result.columns == ["run", "second", "node", "x", "y", "z"]

@@ -30,12 +30,12 @@ from nearcast.pipeline.report.plots import (
     PlotArea,
     Point,
     dashed,
-    moments,
+    frame_paths,
     path,
     png,
     svg,
 )
-from nearcast.pipeline.report.results import labels
+from nearcast.pipeline.report.results import run_labels
 
 FINITE = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -69,13 +69,13 @@ def test_any_text_can_stand_in_a_plot(text: str) -> None:
 
 def test_runs_are_labelled_by_what_differs() -> None:
     base = {"protocol": "p", "workload": "w", "seed": 1, "loss": 0.0}
-    assert labels({"a": base}) == {"a": "p, w"}
-    assert labels({"a": {}}) == {"a": "a"}
-    assert labels({"a": base, "b": base | {"loss": 0.5}}) == {"a": "loss=0", "b": "loss=0.5"}
-    assert labels({"a": base, "b": {}}) == {"a": "a", "b": "b"}
-    assert labels({"a": base, "b": base}) == {"a": "a", "b": "b"}
+    assert run_labels({"a": base}) == {"a": "p, w"}
+    assert run_labels({"a": {}}) == {"a": "a"}
+    assert run_labels({"a": base, "b": base | {"loss": 0.5}}) == {"a": "loss=0", "b": "loss=0.5"}
+    assert run_labels({"a": base, "b": {}}) == {"a": "a", "b": "b"}
+    assert run_labels({"a": base, "b": base}) == {"a": "a", "b": "b"}
     other = base | {"workload": "v", "only_v": 3}
-    assert labels({"a": base, "b": other}) == {"a": "workload=w", "b": "workload=v"}
+    assert run_labels({"a": base, "b": other}) == {"a": "workload=w", "b": "workload=v"}
 
 
 # Scales and charts.
@@ -180,8 +180,8 @@ def seconds_and_counts(draw: st.DrawFn) -> dict[str, list[int | None]]:
 @given(seconds_and_counts())
 def test_stretches_of_seconds_sum_up_what_plain_python_does(rows: dict[str, list[int]]) -> None:
     table = pa.table(rows)
-    time = timelines.stretches([table])
-    assert time.number <= timelines.STRETCHES
+    time = timelines.time_bins([table])
+    assert time.number <= timelines.MAX_BINS
     sums: dict[int, Counter[str]] = defaultdict(Counter)
     for row in table.to_pylist():
         if row["second"] is not None:
@@ -197,8 +197,8 @@ def test_stretches_of_seconds_sum_up_what_plain_python_does(rows: dict[str, list
 def test_a_state_lasts_until_another_and_no_longer_than_its_run() -> None:
     table = pa.table({"second": [6, 2], "links": [7, 5]})
     longer = pa.table({"second": [0, 8], "links": [1, 1]})
-    time = timelines.stretches([table, longer])
-    found = timelines.lasting("links")(table, time).tolist()
+    time = timelines.time_bins([table, longer])
+    found = timelines.last_value("links")(table, time).tolist()
     assert [None if isnan(v) else v for v in found] == [None, None, 5, 5, 5, 5, 7, None, None]
 
 
@@ -217,9 +217,9 @@ def test_a_map_colours_exactly_the_occupied_cells_by_how_full_they_are(
         "entities": list(cells.values()), "x_low": [5.0] * len(cells), "y_low": [-3.0] * len(cells),
         "cell_width": [1.0] * len(cells), "cell_height": [aspect] * len(cells),
     })  # fmt: skip
-    place, steps = maps.ground(table), maps.heat_steps(max(cells.values()))
+    place, steps = maps.grid_layout(table), maps.heat_steps(max(cells.values()))
     found = {}
-    for step, lines in enumerate(maps.crowds(table, place, steps)):
+    for step, lines in enumerate(maps.density_lines(table, place, steps)):
         for (left, y), (right, _) in lines.strokes:
             row = (place.bottom - y) / place.up - 0.5
             for column in range(round((left - maps.LEFT) / place.across),
@@ -230,13 +230,13 @@ def test_a_map_colours_exactly_the_occupied_cells_by_how_full_they_are(
         cell: max(i for i, least in enumerate(steps) if least <= held)
         for cell, held in cells.items()
     }
-    assert len({maps.heat(i, steps) for i in range(len(steps))}) == len(steps) <= 8
+    assert len({maps.heat_style(i, steps) for i in range(len(steps))}) == len(steps) <= 8
 
 
 def test_a_miss_lies_in_the_cell_of_its_place() -> None:
-    place = maps.Ground(x_low=0, y_low=0, cell_width=2, cell_height=1, across=8, up=4)
+    place = maps.GridLayout(x_low=0, y_low=0, cell_width=2, cell_height=1, across=8, up=4)
     missed = pa.table({"second": [0, 0], "x": [3.0, 1000.0], "y": [63.5, 0.0]})
-    ((dots,),), told = maps.misses(missed, place, [0])
+    ((dots,),), told = maps.missed_marks(missed, place, [0])
     assert dots.strokes == [[(maps.LEFT + 12, maps.TOP + 2)]], "one cell from the left, top row"
     assert told == "dots: misses from then to the next (2 in all)"
 
@@ -249,10 +249,10 @@ def test_a_miss_lies_in_the_cell_of_its_place() -> None:
 def test_each_miss_is_shown_from_the_moment_before_it_to_the_next(
     missed_at: list[int], seconds: list[int]
 ) -> None:
-    place = maps.Ground(x_low=0, y_low=0, cell_width=1, cell_height=1, across=8, up=8)
+    place = maps.GridLayout(x_low=0, y_low=0, cell_width=1, cell_height=1, across=8, up=8)
     x = [float(number) for number in range(len(missed_at))]
     missed = pa.table({"second": missed_at, "x": x, "y": x})
-    dots, _ = maps.misses(missed, place, seconds)
+    dots, _ = maps.missed_marks(missed, place, seconds)
     shown = [[(px - maps.LEFT) / 8 for (line,) in [each] for ((px, _),) in line.strokes]
              for each in dots]  # fmt: skip
     assert shown == [
@@ -267,11 +267,11 @@ def test_each_miss_is_shown_from_the_moment_before_it_to_the_next(
 
 
 def test_without_misses_there_is_nothing_above_the_map() -> None:
-    place = maps.Ground(x_low=0, y_low=0, cell_width=1, cell_height=1, across=8, up=8)
+    place = maps.GridLayout(x_low=0, y_low=0, cell_width=1, cell_height=1, across=8, up=8)
     none = pa.table({"second": pa.array([], pa.int64()), "x": pa.array([], pa.float64()),
                      "y": pa.array([], pa.float64())})  # fmt: skip
-    assert maps.misses(none, place, [0, 1]) == ([[], []], "nothing was missed")
-    assert maps.misses(None, place, [0, 1]) == ([[], []], "misses are not known")
+    assert maps.missed_marks(none, place, [0, 1]) == ([[], []], "nothing was missed")
+    assert maps.missed_marks(None, place, [0, 1]) == ([[], []], "misses are not known")
 
 
 def test_a_world_without_extent_is_drawn_all_the_same() -> None:
@@ -285,7 +285,7 @@ def test_a_map_shows_the_last_moment_known_before() -> None:
     rows = [{"second": s, "cell_x": s, "cell_y": 0, "entities": 1, "x_low": 0.0, "y_low": 0.0,
              "cell_width": 1.0, "cell_height": 1.0} for s in (2, 4)]  # fmt: skip
     plot = maps.world_map("a", "b", pa.Table.from_pylist(rows), None, [1, 2, 3, 4], 1)
-    drawn = [paths for _, paths in moments(plot)]
+    drawn = [paths for _, paths in frame_paths(plot)]
     assert drawn[0] == [""] and drawn[1] == drawn[2] != drawn[3]
 
 
@@ -301,7 +301,7 @@ def test_links_are_between_two_whoever_sends(rows: list[tuple[int, int, int]]) -
     for a, b, sent in rows:
         if a != b:
             sums[min(a, b), max(a, b)] += sent
-    found, number_of = maps.strongest(table)
+    found, number_of = maps.strongest_links(table)
     assert number_of == len(sums)
     pairs = {(row["low"], row["high"]): row["bytes_sum"] for row in found.to_pylist()}
     assert pairs == dict(sums)
@@ -323,7 +323,7 @@ def test_a_node_without_a_place_is_amid_its_peers() -> None:
     positions = pa.table({
         "second": [0, 0, 3], "node": [1, 2, 1], "x": [0.0, 4.0, 2.0], "y": [0.0, 2.0, 0.0],
     })  # fmt: skip
-    early, late = maps.layouts([(1, 9), (2, 9)], positions, [2, 3])
+    early, late = maps.node_positions([(1, 9), (2, 9)], positions, [2, 3])
     assert early == {1: (0, 0), 2: (4, 2), 9: (2, 1)}
     assert late == {1: (2, 0), 2: (4, 2), 9: (3, 1)}
 

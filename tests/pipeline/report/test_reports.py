@@ -16,7 +16,7 @@ from PIL import Image
 from nearcast.errors import TraceError
 from nearcast.pipeline.report.drawings import DRAWINGS
 from nearcast.pipeline.report.plots import svg
-from nearcast.pipeline.report.reports import compose, report
+from nearcast.pipeline.report.reports import compose, write_report
 from nearcast.pipeline.report.results import Results
 from support.result_tables import scenario, tables, write, write_all
 
@@ -68,7 +68,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report on one run that has all tables."""
     folder = tmp_path_factory.mktemp("alone")
     write_all(folder / "results", "run1")
-    return report(folder / "results", folder / "out", ["run1"], {"run1": scenario()})
+    return write_report(folder / "results", folder / "out", ["run1"], {"run1": scenario()})
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_all(folder / "results", "run2", missed=0)
     shutil.rmtree(folder / "results" / "awareness_by_second" / "run=run2")
     scenarios = {"run1": scenario(matcher="grid"), "run2": scenario(matcher="scan")}
-    return report(folder / "results", folder / "out", ["run1", "run2"], scenarios)
+    return write_report(folder / "results", folder / "out", ["run1", "run2"], scenarios)
 
 
 def test_the_page_is_well_formed_and_so_is_every_plot_in_it(alone: Path, several: Path) -> None:
@@ -215,7 +215,7 @@ def test_no_value_in_a_table_breaks_the_page(seed: int, tmp_path: Path) -> None:
 
 
 def test_a_report_on_nothing_at_all_is_still_a_page(tmp_path: Path) -> None:
-    page = Page(report(tmp_path, tmp_path / "out", ["run1"], {}).read_text())
+    page = Page(write_report(tmp_path, tmp_path / "out", ["run1"], {}).read_text())
     assert "run1" in page.text and "is absent" in page.text
 
 
@@ -271,7 +271,7 @@ def test_many_differences_are_shortened_but_told_in_full(tmp_path: Path) -> None
 
 
 def test_the_same_results_give_the_same_bytes(alone: Path, tmp_path: Path) -> None:
-    again = report(alone.parent.parent / "results", tmp_path, ["run1"], {"run1": scenario()})
+    again = write_report(alone.parent.parent / "results", tmp_path, ["run1"], {"run1": scenario()})
     for file in (alone, *(alone.parent / "plots").iterdir()):
         assert (tmp_path / file.relative_to(alone.parent)).read_bytes() == file.read_bytes()
     assert not list(again.parent.rglob(".*")), "nothing unfinished is left"
@@ -288,16 +288,16 @@ def test_the_order_of_rows_means_nothing(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^there are no results at .*nowhere$"):
-        report(tmp_path / "nowhere", tmp_path / "out", ["run1"], {})
+        write_report(tmp_path / "nowhere", tmp_path / "out", ["run1"], {})
     with pytest.raises(TraceError, match=r"^no run of .* was named"):
-        report(tmp_path, tmp_path / "out", [], {})
+        write_report(tmp_path, tmp_path / "out", [], {})
     write(tmp_path, "popularity", "run1", {"interested": [1]})
     with pytest.raises(TraceError, match=r"^a result table has no column total_time_mean_ms"):
-        report(tmp_path, tmp_path / "out", ["run1"], {})
+        write_report(tmp_path, tmp_path / "out", ["run1"], {})
     broken = tmp_path / "popularity" / "run=run1" / "part-00000.parquet"
     broken.write_bytes(b"PAR1 and then nothing")
     with pytest.raises(TraceError, match=r"part-00000\.parquet cannot be read: [^\n]*$"):
-        report(tmp_path, tmp_path / "out", ["run1"], {})
+        write_report(tmp_path, tmp_path / "out", ["run1"], {})
 
 
 # In a real browser.

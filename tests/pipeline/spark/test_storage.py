@@ -28,7 +28,7 @@ def trace(tmp_path: Path) -> Path:
 def test_every_sound_row_arrives_with_its_run(spark: SparkSession, trace: Path) -> None:
     (opened,) = storage.open_traces([trace])
     for name in ("interests", "publications", "views"):
-        rows = storage.table(spark, [opened], name).collect()
+        rows = storage.table_frame(spark, [opened], name).collect()
         assert len(rows) == reader.read(trace, name).num_rows > 0
         assert {row.run for row in rows} == {opened.run}
         assert rows[0].asDict().keys() == {"run", *TABLES[name].names}
@@ -44,12 +44,12 @@ def test_broken_rows_and_files_are_set_aside_and_named(spark: SparkSession, trac
     (trace / "messages" / "part-00000.parquet").write_bytes(b"PAR1garbage")
     pq.write_table(pa.table({"t": [1]}), trace / "notes" / "part-00009.parquet")
     traces = storage.open_traces([trace])
-    assert storage.table(spark, traces, "publications").count() == rows.num_rows - 2
-    assert storage.table(spark, traces, "messages").count() == 0
-    assert storage.table(spark, traces, "notes").count() == 20
+    assert storage.table_frame(spark, traces, "publications").count() == rows.num_rows - 2
+    assert storage.table_frame(spark, traces, "messages").count() == 0
+    assert storage.table_frame(spark, traces, "notes").count() == 20
     found = {
         (r.table, Path(r.file).name): (r.rows, r.reason)
-        for r in storage.rejects(spark, traces).collect()
+        for r in storage.rejected_counts(spark, traces).collect()
     }
     assert found["publications", "part-00000.parquet"][0] == 2
     assert found["messages", "part-00000.parquet"][0] == 1
@@ -60,23 +60,23 @@ def test_broken_rows_and_files_are_set_aside_and_named(spark: SparkSession, trac
 def test_results_are_replaced_never_doubled(spark: SparkSession, tmp_path: Path) -> None:
     for numbers in ([1, 2], [3]):
         frame = spark.createDataFrame([("a", n) for n in numbers] + [("b", 9)], "run string, n int")
-        storage.write(frame, tmp_path, "counted", ["a", "b"])
-    assert storage.result(tmp_path, "counted", "a") == [{"n": 3}]
-    assert storage.result(tmp_path, "counted", "b") == [{"n": 9}]
+        storage.write_result(frame, tmp_path, "counted", ["a", "b"])
+    assert storage.read_result(tmp_path, "counted", "a") == [{"n": 3}]
+    assert storage.read_result(tmp_path, "counted", "b") == [{"n": 9}]
     frame = spark.createDataFrame([("b", 7)], "run string, n int")
-    storage.write(frame, tmp_path, "counted", ["b"])
-    assert storage.result(tmp_path, "counted", "a") == [{"n": 3}], "another run's result stays"
-    assert storage.result(tmp_path, "counted", "b") == [{"n": 7}]
+    storage.write_result(frame, tmp_path, "counted", ["b"])
+    assert storage.read_result(tmp_path, "counted", "a") == [{"n": 3}], "another run's result stays"
+    assert storage.read_result(tmp_path, "counted", "b") == [{"n": 7}]
     assert [p.name for p in tmp_path.iterdir()] == ["counted"]
 
 
 def test_a_failed_job_leaves_the_old_result(spark: SparkSession, tmp_path: Path) -> None:
     good = spark.createDataFrame([("a", 1)], "run string, n int")
-    storage.write(good, tmp_path, "counted", ["a"])
+    storage.write_result(good, tmp_path, "counted", ["a"])
     bad = good.selectExpr("run", "CAST(raise_error('broken on purpose') AS INT) AS n")
     with pytest.raises(Exception, match="broken on purpose"):
-        storage.write(bad, tmp_path, "counted", ["a"])
-    assert storage.result(tmp_path, "counted", "a") == [{"n": 1}]
+        storage.write_result(bad, tmp_path, "counted", ["a"])
+    assert storage.read_result(tmp_path, "counted", "a") == [{"n": 1}]
 
 
 def test_paths_without_a_trace_are_refused_in_one_sentence(tmp_path: Path) -> None:

@@ -8,24 +8,24 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.spark.storage import open_traces, pieces
+from nearcast.pipeline.spark.storage import list_row_groups, open_traces
 from nearcast.pipeline.stream import stream_source
-from nearcast.pipeline.stream.stream_source import END, JudgedTime, JudgedTimeReader
-from nearcast.pipeline.truth.partitioning import in_force
+from nearcast.pipeline.stream.stream_source import END, EvaluatedTraceReader, EvaluatedTraceSource
+from nearcast.pipeline.truth.partitioning import interests_in_force
 from support.growing_traces import SECOND, grow, made_up
 from support.small_traces import add_part, begin_trace, interest, message, publication
 
 EVERYTHING = ReadAllAvailable()
 
 
-def reader(trace: Path, tasks: int = 1) -> JudgedTimeReader:
+def reader(trace: Path, tasks: int = 1) -> EvaluatedTraceReader:
     options = {
         "path": str(trace), "span": str(SECOND), "late": str(SECOND), "tasks": str(tasks),
         "keep": str(trace.parent / "keep"),
     }  # fmt: skip
-    source = JudgedTime(options)
+    source = EvaluatedTraceSource(options)
     found = source.streamReader(source.schema())
-    assert isinstance(found, JudgedTimeReader)
+    assert isinstance(found, EvaluatedTraceReader)
     return found
 
 
@@ -78,7 +78,7 @@ def test_a_long_trace_comes_in_batches_that_reach_the_end(trace: Path) -> None:
 def test_tasks_share_a_stretch_without_gap_or_overlap(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_source, "FEW", 10)
+    monkeypatch.setattr(stream_source, "MIN_ROWS_PER_TASK", 10)
     grow(trace, made_up(1), 0, 99)
     asking = reader(trace, tasks=3)
     assert asking.partitions({"t": 5}, {"t": 5}) == []
@@ -91,24 +91,24 @@ def test_tasks_share_a_stretch_without_gap_or_overlap(
 def test_interests_in_force_are_kept_so_that_old_ones_are_not_read_again(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_source, "AGAIN", 20)
+    monkeypatch.setattr(stream_source, "ROWS_PER_SNAPSHOT", 20)
     rows = made_up(2)
     rows["interests"] += [
         interest(2, 99, formula="x < 3 + t", since=2, filter="price > 2", channel="c", echo=True)
     ]
     for second in range(0, 12, 2):
         grow(trace, rows, second, second + 2)
-    whole = pieces(open_traces([trace]), "interests")[0]
+    whole = list_row_groups(open_traces([trace]), "interests")[0]
     before, after = reader(trace), reader(trace)
     for second in (4, 8):
         after.commit({"t": second * SECOND})
-    assert [file.stem for file in stream_source.kept_files(after.keep)] == [str(8 * SECOND)]
-    known = stream_source.since_kept(after.keep, whole, 9 * SECOND)
+    assert [file.stem for file in stream_source.snapshot_files(after.keep)] == [str(8 * SECOND)]
+    known = stream_source.interests_since_snapshot(after.keep, whole, 9 * SECOND)
     assert sum(piece.rows for piece in known) < sum(piece.rows for piece in whole)
     for moment in (8 * SECOND, 9 * SECOND, 20 * SECOND):
-        kept = stream_source.since_kept(after.keep, whole, moment)
+        kept = stream_source.interests_since_snapshot(after.keep, whole, moment)
         assert held(kept, moment) == held(whole, moment) != []
-    assert stream_source.since_kept(after.keep, whole, 7 * SECOND) == whole, (
+    assert stream_source.interests_since_snapshot(after.keep, whole, 7 * SECOND) == whole, (
         "kept too late for that"
     )
     stretches = {"t": 8 * SECOND}, {"t": END}
@@ -117,20 +117,20 @@ def test_interests_in_force_are_kept_so_that_old_ones_are_not_read_again(
     )
 
 
-def held(some: list[stream_source.Piece], moment: int) -> list[dict[str, Any]]:
-    rows = stream_source.whole(in_force(some, moment)).to_pylist()
+def held(some: list[stream_source.RowGroup], moment: int) -> list[dict[str, Any]]:
+    rows = stream_source.with_all_columns(interests_in_force(some, moment)).to_pylist()
     return sorted(rows, key=lambda row: row["subscription"])
 
 
 def whole_partitions(
-    asking: JudgedTimeReader, whole: list[stream_source.Piece], *stretch: dict[str, int]
+    asking: EvaluatedTraceReader, whole: list[stream_source.RowGroup], *stretch: dict[str, int]
 ) -> list[InputPartition]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_source, "since_kept", lambda *_: whole)
+        patch.setattr(stream_source, "interests_since_snapshot", lambda *_: whole)
         return list(asking.partitions(*stretch))
 
 
-def added_up(asking: JudgedTimeReader, tasks: Any) -> list[dict[str, Any]]:
+def added_up(asking: EvaluatedTraceReader, tasks: Any) -> list[dict[str, Any]]:
     rows = [row for task in tasks for batch in asking.read(task) for row in batch.to_pylist()]
     return sorted(rows, key=str)
 
@@ -139,10 +139,10 @@ def test_a_folder_of_several_traces_has_no_common_time(tmp_path: Path) -> None:
     for name in "ab":
         begin_trace(tmp_path / "all" / name)
     with pytest.raises(TraceError, match="holds several traces"):
-        stream_source.the_trace(tmp_path / "all")
+        stream_source.open_single_trace(tmp_path / "all")
 
 
 def test_a_trace_of_another_schema_is_refused(tmp_path: Path) -> None:
     begin_trace(tmp_path / "later", b'{"schema": 2}')
     with pytest.raises(TraceError, match=r"scenario.json says schema 2; we read 1"):
-        stream_source.the_trace(tmp_path / "later")
+        stream_source.open_single_trace(tmp_path / "later")

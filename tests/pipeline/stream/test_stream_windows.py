@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.stream import stream_windows
-from nearcast.pipeline.stream.stream_windows import StreamWindow, sums
-from nearcast.pipeline.truth.partitioning import Part
+from nearcast.pipeline.stream.stream_windows import StreamSlice, slice_sums
+from nearcast.pipeline.truth.partitioning import TracePart
 from support.growing_traces import COUNTS, SECOND, Windows, grow, made_up, windows_of
 from support.small_traces import begin_trace
 
@@ -27,12 +27,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def stretch(trace: Path, begin: int, end: int) -> StreamWindow:
+def stretch(trace: Path, begin: int, end: int) -> StreamSlice:
     said, wanted, heard, sent = (
-        storage.pieces([storage.Trace(str(trace), "walk", None)], name)[0]
+        storage.list_row_groups([storage.TraceFolder(str(trace), "walk", None)], name)[0]
         for name in ("publications", "interests", "deliveries", "messages")
     )
-    return StreamWindow(Part("walk", begin, end, said, wanted), heard, sent, LATE, SECOND // 2)
+    return StreamSlice(TracePart("walk", begin, end, said, wanted), heard, sent, LATE, SECOND // 2)
 
 
 def added(rows: list[dict[str, Any]]) -> Windows:
@@ -64,11 +64,11 @@ def test_stretches_add_up_to_what_plain_python_counts(
 ) -> None:
     cut = list(zip([0, *edges], [*edges, 99 * SECOND], strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream_windows, "ASKED", asked)
+        patch.setattr(stream_windows, "PUBLICATIONS_PER_JOIN", asked)
         rows = [
             row
             for begin, end in cut
-            for batch in sums(stretch(trace, begin, end))
+            for batch in slice_sums(stretch(trace, begin, end))
             for row in batch.to_pylist()
         ]
     marks = [row["t"] for row in rows if row["publications"] is None]
@@ -83,7 +83,7 @@ def test_stretches_add_up_to_what_plain_python_counts(
 
 
 def test_what_is_alike_travels_as_one_row(trace: Path) -> None:
-    batches = list(sums(stretch(trace, 0, 99 * SECOND)))
-    assert all(batch.schema == stream_windows.SUMS for batch in batches)
+    batches = list(slice_sums(stretch(trace, 0, 99 * SECOND)))
+    assert all(batch.schema == stream_windows.SUM_SCHEMA for batch in batches)
     rows = pa.Table.from_batches(batches).num_rows
     assert rows < 200 < sum(len(part) for part in made_up(3).values())

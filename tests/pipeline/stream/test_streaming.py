@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from nearcast.cli.main import main
 from nearcast.errors import TraceError
-from nearcast.pipeline.spark.storage import result
-from nearcast.pipeline.stream.streaming import follow, windows
+from nearcast.pipeline.spark.storage import read_result
+from nearcast.pipeline.stream.streaming import follow, read_windows
 from support.growing_traces import COUNTS, grow, made_up, told, windows_of
 from support.small_traces import Rows, begin_trace
 
@@ -43,7 +43,7 @@ def story(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Stor
     root = tmp_path_factory.mktemp("followed")
     rows, trace, out = made_up(1, seconds=24), root / "walk", root / "out"
     killed = said_until_killed(trace, out, rows)
-    kept = [window_as_said(window) for window in windows(out, "walk")]
+    kept = [window_as_said(window) for window in read_windows(out, "walk")]
     later: list[Said] = []
     for flushes in (range(16, 20, 2), range(20, 40, 2)):
         for second in flushes:
@@ -142,15 +142,15 @@ def test_after_a_kill_and_a_stop_every_window_was_told_and_kept_once(story: Stor
     together = story.kept_when_killed + story.stopped + story.ended
     check(together, story.rows)
     assert [one["second"] for one in together] == sorted(windows_of(story.rows, 1.0, LATE_S))
-    kept = [window_as_said(window) for window in windows(story.out, "walk")]
+    kept = [window_as_said(window) for window in read_windows(story.out, "walk")]
     assert kept == together
-    assert len(result(story.out, "windows", "walk")) == len(kept)
+    assert len(read_result(story.out, "windows", "walk")) == len(kept)
     assert not list(story.out.glob("**/.*.unfinished"))
 
 
 def test_a_monitor_finds_the_latest_windows_in_one_file(story: Story) -> None:
     live = json.loads((story.out / "live.json").read_text())
-    assert live == {"windows": [window_as_said(one) for one in windows(story.out, "walk")]}
+    assert live == {"windows": [window_as_said(one) for one in read_windows(story.out, "walk")]}
 
 
 def test_a_trace_that_was_followed_to_its_end_has_nothing_more_to_tell(

@@ -8,9 +8,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.spark.storage import Piece
-from nearcast.pipeline.truth.expected import Way, choose, edges_of, expected, interested
-from nearcast.pipeline.truth.partitioning import Part
+from nearcast.pipeline.spark.storage import RowGroup
+from nearcast.pipeline.truth.expected import (
+    JoinStrategy,
+    choose_strategy,
+    count_interested,
+    expected_deliveries,
+    part_edges,
+)
+from nearcast.pipeline.truth.partitioning import TracePart
 from nearcast.scenario import Scenario
 from nearcast.sim.run import simulate
 from nearcast.trace import reader
@@ -42,13 +48,13 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("way", ["nearby", "shuffled"])
 @pytest.mark.parametrize("part", [400_000, 50])
 def test_spark_finds_exactly_what_brute_force_finds(
-    spark: SparkSession, worlds: Path, way: Way, part: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, worlds: Path, way: JoinStrategy, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nearcast.pipeline.truth.expected.PART", part)
-    monkeypatch.setattr("nearcast.pipeline.truth.expected.GATHERED", part)
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", part)
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.INTERESTS_PER_BUCKET", part)
     traces = storage.open_traces([worlds])
     assert len(traces) == 5
-    rows = expected(spark, traces, way).collect()
+    rows = expected_deliveries(spark, traces, way).collect()
     found = {(r.run, r.publication, r.subscription) for r in rows}
     assert len(found) == len(rows)
     should = set()
@@ -61,8 +67,10 @@ def test_spark_finds_exactly_what_brute_force_finds(
 
 def test_counting_counts_what_the_pairs_are(spark: SparkSession, worlds: Path) -> None:
     traces = storage.open_traces([worlds])
-    pairs = expected(spark, traces).groupBy("run", "publication").count().collect()
-    counted = {(r.run, r.publication): r.interested for r in interested(spark, traces).collect()}
+    pairs = expected_deliveries(spark, traces).groupBy("run", "publication").count().collect()
+    counted = {
+        (r.run, r.publication): r.interested for r in count_interested(spark, traces).collect()
+    }
     assert {key: n for key, n in counted.items() if n} == {
         (r.run, r.publication): r["count"] for r in pairs
     }
@@ -70,21 +78,29 @@ def test_counting_counts_what_the_pairs_are(spark: SparkSession, worlds: Path) -
     assert len(counted) == said
 
 
-def piece(number: int, first: int, last: int, rows: int = 1_000_000) -> Piece:
-    return Piece("run", "publications", "file", number, rows, first, last)
+def piece(number: int, first: int, last: int, rows: int = 1_000_000) -> RowGroup:
+    return RowGroup("run", "publications", "file", number, rows, first, last)
 
 
 def test_a_trace_in_order_is_read_nearby_and_one_in_no_order_is_shuffled() -> None:
     early, late = piece(0, 0, 9), piece(1, 10, 19)
-    assert choose([Part("run", 0, 10, [early], []), Part("run", 10, 20, [late], [])]) == "nearby"
+    assert (
+        choose_strategy(
+            [TracePart("run", 0, 10, [early], []), TracePart("run", 10, 20, [late], [])]
+        )
+        == "nearby"
+    )
     both = [piece(0, 0, 19), piece(1, 0, 19)]
-    assert choose([Part("run", 0, 10, both, []), Part("run", 10, 20, both, [])]) == "shuffled"
+    assert (
+        choose_strategy([TracePart("run", 0, 10, both, []), TracePart("run", 10, 20, both, [])])
+        == "shuffled"
+    )
 
 
 def test_stripes_of_one_moment_are_read_nearby_unless_they_are_many() -> None:
-    stripes = [Part("run", 0, 10, [piece(0, 5, 5)], [], x, x + 1.0) for x in (0.0, 1.0)]
-    assert choose(stripes) == "nearby"
-    assert choose(stripes * 3) == "shuffled"
+    stripes = [TracePart("run", 0, 10, [piece(0, 5, 5)], [], x, x + 1.0) for x in (0.0, 1.0)]
+    assert choose_strategy(stripes) == "nearby"
+    assert choose_strategy(stripes * 3) == "shuffled"
 
 
 def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_moments_were(
@@ -101,7 +117,7 @@ def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_
     }
     said = {**empty, **columns, "attributes": pa.nulls(len(t), pa.string())}
     sink.write({"publications": pa.table(said, schema=TABLES["publications"])})
-    monkeypatch.setattr("nearcast.pipeline.truth.expected.PART", 1_000)
-    pieces, _ = storage.pieces(storage.open_traces([tmp_path / "busy"]), "publications")
-    parts = np.searchsorted(edges_of(pieces), t, "right")
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 1_000)
+    pieces, _ = storage.list_row_groups(storage.open_traces([tmp_path / "busy"]), "publications")
+    parts = np.searchsorted(part_edges(pieces), t, "right")
     assert np.bincount(parts, minlength=10).max() <= 1_100

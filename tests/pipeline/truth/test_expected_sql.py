@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.truth.expected import Way, expected
+from nearcast.pipeline.truth.expected import JoinStrategy, expected_deliveries
 from nearcast.space.motion import SECOND
 from nearcast.trace import reader
 from nearcast.trace.schema import TABLES
@@ -135,13 +135,13 @@ def quoted(name: str) -> str:
 
 @pytest.mark.parametrize("way", ["nearby", "shuffled"])
 def test_the_join_finds_exactly_what_plain_sql_finds(
-    spark: SparkSession, world: Path, truth: set[tuple[int, int]], way: Way,
+    spark: SparkSession, world: Path, truth: set[tuple[int, int]], way: JoinStrategy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("nearcast.pipeline.truth.expected.PART", 6_000)
-    monkeypatch.setattr("nearcast.pipeline.truth.expected.GATHERED", 6_000)
-    monkeypatch.setattr("nearcast.pipeline.truth.expected.FEW", 10_000)
-    rows = expected(spark, storage.open_traces([world]), way).toArrow()
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 6_000)
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.INTERESTS_PER_BUCKET", 6_000)
+    monkeypatch.setattr("nearcast.pipeline.truth.expected.MIN_PUBLICATIONS_PER_PART", 10_000)
+    rows = expected_deliveries(spark, storage.open_traces([world]), way).toArrow()
     found = list(zip(*(rows.column(i).to_pylist() for i in (1, 2)), strict=True))
     assert len(found) == len(set(found)) > 50_000
     assert set(found) == truth

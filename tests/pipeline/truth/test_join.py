@@ -48,16 +48,16 @@ def traces(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
 def slices_of_a_few_rows() -> Iterator[None]:
     """Little traces must be cut too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join, "AT_LEAST", 3)
+        patch.setattr(join, "MIN_CHANGED_ROWS", 3)
         yield
 
 
 def joined(interests: pa.Table, said: pa.Table) -> list[tuple[int, int]]:
-    said = said.take(np.argsort(join.column(said, "t"), kind="stable"))
-    ids = join.column(said, "publication")
+    said = said.take(np.argsort(join.column_or_zeros(said, "t"), kind="stable"))
+    ids = join.column_or_zeros(said, "publication")
     return sorted(
         (int(ids[i]), int(s))
-        for which, subscription in join.join(join.spans(interests), said)
+        for which, subscription in join.find_pairs(join.interest_spans(interests), said)
         for i, s in zip(which, subscription, strict=True)
     )
 
@@ -73,14 +73,14 @@ def test_the_join_finds_exactly_what_brute_force_finds(trace: tuple[pa.Table, pa
 @given(trace=traces(), cut=st.integers(0, 20 * SECOND))
 def test_cutting_time_changes_nothing(trace: tuple[pa.Table, pa.Table], cut: int) -> None:
     interests, said = trace
-    t = join.column(said, "t")
+    t = join.column_or_zeros(said, "t")
     pieces = []
     for begin, end in ((-(2**62), cut), (cut, 2**62)):
         part = said.filter(pa.array((t >= begin) & (t < end)))
-        held = join.spans(interests, begin, end)
-        part = part.take(np.argsort(join.column(part, "t"), kind="stable"))
-        ids = join.column(part, "publication")
-        for which, subscription in join.join(held, part):
+        held = join.interest_spans(interests, begin, end)
+        part = part.take(np.argsort(join.column_or_zeros(part, "t"), kind="stable"))
+        ids = join.column_or_zeros(part, "publication")
+        for which, subscription in join.find_pairs(held, part):
             pieces += [(int(ids[i]), int(s)) for i, s in zip(which, subscription, strict=True)]
     assert sorted(pieces) == joined(interests, said)
 
@@ -108,7 +108,7 @@ def test_a_row_holds_until_its_subscription_speaks_again_however_far_apart_numbe
         next((int(t[j]) for j in range(i + 1, len(said)) if said[j] == said[i]), FOREVER)
         for i in range(len(said))
     ]
-    assert kernels.ends(subscription, t).tolist() == later
+    assert kernels.find_ends(subscription, t).tolist() == later
 
 
 def test_a_crowd_that_moves_in_steps_is_cut_into_slices_and_joined_exactly() -> None:
@@ -137,8 +137,8 @@ def test_a_crowd_that_moves_in_steps_is_cut_into_slices_and_joined_exactly() -> 
          "ry": zeros, "rz": zeros, "channel": [""] * count,
          "attributes": pa.nulls(count, pa.string()), "bytes": np.zeros(count, np.int64)}
     )  # fmt: skip
-    held = join.spans(interests)
-    assert len(list(join.slices(join.rows_of(held, pa.array([""])), t + 50_000))) > 5
+    held = join.interest_spans(interests)
+    assert len(list(join.time_slices(join.interest_columns(held, pa.array([""])), t + 50_000))) > 5
     found = joined(interests, said)
     assert len(found) > 1000
     assert found == sorted(expected(interests, said))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nearcast.pipeline.spark import storage
 from nearcast.pipeline.truth import join, partitioning, row_groups
-from nearcast.pipeline.truth.block_codec import packed, unpacked
-from nearcast.pipeline.truth.partitioning import Part
+from nearcast.pipeline.truth.block_codec import decode_block, encode_block
+from nearcast.pipeline.truth.partitioning import TracePart
 from nearcast.space.motion import FOREVER
 from nearcast.trace.rules import rejected
 from nearcast.trace.schema import TABLES
@@ -45,18 +45,18 @@ def lives(draw: st.DrawFn) -> tuple[list[dict], list[dict]]:
     return wanted, said
 
 
-def pieces_of(root: Path, table: str, rows: list[dict], size: int) -> list[storage.Piece]:
+def pieces_of(root: Path, table: str, rows: list[dict], size: int) -> list[storage.RowGroup]:
     for number, first in enumerate(range(0, len(rows), size)):
         add_part(root, table, rows[first : first + size], number)
-    trace = storage.Trace(str(root), "run", None)
-    return storage.pieces([trace], table)[0]
+    trace = storage.TraceFolder(str(root), "run", None)
+    return storage.list_row_groups([trace], table)[0]
 
 
-def heard_in(part: Part) -> list[tuple[int, int]]:
+def heard_in(part: TracePart) -> list[tuple[int, int]]:
     found = []
-    for held, said in partitioning.chunks(part):
-        ids = join.column(said, "publication")
-        for which, subscription in join.join(held, said):
+    for held, said in partitioning.read_chunks(part):
+        ids = join.column_or_zeros(said, "publication")
+        for which, subscription in join.find_pairs(held, said):
             found += zip(ids[which].tolist(), subscription.tolist(), strict=True)
     return found
 
@@ -79,12 +79,12 @@ def test_parts_of_time_and_space_find_together_what_brute_force_finds(
     publications = pieces_of(root, "publications", said, size)
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitioning, "CHUNK", chunk)
-        patch.setattr(partitioning, "FOLDED", 1)
-        patch.setattr(join, "AT_LEAST", 2)
+        patch.setattr(partitioning, "ROWS_PER_CHUNK", chunk)
+        patch.setattr(partitioning, "GROUPS_PER_FOLD", 1)
+        patch.setattr(join, "MIN_CHANGED_ROWS", 2)
         for begin, end in ((-FOREVER, cut * STEP), (cut * STEP, FOREVER)):
-            for low, high in ((-partitioning.BEYOND, float(x)), (float(x), partitioning.BEYOND)):
-                found += heard_in(Part("run", begin, end, publications, interests, low, high))
+            for low, high in ((-partitioning.MAX_X, float(x)), (float(x), partitioning.MAX_X)):
+                found += heard_in(TracePart("run", begin, end, publications, interests, low, high))
     tables = (pa.Table.from_pylist(rows, TABLES[name]) for rows, name in (
         (wanted, "interests"), (said, "publications")))  # fmt: skip
     assert sorted(found) == sorted(expected(*tables))
@@ -96,16 +96,16 @@ def test_what_is_in_force_is_found_without_reading_further_back_than_needed(
     root = begin_trace(tmp_path / "trace")
     rows = [interest(t * STEP, who) for t in range(10) for who in range(4)]
     interests = pieces_of(root, "interests", rows, 4)
-    seen: list[storage.Piece] = []
+    seen: list[storage.RowGroup] = []
 
-    def watched(piece: storage.Piece) -> pa.Table:
+    def watched(piece: storage.RowGroup) -> pa.Table:
         seen.append(piece)
-        return row_groups.read(piece)
+        return row_groups.read_row_group(piece)
 
-    monkeypatch.setattr(partitioning, "read", watched)
-    monkeypatch.setattr(partitioning, "FOLDED", 1)
-    held = partitioning.in_force(interests, 8 * STEP)
-    assert join.column(held, "t").tolist() == [7 * STEP] * 4
+    monkeypatch.setattr(partitioning, "read_row_group", watched)
+    monkeypatch.setattr(partitioning, "GROUPS_PER_FOLD", 1)
+    held = partitioning.interests_in_force(interests, 8 * STEP)
+    assert join.column_or_zeros(held, "t").tolist() == [7 * STEP] * 4
     assert [piece.first for piece in seen] == [7 * STEP]
 
 
@@ -126,7 +126,7 @@ def test_broken_rows_are_set_aside_by_the_rules_and_sound_ones_are_kept(
     rows = [interest(5, 1), interest(5, 2) | broken, round_one]
     (piece,) = pieces_of(root, "interests", rows, 9)
     assert rejected("interests", pq.read_table(piece.file)).null_count == 2
-    assert join.column(row_groups.read(piece), "subscription").tolist() == [1, 3]
+    assert join.column_or_zeros(row_groups.read_row_group(piece), "subscription").tolist() == [1, 3]
 
 
 def test_a_table_leaves_out_what_says_nothing_and_tables_come_together_again(
@@ -135,9 +135,11 @@ def test_a_table_leaves_out_what_says_nothing_and_tables_come_together_again(
     root = begin_trace(tmp_path / "trace")
     plain = [interest(1, 1, z=0.0)]
     rich = [interest(2, 2, z=4.0, channel="chat", echo=True, filter="price > 2", until=7, vx=1.0)]
-    tables = [row_groups.read(piece) for piece in pieces_of(root, "interests", plain + rich, 1)]
+    tables = [
+        row_groups.read_row_group(piece) for piece in pieces_of(root, "interests", plain + rich, 1)
+    ]
     assert "vx" not in tables[0].column_names and "channel" not in tables[0].column_names
-    both = row_groups.together(tables, "interests")
+    both = row_groups.concat_rows(tables, "interests")
     for name in ("z", "vx", "channel", "echo", "filter", "until", "x", "shape"):
         assert both.column(name).to_pylist() == [row[name] for row in plain + rich]
 
@@ -162,6 +164,6 @@ def test_a_packed_table_is_the_same_when_unpacked(
             "channel": pa.array([texts[n % len(texts)] for n in numbers]).dictionary_encode(),
         }
     )
-    back = unpacked(packed(rows))
+    back = decode_block(encode_block(rows))
     assert sorted(back.column_names) == sorted(rows.column_names)
     assert back.select(rows.column_names).to_pylist() == rows.to_pylist()

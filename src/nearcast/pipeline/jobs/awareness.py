@@ -13,19 +13,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 from nearcast.pipeline.truth import join
 from nearcast.space.motion import FOREVER
 
-SLICE = 400_000  # positions and views that one call of the kernel takes, if instants are no larger
+ROWS_PER_SLICE = (
+    400_000  # positions and views that one call of the kernel takes, if instants are no larger
+)
 
-ACQUAINTANCES = (
+AWARENESS_PAIRS = (
     "run string, t long, node long, other long,"
     " knew boolean, due boolean, present boolean, difference double, others long"
 )
 
 
-def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) -> DataFrame:
+def awareness_pairs(positions: DataFrame, views: DataFrame, interests: DataFrame) -> DataFrame:
     """Each (instant, node, other) where the node knew the other or should have, once.
 
     An other is `present` if it has a position then; `difference` is how far from it the node
@@ -33,7 +35,7 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     tells how many `others` there were. Step by step, without WITH, for the reason given in
     `delivery.pairs`.
     """
-    seen = ask(
+    seen = query_sql(
         """
         SELECT run, t, node, NULL AS other, x, y, z FROM {positions}
         UNION ALL
@@ -43,7 +45,7 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
         views=views,
     )
     # A run is cut into slices of time with about so many rows as a worker likes to hold.
-    cuts = ask(
+    cuts = query_sql(
         """
         SELECT run,
                min(t)                                                  AS earliest,
@@ -54,9 +56,9 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
         HAVING count(other) > 0
         """,
         seen=seen,
-        slice=SLICE,
+        slice=ROWS_PER_SLICE,
     )
-    there = ask(
+    there = query_sql(
         """
         SELECT /*+ BROADCAST(cuts) */
                run, floor((t - earliest) / length) AS slice, t, node, other, x, y, z
@@ -67,7 +69,7 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     )
     # Every interest goes to all slices in which it is in force. Of rows of one subscription at one
     # microsecond, that one holds which `join.spans` would choose.
-    held = ask(
+    held = query_sql(
         """
         SELECT *, explode(sequence(floor((begins - earliest) / length),
                                    floor((ends - earliest) / length))) AS slice
@@ -92,17 +94,17 @@ def acquaintances(positions: DataFrame, views: DataFrame, interests: DataFrame) 
     return (
         there.groupBy("run", "slice")
         .cogroup(held.groupBy("run", "slice"))
-        .applyInArrow(_judged, ACQUAINTANCES)
+        .applyInArrow(_pairs_of_slice, AWARENESS_PAIRS)
     )
 
 
-def _judged(seen: pa.Table, held: pa.Table) -> pa.Table:
-    """`acquaintances` for one slice of positions, which have no other, and views."""
+def _pairs_of_slice(seen: pa.Table, held: pa.Table) -> pa.Table:
+    """`awareness_pairs` for one slice of positions, which have no other, and views."""
     views = seen.filter(pc.field("node") != pc.field("other"))
     positions = seen.filter(pc.field("other").is_null()).sort_by("t")
     sampled = positions.select(["t", "node"])
     met = (
-        pa.concat_tables([_known(positions, views), _due(positions, held)])
+        pa.concat_tables([_known_pairs(positions, views), _due_pairs(positions, held)])
         .join(sampled, ["t", "node"], join_type="left semi", use_threads=False)
         .group_by(["t", "node", "other"], use_threads=False)
         .aggregate([("knew", "any"), ("due", "any"), ("present", "any"), ("difference", "min")])
@@ -116,7 +118,7 @@ def _judged(seen: pa.Table, held: pa.Table) -> pa.Table:
     return both.add_column(0, "run", runs)
 
 
-def _known(positions: pa.Table, views: pa.Table) -> pa.Table:
+def _known_pairs(positions: pa.Table, views: pa.Table) -> pa.Table:
     """Whom nodes believed to be somewhere, and how far from the truth that was."""
     truth = positions.select(["t", "node", "x", "y", "z"])
     truth = truth.rename_columns(["t", "other", "true_x", "true_y", "true_z"])
@@ -134,7 +136,7 @@ def _known(positions: pa.Table, views: pa.Table) -> pa.Table:
     )
 
 
-def _due(positions: pa.Table, held: pa.Table) -> pa.Table:
+def _due_pairs(positions: pa.Table, held: pa.Table) -> pa.Table:
     """Whom nodes should know: everyone speaks at a point, on a channel on which all listen."""
     count = len(positions)
     said = positions.append_column("channel", pa.repeat("", count))
@@ -149,15 +151,15 @@ def _due(positions: pa.Table, held: pa.Table) -> pa.Table:
     }
     for name, column in replaced.items():
         held = held.set_column(held.column_names.index(name), name, column)
-    found = list(join.join(held, said)) or [(np.empty(0, np.int32), np.empty(0, np.int64))]
+    found = list(join.find_pairs(held, said)) or [(np.empty(0, np.int32), np.empty(0, np.int64))]
     which, subscription = (np.concatenate(column) for column in zip(*found, strict=True))
-    subscriptions, first = np.unique(join.column(held, "subscription"), return_index=True)
-    owner = join.column(held, "node")[first]
+    subscriptions, first = np.unique(join.column_or_zeros(held, "subscription"), return_index=True)
+    owner = join.column_or_zeros(held, "node")[first]
     return pa.table(
         {
-            "t": join.column(positions, "t")[which],
+            "t": join.column_or_zeros(positions, "t")[which],
             "node": owner[np.searchsorted(subscriptions, subscription)],
-            "other": join.column(positions, "node")[which],
+            "other": join.column_or_zeros(positions, "node")[which],
             "knew": pa.repeat(False, len(which)),
             "due": pa.repeat(True, len(which)),
             "present": pa.repeat(True, len(which)),
@@ -168,7 +170,7 @@ def _due(positions: pa.Table, held: pa.Table) -> pa.Table:
 
 # The tables. Each names the `part` of a run to which its rows of `met` belong.
 
-IN_ORDER = """
+RANKED = """
     , in_order AS (
         SELECT *,
                row_number() OVER (PARTITION BY run, part ORDER BY difference NULLS LAST) AS place,
@@ -212,14 +214,14 @@ MEASURES = """
 def awareness_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
     """All samples of a second together; a run without publications and messages counts from its
     first position."""
-    return ask(
+    return query_sql(
         """
         WITH met AS (
             SELECT /*+ BROADCAST(origins) */ *, floor((t - origin) / 1000000) AS part
             FROM {acquaintances} JOIN {origins} AS origins USING (run)
         )
         """
-        + IN_ORDER
+        + RANKED
         + "SELECT run, part AS second, count(DISTINCT node) AS nodes,"
         + MEASURES,
         acquaintances=acquaintances,
@@ -228,9 +230,9 @@ def awareness_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFra
 
 
 def awareness_by_node(acquaintances: DataFrame) -> DataFrame:
-    return ask(
+    return query_sql(
         "WITH met AS (SELECT *, node AS part FROM {acquaintances})"
-        + IN_ORDER
+        + RANKED
         + "SELECT run, part AS node,"
         + MEASURES,
         acquaintances=acquaintances,
@@ -238,9 +240,9 @@ def awareness_by_node(acquaintances: DataFrame) -> DataFrame:
 
 
 def awareness_totals(acquaintances: DataFrame) -> DataFrame:
-    return ask(
+    return query_sql(
         "WITH met AS (SELECT *, 'all' AS part FROM {acquaintances})"
-        + IN_ORDER
+        + RANKED
         + "SELECT run, count(DISTINCT node) AS nodes,"
         + MEASURES,
         acquaintances=acquaintances,

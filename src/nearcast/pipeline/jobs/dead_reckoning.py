@@ -12,23 +12,23 @@ would believe then follows from what it did hear, by passing over what it would 
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 MEMORY_S = 3
-THINNED = {"near": 1, "medium": 5, "far": 10}  # one update in so many, by thirds of the area
+ONE_UPDATE_IN = {"near": 1, "medium": 5, "far": 10}  # one update in so many, by thirds of the area
 
 
-def _off(belief: str, seconds: str) -> str:
+def _distance_sql(belief: str, seconds: str) -> str:
     """The distance between a ship and where it is believed to be, so many seconds after."""
     parts = (f"pow({belief}.{a} + {belief}.v{a} * {seconds} - truly.{a}, 2)" for a in "xyz")
     return f"sqrt({' + '.join(parts)})"
 
 
-def _beliefs() -> str:
+def _beliefs_sql() -> str:
     """Each (instant, receiver, ship): the last word of all, and of one in so many."""
     last = ",\n".join(
         f"max_by(word, word.said) FILTER (WHERE word.publication % {one_in} = 0) AS {ring}"
-        for ring, one_in in THINNED.items()
+        for ring, one_in in ONE_UPDATE_IN.items()
     )
     return f"""
     said AS (
@@ -82,18 +82,18 @@ def _beliefs() -> str:
     beliefs AS (
         SELECT run, t, receiver, ship,
                sqrt(pow(mine_x - x, 2) + pow(mine_y - y, 2) + pow(mine_z - z, 2)) AS distance,
-               {_columns()}
+               {_difference_columns()}
         FROM aged AS truly
     )"""
 
 
-def _columns() -> str:
+def _difference_columns() -> str:
     columns = []
-    for ring in THINNED:
+    for ring in ONE_UPDATE_IN:
         flown = f"(least(t, coalesce({ring}.until, t)) - {ring}.said) / 1e6"
         columns += [
-            f"{_off(ring, '0')} AS {ring}_plain",
-            f"{_off(ring, flown)} AS {ring}_reckoned",
+            f"{_distance_sql(ring, '0')} AS {ring}_plain",
+            f"{_distance_sql(ring, flown)} AS {ring}_reckoned",
         ]
     return ",\n".join(columns)
 
@@ -106,15 +106,15 @@ def position_difference(
     `thinned` ones are as if each ring were told one update in `one_in`. Who is truly outside the
     largest area that there is does not count: nobody tells the receiver of it any more.
     """
-    rings = list(THINNED)
+    rings = list(ONE_UPDATE_IN)
     chosen = " ".join(
         f"WHEN '{ring}' THEN struct({ring}_plain AS plain, {ring}_reckoned AS reckoned)"
         for ring in rings
     )
-    one_in = " ".join(f"WHEN '{ring}' THEN {number}" for ring, number in THINNED.items())
-    return ask(
+    one_in = " ".join(f"WHEN '{ring}' THEN {number}" for ring, number in ONE_UPDATE_IN.items())
+    return query_sql(
         f"""
-        WITH {_beliefs()},
+        WITH {_beliefs_sql()},
         areas AS (
             SELECT run, max(rx) AS radius FROM {{interests}} WHERE channel = '' GROUP BY run
         ),

@@ -9,7 +9,7 @@ exact: Spark's table of equal values cannot outgrow the microseconds of the long
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 MISSED_PLACES = 20_000  # what a map can show, and a report can carry
 
@@ -25,7 +25,7 @@ def pairs(
     comes in the same microsecond is in order.
     """
     # In one piece, without WITH: Spark would not know the persisted answer in queries that have it.
-    return ask(
+    return query_sql(
         """
         SELECT run,
                publication,
@@ -89,7 +89,7 @@ def first_moments(*tables: DataFrame) -> DataFrame:
     named = {f"table_{number}": table for number, table in enumerate(tables)}
     rows = (f"SELECT run, t, '{name}' AS name FROM {{{name}}}" for name in named)
     firsts = (f"min(t) FILTER (WHERE name = '{name}')" for name in named)
-    return ask(
+    return query_sql(
         f"""
         SELECT run, coalesce({", ".join(firsts)}) AS origin
         FROM ({" UNION ALL ".join(rows)})
@@ -123,7 +123,7 @@ COUNTS = """
 
 def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
     """One row for each run that published, heard or noted anything."""
-    return ask(
+    return query_sql(
         """
         WITH judged AS (
             SELECT run, outcome, first, duplicates, overtaken, NULL AS fact,
@@ -175,7 +175,7 @@ def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame)
 
 def delivery_by_second(pairs: DataFrame, publications: DataFrame, origins: DataFrame) -> DataFrame:
     """By the second of the publication; null for publications that the trace does not have."""
-    return ask(
+    return query_sql(
         """
         WITH judged AS (
             SELECT run, t, outcome, duplicates, 0 AS published,
@@ -216,7 +216,7 @@ def delivery_by_second(pairs: DataFrame, publications: DataFrame, origins: DataF
 
 def delivery_by_node(pairs: DataFrame) -> DataFrame:
     """By subscriber, for those that should have heard or did hear anything."""
-    return ask(
+    return query_sql(
         """
         SELECT run,
                node,"""
@@ -234,7 +234,7 @@ def delivery_by_node(pairs: DataFrame) -> DataFrame:
 
 def delivery_by_channel(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """By the publication's channel; null for publications that the trace does not have."""
-    return ask(
+    return query_sql(
         """
         WITH judged AS (
             SELECT run, channel, outcome, duplicates, 0 AS published,
@@ -262,7 +262,7 @@ QUANTILES = tuple(percent / 100 for percent in range(101))
 
 def latency_quantiles(pairs: DataFrame) -> DataFrame:
     """The distributions of latency and of hops, each by itself, for runs with a correct pair."""
-    return ask(
+    return query_sql(
         """
         WITH spreads AS (
             SELECT run,
@@ -288,7 +288,7 @@ def popularity(pairs: DataFrame, publications: DataFrame) -> DataFrame:
 
     One that nobody should hear is complete at once and has no time.
     """
-    return ask(
+    return query_sql(
         """
         WITH fates AS (
             SELECT run, publication,
@@ -322,7 +322,7 @@ def false_positives_by_level(messages: DataFrame, pairs: DataFrame, notes: DataF
     A level counts the nodes that a message with a publication reached; the spread is over them
     (of all, not of a sample). Where sums were recorded, no message tells what it carried.
     """
-    return ask(
+    return query_sql(
         """
         WITH reached AS (
             SELECT run, node,
@@ -378,7 +378,7 @@ def false_positives_by_level(messages: DataFrame, pairs: DataFrame, notes: DataF
 
 def missed_places(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """Where misses happened: all of them, or those 20,000 of a run whose hashes are lowest."""
-    return ask(
+    return query_sql(
         """
         WITH runs AS (
             -- Each task keeps so many at most: nobody has to sort all that a run has missed.

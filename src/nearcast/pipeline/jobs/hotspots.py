@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.graphs import measure
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 CELLS = 64
 CROWDED = 10  # one in so many of the occupied cells: the fullest
-FOLLOWED = 2_000  # nodes that a map of who talks to whom can show
+MAX_TRACKED_NODES = 2_000  # nodes that a map of who talks to whom can show
 
 # Each run's bounds, and the cell of a place in them: the far border belongs to the last cell, and
 # without any extent along an axis, all is in its first one.
@@ -29,7 +29,7 @@ CELL_Y = CELL_X.replace("x", "y")
 
 def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
     """How many entities each occupied cell held; each counts once a second, where it was last."""
-    return ask(
+    return query_sql(
         f"""
         WITH {BOUNDS},
         latest AS (
@@ -57,7 +57,7 @@ def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
 
 def world_positions(positions: DataFrame, origins: DataFrame) -> DataFrame:
     """Where each second first saw a node, for the 2,000 nodes with the smallest numbers."""
-    return ask(
+    return query_sql(
         """
         WITH numbered AS (
             SELECT *, dense_rank() OVER (PARTITION BY run ORDER BY node) AS number
@@ -76,7 +76,7 @@ def world_positions(positions: DataFrame, origins: DataFrame) -> DataFrame:
         """,
         positions=positions,
         origins=origins,
-        followed=FOLLOWED,
+        followed=MAX_TRACKED_NODES,
     )
 
 
@@ -214,8 +214,8 @@ def world_movement(
 ) -> DataFrame:
     """One row about each world. Crowding is the share of entities, over all seconds, in the fullest
     tenth of each second's cells."""
-    links = hearing(expected, publications, interests).groupBy("run")
-    return ask(
+    links = audience_pairs(expected, publications, interests).groupBy("run")
+    return query_sql(
         f"""
         WITH {BOUNDS}, {STEPS}, {MEASURED}, {SPREADS},
         spreads AS (
@@ -257,18 +257,18 @@ def world_movement(
         interests=interests,
         publications=publications,
         notes=notes,
-        hearing=links.applyInArrow(heard, "run string, measure string, value double"),
+        hearing=links.applyInArrow(audience_measures, "run string, measure string, value double"),
         cells=CELLS,
         crowded=CROWDED,
     )
 
 
-def hearing(expected: DataFrame, publications: DataFrame, interests: DataFrame) -> DataFrame:
+def audience_pairs(expected: DataFrame, publications: DataFrame, interests: DataFrame) -> DataFrame:
     """Each two entities of which either should ever hear the other, and how often that is so.
 
     A publication that nobody else should hear counts as one of its speaker to itself, heard never.
     """
-    return ask(
+    return query_sql(
         """
         WITH hearers AS (
             SELECT run, subscription, min(node) AS hearer
@@ -307,7 +307,7 @@ def hearing(expected: DataFrame, publications: DataFrame, interests: DataFrame) 
     )
 
 
-def heard(group: pa.Table) -> pa.Table:
+def audience_measures(group: pa.Table) -> pa.Table:
     """How many others hear a publication, and the transitivity of the graph of who hears whom."""
     links = group.filter(pc.not_equal(group["low"], group["high"]))
     graph = measure(links["low"].to_numpy(), links["high"].to_numpy())

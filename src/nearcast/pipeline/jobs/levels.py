@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 
 def traffic_by_level(messages: DataFrame, notes: DataFrame) -> DataFrame:
@@ -11,7 +11,7 @@ def traffic_by_level(messages: DataFrame, notes: DataFrame) -> DataFrame:
     A node that has none counts too. Squares are summed as whole numbers, so that the same bytes
     come out whatever the order.
     """
-    return ask(
+    return query_sql(
         """
         WITH levels AS (
             SELECT run, node, max(struct(t, value)).value AS level
@@ -51,7 +51,7 @@ def traffic_by_level(messages: DataFrame, notes: DataFrame) -> DataFrame:
 
 def returned(messages: DataFrame) -> DataFrame:
     """Messages that carried a publication, and those that brought it back to whom it came from."""
-    return ask(
+    return query_sql(
         """
         WITH carried AS (
             SELECT run, publication, node, `to`, copies
@@ -72,7 +72,7 @@ def returned(messages: DataFrame) -> DataFrame:
 
 def tree(notes: DataFrame) -> DataFrame:
     """As the last notes tell it: each peer's highest level, and who owns the node above that."""
-    return ask(
+    return query_sql(
         """
         WITH latest AS (
             SELECT run, node,
@@ -96,7 +96,7 @@ def fanout_by_level(notes: DataFrame) -> DataFrame:
     A peer links to the owner of the node above its highest one. Whoever owns a node owns one of its
     children too, and needs no link to it.
     """
-    return ask(
+    return query_sql(
         """
         WITH parents AS (
             SELECT run, father AS parent, top + 1 AS level, count(*) + 1 AS children
@@ -116,7 +116,7 @@ def traffic_by_tree_level(notes: DataFrame, pairs: DataFrame) -> DataFrame:
     A peer that notes level 2 owns a node on each of the levels 0, 1 and 2. Who is reached notes
     from which level a message left and at which it arrived.
     """
-    return ask(
+    return query_sql(
         """
         WITH tops AS (
             SELECT run, node, CAST(max(struct(t, value)).value AS INT) AS top

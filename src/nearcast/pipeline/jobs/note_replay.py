@@ -23,10 +23,12 @@ Truths: TypeAlias = NDArray[np.bool_]
 # who goes is gone, whatever else it did.
 FACTS = ("unlinked", "linked", "level", "left", "crashed")
 UNLINKED, LINKED, LEVEL = range(3)
-GRAPH = pa.schema(
+GRAPH_SCHEMA = pa.schema(
     [("second", pa.int64()), *((name, pa.int64()) for name in MEASURES), ("height", pa.float64())]
 )
-OWNED = pa.schema([(name, pa.int64()) for name in ("second", "owner", "subscriptions", "changes")])
+OWNER_SCHEMA = pa.schema(
+    [(name, pa.int64()) for name in ("second", "owner", "subscriptions", "changes")]
+)
 NOBODY = -1
 
 
@@ -64,14 +66,14 @@ def replay_links(notes: pa.Table) -> pa.Table:
     tells_links = LINKED in fact
     rows = []
     for second, first, last in _seconds(np.asarray(notes["second"])[order]):
-        obey_notes(fact[first:last], subject[first:last], value[first:last],
+        apply_notes(fact[first:last], subject[first:last], value[first:last],
                    starts, pairs_of, linked, level)  # fmt: skip
         there = np.zeros(len(links), np.bool_)
         there[link_of[linked]] = True
         graph = measure(low[there], high[there]) if tells_links else dict.fromkeys(MEASURES)
         height = None if np.isnan(level).all() else float(np.nanmax(level))
         rows.append({"second": second, **graph, "height": height})
-    return pa.Table.from_pylist(rows, GRAPH)
+    return pa.Table.from_pylist(rows, GRAPH_SCHEMA)
 
 
 def _seconds(second: Whole) -> Iterator[tuple[int, int, int]]:
@@ -81,7 +83,7 @@ def _seconds(second: Whole) -> Iterator[tuple[int, int, int]]:
     yield from zip(told.tolist(), firsts.tolist(), ends.tolist(), strict=True)
 
 
-def _obey_notes(
+def _apply_notes(
     fact: Whole, subject: Whole, value: Numbers,
     starts: Whole, pairs_of: Whole, linked: Truths, level: Numbers,
 ) -> None:  # fmt: skip
@@ -114,18 +116,20 @@ def replay_owners(words: pa.Table) -> pa.Table:
     names, subject = np.unique(np.asarray(words["subscription"])[order], return_inverse=True)
     owner_of = np.full(len(names), NOBODY)
     owned = np.zeros(len(owners), np.int64)
-    columns: list[list[Whole]] = [[OWNED.empty_table()[0].to_numpy()] for _ in OWNED]
+    columns: list[list[Whole]] = [[OWNER_SCHEMA.empty_table()[0].to_numpy()] for _ in OWNER_SCHEMA]
     for second, first, last in _seconds(np.asarray(words["second"])[order]):
         taken = np.zeros(len(owners), np.int64)
-        obey_words(owner[first:last], subject[first:last], owner_of, owned, taken)
+        apply_claims(owner[first:last], subject[first:last], owner_of, owned, taken)
         told = np.flatnonzero((owned > 0) | (taken > 0))
         values = np.full(len(told), second), owners[told], owned[told], taken[told]
         for column, value in zip(columns, values, strict=True):
             column.append(value)
-    return pa.Table.from_arrays([pa.array(np.concatenate(c)) for c in columns], schema=OWNED)
+    return pa.Table.from_arrays([pa.array(np.concatenate(c)) for c in columns], schema=OWNER_SCHEMA)
 
 
-def _obey_words(owner: Whole, subject: Whole, owner_of: Whole, owned: Whole, taken: Whole) -> None:
+def _apply_claims(
+    owner: Whole, subject: Whole, owner_of: Whole, owned: Whole, taken: Whole
+) -> None:
     """Let words change who owns what; taken from another counts as taken."""
     for k in range(len(owner)):
         before, after = owner_of[subject[k]], owner[k]
@@ -140,5 +144,5 @@ def _obey_words(owner: Whole, subject: Whole, owner_of: Whole, owned: Whole, tak
         owner_of[subject[k]] = after
 
 
-obey_notes: Callable[..., None] = njit(cache=True)(_obey_notes)
-obey_words: Callable[..., None] = njit(cache=True)(_obey_words)
+apply_notes: Callable[..., None] = njit(cache=True)(_apply_notes)
+apply_claims: Callable[..., None] = njit(cache=True)(_apply_claims)

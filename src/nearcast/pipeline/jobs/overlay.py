@@ -9,8 +9,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.graphs import measure
-from nearcast.pipeline.jobs.note_replay import GRAPH, OWNED, replay_links, replay_owners
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.jobs.note_replay import (
+    GRAPH_SCHEMA,
+    OWNER_SCHEMA,
+    replay_links,
+    replay_owners,
+)
+from nearcast.pipeline.spark.sql import query_sql
 
 
 def overlay_by_second(
@@ -22,8 +27,8 @@ def overlay_by_second(
     Links noted hold on, so all notes of a run are one group; messages of each second are their own.
     Either fits one worker.
     """
-    told = words(notes, messages, publications, origins).groupBy("run", "part")
-    return ask(
+    told = graph_inputs(notes, messages, publications, origins).groupBy("run", "part")
+    return query_sql(
         """
         WITH told AS (
             SELECT run, second, noted,
@@ -57,16 +62,16 @@ def overlay_by_second(
                height
         FROM   chosen
         """,
-        told=told.applyInArrow(graphs, f"{ddl(GRAPH)}, noted boolean"),
+        told=told.applyInArrow(measure_group, f"{spark_columns(GRAPH_SCHEMA)}, noted boolean"),
     )
 
 
-def words(
+def graph_inputs(
     notes: DataFrame, messages: DataFrame, publications: DataFrame, origins: DataFrame
 ) -> DataFrame:
     """All that is noted of links, levels and goings; and, without a fact, of every second the pairs
     that exchanged a message, and at least one row, even if nobody did."""
-    return ask(
+    return query_sql(
         """
         WITH exchanged AS (
             SELECT run, t,
@@ -101,26 +106,26 @@ def words(
     )
 
 
-def graphs(group: pa.Table) -> pa.Table:
+def measure_group(group: pa.Table) -> pa.Table:
     """What the notes of a run tell, wherever it changes, or the graph of one second's messages."""
     noted = not group["part"][0].is_valid
-    told = replay_links(group) if noted else exchange(group)
-    return named(group, told.append_column("noted", pa.repeat(noted, len(told))))
+    told = replay_links(group) if noted else message_graph(group)
+    return with_run(group, told.append_column("noted", pa.repeat(noted, len(told))))
 
 
-def exchange(words: pa.Table) -> pa.Table:
+def message_graph(words: pa.Table) -> pa.Table:
     """The graph of one second's messages."""
     pairs = words.filter(words["node"].is_valid())
     graph = measure(pairs["node"].to_numpy(), pairs["other"].to_numpy())
-    return pa.Table.from_pylist([{"second": words["second"][0].as_py(), **graph}], GRAPH)
+    return pa.Table.from_pylist([{"second": words["second"][0].as_py(), **graph}], GRAPH_SCHEMA)
 
 
-def named(group: pa.Table, rows: pa.Table) -> pa.Table:
+def with_run(group: pa.Table, rows: pa.Table) -> pa.Table:
     """What is told of a group, with its run."""
     return rows.add_column(0, "run", pa.repeat(group["run"][0], len(rows)))
 
 
-def ddl(schema: pa.Schema) -> str:
+def spark_columns(schema: pa.Schema) -> str:
     """These columns after the run, as Spark wants to be told them."""
     kinds = {pa.int64(): "bigint", pa.float64(): "double"}
     return ", ".join(["run string", *(f"{field.name} {kinds[field.type]}" for field in schema)])
@@ -128,7 +133,7 @@ def ddl(schema: pa.Schema) -> str:
 
 def overlay_links(messages: DataFrame, origins: DataFrame) -> DataFrame:
     """How much each link was used: messages from `node` to `to`, lost ones too."""
-    return ask(
+    return query_sql(
         """
         WITH links AS (
             SELECT run, node, `to`,
@@ -152,7 +157,7 @@ def overlay_links(messages: DataFrame, origins: DataFrame) -> DataFrame:
 
 def overlay_paths(deliveries: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
     """How many messages deliveries took, and how much longer than the direct way."""
-    return ask(
+    return query_sql(
         """
         WITH ways AS (
             -- The last word of either end on the latency between the two.
@@ -188,7 +193,7 @@ def ownership(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
     A subscription is owned by the last to note so, until it ends. `changes` counts how often this
     owner took one over from another in that second.
     """
-    claims = ask(
+    claims = query_sql(
         """
         WITH words AS (
             SELECT run, t, about AS subscription, node AS owner
@@ -207,8 +212,8 @@ def ownership(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
         interests=interests,
         origins=origins,
     )
-    return claims.groupBy("run").applyInArrow(owners, ddl(OWNED))
+    return claims.groupBy("run").applyInArrow(owners_of_run, spark_columns(OWNER_SCHEMA))
 
 
-def owners(group: pa.Table) -> pa.Table:
-    return named(group, replay_owners(group))
+def owners_of_run(group: pa.Table) -> pa.Table:
+    return with_run(group, replay_owners(group))

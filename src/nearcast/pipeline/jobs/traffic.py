@@ -8,7 +8,7 @@ sums were recorded, that is all of it, for a sum does not say what it carried.
 
 from pyspark.sql import DataFrame
 
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 
 PERCENTS = " ".join(str(percent / 100) for percent in range(101))
 
@@ -52,7 +52,7 @@ def traffic_totals(messages: DataFrame) -> DataFrame:
 
     Gini: 0 if all carry the same, towards 1 if one carries all; null if nobody carries a byte.
     """
-    return ask(
+    return query_sql(
         f"""
         WITH {ENDS},
         sums AS (
@@ -93,7 +93,7 @@ def traffic_totals(messages: DataFrame) -> DataFrame:
 
 
 def traffic_by_kind(messages: DataFrame) -> DataFrame:
-    return ask(
+    return query_sql(
         """
         SELECT run, kind,
                sum(copies)                                     AS messages,
@@ -111,7 +111,7 @@ def traffic_by_kind(messages: DataFrame) -> DataFrame:
 
 def traffic_by_second(messages: DataFrame, origins: DataFrame) -> DataFrame:
     """By the second of sending; what an overlay sends before the first publication is below 0."""
-    return ask(
+    return query_sql(
         """
         SELECT /*+ BROADCAST(origins) */
                run, floor((t - origin) / 1e6) AS second, kind,
@@ -127,7 +127,7 @@ def traffic_by_second(messages: DataFrame, origins: DataFrame) -> DataFrame:
 
 def traffic_by_node(messages: DataFrame, origins: DataFrame) -> DataFrame:
     """All nodes that sent or received. Whom a node sent to counts even if all of it was lost."""
-    return ask(
+    return query_sql(
         f"""
         WITH {ENDS}, {TIMED},
         -- What a node did in each second, and, on rows of their own, with each other node.
@@ -163,7 +163,7 @@ def traffic_quantiles(messages: DataFrame, origins: DataFrame) -> DataFrame:
     A node's mean is over all seconds from the run's first message to its last arrival; its peak is
     its busiest second. Nodes that only send are there with 0 received, and the other way round.
     """
-    return ask(
+    return query_sql(
         f"""
         WITH {ENDS}, {TIMED},
         seconds AS (

@@ -7,14 +7,14 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.pipeline.report.formatting import NONE, clean, count, number, seconds
-from nearcast.pipeline.report.plots import Lines, Mark, Plot, PlotArea, PlotText, Point, Readings
+from nearcast.pipeline.report.plots import HoverValues, Lines, Mark, Plot, PlotArea, PlotText, Point
 
 WIDTH, DEPTH = 620, 190  # of a whole plot, and of the part within its axes
 LEFT, RIGHT, BOTTOM = 66, 30, 44
 LINE = 17  # from one line of text to the next
-NAME = 56  # letters that a legend has room for
-LEAST = 1e-300  # below it, or that near to each other, doubles cannot tell ticks apart
-DOTTED = 40  # up to so many values are marked one by one
+LEGEND_LENGTH = 56  # letters that a legend has room for
+SMALLEST = 1e-300  # below it, or that near to each other, doubles cannot tell ticks apart
+MAX_DOTS = 40  # up to so many values are marked one by one
 
 
 class Series(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Series(Struct, frozen=True, kw_only=True):
     shape: str = "line"
 
 
-class Key(Struct, frozen=True):
+class LegendKey(Struct, frozen=True):
     name: str
     style: str
     dash: int = 0
@@ -64,15 +64,15 @@ class Scale(Struct, frozen=True):
 
 def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scale:
     """The axis from its lowest to its highest value, widened to round numbers."""
-    known = [value for value in values if isfinite(value) and (value > LEAST or not axis.log)]
+    known = [value for value in values if isfinite(value) and (value > SMALLEST or not axis.log)]
     low = min(known, default=1.0) if axis.low is None else axis.low
     high = max(known, default=low) if axis.high is None else axis.high
     if axis.log:
         low = 10.0 ** floor(log10(low)) if axis.low is None else low
         high = 10.0 ** ceil(log10(max(high, low))) if axis.high is None else high
         high = high if high > 1.001 * low else 10 * low
-        return Scale(low, high, start, end, True, decades(low, high))
-    if high - low <= max(LEAST, 1e-9 * abs(low)):
+        return Scale(low, high, start, end, True, powers_of_ten(low, high))
+    if high - low <= max(SMALLEST, 1e-9 * abs(low)):
         high = low + max(1.0, 1e-3 * abs(low))
     step = round_step((high - low) / 5)
     if axis.words in (count, seconds):
@@ -97,7 +97,7 @@ def rounded_up(high: float) -> float:
     return ceil(high / step - 1e-9) * step
 
 
-def decades(low: float, high: float) -> list[float]:
+def powers_of_ten(low: float, high: float) -> list[float]:
     """Powers of ten, at most seven of them."""
     first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
     return [10.0**i for i in range(first, last + 1, ceil((last - first + 1) / 7))]
@@ -109,7 +109,7 @@ def chart(
     x: Axis,
     y: Axis,
     series: Sequence[Series],
-    legend: Sequence[Key] = (),
+    legend: Sequence[LegendKey] = (),
     *,
     stacked: bool = False,
     read_along: str = "x",
@@ -119,7 +119,7 @@ def chart(
     keys, below = legend_marks(legend, 58)
     top = below - 2
     marks += [PlotText(10, 38, y.label, "soft"), *keys]
-    heights = on_one_another(series) if stacked else [list(one.y) for one in series]
+    heights = stack_values(series) if stacked else [list(one.y) for one in series]
     across = scale(x, (v for one in series for v in one.x), LEFT, WIDTH - RIGHT)
     up = scale(y, (v for values in heights for v in values), top + DEPTH, top)
     marks += frame_marks(across, up, x, y)
@@ -132,20 +132,20 @@ def chart(
                      for a, b in zip(one.x, floors[place], strict=True)]  # fmt: skip
             marks.append(PlotArea(points + under[::-1], one.style, 0.82))
         elif one.shape == "bar":
-            marks.append(bars(one, points, place, len(series), across, up))
+            marks.append(bar_marks(one, points, place, len(series), across, up))
         else:
-            marks += curve(one, across, up)
+            marks += curve_marks(one, across, up)
     return Plot(
         name=name,
         title=title,
         width=WIDTH,
         height=top + DEPTH + BOTTOM,
         marks=marks,
-        readings=readings(series, x, y, across, up, read_along),
+        readings=hover_values(series, x, y, across, up, read_along),
     )
 
 
-def on_one_another(series: Sequence[Series]) -> list[list[float]]:
+def stack_values(series: Sequence[Series]) -> list[list[float]]:
     sums, total = [], [0.0] * len(series[0].x)
     for one in series:
         total = [a + b for a, b in zip(total, one.y, strict=True)]
@@ -153,7 +153,7 @@ def on_one_another(series: Sequence[Series]) -> list[list[float]]:
     return sums
 
 
-def curve(one: Series, across: Scale, up: Scale) -> list[Mark]:
+def curve_marks(one: Series, across: Scale, up: Scale) -> list[Mark]:
     """A stroke for each unbroken stretch of values, with dots if they are few."""
     strokes: list[list[Point]] = [[]]
     dots: list[list[Point]] = []
@@ -168,10 +168,10 @@ def curve(one: Series, across: Scale, up: Scale) -> list[Mark]:
         dots.append([point])
     whole = [stroke for stroke in strokes if stroke]
     lines: list[Mark] = [Lines(whole, one.style, 2, one.dash)]
-    return [*lines, Lines(dots, one.style, 4.5)] if len(dots) <= DOTTED else lines
+    return [*lines, Lines(dots, one.style, 4.5)] if len(dots) <= MAX_DOTS else lines
 
 
-def bars(
+def bar_marks(
     one: Series, points: list[Point], place: int, number_of: int, across: Scale, up: Scale
 ) -> Lines:
     """Bars of several series stand side by side around their x."""
@@ -200,12 +200,12 @@ def frame_marks(across: Scale, up: Scale, x: Axis, y: Axis) -> list[Mark]:
     return [*marks, PlotText((left + right) / 2, ground + 36, x.label, "soft", 12, "middle")]
 
 
-def legend_marks(keys: Sequence[Key], y: float) -> tuple[list[Mark], float]:
+def legend_marks(keys: Sequence[LegendKey], y: float) -> tuple[list[Mark], float]:
     """Keys in as many lines as they need, and where the next line of text would be."""
     marks: list[Mark] = []
     x = 10.0
     for key in keys:
-        name = clean(key.name, NAME)
+        name = clean(key.name, LEGEND_LENGTH)
         room = 26 + 7 * len(name) + 14
         if x > 10 and x + room > WIDTH:
             x, y = 10.0, y + LINE
@@ -215,9 +215,9 @@ def legend_marks(keys: Sequence[Key], y: float) -> tuple[list[Mark], float]:
     return marks, y + LINE if keys else y
 
 
-def readings(
+def hover_values(
     series: Sequence[Series], x: Axis, y: Axis, across: Scale, up: Scale, along: str
-) -> Readings:
+) -> HoverValues:
     """What all series say at each value that any of them has on the axis along which one reads."""
     pairs = [
         [(a, b) if along == "x" else (b, a) for a, b in zip(one.x, one.y, strict=True)
@@ -227,7 +227,7 @@ def readings(
     here, there, ruler = (x, y, across) if along == "x" else (y, x, up)
     values = [dict(one) for one in pairs]
     at = sorted({key for one in values for key in one})
-    return Readings(
+    return HoverValues(
         axis=along,
         frame=(across.start, up.end, across.end, up.start),
         at=[round(ruler.place(v), 1) for v in at],

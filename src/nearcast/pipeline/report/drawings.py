@@ -13,23 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from nearcast.pipeline.report.charts import Axis, Key, Series, chart, rounded_up
+from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart, rounded_up
 from nearcast.pipeline.report.formatting import clean, count, milliseconds, rate, share, size
 from nearcast.pipeline.report.maps import chosen_seconds, link_map, world_map
-from nearcast.pipeline.report.plots import Plot, style
-from nearcast.pipeline.report.results import Numbers, Results, complete, numbers
+from nearcast.pipeline.report.plots import Plot, series_style
+from nearcast.pipeline.report.results import Numbers, Results, complete_rows, numbers
 from nearcast.pipeline.report.timelines import (
     Measure,
-    lasting,
+    last_value,
     mean,
     per_second,
     ratio,
-    stretches,
+    time_bins,
     total,
     worst,
 )
 
-KINDS = 7  # of messages that have a colour of their own
+COLOURED_KINDS = 7  # of messages that have a colour of their own
 
 
 class Drawing(Struct, frozen=True):
@@ -41,26 +41,26 @@ class Drawing(Struct, frozen=True):
 # Series of several runs and several measures.
 
 
-def look(run: int, measure: int, runs: int) -> tuple[str, int]:
+def line_style(run: int, measure: int, runs: int) -> tuple[str, int]:
     """Runs are told apart by colour and then measures by dashes; of one run, measures by colour."""
-    return (style(run), measure) if runs > 1 else (style(measure), 0)
+    return (series_style(run), measure) if runs > 1 else (series_style(measure), 0)
 
 
-def legend(results: Results, measures: Sequence[str]) -> list[Key]:
+def legend(results: Results, measures: Sequence[str]) -> list[LegendKey]:
     if len(results.runs) == 1:
-        keys = [Key(name, style(i)) for i, name in enumerate(measures)]
+        keys = [LegendKey(name, series_style(i)) for i, name in enumerate(measures)]
         return keys if len(keys) > 1 else []
-    runs = [Key(results.labels[run], style(i)) for i, run in enumerate(results.runs)]
-    named = [Key(name, "soft", i) for i, name in enumerate(measures)]
+    runs = [LegendKey(results.labels[run], series_style(i)) for i, run in enumerate(results.runs)]
+    named = [LegendKey(name, "soft", i) for i, name in enumerate(measures)]
     return runs + (named if len(named) > 1 else [])
 
 
-def headed(results: Results, title: str, run: str) -> str:
+def run_title(results: Results, title: str, run: str) -> str:
     """The title of a plot that each run has for itself."""
     return f"{title}: {clean(results.labels[run], 50)}" if len(results.runs) > 1 else title
 
 
-def name_of(results: Results, run: str, measure: str, measures: int) -> str:
+def series_name(results: Results, run: str, measure: str, measures: int) -> str:
     if len(results.runs) == 1:
         return measure
     return f"{results.labels[run]}: {measure}" if measures > 1 else results.labels[run]
@@ -79,10 +79,10 @@ def series(
         for number_of, measure in enumerate(measures):
             x, y = values(rows, number_of)
             if np.isfinite(y).any():
-                colour, dash = look(results.runs.index(run), number_of, len(results.runs))
+                colour, dash = line_style(results.runs.index(run), number_of, len(results.runs))
                 found.append(
                     Series(
-                        name=name_of(results, run, measure, len(measures)),
+                        name=series_name(results, run, measure, len(measures)),
                         x=x,
                         y=y.tolist(),
                         style=colour,
@@ -102,12 +102,12 @@ def over_time(
     shape: str = "line",
 ) -> Callable[[Results], list[Plot]]:
     def draw(results: Results) -> list[Plot]:
-        time = stretches(list(results.with_rows(table).values()))
+        time = time_bins(list(results.with_rows(table).values()))
         each = list(measures.values())
         found = series(
             results, table, list(measures), lambda rows, i: (time.x, each[i](rows, time)), shape
         )
-        axis = closer(y, found) if y.words is share else y
+        axis = zoom_shares(y, found) if y.words is share else y
         if not found:
             return []
         return [chart(name, title, time.axis, axis, found, legend(results, list(measures)))]
@@ -115,7 +115,7 @@ def over_time(
     return draw
 
 
-def closer(axis: Axis, found: Sequence[Series]) -> Axis:
+def zoom_shares(axis: Axis, found: Sequence[Series]) -> Axis:
     """Shares that are all high are looked at closely: 97 % or 99 % is what people ask."""
     lowest = min((y for one in found for y in one.y if np.isfinite(y)), default=0.0)
     if not 0.5 < lowest < 1:
@@ -127,20 +127,20 @@ def closer(axis: Axis, found: Sequence[Series]) -> Axis:
 # The drawings.
 
 
-PLACES = (
+DENSITY_COLUMNS = (
     "second", "cell_x", "cell_y", "entities", "x_low", "y_low", "cell_width", "cell_height",
 )  # fmt: skip
-LINKS = ("node", "to", "bytes", "first_s", "last_s")
+LINK_COLUMNS = ("node", "to", "bytes", "first_s", "last_s")
 
 
-def drawable(results: Results, table: str, *names: str) -> dict[str, pa.Table]:
+def drawable_rows(results: Results, table: str, *names: str) -> dict[str, pa.Table]:
     """The complete rows of the runs that have any."""
-    found = {run: complete(rows, *names) for run, rows in results.with_rows(table).items()}
+    found = {run: complete_rows(rows, *names) for run, rows in results.with_rows(table).items()}
     return {run: rows for run, rows in found.items() if len(rows)}
 
 
-def maps(results: Results) -> list[Plot]:
-    worlds = drawable(results, "world_density", *PLACES)
+def world_maps(results: Results) -> list[Plot]:
+    worlds = drawable_rows(results, "world_density", *DENSITY_COLUMNS)
     if not worlds:
         return []
     every = [int(s) for rows in worlds.values() for s in rows.column("second").unique().to_pylist()]
@@ -149,7 +149,7 @@ def maps(results: Results) -> list[Plot]:
     return [
         world_map(
             f"map {run}",
-            headed(results, "Where entities are", run),
+            run_title(results, "Where entities are", run),
             rows,
             results.table("missed_places", run) if results.was_counted("missed_places") else None,
             shown,
@@ -204,7 +204,7 @@ def hops(results: Results) -> list[Plot]:
     def stretch(rows: pa.Table, _: int) -> tuple[Sequence[float], Numbers]:
         return numbers(rows, "hops").tolist(), numbers(rows, "stretch_mean")
 
-    x = beside(results, "overlay_paths", "hops", "hops from publisher to subscriber")
+    x = bar_axis(results, "overlay_paths", "hops", "hops from publisher to subscriber")
     far = series(results, "overlay_paths", ["deliveries"], portions, "bar")
     long = series(results, "overlay_paths", ["stretch"], stretch, "bar")
     keys = legend(results, ["deliveries"])
@@ -218,7 +218,7 @@ def hops(results: Results) -> list[Plot]:
     return plots
 
 
-def beside(results: Results, table: str, name: str, label: str) -> Axis:
+def bar_axis(results: Results, table: str, name: str, label: str) -> Axis:
     """An axis of whole numbers with room for bars at its ends."""
     values = np.concatenate([numbers(rows, name) for rows in results.with_rows(table).values()])
     known = values[np.isfinite(values)]
@@ -226,23 +226,23 @@ def beside(results: Results, table: str, name: str, label: str) -> Axis:
     return Axis(label, count, float(low) - 0.8, float(high) + 0.8)
 
 
-def unwanted(results: Results) -> list[Plot]:
+def false_positives(results: Results) -> list[Plot]:
     found = series(
         results,
         "false_positives_by_level",
         ["unwanted"],
-        lambda rows, _: levelled(rows, "rate_mean"),
+        lambda rows, _: values_by_level(rows, "rate_mean"),
         "bar",
     )
     if not found:
         return []
-    x = beside(results, "false_positives_by_level", "level", "level of the receiving node")
+    x = bar_axis(results, "false_positives_by_level", "level", "level of the receiving node")
     y = Axis("share of what reached a node that it did not want, mean", share, low=0.0)
     return [chart("unwanted", "What nodes carry for others", x, y, found,
                   legend(results, ["unwanted"]))]  # fmt: skip
 
 
-def levelled(rows: pa.Table, name: str) -> tuple[Sequence[float], Numbers]:
+def values_by_level(rows: pa.Table, name: str) -> tuple[Sequence[float], Numbers]:
     known = rows.filter(pc.is_valid(rows.column("level")))
     return numbers(known, "level").tolist(), numbers(known, name)
 
@@ -250,37 +250,37 @@ def levelled(rows: pa.Table, name: str) -> tuple[Sequence[float], Numbers]:
 def traffic_by_kind(results: Results) -> list[Plot]:
     """One plot for each run, with the same colours and the same height."""
     tables = results.with_rows("traffic_by_second")
-    time = stretches(list(tables.values()))
+    time = time_bins(list(tables.values()))
     every = pa.concat_tables([rows.select(["kind", "bytes"]) for rows in tables.values()])
     by_kind = every.group_by("kind").aggregate([("bytes", "sum")])
     heaviest = [("bytes_sum", "descending"), ("kind", "ascending")]
     kinds = by_kind.sort_by(heaviest).column("kind").to_pylist()
-    groups = {clean(kind): [kind] for kind in kinds[:KINDS]}
-    if len(kinds) > KINDS:
-        groups[f"{len(kinds) - KINDS} other kinds"] = kinds[KINDS:]
+    groups = {clean(kind): [kind] for kind in kinds[:COLOURED_KINDS]}
+    if len(kinds) > COLOURED_KINDS:
+        groups[f"{len(kinds) - COLOURED_KINDS} other kinds"] = kinds[COLOURED_KINDS:]
     sent = per_second("bytes")
     if not time.number:
         return []
     highest = max(float(np.nanmax(sent(rows, time))) for rows in tables.values()) or 1.0
     y = Axis("bytes sent per second", rate, 0.0, rounded_up(highest))
-    keys = [Key(name, style(i)) for i, name in enumerate(groups)]
+    keys = [LegendKey(name, series_style(i)) for i, name in enumerate(groups)]
     plots = []
     for run, rows in tables.items():
-        title = headed(results, "Traffic by kind", run)
+        title = run_title(results, "Traffic by kind", run)
         found = [
-            Series(name=name, x=time.x, y=np.nan_to_num(each).tolist(), style=style(i))
+            Series(name=name, x=time.x, y=np.nan_to_num(each).tolist(), style=series_style(i))
             for i, (name, kinds) in enumerate(groups.items())
-            for each in [sent(of_kinds(rows, kinds), time)]
+            for each in [sent(rows_of_kinds(rows, kinds), time)]
         ]
         plots.append(chart(f"kinds {run}", title, time.axis, y, found, keys, stacked=True))
     return plots
 
 
-def of_kinds(rows: pa.Table, kinds: Sequence[str]) -> pa.Table:
+def rows_of_kinds(rows: pa.Table, kinds: Sequence[str]) -> pa.Table:
     return rows.filter(pc.is_in(rows.column("kind"), pa.array(kinds, pa.string())))
 
 
-def load(measure: str, name: str, title: str) -> Callable[[Results], list[Plot]]:
+def load_distribution(measure: str, name: str, title: str) -> Callable[[Results], list[Plot]]:
     """The distribution of load over nodes. Few carry a thousand times more: hence logarithms."""
     directions = ["sent", "received"]
 
@@ -320,9 +320,9 @@ def ranked_load(results: Results) -> list[Plot]:
     ]  # fmt: skip
 
 
-def links(results: Results) -> list[Plot]:
-    tables = drawable(results, "overlay_links", *LINKS)
-    places = {run: complete(results.table("world_positions", run), "second", "node", "x", "y")
+def link_maps(results: Results) -> list[Plot]:
+    tables = drawable_rows(results, "overlay_links", *LINK_COLUMNS)
+    places = {run: complete_rows(results.table("world_positions", run), "second", "node", "x", "y")
               for run in tables}  # fmt: skip
     every: list[int] = []
     for run, rows in tables.items():
@@ -334,14 +334,14 @@ def links(results: Results) -> list[Plot]:
     shown = chosen_seconds(every, len(tables))
     return [
         link_map(
-            f"links {run}", headed(results, "Who talks to whom", run), rows, places[run], shown
+            f"links {run}", run_title(results, "Who talks to whom", run), rows, places[run], shown
         )
         for run, rows in tables.items()
     ]
 
 
-def owners(results: Results) -> list[Plot]:
-    time = stretches(list(results.with_rows("ownership").values()))
+def ownership_changes(results: Results) -> list[Plot]:
+    time = time_bins(list(results.with_rows("ownership").values()))
     changes = total("changes")
     found = series(results, "ownership", ["changes"], lambda rows, _: (time.x, changes(rows, time)))
     if not found:
@@ -351,13 +351,13 @@ def owners(results: Results) -> list[Plot]:
     return [chart("owners", "Who owns what, in motion", time.axis, y, found, keys)]
 
 
-SHARED = Axis("share", share)
+SHARE_AXIS = Axis("share", share)
 
 DRAWINGS: tuple[Drawing, ...] = (
-    Drawing("World", "world_density", maps),
+    Drawing("World", "world_density", world_maps),
     Drawing("Delivery", "latency_quantiles", latency_curve),
     Drawing("Delivery", "delivery_by_second", over_time(
-        "quality", "Recall and precision", "delivery_by_second", SHARED,
+        "quality", "Recall and precision", "delivery_by_second", SHARE_AXIS,
         {"recall": ratio("correct", "expected"),
          "precision": ratio("correct", "correct", "spurious")})),
     Drawing("Delivery", "delivery_by_second", over_time(
@@ -370,13 +370,15 @@ DRAWINGS: tuple[Drawing, ...] = (
         {"p50": worst("latency_p50_ms"), "p99": worst("latency_p99_ms")})),
     Drawing("Delivery", "popularity", popularity),
     Drawing("Delivery", "overlay_paths", hops),
-    Drawing("Delivery", "false_positives_by_level", unwanted),
+    Drawing("Delivery", "false_positives_by_level", false_positives),
     Drawing("Traffic", "traffic_by_second", traffic_by_kind),
-    Drawing("Traffic", "traffic_quantiles", load("mean", "load", "Load of nodes, on average")),
-    Drawing("Traffic", "traffic_quantiles", load("peak", "peaks", "Load of nodes, busiest second")),
+    Drawing("Traffic", "traffic_quantiles", load_distribution(
+        "mean", "load", "Load of nodes, on average")),
+    Drawing("Traffic", "traffic_quantiles", load_distribution(
+        "peak", "peaks", "Load of nodes, busiest second")),
     Drawing("Traffic", "traffic_by_node", ranked_load),
     Drawing("Awareness", "awareness_by_second", over_time(
-        "awareness", "Do nodes know whom they should?", "awareness_by_second", SHARED,
+        "awareness", "Do nodes know whom they should?", "awareness_by_second", SHARE_AXIS,
         {"recall (consistency)": ratio("true_positives", "true_positives", "false_negatives"),
          "precision": ratio("true_positives", "true_positives", "false_positives")})),
     Drawing("Awareness", "awareness_by_second", over_time(
@@ -390,17 +392,17 @@ DRAWINGS: tuple[Drawing, ...] = (
          "p90": worst("position_difference_p90")})),
     Drawing("Overlay", "overlay_by_second", over_time(
         "linked", "Links", "overlay_by_second", Axis("at the end of each second", count, low=0.0),
-        {"links": lasting("links"), "nodes": lasting("nodes")}, "step")),
+        {"links": last_value("links"), "nodes": last_value("nodes")}, "step")),
     Drawing("Overlay", "overlay_by_second", over_time(
         "degree", "Neighbours of a node", "overlay_by_second", Axis("links to a node", low=0.0),
-        {"mean": lasting("degree_mean"), "most": lasting("degree_max")}, "step")),
+        {"mean": last_value("degree_mean"), "most": last_value("degree_max")}, "step")),
     Drawing("Overlay", "overlay_by_second", over_time(
         "height", "Height of the tree", "overlay_by_second", Axis("levels", count, low=0.0),
-        {"height": lasting("height")}, "step")),
+        {"height": last_value("height")}, "step")),
     Drawing("Overlay", "overlay_by_second", over_time(
         "clustering", "Clustering", "overlay_by_second",
         Axis("share of neighbours that are neighbours", share),
-        {"clustering": lasting("clustering")}, "step")),
-    Drawing("Overlay", "ownership", owners),
-    Drawing("Overlay", "overlay_links", links),
+        {"clustering": last_value("clustering")}, "step")),
+    Drawing("Overlay", "ownership", ownership_changes),
+    Drawing("Overlay", "overlay_links", link_maps),
 )  # fmt: skip

@@ -6,26 +6,26 @@ from typing import Any
 
 NONE = "–"
 # What XML 1.0 cannot hold, not even escaped; a trace may say anything.
-UNSPEAKABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def clean(text: object, most: int = 200) -> str:
     """Any value as text of bounded length that a page and a plot can hold (not yet escaped)."""
-    words = UNSPEAKABLE.sub("\ufffd", str(text))
+    words = NOT_IN_XML.sub("\ufffd", str(text))
     return words if len(words) <= most else words[: most - 1] + "…"
 
 
-def absent(value: Any) -> bool:
+def is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and not isfinite(value))
 
 
 def count(value: Any) -> str:
-    return NONE if absent(value) else f"{round(value):,}"
+    return NONE if is_missing(value) else f"{round(value):,}"
 
 
 def number(value: Any) -> str:
     """Four digits that matter, with thousands set apart."""
-    if absent(value):
+    if is_missing(value):
         return NONE
     if abs(value) >= 1000 or value == int(value):
         return f"{value:,.0f}" if abs(value) < 1e15 else f"{value:.3g}"
@@ -34,7 +34,7 @@ def number(value: Any) -> str:
 
 def share(value: Any) -> str:
     """In percent. Only a whole is called 100 % and only nothing 0 %: nearly all is not all."""
-    if absent(value):
+    if is_missing(value):
         return NONE
     percent = 100 * value
     if percent in (0, 100):
@@ -56,19 +56,19 @@ def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
 
 def size(value: Any) -> str:
     """Bytes, in powers of a thousand."""
-    return NONE if absent(value) else _scaled(value, ("B", "kB", "MB", "GB", "TB", "PB"), 1000)
+    return NONE if is_missing(value) else _scaled(value, ("B", "kB", "MB", "GB", "TB", "PB"), 1000)
 
 
 def rate(value: Any) -> str:
-    return NONE if absent(value) else f"{size(value)}/s"
+    return NONE if is_missing(value) else f"{size(value)}/s"
 
 
 def milliseconds(value: Any) -> str:
-    return NONE if absent(value) else _scaled(value, ("ms", "s"), 1000)
+    return NONE if is_missing(value) else _scaled(value, ("ms", "s"), 1000)
 
 
 def seconds(value: Any) -> str:
-    return NONE if absent(value) else f"{number(value)} s"
+    return NONE if is_missing(value) else f"{number(value)} s"
 
 
 def text(value: Any) -> str:

@@ -13,14 +13,14 @@ from msgspec import Struct
 
 from nearcast.pipeline.report.charts import Axis, scale
 from nearcast.pipeline.report.formatting import clean, count
-from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Moment, Plot, PlotText, Point
-from nearcast.pipeline.report.results import complete, numbers, top
+from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Plot, PlotFrame, PlotText, Point
+from nearcast.pipeline.report.results import complete_rows, numbers, top_rows
 
 CELLS = 64  # of a map, along either side
 SIDE = 512  # of a map on paper: 8 to a cell
 LEFT, TOP, RIGHT, BOTTOM = 62, 52, 86, 44
-MISSES = 6000  # drawn at most, at all moments together
-LINKS = 500  # drawn at most
+MAX_MISSES = 6000  # drawn at most, at all moments together
+MAX_LINKS = 500  # drawn at most
 THICKNESSES = (0.6, 1.0, 1.6, 2.6)
 
 
@@ -36,7 +36,7 @@ def chosen_seconds(seconds: Sequence[int], plots: int) -> list[int]:
 # The world.
 
 
-class Ground(Struct, frozen=True):
+class GridLayout(Struct, frozen=True):
     """How the world's grid lies on the paper: whole units to a cell, so that edges are sharp."""
 
     x_low: float
@@ -57,7 +57,7 @@ class Ground(Struct, frozen=True):
         )
 
 
-def ground(density: pa.Table) -> Ground:
+def grid_layout(density: pa.Table) -> GridLayout:
     """A world without extent along an axis has cells of one unit there."""
     x_low, y_low, width, height = (
         float(numbers(density, name)[0]) for name in ("x_low", "y_low", "cell_width", "cell_height")
@@ -65,7 +65,7 @@ def ground(density: pa.Table) -> Ground:
     width, height = (side if side > 0 else 1.0 for side in (width, height))
     longer = max(width, height)
     across, up = (max(2, round(SIDE // CELLS * side / longer)) for side in (width, height))
-    return Ground(x_low, y_low, width, height, across, up)
+    return GridLayout(x_low, y_low, width, height, across, up)
 
 
 def heat_steps(most: float) -> list[int]:
@@ -73,16 +73,18 @@ def heat_steps(most: float) -> list[int]:
     return [int(n) for n in np.unique(np.geomspace(1, max(most, 1), HEATS + 1).round())[:HEATS]]
 
 
-def heat(step: int, steps: Sequence[int]) -> str:
+def heat_style(step: int, steps: Sequence[int]) -> str:
     """The style of a step; few steps are spread over all that there are."""
     return f"h{round((step + 1) * HEATS / len(steps)) - 1}"
 
 
-def crowds(cells: pa.Table, place: Ground, steps: Sequence[int]) -> list[Lines]:
+def density_lines(cells: pa.Table, place: GridLayout, steps: Sequence[int]) -> list[Lines]:
     """The occupied cells of one second; neighbours in a row that look alike are one stroke."""
     strokes: list[list[list[Point]]] = [[] for _ in steps]
     if not len(cells):
-        return [Lines([], heat(step, steps), place.up, blunt=True) for step in range(len(steps))]
+        return [
+            Lines([], heat_style(step, steps), place.up, blunt=True) for step in range(len(steps))
+        ]
     ordered = cells.sort_by([("cell_y", "ascending"), ("cell_x", "ascending")])
     columns, rows = numbers(ordered, "cell_x"), numbers(ordered, "cell_y")
     level = np.searchsorted(steps, numbers(ordered, "entities"), side="right") - 1
@@ -93,7 +95,7 @@ def crowds(cells: pa.Table, place: Ground, steps: Sequence[int]) -> list[Lines]:
         left, right = (LEFT + c * place.across for c in (columns[begin], columns[end - 1] + 1))
         strokes[level[begin]].append([(left, y), (right, y)])
     return [
-        Lines(of_step, heat(step, steps), place.up, blunt=True)
+        Lines(of_step, heat_style(step, steps), place.up, blunt=True)
         for step, of_step in enumerate(strokes)
     ]
 
@@ -112,15 +114,15 @@ def world_map(
     `most` is the highest density of all maps that share their colours. No `missed` at all means
     that nobody counted.
     """
-    place, steps = ground(density), heat_steps(most)
+    place, steps = grid_layout(density), heat_steps(most)
     known = np.unique(numbers(density, "second"))
-    dots, told = misses(missed, place, seconds)
+    dots, told = missed_marks(missed, place, seconds)
     moments = []
     for second, above in zip(seconds, dots, strict=True):
         before = known[known <= second]
         now = before[-1] if len(before) else None
         cells = density.filter(pc.equal(density.column("second"), now))
-        moments.append(Moment(f"{second:,} s", crowds(cells, place, steps), above))
+        moments.append(PlotFrame(f"{second:,} s", density_lines(cells, place, steps), above))
     return Plot(
         name=name,
         title=title,
@@ -137,8 +139,8 @@ def world_map(
     )
 
 
-def misses(
-    missed: pa.Table | None, place: Ground, seconds: Sequence[int]
+def missed_marks(
+    missed: pa.Table | None, place: GridLayout, seconds: Sequence[int]
 ) -> tuple[list[list[Lines]], str]:
     """Dots where publications were made that someone missed, for each of these seconds.
 
@@ -149,8 +151,8 @@ def misses(
         return [[] for _ in seconds], "misses are not known"
     if not len(missed):
         return [[] for _ in seconds], "nothing was missed"
-    missed = complete(missed, "x", "y", "second")
-    rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MISSES)).astype(int))
+    missed = complete_rows(missed, "x", "y", "second")
+    rows = missed.take(np.linspace(0, len(missed) - 1, min(len(missed), MAX_MISSES)).astype(int))
     moment = np.searchsorted(seconds, numbers(rows, "second"), "right") - 1
     spots: list[dict[Point, None]] = [{} for _ in seconds]
     for which, x, y in zip(moment, numbers(rows, "x"), numbers(rows, "y"), strict=True):
@@ -162,7 +164,7 @@ def misses(
     return dots, f"dots: {sample}misses from then to the next ({count(len(missed))} in all)"
 
 
-def map_frame(place: Ground) -> list[Mark]:
+def map_frame(place: GridLayout) -> list[Mark]:
     right, top_ = LEFT + CELLS * place.across, TOP
     x_high, y_high = (
         place.x_low + CELLS * place.cell_width,
@@ -184,7 +186,7 @@ def map_frame(place: Ground) -> list[Mark]:
     ]  # fmt: skip
 
 
-def heat_legend(place: Ground, steps: Sequence[int]) -> list[Mark]:
+def heat_legend(place: GridLayout, steps: Sequence[int]) -> list[Mark]:
     x = LEFT + CELLS * place.across + 14
     marks: list[Mark] = []
     for step, least in enumerate(steps):
@@ -193,7 +195,7 @@ def heat_legend(place: Ground, steps: Sequence[int]) -> list[Mark]:
         told = f"{least:,} +" if last is None else f"{least:,}" if last == least else (
             f"{least:,}-{last:,}"
         )  # fmt: skip
-        marks.append(Lines([[(x, y), (x + 14, y)]], heat(step, steps), 14, blunt=True))
+        marks.append(Lines([[(x, y), (x + 14, y)]], heat_style(step, steps), 14, blunt=True))
         marks.append(PlotText(x + 19, y + 4, told, "soft", 10.5))
     return marks
 
@@ -201,7 +203,7 @@ def heat_legend(place: Ground, steps: Sequence[int]) -> list[Mark]:
 # Who talks to whom.
 
 
-def strongest(links: pa.Table) -> tuple[pa.Table, int]:
+def strongest_links(links: pa.Table) -> tuple[pa.Table, int]:
     """The pairs that exchanged the most bytes, whoever sent them, and how many pairs there are."""
     ends = links.column("node"), links.column("to")
     pairs = (
@@ -211,10 +213,10 @@ def strongest(links: pa.Table) -> tuple[pa.Table, int]:
         .aggregate([("bytes", "sum"), ("first_s", "min"), ("last_s", "max")])
     )
     apart = pairs.filter(pc.not_equal(pairs.column("low"), pairs.column("high")))
-    return top(apart, LINKS, "bytes_sum"), len(apart)
+    return top_rows(apart, MAX_LINKS, "bytes_sum"), len(apart)
 
 
-def layouts(
+def node_positions(
     pairs: Sequence[tuple[int, int]], positions: pa.Table, seconds: Sequence[int]
 ) -> list[dict[int, Point]]:
     """Where each node is at each second: in the world, or else in circles.
@@ -227,7 +229,7 @@ def layouts(
         peers.setdefault(b, []).append(a)
     nodes = sorted(peers)
     if not len(positions):
-        return [circles(peers) for _ in seconds]
+        return [circle_layout(peers) for _ in seconds]
     ours = positions.filter(pc.is_in(positions.column("node"), pa.array(nodes, pa.int64())))
     rows = ours.select(["second", "node", "x", "y"]).sort_by("second").to_pylist()
     moving = {row["node"] for row in rows}
@@ -240,11 +242,11 @@ def layouts(
             here[rows[read]["node"]] = (rows[read]["x"], rows[read]["y"])
             read += 1
         amid = {node: [here[peer] for peer in peers[node] if peer in here] for node in placeless}
-        found.append(here | {node: middle(spots) for node, spots in amid.items() if spots})
+        found.append(here | {node: centroid(spots) for node, spots in amid.items() if spots})
     return found
 
 
-def circles(peers: dict[int, list[int]]) -> dict[int, Point]:
+def circle_layout(peers: dict[int, list[int]]) -> dict[int, Point]:
     """All on a circle, but for those with very many peers, which are inside."""
     many = max(8, len(peers) / 4)
     hubs = sorted(node for node in peers if len(peers[node]) >= many)
@@ -257,7 +259,7 @@ def circles(peers: dict[int, list[int]]) -> dict[int, Point]:
     return found
 
 
-def middle(spots: Sequence[Point]) -> Point:
+def centroid(spots: Sequence[Point]) -> Point:
     return sum(x for x, _ in spots) / len(spots), sum(y for _, y in spots) / len(spots)
 
 
@@ -265,10 +267,10 @@ def link_map(
     name: str, title: str, links: pa.Table, positions: pa.Table, seconds: Sequence[int]
 ) -> Plot:
     """The strongest links in use at each second: first used by then and used again later."""
-    pairs, number_of = strongest(links)
+    pairs, number_of = strongest_links(links)
     rows = pairs.to_pylist()
     ends = [(row["low"], row["high"]) for row in rows]
-    placed = layouts(ends, positions, seconds)
+    placed = node_positions(ends, positions, seconds)
     spots = [spot for here in placed for spot in here.values()] or [(0.0, 0.0)]
     (x_low, x_high), (y_low, y_high) = (
         (min(values), max(values)) for values in zip(*spots, strict=True)
@@ -292,7 +294,7 @@ def link_map(
                  for each, width in zip(strokes, THICKNESSES, strict=True)]  # fmt: skip
         ends_in_use = dict.fromkeys(spot for each in strokes for pair in each for spot in pair)
         dots = Lines([[spot] for spot in ends_in_use], "s1", 4)
-        moments.append(Moment(f"{second:,} s", [*lines, dots]))
+        moments.append(PlotFrame(f"{second:,} s", [*lines, dots]))
     told = f"{count(number_of)} links"
     if len(rows) < number_of:
         told = f"the {count(len(rows))} strongest of {told}"

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from nearcast.pipeline.report.formatting import (
-    absent,
     clean,
     count,
+    is_missing,
     milliseconds,
     number,
     rate,
@@ -25,19 +25,19 @@ from nearcast.pipeline.report.formatting import (
     size,
     text,
 )
-from nearcast.pipeline.report.plots import Plot, css, moments, style, svg
+from nearcast.pipeline.report.plots import Plot, css, frame_paths, series_style, svg
 from nearcast.pipeline.report.results import (
     Results,
     column,
-    differing,
+    differing_settings,
     first_row,
+    format_setting,
     own_settings,
-    plain,
-    top,
+    top_rows,
 )
 
-MOST = 50  # rows of a table that a page shows for each run
-Words = Callable[[Any], str]
+MAX_ROWS = 50  # rows of a table that a page shows for each run
+Formatter = Callable[[Any], str]
 
 
 class Column(Struct, frozen=True):
@@ -45,10 +45,10 @@ class Column(Struct, frozen=True):
 
     name: str
     head: str
-    words: Words = count
+    words: Formatter = count
 
 
-class Listing(Struct, frozen=True):
+class TopRowsTable(Struct, frozen=True):
     """A result table as a table of the page: its rows with the highest values in some columns."""
 
     section: str
@@ -58,7 +58,7 @@ class Listing(Struct, frozen=True):
     by: tuple[str, ...] = ()
 
 
-class Facts(Struct, frozen=True):
+class SummaryTable(Struct, frozen=True):
     """A result table with one row for each run."""
 
     section: str
@@ -67,9 +67,9 @@ class Facts(Struct, frozen=True):
     columns: list[Column]
 
 
-OUTCOMES = [Column(name, name) for name in
+OUTCOME_COLUMNS = [Column(name, name) for name in
             ("expected", "correct", "missed", "spurious", "duplicates")]  # fmt: skip
-AWARE = [
+AWARENESS_COLUMNS = [
     Column("nodes", "nodes"), Column("known", "known, mean", number),
     Column("should", "should be known, mean", number),
     Column("true_positives", "known rightly"), Column("false_positives", "known wrongly"),
@@ -81,17 +81,17 @@ AWARE = [
 ]  # fmt: skip
 
 # The headline: (table, column); the first ones large.
-LARGE = [
+MAIN_MEASURES = [
     ("delivery_totals", Column("recall", "recall", share)),
     ("delivery_totals", Column("precision", "precision", share)),
     ("delivery_totals", Column("latency_p50_ms", "latency p50", milliseconds)),
     ("delivery_totals", Column("latency_p99_ms", "latency p99", milliseconds)),
-    *(("delivery_totals", one) for one in OUTCOMES),
+    *(("delivery_totals", one) for one in OUTCOME_COLUMNS),
     ("traffic_totals", Column("messages", "messages")),
     ("traffic_totals", Column("bytes", "bytes", size)),
     ("rejected", Column("rows", "rejected rows")),
 ]
-SMALL = [
+OTHER_MEASURES = [
     ("delivery_totals", Column("delivered", "delivered")),
     ("delivery_totals", Column("latency_mean_ms", "latency, mean", milliseconds)),
     ("delivery_totals", Column("latency_p90_ms", "latency p90", milliseconds)),
@@ -105,10 +105,10 @@ SMALL = [
     ("traffic_totals", Column("gini_received", "Gini of bytes received", number)),
     ("traffic_totals", Column("max_over_mean_sent", "busiest sender over mean", number)),
 ]
-BAD = ("missed", "spurious", "duplicates", "rejected rows", "out of order")
+ALARMING = ("missed", "spurious", "duplicates", "rejected rows", "out of order")
 
-FACTS = [
-    Facts("World", "world_movement", "The world", [
+SUMMARY_TABLES = [
+    SummaryTable("World", "world_movement", "The world", [
         Column("entities", "entities"), Column("speed_mean", "speed, mean", number),
         Column("speed_p50", "speed p50", number),
         Column("speed_p90", "speed p90", number),
@@ -121,7 +121,7 @@ FACTS = [
         Column("neighbours_max", "hearers of a publication, most"),
         Column("clustering", "clustering of who hears whom", share),
         Column("crowding", "entities in the fullest tenth of cells", share)]),
-    Facts("Traffic", "traffic_totals", "Traffic in all", [
+    SummaryTable("Traffic", "traffic_totals", "Traffic in all", [
         Column("messages", "messages"), Column("bytes", "bytes"), Column("lost", "messages lost"),
         Column("publication_messages", "messages with a publication"),
         Column("publication_bytes", "their bytes"),
@@ -131,47 +131,48 @@ FACTS = [
         Column("gini_received", "Gini of bytes received", number),
         Column("max_over_mean_sent", "busiest sender over the mean", number),
         Column("max_over_mean_received", "busiest receiver over the mean", number)]),
-    Facts("Awareness", "awareness_totals", "Awareness in all", AWARE),
+    SummaryTable("Awareness", "awareness_totals", "Awareness in all", AWARENESS_COLUMNS),
 ]  # fmt: skip
 
-LISTINGS = [
-    Listing("Delivery", "delivery_by_node", "Subscribers that missed the most", [
-        Column("node", "node", text), *OUTCOMES,
+TOP_ROWS_TABLES = [
+    TopRowsTable("Delivery", "delivery_by_node", "Subscribers that missed the most", [
+        Column("node", "node", text), *OUTCOME_COLUMNS,
         Column("latency_mean_ms", "latency, mean", milliseconds)], ("missed", "expected")),
-    Listing("Delivery", "delivery_by_channel", "Channels", [
-        Column("channel", "channel", text), Column("publications", "publications"), *OUTCOMES,
+    TopRowsTable("Delivery", "delivery_by_channel", "Channels", [
+        Column("channel", "channel", text), Column("publications", "publications"),
+        *OUTCOME_COLUMNS,
         Column("latency_p50_ms", "latency p50", milliseconds)], ("expected",)),
-    Listing("Delivery", "false_positives_by_level", "Carried, by level of the receiver", [
+    TopRowsTable("Delivery", "false_positives_by_level", "Carried, by level of the receiver", [
         Column("level", "level", number), Column("nodes", "nodes"), Column("carried", "carried"),
         Column("unwanted", "unwanted"), Column("rate_mean", "of each node, mean", share),
         Column("rate_std", "its spread", share)], ("carried",)),
-    Listing("Traffic", "traffic_by_kind", "Kinds of messages", [
+    TopRowsTable("Traffic", "traffic_by_kind", "Kinds of messages", [
         Column("kind", "kind", text), Column("messages", "messages"), Column("bytes", "bytes"),
         Column("lost", "lost"), Column("carries", "with a publication", share)], ("bytes",)),
-    Listing("Traffic", "traffic_by_node", "Busiest nodes", [
+    TopRowsTable("Traffic", "traffic_by_node", "Busiest nodes", [
         Column("node", "node", text), Column("sent_messages", "messages sent"),
         Column("sent_bytes", "bytes sent"), Column("received_messages", "received"),
         Column("received_bytes", "bytes received"), Column("fan_out", "sends to"),
         Column("fan_in", "hears from"), Column("peak_sent_bytes_per_s", "peak sent", rate),
         Column("peak_received_bytes_per_s", "peak received", rate)],
         ("sent_bytes", "received_bytes")),
-    Listing("Awareness", "awareness_by_node", "Nodes that know least of whom they should", [
+    TopRowsTable("Awareness", "awareness_by_node", "Nodes that know least of whom they should", [
         Column("node", "node", text), Column("known", "known, mean", number),
         Column("should", "should be known, mean", number),
         Column("false_negatives", "not known, wrongly"), Column("recall", "recall", share),
         Column("precision", "precision", share),
         Column("position_difference_mean", "distance from the truth, mean", number)],
         ("false_negatives",)),
-    Listing("Overlay", "overlay_links", "Busiest links", [
+    TopRowsTable("Overlay", "overlay_links", "Busiest links", [
         Column("node", "from", text), Column("to", "to", text), Column("messages", "messages"),
         Column("bytes", "bytes"), Column("first_s", "first used", seconds),
         Column("last_s", "last used", seconds)], ("bytes",)),
-    Listing("Overlay", "ownership", "Owners with the most subscriptions at any moment", [
+    TopRowsTable("Overlay", "ownership", "Owners with the most subscriptions at any moment", [
         Column("second", "at second"), Column("owner", "owner", text),
         Column("subscriptions", "subscriptions"), Column("changes", "taken over")],
         ("subscriptions",)),
 ]  # fmt: skip
-REJECTED = Listing("Rejected", "rejected", "", [
+REJECTED_TABLE = TopRowsTable("Rejected", "rejected", "", [
     Column("table", "table", text), Column("file", "file", text), Column("reason", "reason", text),
     Column("rows", "rows")], ("rows",))  # fmt: skip
 
@@ -180,9 +181,9 @@ def safe(value: object) -> str:
     return escape(clean(value))
 
 
-def cell(column: Column, value: Any) -> str:
+def table_cell(column: Column, value: Any) -> str:
     """A value as people read it, with the exact one to sort by and to see when pointed at."""
-    exact = "" if absent(value) else safe(value)
+    exact = "" if is_missing(value) else safe(value)
     if column.words is text:
         words = exact if value is None or exact else "(empty)"
         shown = words or text(None)
@@ -192,7 +193,7 @@ def cell(column: Column, value: Any) -> str:
 
 
 def run_name(results: Results, run: str) -> str:
-    colour = style(results.runs.index(run))
+    colour = series_style(results.runs.index(run))
     return (
         f'<span class="plot"><span class="chip {colour}"></span></span>{safe(results.labels[run])}'
     )
@@ -202,7 +203,7 @@ def run_cell(results: Results, run: str) -> str:
     return f'<td data-value="{safe(results.labels[run])}">{run_name(results, run)}</td>'
 
 
-def sortable(heads: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
+def sortable_table(heads: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
     """A table from (class, head) of its columns and its finished rows."""
     top_row = "".join(
         f'<th scope="col" class="{kind}" aria-sort="none"><button>{safe(head)}</button></th>'
@@ -214,34 +215,33 @@ def sortable(heads: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
     )
 
 
-def listing(results: Results, one: Listing) -> str:
+def top_rows_table(results: Results, one: TopRowsTable) -> str:
     several = len(results.runs) > 1
     rows, left_out = [], 0
     numeric: dict[str, bool] = {}
     for run, table in results.with_rows(one.table).items():
-        left_out += max(0, len(table) - MOST)
+        left_out += max(0, len(table) - MAX_ROWS)
         for each in one.columns:
             numeric[each.name] = pa.types.is_primitive(column(table, each.name).type)
         whose = run_cell(results, run) if several else ""
-        for row in top(table, MOST, *one.by).to_pylist():
-            cells = "".join(cell(each, row[each.name]) for each in one.columns)
+        for row in top_rows(table, MAX_ROWS, *one.by).to_pylist():
+            cells = "".join(table_cell(each, row[each.name]) for each in one.columns)
             rows.append(f"<tr>{whose}{cells}</tr>")
     heads = [("", "run")] if several else []
     heads += [("number" if numeric[each.name] else "", each.head) for each in one.columns]
     rest = f'<p class="note">{count(left_out)} more rows are in <code>{one.table}</code>.</p>'
     title = f"<h3>{safe(one.title)}</h3>" if one.title else ""
     broad = " broad" if several or len(one.columns) > 6 else ""
-    return (
-        f'<div class="card{broad}">{title}{sortable(heads, rows)}{rest if left_out else ""}</div>'
-    )
+    more = rest if left_out else ""
+    return f'<div class="card{broad}">{title}{sortable_table(heads, rows)}{more}</div>'
 
 
-def facts(results: Results, one: Facts) -> str:
+def summary_table(results: Results, one: SummaryTable) -> str:
     """Measures below one another, runs side by side."""
     found = {run: first_row(rows) for run, rows in results.with_rows(one.table).items()}
     lines = [
         f'<tr><th scope="row">{safe(each.head)}</th>'
-        + "".join(cell(each, row.get(each.name)) for row in found.values())
+        + "".join(table_cell(each, row.get(each.name)) for row in found.values())
         + "</tr>"
         for each in one.columns
     ]
@@ -259,17 +259,18 @@ def run_heads(results: Results, runs: Sequence[str]) -> str:
     return f"<thead><tr><th></th>{heads}</tr></thead>"
 
 
-def scenario(results: Results) -> str:
+def scenario_table(results: Results) -> str:
     """All settings, those that differ between runs first and marked."""
     known = {run: one for run, one in results.scenarios.items() if one}
     if not known:
         return '<p class="note">No scenario is known: the trace was not made by a simulation.</p>'
-    differ = differing(results.scenarios)
+    differ = differing_settings(results.scenarios)
     names = dict.fromkeys([*differ, *(name for one in known.values() for name in one)])
     lines = [
         f'<tr{" class=differs" if name in differ else ""}><th scope="row">{safe(name)}</th>'
         + "".join(
-            f'<td class="number">{safe(plain(one.get(name, "")))}</td>' for one in known.values()
+            f'<td class="number">{safe(format_setting(one.get(name, "")))}</td>'
+            for one in known.values()
         )
         + "</tr>"
         for name in names
@@ -283,7 +284,7 @@ def scenario(results: Results) -> str:
 # The headline.
 
 
-def headline_value(results: Results, table: str, name: str, run: str) -> Any:
+def measure_value(results: Results, table: str, name: str, run: str) -> Any:
     """A number of the headline; rejected rows are a sum, and none if the job found none."""
     rows = results.table(table, run)
     if table != "rejected":
@@ -293,56 +294,62 @@ def headline_value(results: Results, table: str, name: str, run: str) -> Any:
     return 0 if results.was_counted(table) else None
 
 
-def tile(one: Column, value: Any) -> str:
+def measure_tile(one: Column, value: Any) -> str:
     """Sizes are rounded for the eye, so the exact one stands below."""
-    bad = " class=bad" if one.head in BAD and value else ""
-    exact = "" if absent(value) else safe(value)
+    bad = " class=bad" if one.head in ALARMING and value else ""
+    exact = "" if is_missing(value) else safe(value)
     below = f"<dd>{value:,} bytes</dd>" if one.words is size and value is not None else ""
     shown = f'<dd title="{exact}">{one.words(value)}</dd>{below}'
     return f"<div{bad}><dt>{safe(one.head)}</dt>{shown}</div>"
 
 
-def headline(results: Results) -> str:
+def measure_overview(results: Results) -> str:
     """Tiles for one run; for several a table, to be sorted by what one cares about."""
     if len(results.runs) == 1:
         (run,) = results.runs
         tiles = [
             "".join(
-                tile(one, headline_value(results, table, one.name, run)) for table, one in group
+                measure_tile(one, measure_value(results, table, one.name, run))
+                for table, one in group
             )
-            for group in (LARGE, SMALL)
+            for group in (MAIN_MEASURES, OTHER_MEASURES)
         ]
         return f'<dl class="tiles">{tiles[0]}</dl><dl class="tiles small">{tiles[1]}</dl>'
-    return grid([headline_table(results, group) for group in (LARGE, SMALL)])
+    return grid([measure_table(results, group) for group in (MAIN_MEASURES, OTHER_MEASURES)])
 
 
-def headline_table(results: Results, group: Sequence[tuple[str, Column]]) -> str:
+def measure_table(results: Results, group: Sequence[tuple[str, Column]]) -> str:
     rows = []
     for run in results.runs:
-        values = [(one, headline_value(results, table, one.name, run)) for table, one in group]
-        rows.append(f"<tr>{run_cell(results, run)}{''.join(cell(*pair) for pair in values)}</tr>")
+        values = [(one, measure_value(results, table, one.name, run)) for table, one in group]
+        rows.append(
+            f"<tr>{run_cell(results, run)}{''.join(table_cell(*pair) for pair in values)}</tr>"
+        )
     heads = [("", "run"), *(("number", one.head) for _, one in group)]
-    return f'<div class="card broad">{sortable(heads, rows)}</div>'
+    return f'<div class="card broad">{sortable_table(heads, rows)}</div>'
 
 
-def head(results: Results) -> str:
+def page_head(results: Results) -> str:
     if len(results.runs) == 1:
         (run,) = results.runs
         one = results.scenarios[run]
         told = [f"{one['nodes']:,} entities"] if isinstance(one.get("nodes"), int) else []
         told += [
-            f"{name} {plain(one[name])}" for name in ("seconds", "seed", "record") if name in one
+            f"{name} {format_setting(one[name])}"
+            for name in ("seconds", "seed", "record")
+            if name in one
         ]
         about = " · ".join(safe(part) for part in (*told, f"run {run}"))
         return f"<h1>{safe(results.labels[run])}</h1><p>{about}</p>"
     runs = "".join(
-        f'<li>{run_name(results, run)} <span class="note">· {in_full(results, run)}</span></li>'
+        f"<li>{run_name(results, run)} "
+        f'<span class="note">· {full_settings(results, run)}</span></li>'
         for run in results.runs
     )
     return f'<h1>{len(results.runs)} runs compared</h1><ul class="runs">{runs}</ul>'
 
 
-def in_full(results: Results, run: str) -> str:
+def full_settings(results: Results, run: str) -> str:
     """What the label of a run leaves out."""
     told = ", ".join(own_settings(results.scenarios)[run])
     rest = "" if told in ("", results.labels[run]) else f"{escape(clean(told, 2000))} · "
@@ -356,7 +363,7 @@ def figure(plot: Plot) -> str:
     drawn = svg(plot, alone=False)
     if not plot.moments:
         return f'<figure class="card">{drawn}</figure>'
-    told = msgspec.json.encode(moments(plot)).decode().replace("<", "\\u003c")
+    told = msgspec.json.encode(frame_paths(plot)).decode().replace("<", "\\u003c")
     above = any(one.above for one in plot.moments)
     misses = '<label><input type="checkbox" checked> misses</label>' if above else ""
     group = safe(plot.name.split()[0])
@@ -369,7 +376,7 @@ def figure(plot: Plot) -> str:
     )
 
 
-def nothing_in(results: Results, table: str) -> str:
+def missing_table_note(results: Results, table: str) -> str:
     """Why something is not shown; nothing if every run has rows."""
     without = [results.labels[run] for run in results.runs if not len(results.table(table, run))]
     if not without:

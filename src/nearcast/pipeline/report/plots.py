@@ -79,7 +79,7 @@ class PlotText(Struct, frozen=True):
 Mark = Lines | PlotArea | PlotText
 
 
-class Moment(Struct, frozen=True):
+class PlotFrame(Struct, frozen=True):
     """What changes with time: at every moment as many lines, of the same styles."""
 
     label: str
@@ -87,7 +87,7 @@ class Moment(Struct, frozen=True):
     above: list[Lines] = []  # which a reader of the page may hide
 
 
-class Readings(Struct, frozen=True):
+class HoverValues(Struct, frozen=True):
     """What a chart says where the pointer is: the values of all series at places of one axis."""
 
     axis: str
@@ -105,12 +105,12 @@ class Plot(Struct, frozen=True, kw_only=True):
     width: float
     height: float
     marks: list[Mark]
-    moments: list[Moment] = []
+    moments: list[PlotFrame] = []
     shown: int = 0  # which of the moments is drawn
-    readings: Readings | None = None
+    readings: HoverValues | None = None
 
 
-def style(number: int) -> str:
+def series_style(number: int) -> str:
     return f"s{number % SERIES}"
 
 
@@ -173,7 +173,7 @@ def _element(mark: Mark) -> str:
 
 def svg(plot: Plot, alone: bool = True) -> str:
     """The plot as an element of a page that has `css()`, or as a file of its own."""
-    now = plot.moments[plot.shown] if plot.moments else Moment("", [])
+    now = plot.moments[plot.shown] if plot.moments else PlotFrame("", [])
     readings = ""
     if plot.readings and not alone:
         told = msgspec.json.encode(plot.readings).decode()
@@ -190,7 +190,7 @@ def svg(plot: Plot, alone: bool = True) -> str:
     )
 
 
-def moments(plot: Plot) -> list[tuple[str, list[str]]]:
+def frame_paths(plot: Plot) -> list[tuple[str, list[str]]]:
     """Each moment's label and the paths that stand for its lines."""
     return [
         (one.label, [path(lines.strokes) for lines in (*one.lines, *one.above)])
@@ -257,7 +257,7 @@ def png(plot: Plot) -> bytes:
     fine = WIDER * FINER
     image = Image.new("RGB", (round(plot.width * fine), round(plot.height * fine)), "white")
     canvas = ImageDraw.Draw(image, "RGBA")  # the mode that blends what is half transparent
-    now = plot.moments[plot.shown] if plot.moments else Moment("", [])
+    now = plot.moments[plot.shown] if plot.moments else PlotFrame("", [])
     for mark in (*plot.marks, *now.lines, *now.above):
         _draw(canvas, mark)
     file = BytesIO()

@@ -13,7 +13,7 @@ from nearcast.pipeline.report.results import Results
 SECTIONS = ("World", "Delivery", "Traffic", "Awareness", "Overlay")
 
 
-def report(
+def write_report(
     results: Path, out: Path, runs: Sequence[str], scenarios: Mapping[str, dict[str, Any]]
 ) -> Path:
     """Write `report.html` into `out`, and each of its plots as SVG and PNG into `out`/plots.
@@ -26,9 +26,9 @@ def report(
     folder.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         name = re.sub(r"[^\w.-]", "-", plot.name)
-        write(folder / f"{name}.svg", svg(plot).encode())
-        write(folder / f"{name}.png", png(plot))
-    return write(Path(out) / "report.html", html.encode())
+        write_file(folder / f"{name}.svg", svg(plot).encode())
+        write_file(folder / f"{name}.png", png(plot))
+    return write_file(Path(out) / "report.html", html.encode())
 
 
 def compose(results: Results) -> tuple[str, list[Plot]]:
@@ -38,15 +38,18 @@ def compose(results: Results) -> tuple[str, list[Plot]]:
     for title in SECTIONS:
         sections[title], drawn = section(results, title)
         plots += drawn
-    sections["Scenario"] = page.section("Scenario", page.scenario(results))
+    sections["Scenario"] = page.section("Scenario", page.scenario_table(results))
     sections["Rejected"] = page.section("Rejected", rejected(results))
     title = f"Nearcast: {', '.join(results.labels.values())}"
-    return page.page(title, page.head(results), sections), plots
+    return page.page(title, page.page_head(results), sections), plots
 
 
 def summary(results: Results) -> list[str]:
-    needed = dict.fromkeys(table for table, _ in page.LARGE if table != "rejected")
-    return [page.headline(results), *(page.nothing_in(results, table) for table in needed)]
+    needed = dict.fromkeys(table for table, _ in page.MAIN_MEASURES if table != "rejected")
+    return [
+        page.measure_overview(results),
+        *(page.missing_table_note(results, table) for table in needed),
+    ]
 
 
 def section(results: Results, title: str) -> tuple[str, list[Plot]]:
@@ -59,34 +62,34 @@ def section(results: Results, title: str) -> tuple[str, list[Plot]]:
             needed[drawing.table] = None
             if results.with_rows(drawing.table):
                 plots += drawing.draw(results)
-    for facts in page.FACTS:
+    for facts in page.SUMMARY_TABLES:
         if facts.section == title:
             needed[facts.table] = None
             if results.with_rows(facts.table):
-                tables.append(page.facts(results, facts))
-    for listing in page.LISTINGS:
+                tables.append(page.summary_table(results, facts))
+    for listing in page.TOP_ROWS_TABLES:
         if listing.section == title:
             needed[listing.table] = None
             if results.with_rows(listing.table):
-                tables.append(page.listing(results, listing))
+                tables.append(page.top_rows_table(results, listing))
     html = page.section(
         title,
         page.grid([page.figure(plot) for plot in plots if not plot.moments]),
         page.grid([page.figure(plot) for plot in plots if plot.moments] + tables),
-        *(page.nothing_in(results, table) for table in needed),
+        *(page.missing_table_note(results, table) for table in needed),
     )
     return html, plots
 
 
 def rejected(results: Results) -> str:
     if results.with_rows("rejected"):
-        return page.listing(results, page.REJECTED)
+        return page.top_rows_table(results, page.REJECTED_TABLE)
     if results.was_counted("rejected"):
         return '<p class="note">No row was rejected: all that the traces hold was counted.</p>'
-    return page.nothing_in(results, "rejected")
+    return page.missing_table_note(results, "rejected")
 
 
-def write(file: Path, content: bytes) -> Path:
+def write_file(file: Path, content: bytes) -> Path:
     """Written beside and then renamed, so that a file under its name is complete."""
     unfinished = file.with_name(f".{file.name}.unfinished")
     unfinished.write_bytes(content)

@@ -19,7 +19,7 @@ from nearcast.pipeline.report.formatting import clean
 
 Numbers = npt.NDArray[np.float64]
 EMPTY = pa.table({})
-SHORT = 48  # letters of a label that a legend has room for
+LABEL_LENGTH = 48  # letters of a label that a legend has room for
 
 
 class Results:
@@ -33,13 +33,13 @@ class Results:
         if not runs:
             raise TraceError(f"no run of {folder} was named, so there is nothing to report")
         self.folder, self.runs = folder, list(dict.fromkeys(runs))
-        self.scenarios = {run: flat(scenarios.get(run, {})) for run in self.runs}
-        self.labels = labels(self.scenarios)
+        self.scenarios = {run: flatten(scenarios.get(run, {})) for run in self.runs}
+        self.labels = run_labels(self.scenarios)
         self._read: dict[tuple[str, str], pa.Table] = {}
 
     def table(self, name: str, run: str) -> pa.Table:
         if (name, run) not in self._read:
-            self._read[name, run] = read(self.folder / name / f"run={run}")
+            self._read[name, run] = read_folder(self.folder / name / f"run={run}")
         return self._read[name, run]
 
     def with_rows(self, name: str) -> dict[str, pa.Table]:
@@ -52,7 +52,7 @@ class Results:
         return (self.folder / name).is_dir()
 
 
-def read(folder: Path) -> pa.Table:
+def read_folder(folder: Path) -> pa.Table:
     """All rows of a folder of Parquet files, in order: the first columns are what others go by.
 
     Names that begin with a dot or _ are not ours.
@@ -83,7 +83,7 @@ def numbers(table: pa.Table, name: str) -> Numbers:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-def complete(table: pa.Table, *names: str) -> pa.Table:
+def complete_rows(table: pa.Table, *names: str) -> pa.Table:
     """The rows whose values in these columns are all known and finite: those that can be drawn."""
     if not len(table):
         return table
@@ -96,7 +96,7 @@ def first_row(table: pa.Table) -> dict[str, Any]:
     return rows[0] if rows else {}
 
 
-def top(table: pa.Table, most: int, *by: str) -> pa.Table:
+def top_rows(table: pa.Table, most: int, *by: str) -> pa.Table:
     """The rows with the highest values in these columns; of equals, the first by all the rest."""
     if not len(table):
         return table
@@ -105,21 +105,21 @@ def top(table: pa.Table, most: int, *by: str) -> pa.Table:
     return table.take(pc.sort_indices(table, sort_keys=keys)[:most])
 
 
-def flat(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """A scenario's own fields and its settings, side by side."""
     settings = scenario.get("settings")
     own = {name: value for name, value in scenario.items() if name != "settings"}
     return own | (settings if isinstance(settings, dict) else {})
 
 
-def differing(scenarios: Mapping[str, dict[str, Any]]) -> list[str]:
+def differing_settings(scenarios: Mapping[str, dict[str, Any]]) -> list[str]:
     """The settings in which known scenarios differ, in the order in which they are written."""
     known = [scenario for scenario in scenarios.values() if scenario]
     names = dict.fromkeys(name for scenario in known for name in scenario)
     return [name for name in names if len({repr(one.get(name)) for one in known}) > 1]
 
 
-def plain(value: Any) -> str:
+def format_setting(value: Any) -> str:
     """A setting as one would type it: 20 rather than 20.0."""
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
 
@@ -131,16 +131,16 @@ def own_settings(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, list[str]
     told, so they are not.
     """
     known = [scenario for scenario in scenarios.values() if scenario]
-    differ = [name for name in differing(scenarios) if all(name in one for one in known)]
+    differ = [name for name in differing_settings(scenarios) if all(name in one for one in known)]
     first = [name for name in ("protocol", "workload") if name in differ]
     names = dict.fromkeys([*first, *differ])
     return {
-        run: [f"{name}={plain(scenario[name])}" for name in names if scenario]
+        run: [f"{name}={format_setting(scenario[name])}" for name in names if scenario]
         for run, scenario in scenarios.items()
     }
 
 
-def labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+def run_labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
     """What to call each run in little room; all different.
 
     Where what differs is too much, runs are numbered, and named by as little as tells them apart.
@@ -151,7 +151,7 @@ def labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
         return {run: ", ".join(choices) or run}
     own = own_settings(scenarios)
     whole = {run: ", ".join(told) or run for run, told in own.items()}
-    if len(set(whole.values())) == len(own) and max(map(len, whole.values())) <= SHORT:
+    if len(set(whole.values())) == len(own) and max(map(len, whole.values())) <= LABEL_LENGTH:
         return whole
     columns = list(zip(*(told for told in own.values() if told), strict=True))
     telling: list[int] = []
@@ -164,4 +164,6 @@ def labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
             telling.append(place)
     short = {run: ", ".join(told[i] for i in telling) or run if told else run
              for run, told in own.items()}  # fmt: skip
-    return {run: clean(f"#{i} {name}", SHORT) for i, (run, name) in enumerate(short.items(), 1)}
+    return {
+        run: clean(f"#{i} {name}", LABEL_LENGTH) for i, (run, name) in enumerate(short.items(), 1)
+    }

@@ -16,11 +16,11 @@ from nearcast.pipeline.report.charts import Axis
 from nearcast.pipeline.report.formatting import seconds
 from nearcast.pipeline.report.results import Numbers, numbers
 
-STRETCHES = 300  # points along a chart of time, at most
+MAX_BINS = 300  # points along a chart of time, at most
 SINCE = "since the first publication"
 
 
-class Stretches(Struct, frozen=True):
+class TimeBins(Struct, frozen=True):
     first: int
     width: int
     number: int
@@ -41,20 +41,20 @@ class Stretches(Struct, frozen=True):
         return timed, place.astype(np.intp)
 
 
-def stretches(tables: Sequence[pa.Table]) -> Stretches:
+def time_bins(tables: Sequence[pa.Table]) -> TimeBins:
     every = np.concatenate([numbers(table, "second") for table in tables])
     known = every[np.isfinite(every)]
     if not len(known):
-        return Stretches(0, 1, 0)
+        return TimeBins(0, 1, 0)
     first, last = int(known.min()), int(known.max())
-    width = ceil((last - first + 1) / STRETCHES)
-    return Stretches(first, width, (last - first) // width + 1)
+    width = ceil((last - first + 1) / MAX_BINS)
+    return TimeBins(first, width, (last - first) // width + 1)
 
 
-Measure = Callable[[pa.Table, Stretches], Numbers]
+Measure = Callable[[pa.Table, TimeBins], Numbers]
 
 
-def within(place: npt.NDArray[np.intp], values: Numbers) -> Numbers:
+def within_run(place: npt.NDArray[np.intp], values: Numbers) -> Numbers:
     """The values, but none before a run began or after it ended: another may have lasted longer."""
     if not len(place):
         return np.full(len(values), nan)
@@ -65,12 +65,12 @@ def within(place: npt.NDArray[np.intp], values: Numbers) -> Numbers:
 def total(*names: str) -> Measure:
     """The sum of columns in each stretch, 0 where nothing happened while the run lasted."""
 
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
+    def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table)
         sums = np.zeros(time.number)
         for name in names:
             np.add.at(sums, place, np.nan_to_num(numbers(timed, name)))
-        return within(place, sums)
+        return within_run(place, sums)
 
     return measure
 
@@ -82,7 +82,7 @@ def per_second(name: str) -> Measure:
 def ratio(part: str, *wholes: str) -> Measure:
     """Part over the sum of the wholes; of nothing, none."""
 
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
+    def measure(table: pa.Table, time: TimeBins) -> Numbers:
         parts, whole = total(part)(table, time), total(*wholes)(table, time)
         shares: Numbers = np.full(len(parts), nan)
         np.divide(parts, whole, out=shares, where=whole > 0)
@@ -92,7 +92,7 @@ def ratio(part: str, *wholes: str) -> Measure:
 
 
 def mean(name: str, weight: str) -> Measure:
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
+    def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table)
         sums, weights = np.zeros(time.number), np.zeros(time.number)
         np.add.at(sums, place, numbers(timed, name) * numbers(timed, weight))
@@ -107,7 +107,7 @@ def mean(name: str, weight: str) -> Measure:
 def worst(name: str) -> Measure:
     """The highest value of each stretch."""
 
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
+    def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table)
         highest = np.full(time.number, nan)
         np.fmax.at(highest, place, numbers(timed, name))
@@ -116,13 +116,13 @@ def worst(name: str) -> Measure:
     return measure
 
 
-def lasting(name: str) -> Measure:
+def last_value(name: str) -> Measure:
     """The last value of each stretch, which holds until there is another."""
 
-    def measure(table: pa.Table, time: Stretches) -> Numbers:
+    def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table.sort_by("second"))
         values, told = np.full(time.number, nan), np.zeros(time.number, dtype=np.intp)
         values[place], told[place] = numbers(timed, name), place
-        return within(place, values[np.maximum.accumulate(told)])
+        return within_run(place, values[np.maximum.accumulate(told)])
 
     return measure

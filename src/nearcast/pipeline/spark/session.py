@@ -32,7 +32,7 @@ LEAN = {
 }
 
 
-LEAST_MB = 512  # Spark starts with no less
+MIN_MB = 512  # Spark starts with no less
 
 
 def java_version(java: str) -> int | None:
@@ -98,9 +98,9 @@ def memory_mb() -> int:
     workers need theirs too."""
     asked = os.environ.get("NEARCAST_SPARK_MB")
     if asked:
-        if not asked.isdecimal() or int(asked) < LEAST_MB:
+        if not asked.isdecimal() or int(asked) < MIN_MB:
             raise ValueError(
-                f"NEARCAST_SPARK_MB must be a number of at least {LEAST_MB}, not {asked!r}"
+                f"NEARCAST_SPARK_MB must be a number of at least {MIN_MB}, not {asked!r}"
             )
         return int(asked)
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20

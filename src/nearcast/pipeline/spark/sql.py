@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 _numbers = count()
 
 
-def ask(text: str, **given: Any) -> DataFrame:
+def query_sql(text: str, **given: Any) -> DataFrame:
     """The answer to a query in which `{name}` stands for the frame, or the number, of that name."""
     frames = {name: value for name, value in given.items() if isinstance(value, DataFrame)}
     session = next(iter(frames.values())).sparkSession

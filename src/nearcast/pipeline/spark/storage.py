@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.spark.sql import ask
+from nearcast.pipeline.spark.sql import query_sql
 from nearcast.scenario import Scenario, from_json
 from nearcast.space.motion import FOREVER
 from nearcast.trace.reader import files, missing_or_mistyped
@@ -31,7 +31,7 @@ from nearcast.trace.schema import SCHEMA_VERSION, TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, in_a_line
 
 RUN = pa.field("run", pa.string(), nullable=False)
-REJECTED = pa.schema(
+REJECTED_COUNTS = pa.schema(
     [
         RUN,
         pa.field("table", pa.string(), nullable=False),
@@ -40,7 +40,7 @@ REJECTED = pa.schema(
         pa.field("rows", pa.int64(), nullable=False),
     ]
 )
-SET_ASIDE = pa.schema(
+REJECTED_ROWS = pa.schema(
     [
         RUN,
         pa.field("table", pa.string(), nullable=False),
@@ -52,13 +52,13 @@ SET_ASIDE = pa.schema(
 _ADDED = ("bytes", "copies")  # of messages: what sums add up
 
 
-class Trace(Struct, frozen=True):
+class TraceFolder(Struct, frozen=True):
     path: str
     run: str
     scenario: Scenario | None  # None: not one of ours, or unreadable
 
 
-class Piece(Struct, frozen=True):
+class RowGroup(Struct, frozen=True):
     """One row group of one file, and the times it spans (all times, without statistics).
 
     Or, if there is a fault, a file that cannot be used. The rest is analysed all the same.
@@ -75,7 +75,7 @@ class Piece(Struct, frozen=True):
     fault: str = ""
 
 
-class Bounds(NamedTuple):
+class RowFilter(NamedTuple):
     """Which rows are wanted: times from low to high, and some runs or (None) all."""
 
     low: float = -FOREVER
@@ -83,12 +83,12 @@ class Bounds(NamedTuple):
     runs: frozenset[str] | None = None
 
 
-EVERYTHING = Bounds()
+ALL_ROWS = RowFilter()
 
 
-def open_traces(paths: Iterable[str | Path]) -> list[Trace]:
+def open_traces(paths: Iterable[str | Path]) -> list[TraceFolder]:
     """The traces at these paths; a path may also be a folder of traces."""
-    found: dict[str, Trace] = {}
+    found: dict[str, TraceFolder] = {}
     for path in map(Path, paths):
         if not path.is_dir():
             raise TraceError(f"there is no trace at {path}")
@@ -111,42 +111,44 @@ def _is_trace(path: Path) -> bool:
     return path.is_dir() and any((path / name).exists() for name in (SCENARIO, *TABLES))
 
 
-def rows(traces: Sequence[Trace]) -> int:
+def count_rows(traces: Sequence[TraceFolder]) -> int:
     """How much there is to count, by what the files' footers say."""
-    return sum(piece.rows for table in TABLES for piece in pieces(traces, table)[0])
+    return sum(piece.rows for table in TABLES for piece in list_row_groups(traces, table)[0])
 
 
-def _open(folder: Path) -> Trace:
+def _open(folder: Path) -> TraceFolder:
     try:
         scenario = from_json((folder / SCENARIO).read_bytes())
     except (OSError, ValueError):
         # The name becomes part of a path in which Spark would escape other characters.
-        return Trace(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
-    return Trace(str(folder), scenario.run, scenario)
+        return TraceFolder(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
+    return TraceFolder(str(folder), scenario.run, scenario)
 
 
 # Row groups.
 
 
-def pieces(traces: Sequence[Trace], table: str) -> tuple[list[Piece], list[Piece]]:
+def list_row_groups(
+    traces: Sequence[TraceFolder], table: str
+) -> tuple[list[RowGroup], list[RowGroup]]:
     """All row groups of a table, and the files that cannot be read or have other columns."""
     found = [
         piece
         for trace in traces
-        for piece in row_groups(trace, table, files(Path(trace.path), table))
+        for piece in row_groups_of_files(trace, table, files(Path(trace.path), table))
     ]
     return [piece for piece in found if not piece.fault], [piece for piece in found if piece.fault]
 
 
-def row_groups(
-    trace: Trace, table: str, parts: Iterable[Path], bounds: Bounds = EVERYTHING
-) -> Iterator[Piece]:
+def row_groups_of_files(
+    trace: TraceFolder, table: str, parts: Iterable[Path], bounds: RowFilter = ALL_ROWS
+) -> Iterator[RowGroup]:
     """The row groups of these files of a table that may hold wanted rows; faults among them."""
     run, scenario = trace.run, Path(trace.path, SCENARIO)
     if bounds.runs is not None and run not in bounds.runs:
         return
     if strange := _foreign_version(scenario):
-        yield Piece(run, table, str(scenario), 0, 0, -FOREVER, FOREVER, fault=strange)
+        yield RowGroup(run, table, str(scenario), 0, 0, -FOREVER, FOREVER, fault=strange)
         return
     for file in parts:
         try:
@@ -156,18 +158,18 @@ def row_groups(
         except (OSError, ValueError, pa.ArrowException) as error:
             faults = [_fault(error)]
         if faults:
-            yield Piece(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault="; ".join(faults))
+            yield RowGroup(run, table, str(file), 0, 0, -FOREVER, FOREVER, fault="; ".join(faults))
             continue
         row = 0
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
-            first, last = _times(group)
+            first, last = _time_range(group)
             if first <= bounds.high and last >= bounds.low:
-                yield Piece(run, table, str(file), number, group.num_rows, first, last, row)
+                yield RowGroup(run, table, str(file), number, group.num_rows, first, last, row)
             row += group.num_rows
 
 
-def _times(group: Any) -> tuple[int, int]:
+def _time_range(group: Any) -> tuple[int, int]:
     for place in range(group.num_columns):
         column = group.column(place)
         if column.path_in_schema == "t" and column.statistics and column.statistics.has_min_max:
@@ -193,7 +195,7 @@ def _fault(error: Exception) -> str:
     return f"cannot be read: {in_a_line(error)}"
 
 
-def _batches(piece: Piece, faults: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(piece: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Rows with the number of the first of them, until a fault, which is added to the faults."""
     schema, row = TABLES[piece.table], piece.row
     if piece.fault:
@@ -213,36 +215,36 @@ def _batches(piece: Piece, faults: list[str]) -> Iterator[tuple[int, pa.RecordBa
         faults.append(f"rows {row} to {end}: {_fault(error)}")
 
 
-def _all_sound(table: str, rows: pa.RecordBatch) -> bool:
+def _all_valid(table: str, rows: pa.RecordBatch) -> bool:
     """Nearly always so, and asked in a fraction of the time that giving reasons takes."""
     return not any(rule.broken(rows).true_count for rule in RULES[table])
 
 
-def _sound(piece: Piece) -> Iterator[pa.RecordBatch]:
+def _valid_batches(piece: RowGroup) -> Iterator[pa.RecordBatch]:
     for _, rows in _batches(piece, []):
-        whole = _all_sound(piece.table, rows)
+        whole = _all_valid(piece.table, rows)
         yield rows if whole else rows.filter(rejected(piece.table, rows).is_null())
 
 
-def sound_rows(piece: Piece) -> pa.Table:
+def valid_rows(piece: RowGroup) -> pa.Table:
     wanted = pa.schema([field.with_nullable(True) for field in TABLES[piece.table]])
-    return pa.Table.from_batches(_sound(piece), wanted).combine_chunks()
+    return pa.Table.from_batches(_valid_batches(piece), wanted).combine_chunks()
 
 
-def sound(
-    columns: pa.Schema, some: Iterable[Piece], sums: int | None = None
+def valid_batches(
+    columns: pa.Schema, some: Iterable[RowGroup], sums: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """These columns of the sound rows; or their sums, for rows alike in so many microseconds."""
     for piece in some:
-        for rows in _sound(piece):
-            given = rows if sums is None else _summed(columns, rows, sums)
+        for rows in _valid_batches(piece):
+            given = rows if sums is None else _sum_messages(columns, rows, sums)
             yield _with_run(columns, piece.run, given)
 
 
-def set_aside(columns: pa.Schema, some: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-    """These columns of `SET_ASIDE`, for the rows and files that `sound` leaves out."""
+def rejected_batches(columns: pa.Schema, some: Iterable[RowGroup]) -> Iterator[pa.RecordBatch]:
+    """These columns of `SET_ASIDE`, for the rows and files that `valid_batches` leaves out."""
     for piece in some:
-        for numbers, reasons in _broken(piece):
+        for numbers, reasons in _invalid_rows(piece):
             name = Path(piece.file).name
             about = {
                 "table": pa.repeat(piece.table, len(numbers)),
@@ -255,11 +257,11 @@ def set_aside(columns: pa.Schema, some: Iterable[Piece]) -> Iterator[pa.RecordBa
             yield _with_run(columns, piece.run, pa.record_batch(about))
 
 
-def _broken(piece: Piece) -> Iterator[tuple[pa.Array, pa.Array]]:
+def _invalid_rows(piece: RowGroup) -> Iterator[tuple[pa.Array, pa.Array]]:
     """The numbers of broken rows (null: not about one row), and the reason for each."""
     faults: list[str] = []
     for row, rows in _batches(piece, faults):
-        if not _all_sound(piece.table, rows):
+        if not _all_valid(piece.table, rows):
             reasons = rejected(piece.table, rows)
             numbers = pa.array(range(row, row + rows.num_rows), pa.int64())
             yield numbers.filter(reasons.is_valid()), reasons.drop_null()
@@ -267,7 +269,7 @@ def _broken(piece: Piece) -> Iterator[tuple[pa.Array, pa.Array]]:
         yield pa.nulls(1, pa.int64()), pa.array(faults)
 
 
-def _summed(columns: pa.Schema, rows: pa.RecordBatch, span: int) -> pa.RecordBatch:
+def _sum_messages(columns: pa.Schema, rows: pa.RecordBatch, span: int) -> pa.RecordBatch:
     """As the recording level "sums" does it, for messages that are alike in the other columns."""
     t = rows.column("t").to_numpy()
     floored = rows.set_column(rows.schema.get_field_index("t"), "t", pa.array(t - t % span))
@@ -293,7 +295,7 @@ def _with_run(columns: pa.Schema, run: str, rows: pa.RecordBatch) -> pa.RecordBa
 # On Spark.
 
 
-def spread(spark: SparkSession, items: Sequence[Struct], kind: type[Struct]) -> DataFrame:
+def distribute(spark: SparkSession, items: Sequence[Struct], kind: type[Struct]) -> DataFrame:
     """A list of small values as a DataFrame of one column, one partition per few of them."""
     if not items:
         return spark.createDataFrame([], "item string")
@@ -304,7 +306,7 @@ def spread(spark: SparkSession, items: Sequence[Struct], kind: type[Struct]) -> 
     return spark.createDataFrame(rdd, "item string")
 
 
-def mapped(
+def map_items(
     spark: SparkSession,
     items: Sequence[Any],
     kind: type[Any],
@@ -318,46 +320,46 @@ def mapped(
             for text in batch.column(0).to_pylist():
                 yield from work(msgspec.json.decode(text, type=kind))
 
-    frame = spread(spark, items, kind)
+    frame = distribute(spark, items, kind)
     return frame.mapInArrow(run, from_arrow_schema(schema))
 
 
-def table(spark: SparkSession, traces: Sequence[Trace], name: str) -> DataFrame:
+def table_frame(spark: SparkSession, traces: Sequence[TraceFolder], name: str) -> DataFrame:
     """All sound rows of a table of these traces, with their run."""
     schema = pa.schema([RUN, *TABLES[name]])
 
-    def rows(piece: Piece) -> Iterator[pa.RecordBatch]:
-        return sound(schema, [piece])
+    def rows(piece: RowGroup) -> Iterator[pa.RecordBatch]:
+        return valid_batches(schema, [piece])
 
-    return mapped(spark, pieces(traces, name)[0], Piece, rows, schema)
+    return map_items(spark, list_row_groups(traces, name)[0], RowGroup, rows, schema)
 
 
-def rejects(spark: SparkSession, traces: Sequence[Trace]) -> DataFrame:
+def rejected_counts(spark: SparkSession, traces: Sequence[TraceFolder]) -> DataFrame:
     """How many rows of which file were set aside, and why; what cannot be read counts as one."""
 
-    def counts(piece: Piece) -> Iterator[pa.RecordBatch]:
-        for _, reasons in _broken(piece):
+    def counts(piece: RowGroup) -> Iterator[pa.RecordBatch]:
+        for _, reasons in _invalid_rows(piece):
             for each in pc.value_counts(reasons).to_pylist():
                 row = (piece.run, piece.table, piece.file, each["values"], each["counts"])
                 yield pa.RecordBatch.from_arrays(
-                    [pa.array([value]) for value in row], schema=REJECTED
+                    [pa.array([value]) for value in row], schema=REJECTED_COUNTS
                 )
 
-    listed = [piece for name in TABLES for some in pieces(traces, name) for piece in some]
-    return ask(
+    listed = [piece for name in TABLES for some in list_row_groups(traces, name) for piece in some]
+    return query_sql(
         """
         SELECT run, table, file, reason, sum(rows) AS rows
         FROM {counted}
         GROUP BY run, table, file, reason
         """,
-        counted=mapped(spark, listed, Piece, counts, REJECTED),
+        counted=map_items(spark, listed, RowGroup, counts, REJECTED_COUNTS),
     )
 
 
 # Results.
 
 
-def write(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:
+def write_result(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:
     """Put a result where it belongs, run by run: the old one goes when the new one is complete."""
     unfinished = out / f".{name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -373,7 +375,7 @@ def write(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:
     shutil.rmtree(unfinished)
 
 
-def result(out: Path, name: str, run: str) -> list[dict[str, Any]]:
+def read_result(out: Path, name: str, run: str) -> list[dict[str, Any]]:
     """The rows of a small result table of one run; none if it is absent."""
     folder = out / name / f"run={run}"
     rows: list[dict[str, Any]] = []

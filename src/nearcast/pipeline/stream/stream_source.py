@@ -18,32 +18,34 @@ from pyspark.sql.types import StructType
 
 from nearcast.errors import TraceError
 from nearcast.pipeline.source import END
-from nearcast.pipeline.spark.storage import Piece, Trace, open_traces, row_groups
-from nearcast.pipeline.stream.stream_windows import SUMS, StreamWindow, sums
-from nearcast.pipeline.truth.partitioning import Part, cuts, in_force
-from nearcast.pipeline.truth.row_groups import TEXT, together
+from nearcast.pipeline.spark.storage import RowGroup, TraceFolder, open_traces, row_groups_of_files
+from nearcast.pipeline.stream.stream_windows import SUM_SCHEMA, StreamSlice, slice_sums
+from nearcast.pipeline.truth.partitioning import TracePart, interests_in_force, split_times
+from nearcast.pipeline.truth.row_groups import TEXT_TYPE, concat_rows
 from nearcast.space.motion import FOREVER
 from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SUMMARY
 
 BATCH_ROWS = 8_000_000  # rows that are counted before the next windows are told
-FEW = 500_000  # rows for which another task is not worth its while
-AGAIN = 1_000_000  # rows of interests that are read again and again, rather than summed up
-COUNTED = ("publications", "deliveries", "messages")
+MIN_ROWS_PER_TASK = 500_000  # rows for which another task is not worth its while
+ROWS_PER_SNAPSHOT = (
+    1_000_000  # rows of interests that are read again and again, rather than summed up
+)
+COUNTED_TABLES = ("publications", "deliveries", "messages")
 
 
-def the_trace(path: Path) -> Trace:
+def open_single_trace(path: Path) -> TraceFolder:
     """The one trace at this path, if it can be followed."""
     opened, *others = open_traces([path])
     if others:
         raise TraceError(f"{path} holds several traces, whose times have nothing in common")
-    for whole in row_groups(opened, "publications", []):
+    for whole in row_groups_of_files(opened, "publications", []):
         raise TraceError(f"{whole.file} {whole.fault}")
     return opened
 
 
-class JudgedTime(DataSource):
+class EvaluatedTraceSource(DataSource):
     """A growing trace as rows of `stretches.SUMS`, stretch after stretch of its time.
 
     Options: `span` and `late` (microseconds), `tasks` (at once), `keep` (a folder of its own).
@@ -54,20 +56,22 @@ class JudgedTime(DataSource):
         return "nearcast-judged"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(SUMS)
+        return from_arrow_schema(SUM_SCHEMA)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
-        return JudgedTimeReader(self.options)
+        return EvaluatedTraceReader(self.options)
 
 
-class JudgedTimeReader(DataSourceStreamReader):
+class EvaluatedTraceReader(DataSourceStreamReader):
     """An offset is the moment before which all is judged."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.trace = Path(options["path"])
         self.span, self.late, self.tasks = (int(options[n]) for n in ("span", "late", "tasks"))
         self.keep = Path(options["keep"])
-        self.footers: dict[Path, list[Piece]] = {}  # files never change once they have their names
+        self.footers: dict[
+            Path, list[RowGroup]
+        ] = {}  # files never change once they have their names
         self.others_before = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -98,17 +102,17 @@ class JudgedTimeReader(DataSourceStreamReader):
         times = (piece.last for piece in self.pieces(table))
         return max((last for last in times if last < FOREVER), default=0)
 
-    def pieces(self, table: str) -> list[Piece]:
+    def pieces(self, table: str) -> list[RowGroup]:
         """The row groups that there are now; a file without a sound footer has none."""
         for part in files(self.trace, table):
             if part not in self.footers:
-                found = row_groups(the_trace(self.trace), table, [part])
+                found = row_groups_of_files(open_single_trace(self.trace), table, [part])
                 self.footers[part] = [piece for piece in found if not piece.fault]
         return [piece for some in self.footers.values() for piece in some if piece.table == table]
 
     def enough(self, begin: int, rows: int) -> int:
         """A moment until which there are about so many rows to count from here."""
-        fresh = (p for name in COUNTED for p in self.pieces(name) if p.last > begin)
+        fresh = (p for name in COUNTED_TABLES for p in self.pieces(name) if p.last > begin)
         for piece in sorted(fresh, key=lambda piece: piece.last):
             rows -= piece.rows
             if rows <= 0:
@@ -119,37 +123,47 @@ class JudgedTimeReader(DataSourceStreamReader):
         begin, until = start["t"], end["t"]
         if begin == until:
             return []
-        run = the_trace(self.trace).run
+        run = open_single_trace(self.trace).run
         said, heard, sent = (
-            within(self.pieces(name), begin, until + (self.late if name == "deliveries" else 0))
-            for name in COUNTED
+            overlapping(
+                self.pieces(name), begin, until + (self.late if name == "deliveries" else 0)
+            )
+            for name in COUNTED_TABLES
         )
         everything = [*said, *heard, *sent]
-        count = max(1, min(self.tasks, sum(piece.rows for piece in everything) // FEW))
-        wanted = since_kept(self.keep, self.pieces("interests"), begin)
+        count = max(
+            1, min(self.tasks, sum(piece.rows for piece in everything) // MIN_ROWS_PER_TASK)
+        )
+        wanted = interests_since_snapshot(self.keep, self.pieces("interests"), begin)
         return [
             InputPartition(
-                StreamWindow(
-                    Part(run, low, high, within(said, low, high), within(wanted, -FOREVER, high)),
-                    within(heard, low, high + self.late),
-                    within(sent, low, high),
+                StreamSlice(
+                    TracePart(
+                        run,
+                        low,
+                        high,
+                        overlapping(said, low, high),
+                        overlapping(wanted, -FOREVER, high),
+                    ),
+                    overlapping(heard, low, high + self.late),
+                    overlapping(sent, low, high),
                     self.late,
                     self.span,
                 )
             )
-            for first, last in cuts(everything, count)
+            for first, last in split_times(everything, count)
             if (low := max(first, begin)) < (high := min(last, until))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return sums(partition.value)
+        return slice_sums(partition.value)
 
     def commit(self, end: dict[str, int]) -> None:
         if end["t"] < END:
-            remember(self.keep, self.pieces("interests"), end["t"])
+            save_snapshot(self.keep, self.pieces("interests"), end["t"])
 
 
-def within(pieces: Sequence[Piece], begin: int, end: int) -> list[Piece]:
+def overlapping(pieces: Sequence[RowGroup], begin: int, end: int) -> list[RowGroup]:
     """The row groups that may have rows from begin to end, and at the end."""
     return [piece for piece in pieces if piece.first <= end and piece.last >= begin]
 
@@ -157,52 +171,54 @@ def within(pieces: Sequence[Piece], begin: int, end: int) -> list[Piece]:
 # The interests in force at some moment, as a Parquet file named by it.
 
 
-def since_kept(keep: Path, interests: Sequence[Piece], begin: int) -> list[Piece]:
+def interests_since_snapshot(
+    keep: Path, interests: Sequence[RowGroup], begin: int
+) -> list[RowGroup]:
     """Row groups that tell all interests in force from `begin` on: kept ones and what came later.
 
     Rows of that moment itself are among the later ones.
     """
-    moment = max((m for m in map(moment_of, kept_files(keep)) if m <= begin), default=None)
+    moment = max((m for m in map(snapshot_time, snapshot_files(keep)) if m <= begin), default=None)
     if moment is None or not interests:
         return list(interests)
-    kept = row_groups(
-        Trace(str(keep), interests[0].run, None), "interests", [kept_file(keep, moment)]
+    kept = row_groups_of_files(
+        TraceFolder(str(keep), interests[0].run, None), "interests", [snapshot_file(keep, moment)]
     )
     return [*kept, *(piece for piece in interests if piece.last >= moment)]
 
 
-def remember(keep: Path, interests: Sequence[Piece], moment: int) -> None:
+def save_snapshot(keep: Path, interests: Sequence[RowGroup], moment: int) -> None:
     """Keep what is in force at the moment, if it is much to find out; forget what was before."""
-    known = since_kept(keep, interests, moment)
-    if sum(piece.rows for piece in known if piece.first < moment) < AGAIN:
+    known = interests_since_snapshot(keep, interests, moment)
+    if sum(piece.rows for piece in known if piece.first < moment) < ROWS_PER_SNAPSHOT:
         return
-    before = kept_files(keep)
-    held = in_force(known, moment)
-    file = kept_file(keep, moment)
+    before = snapshot_files(keep)
+    held = interests_in_force(known, moment)
+    file = snapshot_file(keep, moment)
     hidden = file.with_name(f".{file.name}.unfinished")
     file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(whole(held), hidden)
+    pq.write_table(with_all_columns(held), hidden)
     hidden.replace(file)
     for old in before:
         if old != file:
             old.unlink()
 
 
-def kept_file(keep: Path, moment: int) -> Path:
+def snapshot_file(keep: Path, moment: int) -> Path:
     return keep / "interests" / f"{moment}.parquet"
 
 
-def kept_files(keep: Path) -> list[Path]:
+def snapshot_files(keep: Path) -> list[Path]:
     return sorted((keep / "interests").glob("[0-9]*.parquet"))
 
 
-def moment_of(file: Path) -> int:
+def snapshot_time(file: Path) -> int:
     return int(file.stem)
 
 
-def whole(interests: pa.Table) -> pa.Table:
+def with_all_columns(interests: pa.Table) -> pa.Table:
     """With all columns of the schema, also those that say nothing."""
     schema = TABLES["interests"]
-    typed = pa.schema([(f.name, TEXT if f.type == pa.string() else f.type) for f in schema])
-    rows = together([interests, typed.empty_table()], "interests")
+    typed = pa.schema([(f.name, TEXT_TYPE if f.type == pa.string() else f.type) for f in schema])
+    rows = concat_rows([interests, typed.empty_table()], "interests")
     return rows.select(schema.names).cast(schema)

@@ -26,14 +26,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from nearcast.errors import StoppedError, TraceError
-from nearcast.pipeline.spark.sql import ask
-from nearcast.pipeline.spark.storage import Trace
-from nearcast.pipeline.stream.stream_source import JudgedTime, the_trace
+from nearcast.pipeline.spark.sql import query_sql
+from nearcast.pipeline.spark.storage import TraceFolder
+from nearcast.pipeline.stream.stream_source import EvaluatedTraceSource, open_single_trace
 from nearcast.trace.sinks import SUMMARY
 
 TABLE = "windows"
-LATEST = 300  # windows that a monitor sees
-PATIENCE = 6  # times that a query is started
+MONITOR_WINDOWS = 300  # windows that a monitor sees
+START_ATTEMPTS = 6  # times that a query is started
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Window(msgspec.Struct, frozen=True):
     kinds: list[dict[str, Any]]  # of messages, with the messages and bytes of each
 
 
-Tell = Callable[[Sequence[Window]], None]
+OnWindows = Callable[[Sequence[Window]], None]
 
 
 def follow(
@@ -62,7 +62,7 @@ def follow(
     out: Path,
     window_s: float = 1.0,
     late_s: float = 5.0,
-    tell: Tell = lambda _: None,
+    tell: OnWindows = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Count a growing trace into `out`, or go on; windows are told when they are kept.
@@ -72,15 +72,15 @@ def follow(
     """
     if window_s <= 0 or late_s < 0:
         raise ValueError(f"windows of {window_s} s, {late_s} s late: there are no such windows")
-    opened = the_trace(trace)
+    opened = open_single_trace(trace)
     place = out / TABLE / f"run={opened.run}"
-    _claim(opened, out, place, window_s, late_s)
-    latest = deque[Window](maxlen=LATEST)
+    _claim_folder(opened, out, place, window_s, late_s)
+    latest = deque[Window](maxlen=MONITOR_WINDOWS)
 
     def show(found: Sequence[Window]) -> None:
         latest.extend(found)
         live = msgspec.json.encode({"windows": list(latest)})
-        _write(out / "live.json", lambda hidden: hidden.write_bytes(live))
+        _write_atomically(out / "live.json", lambda hidden: hidden.write_bytes(live))
 
     def keep(batch: DataFrame, number: int) -> None:
         if stopped():
@@ -93,13 +93,13 @@ def follow(
             raise RuntimeError(str(why)) from None
         # A batch that is done again after a kill has been kept already, if it was kept at all.
         if len(rows) and not part.exists():
-            _write(part, lambda hidden: pq.write_table(rows, hidden))
+            _write_atomically(part, lambda hidden: pq.write_table(rows, hidden))
             found = msgspec.convert(rows.to_pylist(), list[Window])
             show(found)
             tell(found)
 
-    show(_kept(parts_of(place)[-LATEST:]))
-    spark.dataSource.register(JudgedTime)
+    show(_read_windows(window_files(place)[-MONITOR_WINDOWS:]))
+    spark.dataSource.register(EvaluatedTraceSource)
     judged = (
         spark.readStream.format("nearcast-judged")
         .options(span=str(round(window_s * 1e6)), late=str(round(late_s * 1e6)))
@@ -107,16 +107,16 @@ def follow(
         .option("keep", str((out / "following").resolve()))
         .load(str(trace.resolve()))
     )
-    query = begun(
-        in_windows(judged, round(window_s * 1e6))
+    query = start_query(
+        aggregate_windows(judged, round(window_s * 1e6))
         .writeStream.foreachBatch(keep)
         .option("checkpointLocation", str(out / "following" / "checkpoint"))
         .trigger(processingTime=f"{max(round(window_s * 1000), 1)} milliseconds")
     )
-    return _until_the_end(query, trace, stopped)
+    return _wait_for_end(query, trace, stopped)
 
 
-def _until_the_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool]) -> bool:
+def _wait_for_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool]) -> bool:
     with ThreadPoolExecutor(1) as pool:
         ending = None
         while query.isActive and not stopped() and not (ending and ending.done()):
@@ -133,15 +133,15 @@ def _until_the_end(query: StreamingQuery, trace: Path, stopped: Callable[[], boo
     return not stopped()
 
 
-def windows(out: Path, run: str) -> list[Window]:
+def read_windows(out: Path, run: str) -> list[Window]:
     """What has been kept so far of a run."""
-    return _kept(parts_of(out / TABLE / f"run={run}"))
+    return _read_windows(window_files(out / TABLE / f"run={run}"))
 
 
-def in_windows(judged: DataFrame, span: int) -> DataFrame:
+def aggregate_windows(judged: DataFrame, span: int) -> DataFrame:
     """Sums of spans to windows of a span each. Marks have no counts, and give no window."""
     timed = judged.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "0 seconds")
-    return ask(
+    return query_sql(
         """
         SELECT run,
                unix_micros(window.start) / 1e6 AS second,
@@ -204,7 +204,9 @@ def in_windows(judged: DataFrame, span: int) -> DataFrame:
 # Keeping.
 
 
-def _claim(trace: Trace, out: Path, place: Path, window_s: float, late_s: float) -> None:
+def _claim_folder(
+    trace: TraceFolder, out: Path, place: Path, window_s: float, late_s: float
+) -> None:
     """Say under `out` what is counted there: windows of two kinds must not mix.
 
     Whoever begins anew begins without what was kept before.
@@ -224,32 +226,32 @@ def _claim(trace: Trace, out: Path, place: Path, window_s: float, late_s: float)
     shutil.rmtree(place, ignore_errors=True)
     for folder in (place, file.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    _write(file, lambda hidden: hidden.write_bytes(msgspec.json.encode(claim)))
+    _write_atomically(file, lambda hidden: hidden.write_bytes(msgspec.json.encode(claim)))
 
 
-def _write(file: Path, write: Callable[[Path], object]) -> None:
+def _write_atomically(file: Path, write: Callable[[Path], object]) -> None:
     """Complete or not at all."""
     hidden = file.with_name(f".{file.name}.unfinished")
     write(hidden)
     hidden.replace(file)
 
 
-def parts_of(place: Path) -> list[Path]:
+def window_files(place: Path) -> list[Path]:
     return sorted(place.glob("part-*.parquet"))
 
 
-def _kept(parts: Sequence[Path]) -> list[Window]:
+def _read_windows(parts: Sequence[Path]) -> list[Window]:
     rows = [row for part in parts for row in pq.ParquetFile(part).read().to_pylist()]
     return msgspec.convert(rows, list[Window])
 
 
-def begun(rows: DataStreamWriter) -> StreamingQuery:
+def start_query(rows: DataStreamWriter) -> StreamingQuery:
     """Start a query and wait until its sources are ready.
 
     Spark gives the process behind a Python source ten seconds to start, which a busy machine may
     need for several at once. Nothing has been read by then, so one that was late is started again.
     """
-    for _ in range(PATIENCE):
+    for _ in range(START_ATTEMPTS):
         query = rows.start()
         while query.isActive and query.status["message"].startswith("Initializing"):
             sleep(0.05)

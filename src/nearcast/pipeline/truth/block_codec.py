@@ -8,13 +8,13 @@ it; which shortens a usual row of interests from 60 bytes to 28.
 import numpy as np
 import pyarrow as pa
 
-NARROW = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
-ROWS = "rows of the table"
+NARROW_TYPES = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
+ROW_COUNT = "rows of the table"
 
 
-def packed(rows: pa.Table) -> bytes:
+def encode_block(rows: pa.Table) -> bytes:
     """The head is one row: of each column its only value or, if it is narrow, its least."""
-    head, body = {ROWS: pa.array([len(rows)])}, {}
+    head, body = {ROW_COUNT: pa.array([len(rows)])}, {}
     for name in rows.column_names:
         column = rows.column(name).combine_chunks()
         if column.null_count == 0 and len(column):
@@ -29,7 +29,7 @@ def packed(rows: pa.Table) -> bytes:
                     head[name] = column.slice(0, 1)
                     continue
                 if pa.types.is_integer(column.type):
-                    width = next((kind for end, kind in NARROW if most - least < end), None)
+                    width = next((kind for end, kind in NARROW_TYPES if most - least < end), None)
                     if width is not None:
                         head[name] = pa.array([least])
                         column = pa.array((numbers - least).astype(width))
@@ -41,10 +41,10 @@ def packed(rows: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpacked(block: bytes) -> pa.Table:
+def decode_block(block: bytes) -> pa.Table:
     source = pa.BufferReader(block)
     head, body = (pa.ipc.open_stream(source).read_all() for _ in range(2))
-    count = head.column(ROWS)[0].as_py()
+    count = head.column(ROW_COUNT)[0].as_py()
     columns = {}
     for name in (*body.column_names, *(n for n in head.column_names if n not in body.column_names)):
         if name not in head.column_names:
@@ -52,6 +52,6 @@ def unpacked(block: bytes) -> pa.Table:
         elif name in body.column_names:
             numbers = body.column(name).to_numpy().astype(np.int64)
             columns[name] = pa.chunked_array([numbers + head.column(name)[0].as_py()])
-        elif name != ROWS:
+        elif name != ROW_COUNT:
             columns[name] = head.column(name).take(pa.array(np.zeros(count, np.int8)))
     return pa.table(columns)

@@ -23,26 +23,34 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.spark.storage import RUN, Piece, Trace
+from nearcast.pipeline.spark.storage import RUN, RowGroup, TraceFolder
 from nearcast.pipeline.truth import join
-from nearcast.pipeline.truth.block_codec import packed, unpacked
-from nearcast.pipeline.truth.partitioning import Part, chunks, cuts, stripes
-from nearcast.pipeline.truth.row_groups import read, together
+from nearcast.pipeline.truth.block_codec import decode_block, encode_block
+from nearcast.pipeline.truth.partitioning import TracePart, read_chunks, split_along_x, split_times
+from nearcast.pipeline.truth.row_groups import concat_rows, read_row_group
 
-Way: TypeAlias = Literal["nearby", "shuffled"]
+JoinStrategy: TypeAlias = Literal["nearby", "shuffled"]
 # From a run, its spans of interest and its publications in order of time to rows of the answer.
-Emit: TypeAlias = Callable[[str, pa.Table, pa.Table], Iterator[pa.RecordBatch]]
+EmitRows: TypeAlias = Callable[[str, pa.Table, pa.Table], Iterator[pa.RecordBatch]]
 
-PART = 400_000  # publications per part of the shuffled way: seconds of work, tens of megabytes
-FEW = 20_000  # publications for which another part is not worth its while
-READ_AGAIN = 4  # nearby may read the trace so often; beyond that a shuffle is cheaper
-IN_ORDER = 1.5  # readings of the average publication, at most, if row groups are in order of time
-SAMPLED = 16  # row groups, at most, that are asked for the moments at which parts are cut
-GATHERED = 1_000_000  # interest rows that one task brings into order
+PUBLICATIONS_PER_PART = (
+    400_000  # publications per part of the shuffled way: seconds of work, tens of megabytes
+)
+MIN_PUBLICATIONS_PER_PART = 20_000  # publications for which another part is not worth its while
+MAX_READS = 4  # nearby may read the trace so often; beyond that a shuffle is cheaper
+MAX_READS_IN_ORDER = (
+    1.5  # readings of the average publication, at most, if row groups are in order of time
+)
+MAX_SAMPLED_GROUPS = (
+    16  # row groups, at most, that are asked for the moments at which parts are cut
+)
+INTERESTS_PER_BUCKET = 1_000_000  # interest rows that one task brings into order
 INTERESTS, PUBLICATIONS = 0, 1  # the sides of a block
 
-PAIRS = pa.schema([RUN, pa.field("publication", pa.int64()), pa.field("subscription", pa.int64())])
-BLOCK = pa.schema(
+PAIR_SCHEMA = pa.schema(
+    [RUN, pa.field("publication", pa.int64()), pa.field("subscription", pa.int64())]
+)
+BLOCK_SCHEMA = pa.schema(
     [
         RUN,
         pa.field("number", pa.int64()),
@@ -50,83 +58,95 @@ BLOCK = pa.schema(
         pa.field("block", pa.binary()),
     ]
 )
-COUNTS = pa.schema([RUN, pa.field("publication", pa.int64()), pa.field("interested", pa.int64())])
+COUNT_SCHEMA = pa.schema(
+    [RUN, pa.field("publication", pa.int64()), pa.field("interested", pa.int64())]
+)
 
 
-def expected(spark: SparkSession, traces: Sequence[Trace], way: Way | None = None) -> DataFrame:
+def expected_deliveries(
+    spark: SparkSession, traces: Sequence[TraceFolder], way: JoinStrategy | None = None
+) -> DataFrame:
     """Every (run, publication, subscription) that should have been, once."""
-    return joined(spark, traces, way, pairs_of, PAIRS)
+    return run_join(spark, traces, way, emit_pairs, PAIR_SCHEMA)
 
 
-def interested(spark: SparkSession, traces: Sequence[Trace], way: Way | None = None) -> DataFrame:
+def count_interested(
+    spark: SparkSession, traces: Sequence[TraceFolder], way: JoinStrategy | None = None
+) -> DataFrame:
     """How many subscriptions each publication should have reached: counted, no pair emitted."""
-    return joined(spark, traces, way, counts_of, COUNTS)
+    return run_join(spark, traces, way, emit_counts, COUNT_SCHEMA)
 
 
-def pairs_of(run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch]:
-    ids = join.column(said, "publication")
-    for which, subscription in join.join(held, said):
+def emit_pairs(run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch]:
+    ids = join.column_or_zeros(said, "publication")
+    for which, subscription in join.find_pairs(held, said):
         runs = pa.repeat(run, len(which))
-        yield pa.RecordBatch.from_arrays([runs, ids[which], subscription], schema=PAIRS)
+        yield pa.RecordBatch.from_arrays([runs, ids[which], subscription], schema=PAIR_SCHEMA)
 
 
-def counts_of(run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch]:
-    ids = join.column(said, "publication")
+def emit_counts(run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch]:
+    ids = join.column_or_zeros(said, "publication")
     total = np.zeros(len(ids), np.int64)
-    for which, _ in join.join(held, said):
+    for which, _ in join.find_pairs(held, said):
         total += np.bincount(which, minlength=len(ids))
-    yield pa.RecordBatch.from_arrays([pa.repeat(run, len(ids)), ids, total], schema=COUNTS)
+    yield pa.RecordBatch.from_arrays([pa.repeat(run, len(ids)), ids, total], schema=COUNT_SCHEMA)
 
 
-def joined(
-    spark: SparkSession, traces: Sequence[Trace], way: Way | None, emit: Emit, schema: pa.Schema
+def run_join(
+    spark: SparkSession,
+    traces: Sequence[TraceFolder],
+    way: JoinStrategy | None,
+    emit: EmitRows,
+    schema: pa.Schema,
 ) -> DataFrame:
     """What `emit` makes of the join, part by part."""
-    parts = plan(spark, traces)
-    if (way or choose(parts)) == "shuffled":
-        return _shuffled(spark, traces, emit, schema)
+    parts = plan_parts(spark, traces)
+    if (way or choose_strategy(parts)) == "shuffled":
+        return _join_by_shuffle(spark, traces, emit, schema)
 
-    def work(part: Part) -> Iterator[pa.RecordBatch]:
-        for held, said in chunks(part):
+    def work(part: TracePart) -> Iterator[pa.RecordBatch]:
+        for held, said in read_chunks(part):
             yield from emit(part.run, held, said)
 
-    return storage.mapped(spark, parts, Part, work, schema)
+    return storage.map_items(spark, parts, TracePart, work, schema)
 
 
-def plan(spark: SparkSession, traces: Sequence[Trace]) -> list[Part]:
+def plan_parts(spark: SparkSession, traces: Sequence[TraceFolder]) -> list[TracePart]:
     """Cut each run's time such that parts have about as much to do each."""
-    said, _ = storage.pieces(traces, "publications")
-    wanted, _ = storage.pieces(traces, "interests")
+    said, _ = storage.list_row_groups(traces, "publications")
+    wanted, _ = storage.list_row_groups(traces, "interests")
     cores = spark.sparkContext.defaultParallelism
-    parts: list[Part] = []
+    parts: list[TracePart] = []
     for trace in traces:
         mine = [piece for piece in said if piece.run == trace.run]
         interests = [piece for piece in wanted if piece.run == trace.run]
-        count = max(1, min(cores, sum(piece.rows for piece in mine) // FEW))
-        times = cuts(mine, count)
+        count = max(1, min(cores, sum(piece.rows for piece in mine) // MIN_PUBLICATIONS_PER_PART))
+        times = split_times(mine, count)
         for begin, end in times:
             said_then = [p for p in mine if p.first < end and p.last >= begin]
             wanted_by_then = [p for p in interests if p.first < end]
             parts += [
-                Part(trace.run, begin, end, said_then, wanted_by_then, low, high)
-                for low, high in stripes(said_then, ceil(count / len(times)))
+                TracePart(trace.run, begin, end, said_then, wanted_by_then, low, high)
+                for low, high in split_along_x(said_then, ceil(count / len(times)))
             ]
     return parts
 
 
-def choose(parts: Sequence[Part]) -> Way:
+def choose_strategy(parts: Sequence[TracePart]) -> JoinStrategy:
     """Nearby, unless tasks would read far too much, or too much at once."""
     everything = [piece for part in parts for piece in (*part.publications, *part.interests)]
     # Stripes of one time share their row groups; times share them only if there is no order.
     times = {(part.run, part.begin): part.publications for part in parts}
     said = [piece for pieces in times.values() for piece in pieces]
-    large = sum(piece.rows for piece in said) > 4 * PART
-    if _reads(everything) > READ_AGAIN or (large and _reads(said) > IN_ORDER):
+    large = sum(piece.rows for piece in said) > 4 * PUBLICATIONS_PER_PART
+    if _reads_per_row(everything) > MAX_READS or (
+        large and _reads_per_row(said) > MAX_READS_IN_ORDER
+    ):
         return "shuffled"
     return "nearby"
 
 
-def _reads(pieces: Sequence[Piece]) -> float:
+def _reads_per_row(pieces: Sequence[RowGroup]) -> float:
     """How often, at worst, the average row is read."""
     once = {(piece.file, piece.row_group): piece.rows for piece in pieces}
     return sum(piece.rows for piece in pieces) / max(1, sum(once.values()))
@@ -135,63 +155,67 @@ def _reads(pieces: Sequence[Piece]) -> float:
 # The shuffled way: blocks of columns, as binary cells.
 
 
-def _shuffled(
-    spark: SparkSession, traces: Sequence[Trace], emit: Emit, schema: pa.Schema
+def _join_by_shuffle(
+    spark: SparkSession, traces: Sequence[TraceFolder], emit: EmitRows, schema: pa.Schema
 ) -> DataFrame:
-    wanted, _ = storage.pieces(traces, "interests")
-    said, _ = storage.pieces(traces, "publications")
-    edges = {trace.run: edges_of([p for p in said if p.run == trace.run]) for trace in traces}
-    buckets = max(1, ceil(sum(piece.rows for piece in wanted) / GATHERED))
+    wanted, _ = storage.list_row_groups(traces, "interests")
+    said, _ = storage.list_row_groups(traces, "publications")
+    edges = {trace.run: part_edges([p for p in said if p.run == trace.run]) for trace in traces}
+    buckets = max(1, ceil(sum(piece.rows for piece in wanted) / INTERESTS_PER_BUCKET))
     cores = spark.sparkContext.defaultParallelism
 
-    def by_subscription(piece: Piece) -> Iterator[pa.RecordBatch]:
-        rows = read(piece)
-        yield from _sent(piece.run, INTERESTS, rows, join.column(rows, "subscription") % buckets)
+    def by_subscription(piece: RowGroup) -> Iterator[pa.RecordBatch]:
+        rows = read_row_group(piece)
+        yield from _encode_blocks(
+            piece.run, INTERESTS, rows, join.column_or_zeros(rows, "subscription") % buckets
+        )
 
-    def by_time(piece: Piece) -> Iterator[pa.RecordBatch]:
-        rows = read(piece)
-        part = np.searchsorted(edges[piece.run], join.column(rows, "t"), "right")
-        yield from _sent(piece.run, PUBLICATIONS, rows, part)
+    def by_time(piece: RowGroup) -> Iterator[pa.RecordBatch]:
+        rows = read_row_group(piece)
+        part = np.searchsorted(edges[piece.run], join.column_or_zeros(rows, "t"), "right")
+        yield from _encode_blocks(piece.run, PUBLICATIONS, rows, part)
 
     def to_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for (run, _), (wanted, _) in _gathered(batches):
-            held = join.spans(wanted)
-            t, until = join.column(held, "t"), join.column(held, "end")
+        for (run, _), (wanted, _) in _decode_blocks(batches):
+            held = join.interest_spans(wanted)
+            t, until = join.column_or_zeros(held, "t"), join.column_or_zeros(held, "end")
             first = np.searchsorted(edges[run], t, "right")
             last = np.searchsorted(edges[run], until - 1, "right")
             for more in range(int((last - first).max(initial=0)) + 1):
                 still = np.flatnonzero(first + more <= last)
                 rows = held if len(still) == len(held) else held.take(still)
-                yield from _sent(run, INTERESTS, rows, first[still] + more)
+                yield from _encode_blocks(run, INTERESTS, rows, first[still] + more)
 
     def of_part(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for (run, _), (held, asked) in _gathered(batches):
+        for (run, _), (held, asked) in _decode_blocks(batches):
             if len(asked):
-                yield from emit(run, _with_end(held), join.in_order(asked))
+                yield from emit(run, _with_end(held), join.sort_by_time(asked))
 
-    block = from_arrow_schema(BLOCK)
+    block = from_arrow_schema(BLOCK_SCHEMA)
     gathered = (
-        storage.mapped(spark, wanted, Piece, by_subscription, BLOCK)
+        storage.map_items(spark, wanted, RowGroup, by_subscription, BLOCK_SCHEMA)
         .repartition(min(buckets, 4 * cores), "run", "number")
         .mapInArrow(to_parts, block)
     )
-    blocks = gathered.unionAll(storage.mapped(spark, said, Piece, by_time, BLOCK))
+    blocks = gathered.unionAll(storage.map_items(spark, said, RowGroup, by_time, BLOCK_SCHEMA))
     parts = sum(len(each) + 1 for each in edges.values())
     spread = blocks.repartition(parts, "run", "number")
     return spread.mapInArrow(of_part, from_arrow_schema(schema))
 
 
-def edges_of(said: Sequence[Piece]) -> NDArray[np.int64]:
+def part_edges(said: Sequence[RowGroup]) -> NDArray[np.int64]:
     """The moments at which parts of a run end and others begin: as much is said in each.
 
     In a trace without order every row group spans the whole run, so its statistics do not tell when
     the run was busy; the moments themselves do, of some row groups as well as of all.
     """
-    count = ceil(sum(piece.rows for piece in said) / PART)
+    count = ceil(sum(piece.rows for piece in said) / PUBLICATIONS_PER_PART)
     if count < 2:
         return np.empty(0, np.int64)
-    some = said[:: ceil(len(said) / SAMPLED)]
-    t = np.sort(np.concatenate([join.column(read(piece), "t") for piece in some]))
+    some = said[:: ceil(len(said) / MAX_SAMPLED_GROUPS)]
+    t = np.sort(
+        np.concatenate([join.column_or_zeros(read_row_group(piece), "t") for piece in some])
+    )
     return np.unique(t[len(t) * np.arange(1, count) // count])
 
 
@@ -199,7 +223,7 @@ def _with_end(held: pa.Table) -> pa.Table:
     return held if "end" in held.column_names else held.append_column("end", held.column("t"))
 
 
-def _sent(
+def _encode_blocks(
     run: str, side: int, rows: pa.Table, number: NDArray[np.int64]
 ) -> Iterator[pa.RecordBatch]:
     """The rows in blocks, one for each number."""
@@ -208,14 +232,15 @@ def _sent(
     number = number[order]
     starts = np.flatnonzero(np.diff(number, prepend=-1))
     for first, last in zip(starts, [*starts[1:], len(number)], strict=True):
-        block = packed(ordered.slice(first, last - first))
+        block = encode_block(ordered.slice(first, last - first))
         columns = [[run], [int(number[first])], [side], [block]]
         yield pa.RecordBatch.from_arrays(
-            [pa.array(c, field.type) for c, field in zip(columns, BLOCK, strict=True)], schema=BLOCK
+            [pa.array(c, field.type) for c, field in zip(columns, BLOCK_SCHEMA, strict=True)],
+            schema=BLOCK_SCHEMA,
         )
 
 
-def _gathered(
+def _decode_blocks(
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[tuple[tuple[str, int], tuple[pa.Table, pa.Table]]]:
     """All blocks of a Spark partition, by the part (or bucket) and the side they belong to."""
@@ -229,7 +254,7 @@ def _gathered(
         yield (
             key,
             (
-                together([unpacked(block) for block in wanted], "interests"),
-                together([unpacked(block) for block in said], "publications"),
+                concat_rows([decode_block(block) for block in wanted], "interests"),
+                concat_rows([decode_block(block) for block in said], "publications"),
             ),
         )

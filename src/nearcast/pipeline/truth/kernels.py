@@ -33,34 +33,34 @@ DETAIL = np.dtype(
     + [(name, np.float64) for name in (
         "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
 )  # fmt: skip
-NOBODY = -1  # the owner of an entry whose own publications reach it too: no node has this number
+ECHOED = -1  # the owner of an entry whose own publications reach it too: no node has this number
 # What must be asked of a candidate besides its box: nothing, whether it holds, or everything.
-PLAIN, TIMED, WHOLE = 0, 1, 2
-EMPTY = -1  # a subscription that is none
+BOX_ONLY, BOX_AND_TIME, FULL_CHECK = 0, 1, 2
+NO_SUBSCRIPTION = -1  # a subscription that is none
 
 # Odd, and such that no two rows of cells that one query visits share a lane.
 BY_Y, BY_Z, BY_CHANNEL = 0x4F6CDD1D, 0x31A53F85, 0x2545F491
-MOST_LANES = 1024  # rows of cells that a query visits before it rather looks at every entry
+MAX_LANES = 1024  # rows of cells that a query visits before it rather looks at every entry
 
 
 @njit(cache=True)
-def ends(subscription: Any, t: Any) -> Any:
+def find_ends(subscription: Any, t: Any) -> Any:
     """Of rows in order of time: when the next row of the same subscription begins, else FOREVER."""
     count = len(t)
     if not count:
         return np.full(0, FOREVER)
     low, high = subscription.min(), subscription.max()
     if high - low < 4 * count + 1024:
-        return _ends_of_dense(subscription, t, low, high)
+        return _find_dense_ends(subscription, t, low, high)
     end = np.full(count, FOREVER)
     mask = 1023
-    keys, later = np.full(mask + 1, EMPTY), np.empty(mask + 1, np.int64)
+    keys, later = np.full(mask + 1, NO_SUBSCRIPTION), np.empty(mask + 1, np.int64)
     known = 0
     for i in range(count - 1, -1, -1):
         if 2 * known > mask:
-            keys, later, mask = _doubled(keys, later)
+            keys, later, mask = _double_table(keys, later)
         slot = _slot(keys, mask, subscription[i])
-        if keys[slot] == EMPTY:
+        if keys[slot] == NO_SUBSCRIPTION:
             keys[slot] = subscription[i]
             known += 1
         else:
@@ -70,7 +70,7 @@ def ends(subscription: Any, t: Any) -> Any:
 
 
 @njit(cache=True)
-def _ends_of_dense(subscription: Any, t: Any, low: int, high: int) -> Any:
+def _find_dense_ends(subscription: Any, t: Any, low: int, high: int) -> Any:
     """Where numbers lie close together, as most do: a tenth of a hash table's time."""
     later = np.full(high - low + 1, FOREVER)
     end = np.empty(len(t), np.int64)
@@ -83,24 +83,24 @@ def _ends_of_dense(subscription: Any, t: Any, low: int, high: int) -> Any:
 @njit(inline="always")
 def _slot(keys: Any, mask: int, key: int) -> int:
     slot = ((key * 0x9E3779B97F4A7C1) >> 20) & mask
-    while keys[slot] != EMPTY and keys[slot] != key:
+    while keys[slot] != NO_SUBSCRIPTION and keys[slot] != key:
         slot = (slot + 1) & mask
     return slot
 
 
 @njit(cache=True)
-def _doubled(keys: Any, later: Any) -> Any:
+def _double_table(keys: Any, later: Any) -> Any:
     mask = 2 * len(keys) - 1
-    more, values = np.full(mask + 1, EMPTY), np.empty(mask + 1, np.int64)
+    more, values = np.full(mask + 1, NO_SUBSCRIPTION), np.empty(mask + 1, np.int64)
     for k in range(len(keys)):
-        if keys[k] != EMPTY:
+        if keys[k] != NO_SUBSCRIPTION:
             slot = _slot(more, mask, keys[k])
             more[slot], values[slot] = keys[k], later[k]
     return more, values, mask
 
 
 @njit(inline="always")
-def _around(centre: float, half: float, v: float, g: float, begin: float, last: float) -> Any:
+def _bound_axis(centre: float, half: float, v: float, g: float, begin: float, last: float) -> Any:
     middle, around = sweep(
         centre + v * begin, centre + v * last, grown(half, g, begin), grown(half, g, last)
     )
@@ -110,34 +110,34 @@ def _around(centre: float, half: float, v: float, g: float, begin: float, last: 
 
 
 @njit(cache=True)
-def surround(live: Any, lo: int, hi: int, rows: Any, boxes: Any, sizes: Any) -> int:
+def bound_rows(live: Any, lo: int, hi: int, rows: Any, boxes: Any, sizes: Any) -> int:
     """For each live row a box around what it touches between lo and hi, and its size class.
 
     Returns how much must be asked besides: PLAIN if the rows are fixed boxes that hold all the
     time, TIMED if they are fixed boxes, else WHOLE.
     """
     t, end, _, _, kind, (xs, ys, zs, rxs, rys, rzs), (vxs, vys, vzs, gxs, gys, gzs), until = rows
-    asking = PLAIN
+    asking = BOX_ONLY
     for j in range(len(live)):
         k, box = live[j], boxes[j]
         disc = kind[k] == DISC
         if t[k] > lo or hi >= end[k]:
-            asking = max(asking, TIMED)
+            asking = max(asking, BOX_AND_TIME)
         x, y, z, rx, ry, rz = xs[k], ys[k], zs[k], rxs[k], rys[k], rzs[k]
         if disc:
-            asking = WHOLE
+            asking = FULL_CHECK
             rx, ry, rz = room(x, rx), room(y, rx), room(z, rx)
         if len(until):
             vx, vy, vz, gx, gy, gz = vxs[k], vys[k], vzs[k], gxs[k], gys[k], gzs[k]
             if disc:
                 gy = gz = gx
             if vx != 0.0 or vy != 0.0 or vz != 0.0 or gx != 0.0 or gy != 0.0 or gz != 0.0:
-                asking = WHOLE
+                asking = FULL_CHECK
                 begin = elapsed(max(lo, t[k]), t[k], until[k])
                 last = elapsed(min(hi, end[k]), t[k], until[k])
-                x, rx = _around(x, rx, vx, gx, begin, last)
-                y, ry = _around(y, ry, vy, gy, begin, last)
-                z, rz = _around(z, rz, vz, gz, begin, last)
+                x, rx = _bound_axis(x, rx, vx, gx, begin, last)
+                y, ry = _bound_axis(y, ry, vy, gy, begin, last)
+                z, rz = _bound_axis(z, rz, vz, gz, begin, last)
         box[0], box[1], box[2], box[3], box[4], box[5] = x, y, z, rx, ry, rz
         sizes[j] = size_class(rx, ry, rz)
     return asking
@@ -174,7 +174,7 @@ def _lane(iy: int, iz: int, channel: int) -> int:
 
 
 @njit(cache=True)
-def build(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: float) -> Any:
+def build_grid(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: float) -> Any:
     """Entries in the order of their cells, where each cell begins, and the measure of cells."""
     t, end, node, channel, kind, (xs, ys, zs, rxs, rys, rzs), motions, until = rows
     vxs, vys, vzs, gxs, gys, gzs = motions
@@ -202,8 +202,8 @@ def build(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: float
     for b in range(1, table + 1):
         starts[b] += starts[b - 1]
     entries = np.empty(count, ENTRY)
-    details = np.zeros(count if asking == WHOLE else 0, DETAIL)
-    times = np.empty((count if asking == TIMED else 0, 2), np.int64)
+    details = np.zeros(count if asking == FULL_CHECK else 0, DETAIL)
+    times = np.empty((count if asking == BOX_AND_TIME else 0, 2), np.int64)
     for n in range(count - 1, -1, -1):
         j, b = mine[n], where[n]
         k = live[j]
@@ -212,9 +212,9 @@ def build(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: float
         entry.x, entry.y, entry.z = boxes[j, 0], boxes[j, 1], boxes[j, 2]
         entry.hx, entry.hy, entry.hz = boxes[j, 3], boxes[j, 4], boxes[j, 5]
         entry.node, entry.place, entry.lane = node[k], k, np.int32(lanes[n])
-        if asking == TIMED:
+        if asking == BOX_AND_TIME:
             times[starts[b + 1], 0], times[starts[b + 1], 1] = t[k], end[k]
-        if asking < WHOLE:
+        if asking < FULL_CHECK:
             continue
         detail = details[starts[b + 1]]
         detail.t, detail.end, detail.until = t[k], end[k], FOREVER
@@ -231,7 +231,7 @@ def build(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: float
 
 
 @njit(cache=True)
-def arrange(first: int, last: int, said: Any, starts: Any, measure: Any) -> Any:
+def sort_publications(first: int, last: int, said: Any, starts: Any, measure: Any) -> Any:
     """The publications by cell, so that neighbours find the same cells in cache."""
     _, node, channel, kind, (xs, ys, zs, rxs, rys, rzs) = said
     per_x, per_y, per_z, _, _, _ = measure
@@ -259,7 +259,7 @@ def arrange(first: int, last: int, said: Any, starts: Any, measure: Any) -> Any:
 
 
 @njit(inline="always")
-def _decide(row: Any, at: int, where: int, what: int, x: float, y: float, z: float,
+def _row_matches(row: Any, at: int, where: int, what: int, x: float, y: float, z: float,
             rx: float, ry: float, rz: float) -> bool:  # fmt: skip
     """What the row itself says of a publication by another node than its own."""
     dt = elapsed(at, row.t, row.until)
@@ -274,7 +274,7 @@ def _decide(row: Any, at: int, where: int, what: int, x: float, y: float, z: flo
 
 
 @njit(cache=True)
-def query(
+def query_grid(
     questions: Any, begin: int, said: Any, index: Any, found_said: Any, found_row: Any
 ) -> Any:
     """Answer publications from `begin` on, until all are done or there is no room for more.
@@ -297,7 +297,7 @@ def query(
         iy0, iy1 = cell(y - reach_y, per_y), cell(y + reach_y, per_y)
         iz0, iz1 = cell(z - reach_z, per_z), cell(z + reach_z, per_z)
         lanes = (iy1 - iy0 + 1.0) * (iz1 - iz0 + 1.0)  # in floats: it may not fit an integer
-        everything = (ix1 - ix0 + 4.0) * lanes > table or lanes > MOST_LANES
+        everything = (ix1 - ix0 + 4.0) * lanes > table or lanes > MAX_LANES
         if everything:
             ix0, ix1, iy0, iy1, iz0, iz1 = 0, 0, 0, 0, 0, 0
         for iz in range(iz0, iz1 + 1):
@@ -328,7 +328,7 @@ def query(
                         if not whole:
                             n += hit
                         elif hit:
-                            n += _decide(
+                            n += _row_matches(
                                 details[e], at[i], where, what[i], x, y, z,
                                 rxs[i], rys[i], rzs[i])  # fmt: skip
                     length -= stop - first

@@ -20,24 +20,24 @@ from nearcast.model import predicates
 from nearcast.model.subscription import Filter, Formula, Value
 from nearcast.space.shapes import Shape, ShapeKind
 
-Box = tuple[float, float, float, float, float, float]
+FormulaBox = tuple[float, float, float, float, float, float]
 Integers = NDArray[np.int64]
 Places = NDArray[np.int32]
-PLACE = ("x", "y", "z", "rx", "ry", "rz")
+SHAPE_COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
 
 
 @lru_cache(65_536)
-def bounds(formula: str) -> Box:
+def formula_box(formula: str) -> FormulaBox:
     """Centre and half-extents of a box around all that the formula ever touches."""
     parsed = predicates.parse(formula)
     zone = None if parsed.evolves else predicates.zone(parsed, 0.0)
     if zone is None:
         return 0.0, 0.0, 0.0, inf, inf, inf
-    (x, rx), (y, ry), (z, rz) = map(_middle, (zone.x, zone.y, zone.z))
+    (x, rx), (y, ry), (z, rz) = map(_middle_and_half, (zone.x, zone.y, zone.z))
     return x, y, z, rx, ry, rz
 
 
-def _middle(side: predicates.Interval) -> tuple[float, float]:
+def _middle_and_half(side: predicates.Interval) -> tuple[float, float]:
     middle = side.low + (side.high - side.low) * 0.5
     if not np.isfinite(middle) or isinf(side.high) or isinf(side.low):
         return 0.0, inf
@@ -50,8 +50,8 @@ class ResidualPredicates:
     """What the interests of a part demand beyond place, time and channel; false if nothing."""
 
     def __init__(self, held: pa.Table, said: pa.Table) -> None:
-        self._filter, self._filters = _coded(held, "filter")
-        self._formula, self._formulas = _coded(held, "formula")
+        self._filter, self._filters = _text_codes(held, "filter")
+        self._formula, self._formulas = _text_codes(held, "formula")
         if not self:
             return
         self._t = said.column("t").to_numpy()
@@ -59,7 +59,7 @@ class ResidualPredicates:
         if "since" in held.column_names:
             self._since = pc.fill_null(held.column("since"), 0).to_numpy()
         self._said = said
-        self._attributes, texts = _coded(said, "attributes")
+        self._attributes, texts = _text_codes(said, "attributes")
         self._decoded: list[Mapping[str, Value]] = [
             msgspec.json.decode(text or "{}") for text in texts
         ]
@@ -100,7 +100,7 @@ class ResidualPredicates:
         moment = np.where(evolving[condition], self._t[publications], 0)
         # A filter that stands still gives the same answer at all times.
         question = np.column_stack([condition, attributes, np.where(moment, since, 0), moment])
-        distinct, place = _distinct(question)
+        distinct, place = _distinct_rows(question)
 
         @lru_cache(None)
         def accepts(code: int, since: int) -> Callable[[Any, int], bool]:
@@ -113,7 +113,7 @@ class ResidualPredicates:
         return np.array(answers, np.bool_)[place]
 
 
-def _distinct(rows: Integers) -> tuple[Integers, Integers]:
+def _distinct_rows(rows: Integers) -> tuple[Integers, Integers]:
     """Each different row once, and where to find every row among them."""
     order = np.lexsort(rows.T)
     ordered = rows[order]
@@ -124,7 +124,7 @@ def _distinct(rows: Integers) -> tuple[Integers, Integers]:
     return ordered[new], place
 
 
-def _coded(table: pa.Table, name: str) -> tuple[Integers, list[str]]:
+def _text_codes(table: pa.Table, name: str) -> tuple[Integers, list[str]]:
     """Texts as numbers, -1 where there is none, and the texts."""
     if name not in table.column_names or table.column(name).null_count == len(table):
         return np.full(len(table), -1), []
@@ -138,7 +138,7 @@ def _shapes(said: pa.Table) -> list[Shape]:
     names = said.column("shape").to_pylist()
     sides = [
         said.column(name).to_pylist() if name in said.column_names else [0.0] * len(said)
-        for name in PLACE
+        for name in SHAPE_COLUMNS
     ]
     return [
         Shape(ShapeKind[name.upper()], *numbers)

@@ -15,28 +15,28 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.spark.storage import Piece
+from nearcast.pipeline.spark.storage import RowGroup
 from nearcast.space.motion import FASTEST
 from nearcast.space.shapes import LARGEST
 from nearcast.trace.rules import RULES
 from nearcast.trace.schema import IDS_END, SHAPES, TABLES
 
-TEXTS = [field.name for field in TABLES["interests"] if field.type == pa.string()]
-ALWAYS = ("t", "node", "subscription", "publication", "shape")
-USUAL: dict[pa.DataType, Any] = {pa.float64(): 0.0, pa.bool_(): False, pa.int64(): 0}
-TEXT = pa.dictionary(pa.int32(), pa.string())
-NO_TEXT = pa.array([""])
+TEXT_COLUMNS = [field.name for field in TABLES["interests"] if field.type == pa.string()]
+REQUIRED_COLUMNS = ("t", "node", "subscription", "publication", "shape")
+DEFAULTS: dict[pa.DataType, Any] = {pa.float64(): 0.0, pa.bool_(): False, pa.int64(): 0}
+TEXT_TYPE = pa.dictionary(pa.int32(), pa.string())
+DEFAULT_TEXTS = pa.array([""])
 
-_FIXED = ("x", "y", "z")
+_POSITIONS = ("x", "y", "z")
 _EXTENTS = ("rx", "ry", "rz")
 _SPEEDS = ("vx", "vy", "vz", "gx", "gy", "gz")
-_NOTHING_BUT_ZEROS = {  # in rows of these shapes
+_ZERO_COLUMNS = {  # in rows of these shapes
     "point": ("rx", "ry", "rz", "gx", "gy", "gz"),
     "disc": ("ry", "rz", "gy", "gz"),
 }
 
 
-def read(piece: Piece) -> pa.Table:
+def read_row_group(piece: RowGroup) -> pa.Table:
     """The sound rows of a row group, in the order of the file."""
     schema = TABLES[piece.table]
     names = [name for name in schema.names if name != "bytes" or piece.table != "publications"]
@@ -44,19 +44,23 @@ def read(piece: Piece) -> pa.Table:
     try:
         with pq.ParquetFile(piece.file, read_dictionary=texts) as file:
             rows = file.read_row_group(piece.row_group, schema.names, use_threads=False)
-        rows = rows.cast(pa.schema([(f.name, TEXT if f.name in texts else f.type) for f in schema]))
+        rows = rows.cast(
+            pa.schema([(f.name, TEXT_TYPE if f.name in texts else f.type) for f in schema])
+        )
     except (OSError, ValueError, pa.ArrowException):
-        return lean(storage.sound_rows(piece).select(names))  # which knows what to do about it
+        return drop_default_columns(
+            storage.valid_rows(piece).select(names)
+        )  # which knows what to do about it
     rows = rows.combine_chunks()
-    if not _plainly_sound(piece.table, rows):
+    if not _surely_valid(piece.table, rows):
         plain = rows.cast(pa.schema([field.with_nullable(True) for field in schema]))
         batches = plain.to_batches()
         if any(rule.broken(batch).true_count for batch in batches for rule in RULES[piece.table]):
-            rows = storage.sound_rows(piece)
-    return lean(rows.select(names))
+            rows = storage.valid_rows(piece)
+    return drop_default_columns(rows.select(names))
 
 
-def _plainly_sound(table: str, rows: pa.Table) -> bool:
+def _surely_valid(table: str, rows: pa.Table) -> bool:
     """Surely sound: a few numbers say so. False means only that the rules must be asked."""
     if not len(rows):
         return True
@@ -66,7 +70,9 @@ def _plainly_sound(table: str, rows: pa.Table) -> bool:
     if any(rows.column(f.name).null_count < len(rows) for f in schema if f.nullable):
         return False
     ranges = {
-        f.name: _range(rows, f.name) for f in schema if not f.nullable and f.name not in TEXTS
+        f.name: _range(rows, f.name)
+        for f in schema
+        if not f.nullable and f.name not in TEXT_COLUMNS
     }
     low = {name: each[0] for name, each in ranges.items()}
     high = {name: each[1] for name, each in ranges.items()}
@@ -76,7 +82,7 @@ def _plainly_sound(table: str, rows: pa.Table) -> bool:
     sound = (
         low["t"] >= 0
         and all(low[name] >= 0 and high[name] < IDS_END for name in ("node", identifier))
-        and all(low[name] >= -LARGEST and high[name] <= LARGEST for name in _FIXED)
+        and all(low[name] >= -LARGEST and high[name] <= LARGEST for name in _POSITIONS)
         and all(low[name] >= 0.0 and high[name] <= LARGEST for name in _EXTENTS)
         and all(low[name] >= -FASTEST and high[name] <= FASTEST for name in speeds)
         and low.get("bytes", 0) >= 0
@@ -87,7 +93,7 @@ def _plainly_sound(table: str, rows: pa.Table) -> bool:
     return bool(
         sound
         and not kinds.null_count
-        and not any(_has_numbers(rows, kinds, shape, busy) for shape in _NOTHING_BUT_ZEROS)
+        and not any(_has_nonzero(rows, kinds, shape, busy) for shape in _ZERO_COLUMNS)
     )
 
 
@@ -96,46 +102,48 @@ def _range(rows: pa.Table, name: str) -> tuple[Any, Any]:
     return numbers.min(), numbers.max()
 
 
-def _has_numbers(rows: pa.Table, kinds: pa.Array, shape: str, busy: set[str]) -> bool:
+def _has_nonzero(rows: pa.Table, kinds: pa.Array, shape: str, busy: set[str]) -> bool:
     """Has a row of this shape a number where it may have none?"""
-    names = [name for name in _NOTHING_BUT_ZEROS[shape] if name in busy]
+    names = [name for name in _ZERO_COLUMNS[shape] if name in busy]
     if not names or SHAPES.index(shape) not in kinds.to_pylist():
         return False
     mine = kinds.to_numpy()[rows.column("shape").chunk(0).indices] == SHAPES.index(shape)
     return any(np.any(rows.column(name).to_numpy()[mine]) for name in names)
 
 
-def lean(rows: pa.Table) -> pa.Table:
+def drop_default_columns(rows: pa.Table) -> pa.Table:
     """The rows without the columns that say nothing; texts by number."""
     kept = {}
     for name in rows.column_names:
         column = rows.column(name)
         if column.type == pa.string():
             column = column.dictionary_encode()
-        if name in ALWAYS or not _silent(column):
+        if name in REQUIRED_COLUMNS or not _holds_only_defaults(column):
             kept[name] = column
     return pa.table(kept)
 
 
-def _silent(column: pa.ChunkedArray) -> bool:
+def _holds_only_defaults(column: pa.ChunkedArray) -> bool:
     if column.null_count:
         return bool(column.null_count == len(column))
     if pa.types.is_dictionary(column.type):
-        return all(chunk.dictionary.equals(NO_TEXT) or not len(chunk) for chunk in column.chunks)
+        return all(
+            chunk.dictionary.equals(DEFAULT_TEXTS) or not len(chunk) for chunk in column.chunks
+        )
     return not column.to_numpy().any()
 
 
-def together(tables: Sequence[pa.Table], table: str) -> pa.Table:
+def concat_rows(tables: Sequence[pa.Table], table: str) -> pa.Table:
     """One table of all rows, each column in one piece."""
     found = {field.name: field.type for each in tables for field in each.schema}
     if not found:
-        return lean(TABLES[table].empty_table())
+        return drop_default_columns(TABLES[table].empty_table())
     schema = TABLES[table]
     filled = [
         pa.table(
             {
                 name: each.column(name) if name in each.column_names
-                else _usual(schema.field(name), kind, len(each))
+                else _default_column(schema.field(name), kind, len(each))
                 for name, kind in found.items()
             }
         )
@@ -146,15 +154,15 @@ def together(tables: Sequence[pa.Table], table: str) -> pa.Table:
     return pa.concat_tables(filled).unify_dictionaries().combine_chunks()
 
 
-def _usual(field: pa.Field, kind: pa.DataType, count: int) -> pa.Array:
+def _default_column(field: pa.Field, kind: pa.DataType, count: int) -> pa.Array:
     if field.nullable:
         return pa.nulls(count, kind)
     if pa.types.is_dictionary(kind):
         return pa.repeat("", count).dictionary_encode().cast(kind)
-    return pa.repeat(pa.scalar(USUAL[kind], kind), count)
+    return pa.repeat(pa.scalar(DEFAULTS[kind], kind), count)
 
 
-def between(rows: pa.Table, begin: int, end: int) -> pa.Table:
+def rows_between(rows: pa.Table, begin: int, end: int) -> pa.Table:
     """The rows with begin <= t < end."""
     t = rows.column("t").to_numpy()
     inside = (t >= begin) & (t < end)
