@@ -183,24 +183,34 @@ def played(folder: Path) -> Iterator[Play]:
             terminal.close()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_example_does_what_the_page_says(
-    page: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    everything = "".join(text for _, text in blocks(page))
+def runs_spark(page: str) -> bool:
+    return any("nearcast analyse" in text for _, text in blocks(page))
+
+
+def play_page(page: str, folder: Path) -> None:
     if "js" in dict(blocks(page)) and shutil.which("node") is None:
         pytest.skip("there is no Node.js on this machine")
-    if "nearcast analyse" in everything:
-        spark: SparkSession = request.getfixturevalue("spark")
-        monkeypatch.setattr("nearcast.pipeline.spark.session.start", lambda *_, **__: spark)
-        monkeypatch.setattr(spark, "stop", lambda: None)
-    shutil.copy(ROOT / "clients" / "js" / "nearcast.js", tmp_path)
-    with played(tmp_path) as play:
-        if "nearcast node" not in everything:
+    shutil.copy(ROOT / "clients" / "js" / "nearcast.js", folder)
+    with played(folder) as play:
+        if not any("nearcast node" in text for _, text in blocks(page)):
             play.run("shell", "nearcast node --no-record &")
         for language, text in blocks(page):
             if language in RUN:
                 play.run(language, text)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if not runs_spark(page)])
+def test_every_example_does_what_the_page_says(page: str, tmp_path: Path) -> None:
+    play_page(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", filter(runs_spark, PAGES))
+def test_every_example_that_analyses_does_what_the_page_says(
+    page: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearcast.pipeline.spark.session.start", lambda *_, **__: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    play_page(page, tmp_path)
 
 
 def test_every_example_is_run_or_read_by_a_test() -> None:
