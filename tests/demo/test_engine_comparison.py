@@ -1,4 +1,4 @@
-"""The comparison counts what really would be said, by a naive count of the same movement."""
+"""The comparison against a naive count of the same movement."""
 
 from random import Random
 
@@ -14,42 +14,42 @@ from nearcast.space.shapes import box, point
 
 START = 1_700_000_000 * SECOND
 TICK = SECOND // 20
-CROWD = 150  # so that names are of one and of two bytes
-Said = tuple[int, list[tuple[int, Moving]], list[Publication]]
+CROWD = 150  # so that node ids take one or two bytes
+Step = tuple[int, list[tuple[int, Moving]], list[Publication]]
 
 
 @pytest.fixture(scope="module")
-def movement() -> list[Said]:
+def movement() -> list[Step]:
     """A few seconds of the game."""
     game, number = MammothGame(MammothRules(size=400.0, pause=1.0), Random(3)), 0
     newcomers = game.spawn(START, CROWD)
-    told: list[Said] = [(START, [(one.number, one.move) for one in newcomers], [])]
+    steps: list[Step] = [(START, [(one.number, one.move) for one in newcomers], [])]
     for now in range(START + TICK, START + 4 * SECOND, TICK):
-        walks, words = game.step(now)
-        said = []
-        for deed in words:
+        walks, actions = game.step(now)
+        publications = []
+        for action in actions:
             number += 1
-            said.append(Publication(number, deed.number, now, point(deed.x, deed.y)))
-        told.append((now, [(d.number, d.move) for d in walks if d.move], said))
-    return told
+            publications.append(Publication(number, action.number, now, point(action.x, action.y)))
+        steps.append((now, [(d.number, d.move) for d in walks if d.move], publications))
+    return steps
 
 
 @pytest.fixture(scope="module")
-def tallies(movement: list[Said]) -> dict[str, EngineCounts]:
+def by_engine(movement: list[Step]) -> dict[str, EngineCounts]:
     comparison = EngineComparison()
-    for now, walks, said in movement:
-        comparison.step(now, walks, said)
-    return {tally.name: tally for tally in comparison.tallies()}
+    for now, changes, publications in movement:
+        comparison.step(now, changes, publications)
+    return {one.name: one for one in comparison.counts()}
 
 
 @pytest.fixture(scope="module")
-def pairs(movement: list[Said]) -> list[tuple[Publication, int]]:
-    """Who should hear what, by looking at everybody."""
+def pairs(movement: list[Step]) -> list[tuple[Publication, int]]:
+    """Who should receive what, by looking at every character."""
     regions: dict[int, Moving] = {}
     found = []
-    for now, walks, said in movement:
-        regions.update(walks)
-        for publication in said:
+    for now, changes, publications in movement:
+        regions.update(changes)
+        for publication in publications:
             found += [
                 (publication, node)
                 for node, region in regions.items()
@@ -58,40 +58,40 @@ def pairs(movement: list[Said]) -> list[tuple[Publication, int]]:
     return found
 
 
-def test_exact_engines_tell_everybody_and_nobody_else(
-    tallies: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
+def test_exact_engines_notify_all_who_match_and_nobody_else(
+    by_engine: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
     assert len(pairs) > 1000
     for name in ("lazy", "swept"):
-        assert tallies[name].notices == len(pairs)
-        assert (tallies[name].missed, tallies[name].spurious) == (0, 0)
+        assert by_engine[name].notices == len(pairs)
+        assert (by_engine[name].missed, by_engine[name].spurious) == (0, 0)
 
 
 def test_what_stale_engines_miss_or_add_is_the_difference_to_the_truth(
-    tallies: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
+    by_engine: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
     for name in ("resubscribe", "periodic", "cached"):
-        tally = tallies[name]
-        assert tally.missed > 0 and tally.spurious > 0, f"{name} cannot be exact at this pace"
-        assert tally.notices == len(pairs) - tally.missed + tally.spurious
+        counts = by_engine[name]
+        assert counts.missed > 0 and counts.spurious > 0, f"{name} cannot be exact at this pace"
+        assert counts.notices == len(pairs) - counts.missed + counts.spurious
 
 
 def test_bytes_are_those_of_every_single_message(
-    movement: list[Said], tallies: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
+    movement: list[Step], by_engine: dict[str, EngineCounts], pairs: list[tuple[Publication, int]]
 ) -> None:
-    said_before: set[int] = set()
+    subscribed: set[int] = set()
     about_interests = 0
-    for now, walks, _ in movement:
-        for node, region in walks:
-            if node in said_before:
+    for now, changes, _ in movement:
+        for node, region in changes:
+            if node in subscribed:
                 about_interests += CODEC.size(Cancel(node, node, now))
             about_interests += CODEC.size(Interest(Subscription(node, node, region), now, now))
-            said_before.add(node)
-    posts = sum(CODEC.size(Post(one)) for _, _, said in movement for one in said)
+            subscribed.add(node)
+    posts = sum(CODEC.size(Post(one)) for _, _, publications in movement for one in publications)
     notices = sum(CODEC.size(Notify(publication, (node,), 1)) for publication, node in pairs)
     for name in ("lazy", "swept"):
-        assert tallies[name].subscription_bytes == about_interests
-        assert tallies[name].bytes == about_interests + posts + notices
+        assert by_engine[name].subscription_bytes == about_interests
+        assert by_engine[name].bytes == about_interests + posts + notices
 
 
 def test_a_walk_costs_two_messages_or_two_for_every_interval() -> None:
@@ -102,16 +102,16 @@ def test_a_walk_costs_two_messages_or_two_for_every_interval() -> None:
     comparison.step(START + SECOND, [(0, walk)], [])
     for now in range(START + SECOND + TICK, START + 4 * SECOND, TICK):
         comparison.step(now, [], [])
-    messages = {tally.name: tally.subscriptions for tally in comparison.tallies()}
-    renewals = SECOND // INTERVAL  # the last one says where it has arrived
+    messages = {one.name: one.subscriptions for one in comparison.counts()}
+    renewals = SECOND // INTERVAL  # the last one is for the place of arrival
     assert messages.pop("resubscribe") == 1 + 2 * renewals
     assert set(messages.values()) == {1 + 2}
 
 
 def test_lazy_looks_at_all_that_moves_and_the_others_at_less(
-    tallies: dict[str, EngineCounts],
+    by_engine: dict[str, EngineCounts],
 ) -> None:
-    evaluations = {name: tally.evaluations for name, tally in tallies.items()}
+    evaluations = {name: counts.evaluations for name, counts in by_engine.items()}
     assert evaluations["resubscribe"] == 0
     assert 0 < evaluations["swept"] < evaluations["lazy"]
     assert 0 < evaluations["periodic"] < evaluations["lazy"]

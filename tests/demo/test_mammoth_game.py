@@ -30,32 +30,32 @@ def a_game(characters: int, **rules: float) -> MammothGame:
 
 def test_a_walk_goes_straight_at_the_rules_speed_and_ends_inside_the_world() -> None:
     game = a_game(30)
-    walks = [deed for _, begun, _ in played(game, START, 30) for deed in begun]
+    walks = [action for _, begun, _ in played(game, START, 30) for action in begun]
     assert len(walks) > 30
-    for deed in walks:
-        assert deed.move is not None
-        there = deed.move.at(deed.move.until)
-        way = hypot(there.x - deed.x, there.y - deed.y)
-        assert abs(way - game.rules.speed * (deed.move.duration or 0) / SECOND) < 1e-3
+    for action in walks:
+        assert action.move is not None
+        there = action.move.at(action.move.until)
+        way = hypot(there.x - action.x, there.y - action.y)
+        assert abs(way - game.rules.speed * (action.move.duration or 0) / SECOND) < 1e-3
         assert 0 <= there.x <= game.rules.size and 0 <= there.y <= game.rules.size
 
 
 def test_whoever_walks_says_where_it_is_at_the_given_rate_and_where_it_arrived() -> None:
     game = a_game(1, pickups=1e-9)
     told = played(game, START, 60)
-    walks = [deed.move for _, begun, _ in told for deed in begun if deed.move]
-    said = [(now, deed) for now, _, words in told for deed in words]
+    walks = [action.move for _, begun, _ in told for action in begun if action.move]
+    said = [(now, action) for now, _, publications in told for action in publications]
     first = walks[0]
     during = [now for now, _ in said if first.since <= now < first.until]
     assert during == [first.since + k * SECOND // 5 for k in range(len(during))]
     assert len(during) == -(-(first.until - first.since) * 5 // SECOND)
-    for now, deed in said:
+    for now, action in said:
         walk = next((w for w in reversed(walks) if w.since <= now), None)
         if walk:
             here = walk.at(now)
-            assert (deed.x, deed.y) == (here.x, here.y)
+            assert (action.x, action.y) == (here.x, here.y)
     arrived = first.at(first.until)
-    assert any((deed.x, deed.y) == (arrived.x, arrived.y) for _, deed in said)
+    assert any((action.x, action.y) == (arrived.x, arrived.y) for _, action in said)
 
 
 def test_in_a_storm_everybody_walks_at_once_and_nobody_pauses() -> None:
@@ -69,15 +69,15 @@ def test_in_a_storm_everybody_walks_at_once_and_nobody_pauses() -> None:
 
 def test_those_who_are_called_come_to_the_person_and_leave_when_it_is_gone() -> None:
     game = a_game(40)
-    game.strangers["me"] = (500.0, 500.0, 0.0)
+    game.persons["me"] = (500.0, 500.0, 0.0)
     assert game.gather(START, "me", 25) == 25
     led = [one for one in game.characters if one.leader == "me"]
     assert len(led) == 25
     played(game, START, 40)
     now = START + 40 * SECOND
     assert all(hypot(one.at(now).x - 500, one.at(now).y - 500) < 80 for one in led)
-    game.part(now, "me")
-    assert all(one.leader == one.strays for one in game.characters)
+    game.remove_person(now, "me")
+    assert all(one.leader == one.default_leader for one in game.characters)
     played(game, now, 30)
     later = now + 30 * SECOND
     assert any(hypot(one.at(later).x - 500, one.at(later).y - 500) > 120 for one in led)
@@ -85,7 +85,7 @@ def test_those_who_are_called_come_to_the_person_and_leave_when_it_is_gone() -> 
 
 def test_the_closest_are_called() -> None:
     game = a_game(30)
-    game.strangers["me"] = (0.0, 0.0, 0.0)
+    game.persons["me"] = (0.0, 0.0, 0.0)
     game.gather(START, "me", 5)
     far = {one.number: hypot(one.at(START).x, one.at(START).y) for one in game.characters}
     called = [one.number for one in game.characters if one.leader == "me"]
@@ -115,18 +115,18 @@ def test_whatever_is_ordered_everybody_stays_inside_and_says_the_truth(
         elif order == "storm":
             game.storm(now, 2)
         elif order == "person":
-            game.strangers["me"] = (game._rng.uniform(0, 1000), 30.0, 0.0)
-        elif order == "gather" and "me" in game.strangers:
+            game.persons["me"] = (game._rng.uniform(0, 1000), 30.0, 0.0)
+        elif order == "gather" and "me" in game.persons:
             game.gather(now, "me", 4)
         elif order == "scatter":
             game.scatter(now)
         elif order == "part":
-            game.part(now, "me")
+            game.remove_person(now, "me")
         for moment in range(now + TICK, now + SECOND + 1, TICK):
             walks, said = game.step(moment)
-            for deed in walks + said:
-                here = game.characters[deed.number].at(moment)
+            for action in walks + said:
+                here = game.characters[action.number].at(moment)
                 assert -1e-6 <= here.x <= 1000 + 1e-6 and -1e-6 <= here.y <= 1000 + 1e-6
-                if not deed.picks_up:
-                    assert (deed.x, deed.y) == (here.x, here.y)
+                if not action.picks_up:
+                    assert (action.x, action.y) == (here.x, here.y)
         now += SECOND

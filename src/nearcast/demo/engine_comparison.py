@@ -1,10 +1,11 @@
-"""Seed 001's comparison: the same movement through five engines at the same time.
+"""The comparison of [Evolving]: the same movement through five matching engines at the same time.
 
-A broker serves all characters. Under `resubscribe` it knows still areas alone: a client that walks
-cancels its area and says it anew every interval. The others are told once per walk, with the
-motion. What clients say, what is posted and what is notified is counted in messages and bytes of
-the codec of `protocols.brokers`; evaluations are the engines' own count; and whom an engine missed
-or told in vain is judged by LEES, which looks at every area at the very moment of a publication.
+One broker serves all characters. Under `resubscribe` it knows areas that stand still only: a client
+that walks cancels its area and subscribes again every interval. The other engines get one
+subscription per walk, with its motion. Subscriptions, posts and notifications are counted in
+messages and bytes of the codec of `protocols.brokers`; evaluations are the engines' own count. What
+an engine missed, or notified in vain, is judged by LEES, which evaluates every area at the very
+moment of a publication.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ class EngineCounts(Struct):
 
     name: str
     title: str
-    subscriptions: int = 0  # messages from clients about what they want
+    subscriptions: int = 0  # messages from clients about their interests
     subscription_bytes: int = 0
     notices: int = 0
     bytes: int = 0  # all messages: subscriptions, posts and notices
@@ -40,65 +41,65 @@ class EngineCounts(Struct):
 
 
 class ComparedEngine:
-    """One broker with one engine, and how its clients speak to it."""
+    """One broker with one engine, and how its clients subscribe."""
 
     def __init__(self, name: str, title: str, matcher: Matcher, resubscribes: bool = False) -> None:
-        self.tally = EngineCounts(name, title)
+        self.counts = EngineCounts(name, title)
         self.matcher = matcher
         self._resubscribes = resubscribes
-        self._told: dict[NodeId, Subscription] = {}
-        self._renewals: dict[NodeId, tuple[Time, Subscription]] = {}  # what moves, and when next
+        self._subscribed: dict[NodeId, Subscription] = {}
+        self._renewals: dict[NodeId, tuple[Time, Subscription]] = {}  # next renewal, and what moves
 
-    def want(self, now: Time, subscription: Subscription) -> None:
+    def change_interest(self, now: Time, subscription: Subscription) -> None:
         if self._resubscribes:
-            self._say(now, frozen_at(subscription, now))
+            self._subscribe(now, frozen_at(subscription, now))
             self._renewals[subscription.node] = (now + INTERVAL, subscription)
         else:
-            self._say(now, subscription)
+            self._subscribe(now, subscription)
 
     def renew(self, now: Time) -> None:
-        """Say again what has moved on: by its client, or within the engine."""
+        """Update areas that have moved: by their clients' messages, or within the engine."""
         for node, (due, wanted) in list(self._renewals.items()):
             if due <= now:
-                self._say(now, frozen_at(wanted, now))
+                self._subscribe(now, frozen_at(wanted, now))
                 if evolves(wanted, now):
                     self._renewals[node] = (due + INTERVAL, wanted)
                 else:
                     del self._renewals[node]
-        due_ = self.matcher.due()
-        if due_ is not None and due_ <= now:
+        refresh_due = self.matcher.due()
+        if refresh_due is not None and refresh_due <= now:
             self.matcher.refresh(now)
 
-    def _say(self, now: Time, wanted: Subscription | None) -> None:
-        """Cancelled and said anew, which is the only way that PADRES knows."""
-        if wanted is None or self._told.get(wanted.node) == wanted:
+    def _subscribe(self, now: Time, wanted: Subscription | None) -> None:
+        """Cancel and subscribe again, the only way to change a subscription in PADRES."""
+        if wanted is None or self._subscribed.get(wanted.node) == wanted:
             return
         size = CODEC.size(Interest(wanted, now, now))
-        self.tally.subscriptions += 1
-        if wanted.node in self._told:
+        self.counts.subscriptions += 1
+        if wanted.node in self._subscribed:
             size += CODEC.size(Cancel(wanted.node, wanted.id, now))
-            self.tally.subscriptions += 1
-        self.tally.subscription_bytes += size
-        self.tally.bytes += size
-        self._told[wanted.node] = wanted
+            self.counts.subscriptions += 1
+        self.counts.subscription_bytes += size
+        self.counts.bytes += size
+        self._subscribed[wanted.node] = wanted
         self.matcher.put(wanted)
 
-    def hear(self, publications: Batch, posts: int, sizes: Integers, names: Integers) -> Integers:
-        """Match, and count what goes out. Returns the pairs as sorted codes."""
+    def match(self, publications: Batch, posts: int, sizes: Integers, names: Integers) -> Integers:
+        """Match, and count what goes out. Returns the pairs as sorted integers."""
         found = self.matcher.match_many(publications)
-        tally = self.tally
-        tally.bytes += posts
-        tally.bytes += int(sizes[found.publication].sum() + names[found.subscription].sum())
-        tally.notices += len(found.subscription)
-        tally.evaluations = int(getattr(self.matcher, "evaluations", 0))
+        counts = self.counts
+        counts.bytes += posts
+        counts.bytes += int(sizes[found.publication].sum() + names[found.subscription].sum())
+        counts.notices += len(found.subscription)
+        counts.evaluations = int(getattr(self.matcher, "evaluations", 0))
         return np.sort(found.publication * 2**32 + found.subscription)
 
 
 class EngineComparison:
-    """All engines on the same movement; characters are numbered densely from 0."""
+    """All engines on the same movement; characters are numbered from 0 without gaps."""
 
     def __init__(self) -> None:
-        self.contenders = [
+        self.engines = [
             ComparedEngine("resubscribe", "re-subscribe", MATCHERS["grid"](), resubscribes=True),
             ComparedEngine(
                 "periodic", "periodic (PES)", MATCHERS["periodic"](interval_us=INTERVAL)
@@ -109,52 +110,55 @@ class EngineComparison:
         ]
         self.members = 0
         self.publications = 0
-        self._names = np.zeros(0, np.int64)  # bytes by which a name is longer than name 0
+        self._names = np.zeros(0, np.int64)  # bytes by which a node id is longer than id 0
 
     def step(
-        self, now: Time, walks: Sequence[tuple[NodeId, Moving]], said: Sequence[Publication]
+        self,
+        now: Time,
+        changes: Sequence[tuple[NodeId, Moving]],
+        publications: Sequence[Publication],
     ) -> None:
-        """One moment: interests first, then what is published."""
-        wanted = [Subscription(node, node, region) for node, region in walks]
+        """One moment: changed interests first, then publications."""
+        wanted = [Subscription(node, node, region) for node, region in changes]
         for subscription in wanted:
-            self._admit(subscription.node)
-        for contender in self.contenders:
-            contender.renew(now)
+            self._add_character(subscription.node)
+        for engine in self.engines:
+            engine.renew(now)
             for subscription in wanted:
-                contender.want(now, subscription)
-        if said:
-            self._publish(said)
+                engine.change_interest(now, subscription)
+        if publications:
+            self._publish(publications)
 
-    def tallies(self) -> list[EngineCounts]:
-        return [contender.tally for contender in self.contenders]
+    def counts(self) -> list[EngineCounts]:
+        return [engine.counts for engine in self.engines]
 
-    def _admit(self, node: NodeId) -> None:
+    def _add_character(self, node: NodeId) -> None:
         while self.members <= node:
             longer = len(msgpack.encode(self.members)) - 1
             self._names = np.append(self._names, longer)
             self.members += 1
 
-    def _publish(self, said: Sequence[Publication]) -> None:
-        self.publications += len(said)
-        posts = sum(CODEC.size(Post(publication)) for publication in said)
-        sizes = np.array([CODEC.size(Notify(one, (0,), 1)) for one in said], np.int64)
-        columns = batch(said)
-        heard = {
-            contender.tally.name: contender.hear(columns, posts, sizes, self._names)
-            for contender in self.contenders
+    def _publish(self, publications: Sequence[Publication]) -> None:
+        self.publications += len(publications)
+        posts = sum(CODEC.size(Post(publication)) for publication in publications)
+        sizes = np.array([CODEC.size(Notify(one, (0,), 1)) for one in publications], np.int64)
+        columns = batch(publications)
+        matched = {
+            engine.counts.name: engine.match(columns, posts, sizes, self._names)
+            for engine in self.engines
         }
-        truth = heard[EXACT]
-        for tally in self.tallies():
-            pairs = heard[tally.name]
+        truth = matched[EXACT]
+        for counts in self.counts():
+            pairs = matched[counts.name]
             common = len(np.intersect1d(pairs, truth, assume_unique=True))
-            tally.missed += len(truth) - common
-            tally.spurious += len(pairs) - common
+            counts.missed += len(truth) - common
+            counts.spurious += len(pairs) - common
 
 
 def warm() -> None:
     """Load or compile the kernels of all engines, by a small comparison."""
     comparison, shape = EngineComparison(), box(0.0, 0.0, 3.0, 2.0)
-    walks = [(0, Moving(shape, (1.0, 0.0, 0.0))), (1, Moving(shape))]
+    changes = [(0, Moving(shape, (1.0, 0.0, 0.0))), (1, Moving(shape))]
     for t in range(0, 3 * SECOND, SECOND):
-        said = [Publication(k, k % 2, t, point(1.0, 1.0)) for k in range(3)]
-        comparison.step(t, walks, said)
+        publications = [Publication(k, k % 2, t, point(1.0, 1.0)) for k in range(3)]
+        comparison.step(t, changes, publications)

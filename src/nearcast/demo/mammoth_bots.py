@@ -1,9 +1,9 @@
-"""The game played by real clients: one connection per character, in a process of its own.
+"""Bots that play `mammoth_game` on a node, as clients like any other (`nearcast.connect`).
 
-Each character has one evolving subscription, which it moves once per walk, and says where it is a
-few times a second (retained). The director is a client too: pages give it orders on one channel and
-hear from it on another how the five engines do on the same movement. All of it travels as any other
-message does, so what the node counts is what clients cause.
+Each character is a client with one evolving subscription, which it moves once per walk. It
+publishes its position a few times a second as its retained state. The director is a client too:
+pages send it requests on one channel, and it publishes on another how the game goes and what each
+of the five engines has cost for the same movement.
 
     python -m nearcast.demo.mammoth_bots ws://127.0.0.1:8470/ws 300
 """
@@ -12,33 +12,35 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from math import hypot
 from random import Random
 from typing import Any
 
 import msgspec
 import uvloop
-from msgspec import Raw, Struct
-from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
+from msgspec import Struct
 
-from nearcast.client_protocol import messages
-from nearcast.client_protocol.geometry_json import Area
-from nearcast.client_protocol.messages import MSGPACK
+from nearcast.client.client import Client, connect
+from nearcast.client.subscription import Message, Subscription
 from nearcast.demo.engine_comparison import INTERVAL, EngineComparison, warm
 from nearcast.demo.mammoth_game import Character, CharacterAction, MammothGame, MammothRules
+from nearcast.errors import Refused
 from nearcast.model.publication import Publication
-from nearcast.space.motion import SECOND, Time
-from nearcast.space.shapes import point
+from nearcast.model.subscription import Value
+from nearcast.space.motion import SECOND, Moving, Time, line
+from nearcast.space.shapes import EVERYWHERE, Shape, point
 from nearcast.workloads.mammoth import APPLE
 
 LOG = logging.getLogger("nearcast.monitor")
-REQUESTS_CHANNEL, STATUS_CHANNEL = "orders", "news"  # channels: to the director, and from it
-TICK = 0.05  # seconds between two steps of the game
-NEWS_EVERY = 10  # steps
-STORM = 15.0  # seconds that a storm lasts
+REQUESTS_CHANNEL, STATUS_CHANNEL = "orders", "news"  # to the director, and from it
+ORIGIN = point(0.0, 0.0)
+TICK_S = 0.05  # between two steps of the game
+STATUS_EVERY = 10  # steps
+STORM_S = 15.0  # that a storm lasts
 COMPARED = 300  # characters whose movement the engines follow: the node shares this machine
 CONNECTING = 50  # connections that are opened at the same time
-SUBSCRIPTION = 1  # a character has but one
-PERSONS = 2  # the director's subscription to those who are no bots
 
 
 class DirectorRequest(Struct, frozen=True, kw_only=True):
@@ -61,225 +63,211 @@ class GameStatus(Struct, frozen=True):
 
 
 class DirectorReply(Struct, frozen=True):
-    """To the page that gave an order, by its entity."""
+    """To the page that sent a request, by its entity."""
 
     to: int
     answer: str
+
+
+class Bot(Struct, eq=False):
+    """The client of one character."""
+
+    client: Client
+    subscription: Subscription
 
 
 def unix_now() -> Time:
     return time.time_ns() // 1000
 
 
-class BotConnection(WSListener):
-    """One client, from its first word on."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.entity: int | None = None
-        self.joined = asyncio.get_running_loop().create_future()
-        self.transport: WSTransport | None = None
-
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self.transport = transport
-        self.send(messages.JoinRequest(self.name))
-
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        del transport
-        if frame.msg_type != WSMsgType.BINARY:
-            return
-        if self.entity is not None:
-            self.hear(frame)
-            return
-        notice = MSGPACK.read_notice(frame.get_payload_as_bytes())
-        if MSGPACK.message_class(notice) is messages.WelcomeNotice:
-            self.entity = notice.entity
-            self.joined.set_result(notice.entity)
-        elif not self.joined.done():
-            reason = getattr(notice, "reason", "no welcome")
-            self.joined.set_exception(ConnectionError(reason))
-
-    def hear(self, frame: WSFrame) -> None:
-        """A character walks its own way whatever it hears."""
-
-    def on_ws_disconnected(self, transport: WSTransport) -> None:
-        del transport
-        self.transport = None
-        if not self.joined.done():
-            self.joined.set_exception(ConnectionError("the node closed the connection"))
-
-    def send(self, request: messages.Request) -> None:
-        if self.transport is not None:
-            self.transport.send(WSMsgType.BINARY, MSGPACK.encode(request))
-
-
-class Director(BotConnection):
-    """Hears orders, and where persons are."""
-
-    def __init__(self, crowd: "MammothBots") -> None:
-        super().__init__("director")
-        self._crowd = crowd
-
-    def hear(self, frame: WSFrame) -> None:
-        notice = MSGPACK.read_notice(frame.get_payload_as_bytes())
-        kind = MSGPACK.message_class(notice)
-        game = self._crowd.game
-        if kind in (messages.EnterNotice, messages.InsideNotice):
-            # Only those of whom the node will say that they have left.
-            for one in [notice.entity] if kind is messages.EnterNotice else notice.entities:
-                game.strangers[str(one.entity)] = (one.x, one.y, 0.0)
-        elif kind is messages.LeaveNotice:
-            game.part(unix_now(), str(notice.entity))
-        elif kind is messages.MessageNotice and notice.channel == REQUESTS_CHANNEL:
-            self._crowd.obey(notice.source, notice.payload)
-        elif kind is messages.MessageNotice and str(notice.source) in game.strangers:
-            game.strangers[str(notice.source)] = (notice.x, notice.y, 0.0)
-
-    def tell(self, value: Struct) -> None:
-        payload = MSGPACK.encode_payload(msgspec.to_builtins(value))
-        self.send(messages.PublishRequest(0.0, 0.0, payload, channel=STATUS_CHANNEL))
-
-
 class MammothBots:
-    """The game, the connections of its characters, and the comparison that runs beside it."""
+    """The game, the clients of its characters, and the comparison that runs beside it."""
 
     def __init__(self, url: str, rules: MammothRules, rng: Random) -> None:
         self.url, self.game = url, MammothGame(rules, rng)
         self.comparison = EngineComparison()
-        self.director = Director(self)
-        self._links: list[BotConnection | None] = []  # by the character's number
-        self._said = 0
+        self._director = connect(url, name="director", reconnect=False)
+        self._persons: Subscription
+        self._bots: list[Bot | None] = []  # by the character's number; None until it has joined
+        self._published = 0
         self._spawning: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, count: int) -> None:
         """Play until the node goes away."""
-        warm()  # before anybody is kept waiting
-        await self._connect(self.director)
-        everywhere = Area()
-        self.director.send(
-            messages.SubscribeRequest(SUBSCRIPTION, everywhere, channel=REQUESTS_CHANNEL)
-        )
-        self.director.send(
-            messages.SubscribeRequest(PERSONS, everywhere, filter="person == true", watch=True)
-        )
-        self.spawn(count)
-        begun, steps, told = time.monotonic(), 0, 0
-        while self.director.transport is not None:
-            self._step(unix_now())
+        warm()  # before anybody waits
+        async with self._director as director:
+            requests = await director.subscribe(EVERYWHERE, channel=REQUESTS_CHANNEL)
+            # Their positions are read from `inside`, so their messages need not wait.
+            self._persons = await director.subscribe(
+                EVERYWHERE, filter="person == true", watch=True, inbox=1
+            )
+            self._start(self._serve_pages(requests))
+            self.spawn(count)
+            try:
+                await self._play()
+            except ConnectionError:
+                return
+            finally:
+                await self._stop()
+
+    async def _play(self) -> None:
+        begun, steps, reported = time.monotonic(), 0, 0
+        while True:
+            await self._step(unix_now())
             steps += 1
-            if steps - told >= NEWS_EVERY:
-                told = steps
-                self.director.tell(self._news(unix_now()))
+            if steps - reported >= STATUS_EVERY:
+                reported = steps
+                await self._publish_as_director(self._status(unix_now()))
             # Late steps are left out rather than made up for: a busy machine must not get busier.
-            steps = max(steps, int((time.monotonic() - begun) / TICK))
-            await asyncio.sleep(max(0.0, begun + (steps + 1) * TICK - time.monotonic()))
+            steps = max(steps, int((time.monotonic() - begun) / TICK_S))
+            await asyncio.sleep(max(0.0, begun + (steps + 1) * TICK_S - time.monotonic()))
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(bot.client.close() for bot in self._bots if bot is not None))
+
+    def _start(self, act: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # What pages ask for.
+
+    async def _serve_pages(self, requests: Subscription) -> None:
+        async for message in requests:
+            reply = DirectorReply(message.source, self._answer(message))
+            await self._publish_as_director(reply)
+
+    def _answer(self, message: Message) -> str:
+        try:
+            request = msgspec.convert(message.payload, DirectorRequest)
+        except (msgspec.MsgspecError, ValueError):
+            return "this is no order"
+        now, game, person = unix_now(), self.game, str(message.source)
+        if request.order == "spawn" and request.number > 0:
+            added = self.spawn(request.number)
+            return f"{added} characters come, {len(game.characters)} in all"
+        if request.order == "storm":
+            game.storm(now, STORM_S)
+            return f"for {STORM_S:.0f} seconds everybody walks and nobody pauses"
+        if request.order == "gather":
+            self._update_persons(now)
+            if person not in game.persons:
+                return "the director does not see you yet"
+            return f"{game.gather(now, person, request.number)} characters follow you"
+        if request.order == "scatter":
+            return f"{game.scatter(now)} characters go their own ways"
+        return f"the director does not know how to {request.order} {request.number}"
+
+    async def _publish_as_director(self, value: Struct) -> None:
+        payload = msgspec.to_builtins(value)
+        await self._director.publish(ORIGIN, payload, channel=STATUS_CHANNEL, confirm=False)
+
+    # What characters do.
 
     def spawn(self, count: int) -> int:
+        """Add characters, and connect them in the background. Returns how many were added."""
         added = self.game.spawn(unix_now(), count)
-        self._links += [None] * len(added)
+        self._bots += [None] * len(added)
         before = self._spawning
 
-        async def arrive() -> None:
+        async def join() -> None:
             if before is not None:
                 await before
             for first in range(0, len(added), CONNECTING):
-                some = map(self._enter, added[first : first + CONNECTING])
+                some = map(self._join, added[first : first + CONNECTING])
                 for failure in await asyncio.gather(*some, return_exceptions=True):
                     if failure is not None:
                         LOG.error("a character could not join: %s", failure)
 
-        self._spawning = asyncio.get_running_loop().create_task(arrive())
+        self._spawning = self._start(join())
         return len(added)
 
-    def obey(self, page: int, payload: Raw) -> None:
+    async def _join(self, character: Character) -> None:
+        client = await connect(self.url, name=f"bot {character.number}", reconnect=False).open()
+        # A character walks its own way, whatever it receives.
+        subscription = await client.subscribe(_region(character, unix_now()), inbox=1)
+        self._bots[character.number] = Bot(client, subscription)
+
+    async def _step(self, now: Time) -> None:
+        self._update_persons(now)
+        walks, publications = self.game.step(now)
+        for action in walks:
+            bot = self._bots[action.number]
+            if bot is not None:
+                region = _region(self.game.characters[action.number], now)
+                self._start(self._move(bot, region))
+        for action in publications:
+            bot = self._bots[action.number]
+            if bot is not None:
+                await self._publish(bot, action)
+        self._compare(now, walks, publications)
+
+    def _update_persons(self, now: Time) -> None:
+        inside, known = self._persons.inside, self.game.persons
+        for person in [person for person in known if int(person) not in inside]:
+            self.game.remove_person(now, person)
+        for entity in inside.values():
+            known[str(entity.entity)] = (entity.x, entity.y, 0.0)
+
+    async def _move(self, bot: Bot, region: Moving | Shape) -> None:
         try:
-            order = msgspec.convert(MSGPACK.decode_payload(payload), DirectorRequest)
-        except (msgspec.MsgspecError, ValueError):
-            self.director.tell(DirectorReply(page, "this is no order"))
-            return
-        self.director.tell(DirectorReply(page, self._obeyed(page, order)))
+            await bot.subscription.move(region)
+        except (ConnectionError, Refused) as why:
+            LOG.debug("a character could not move its area: %s", why)
 
-    def _obeyed(self, page: int, order: DirectorRequest) -> str:
-        now, game = unix_now(), self.game
-        if order.order == "spawn" and order.number > 0:
-            added = self.spawn(order.number)
-            return f"{added} characters come, {len(game.characters)} in all"
-        if order.order == "storm":
-            game.storm(now, STORM)
-            return f"for {STORM:.0f} seconds everybody walks and nobody pauses"
-        if order.order == "gather":
-            if str(page) not in game.strangers:
-                return "the director does not see you yet"
-            return f"{game.gather(now, str(page), order.number)} characters follow you"
-        if order.order == "scatter":
-            return f"{game.scatter(now)} characters go their own ways"
-        return f"the director does not know how to {order.order} {order.number}"
-
-    async def _connect(self, link: BotConnection) -> None:
-        await ws_connect(lambda: link, self.url)
-        await link.joined
-
-    async def _enter(self, one: Character) -> None:
-        link = BotConnection(f"bot {one.number}")
-        await self._connect(link)
-        link.send(messages.SubscribeRequest(SUBSCRIPTION, _area(one, unix_now())))
-        self._links[one.number] = link
-
-    def _step(self, now: Time) -> None:
-        walks, said = self.game.step(now)
-        for deed in walks:
-            link = self._links[deed.number]
-            if link is not None:
-                area = _area(self.game.characters[deed.number], now)
-                link.send(messages.MoveRequest(SUBSCRIPTION, area))
-        for deed in said:
-            link = self._links[deed.number]
-            if link is not None:
-                attributes = APPLE if deed.picks_up else {}
-                link.send(
-                    messages.PublishRequest(
-                        deed.x, deed.y, retain=not deed.picks_up, attributes=attributes
-                    )
-                )
-        self._compare(now, walks, said)
+    async def _publish(self, bot: Bot, action: CharacterAction) -> None:
+        with suppress(ConnectionError):  # the others play on
+            await bot.client.publish(
+                point(action.x, action.y),
+                retain=not action.picks_up,
+                attributes=_attributes(action),
+                confirm=False,
+            )
 
     def _compare(
-        self, now: Time, walks: list[CharacterAction], said: list[CharacterAction]
+        self, now: Time, walks: list[CharacterAction], publications: list[CharacterAction]
     ) -> None:
         newcomers = self.game.characters[self.comparison.members : COMPARED]
         regions = [(one.number, one.move) for one in newcomers]
         regions += [
-            (deed.number, deed.move)
-            for deed in walks
-            if deed.move is not None and deed.number < self.comparison.members
+            (action.number, action.move)
+            for action in walks
+            if action.move is not None and action.number < self.comparison.members
         ]
-        publications = []
-        for deed in said:
-            if deed.number < COMPARED:
-                self._said += 1
-                attributes = APPLE if deed.picks_up else {}
-                where = point(deed.x, deed.y)
-                publications.append(
-                    Publication(self._said, deed.number, now, where, attributes=attributes)
+        compared = []
+        for action in publications:
+            if action.number < COMPARED:
+                self._published += 1
+                where, attributes = point(action.x, action.y), _attributes(action)
+                compared.append(
+                    Publication(self._published, action.number, now, where, attributes=attributes)
                 )
-        self.comparison.step(now, regions, publications)
+        self.comparison.step(now, regions, compared)
 
-    def _news(self, now: Time) -> GameStatus:
+    def _status(self, now: Time) -> GameStatus:
         return GameStatus(
             now, len(self.game.characters), self.comparison.members,
             self.comparison.publications, INTERVAL / 1000,
-            max(0.0, (self.game.storm_until - now) / SECOND), list(self.comparison.tallies()),
+            max(0.0, (self.game.storm_until - now) / SECOND), list(self.comparison.counts()),
         )  # fmt: skip
 
 
-def _area(one: Character, now: Time) -> Area:
-    """Its area of interest from now on: a walk if it is under way."""
-    here, move = one.at(now), one.move
+def _attributes(action: CharacterAction) -> dict[str, Value]:
+    return APPLE if action.picks_up else {}
+
+
+def _region(character: Character, now: Time) -> Moving | Shape:
+    """Its area of interest from now on: a motion while it walks."""
+    here, move = character.at(now), character.move
     if move.until <= now or not move.moves:
-        return Area(here.x, here.y, rx=here.rx, ry=here.ry)
+        return here
     there = move.at(move.until)
-    speed = sum(v * v for v in move.velocity) ** 0.5
-    return Area(here.x, here.y, rx=here.rx, ry=here.ry, to=[[there.x, there.y]], speed=speed)
+    return line(here, (there.x, there.y), hypot(*move.velocity))
 
 
 async def play(url: str, count: int) -> None:
