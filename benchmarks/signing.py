@@ -88,7 +88,7 @@ async def live(unsigned: bool) -> tuple[float, float, float]:
     fleet = PeerBots(
         Options(overlay="bubblestorm", unsigned=unsigned, settings=SETTINGS), BotSettings(bots=BOTS)
     )
-    await fleet.gather(lambda _: None)
+    await fleet.start_peers(lambda _: None)
     sent, send = 0, Host._send
 
     def counted(host: Host, source: NodeId, to: Sequence[NodeId], message: Message) -> None:

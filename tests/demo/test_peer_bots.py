@@ -1,4 +1,4 @@
-"""Bots that are peers: the workload's own game, and guests in it."""
+"""Bots that are peers: the workload's own game, and external ships in it."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ RULES = Rules(8, 2, 300.0, 150.0, 40.0, 2.5, 10, 2, 10)
 STILL = (0.0, 0.0, 0.0)
 
 
-def a_course(kind: type[Log], rules: Rules = RULES) -> Any:
+def a_game_log(kind: type[Log], rules: Rules = RULES) -> Any:
     return kind(rules, stream(3, "landscape"), stream(3, "game"))
 
 
@@ -52,87 +52,88 @@ def at(x: float, y: float = 150.0, z: float = 150.0, velocity: Any = STILL) -> U
     return Update((x, y, z), STILL, velocity, STILL)
 
 
-def test_without_guests_the_game_is_the_workloads_own_and_its_past_is_forgotten() -> None:
-    log, course = a_course(Log), a_course(LiveGameLog)
+def test_without_external_ships_the_game_is_the_workloads_own_and_old_ticks_are_dropped() -> None:
+    log, game_log = a_game_log(Log), a_game_log(LiveGameLog)
     for tick in range(400):
         for ship in range(RULES.ships):
             t = tick * TICK
-            assert course.flight(ship, t) == log.flight(ship, t)
-            assert course.acts(ship, t) == log.acts(ship, t)
-            assert course.is_alive(ship, t) == log.is_alive(ship, t)
-    kept = sum(len(flights) > 0 for flights in course._flights)
+            assert game_log.flight(ship, t) == log.flight(ship, t)
+            assert game_log.acts(ship, t) == log.acts(ship, t)
+            assert game_log.is_alive(ship, t) == log.is_alive(ship, t)
+    kept = sum(len(flights) > 0 for flights in game_log._flights)
     assert kept == KEPT
 
 
-def test_bots_hunt_a_guest_and_leave_it_to_the_guest_to_obey_their_hits() -> None:
-    course = a_course(LiveGameLog, replace(RULES, teams=1))  # nobody else to fight with
-    guests = course.guests = ExternalShips(course.game, lambda _: NO_TEAM)
-    guests.see(77, at(150.0))
-    slot = guests.slots[77]
+def test_bots_hunt_an_external_ship_and_do_not_apply_their_hits_to_it() -> None:
+    game_log = a_game_log(LiveGameLog, replace(RULES, teams=1))  # nobody else to fight with
+    external_ships = game_log.external_ships = ExternalShips(game_log.game, lambda _: NO_TEAM)
+    external_ships.update(77, at(150.0))
+    slot = external_ships.slots[77]
     hits = 0
     for tick in range(1, 300):
-        guests.see(77, at(150.0))
-        course.flight(0, tick * TICK)
-        assert course.game.alive[slot] and course.game.shield[slot] > 0
-        acts = [act for acts in course.game.acts.values() for act in acts]
+        external_ships.update(77, at(150.0))
+        game_log.flight(0, tick * TICK)
+        assert game_log.game.alive[slot] and game_log.game.shield[slot] > 0
+        acts = [act for acts in game_log.game.acts.values() for act in acts]
         hits += sum(act.other == slot and act.damage > 0 for act in acts)
     assert hits > 5
 
 
-def test_a_guest_flies_on_until_its_next_word_and_goes_when_there_is_none() -> None:
-    course = a_course(LiveGameLog)
-    game = course.game
-    guests = course.guests = ExternalShips(game, lambda name: name % 2)
-    guests.see(5, at(100.0, velocity=(20.0, 0.0, 0.0)))
-    slot = guests.slots[5]
+def test_an_external_ship_flies_on_until_its_next_update_and_is_removed_without_one() -> None:
+    game_log = a_game_log(LiveGameLog)
+    game = game_log.game
+    external_ships = game_log.external_ships = ExternalShips(game, lambda name: name % 2)
+    external_ships.update(5, at(100.0, velocity=(20.0, 0.0, 0.0)))
+    slot = external_ships.slots[5]
     assert game.team[slot] == 1
     for tick in range(1, 6):
-        course.flight(0, tick * TICK)
+        game_log.flight(0, tick * TICK)
     assert np.allclose(game.place[slot], (110.0, 150.0, 150.0))
-    course.flight(0, (6 + SILENT) * TICK)
-    guests.clean()
+    game_log.flight(0, (6 + SILENT) * TICK)
+    external_ships.remove_silent()
     assert game.back_at[slot] == GONE and not game.alive[slot]
-    guests.see(6, at(20.0))
-    assert guests.slots == {6: slot}, "the place of who has gone is taken"
+    external_ships.update(6, at(20.0))
+    assert external_ships.slots == {6: slot}, "the slot of a ship that has left is used again"
 
 
-def test_nonsense_is_no_guest_and_guests_are_not_without_number() -> None:
-    guests = ExternalShips(a_course(LiveGameLog).game, lambda _: NO_TEAM)
+def test_impossible_states_are_ignored_and_external_ships_are_bounded() -> None:
+    external_ships = ExternalShips(a_game_log(LiveGameLog).game, lambda _: NO_TEAM)
     for wrong in (at(float("nan")), at(float("inf")), at(1.0, velocity=(1e9, 0.0, 0.0))):
-        guests.see(9, wrong)
-    assert guests.slots == {}
+        external_ships.update(9, wrong)
+    assert external_ships.slots == {}
     for name in range(MAX_EXTERNAL_SHIPS + 20):
-        guests.see(name, at(1.0))
-    assert len(guests.slots) == MAX_EXTERNAL_SHIPS
+        external_ships.update(name, at(1.0))
+    assert len(external_ships.slots) == MAX_EXTERNAL_SHIPS
 
 
 @pytest.mark.parametrize(
     ("damage", "left"), [(30.0, 70.0), (1e9, 100.0), (-5.0, 100.0), (float("nan"), 100.0)]
 )
-def test_a_hit_from_elsewhere_takes_what_a_hit_can_take(damage: float, left: float) -> None:
-    game = a_course(LiveGameLog).game
+def test_damage_is_applied_within_bounds(damage: float, left: float) -> None:
+    game = a_game_log(LiveGameLog).game
     apply_damage(game, 2, damage)
     assert game.shield[2] == left
     apply_damage(game, 2, SHIELD)
     assert game.shield[2] == max(0.0, left - SHIELD)
 
 
-def test_what_a_page_says_travels_as_every_ships_word_does() -> None:
+def test_a_pages_update_has_the_encoding_of_every_ship() -> None:
     said: list[messages.Notice] = []
-    pilot = ShipControl(said.append)
+    control = ShipControl(said.append)
     numbers = [float(number) for number in range(12)]
-    packed = pilot.packed(msgspec.Raw(msgspec.json.encode(numbers)))
+    packed = control.packed(msgspec.Raw(msgspec.json.encode(numbers)))
     assert packed == UPDATE.pack(*numbers)
-    assert json.loads(bytes(pilot.opened(packed))) == numbers
+    assert json.loads(bytes(control.opened(packed))) == numbers
     assert (
-        pilot.opened(b"short") == messages.NO_PAYLOAD and pilot.packed(messages.NO_PAYLOAD) == b""
+        control.opened(b"short") == messages.NO_PAYLOAD
+        and control.packed(messages.NO_PAYLOAD) == b""
     )
     for wrong in ("[1, 2]", '"x"', "[1e99, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]"):
         with pytest.raises(ValueError, match="twelve numbers"):
-            pilot.packed(msgspec.Raw(wrong.encode()))
+            control.packed(msgspec.Raw(wrong.encode()))
 
 
-def test_crews_that_cannot_be_are_refused() -> None:
+def test_bot_settings_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="bots must be between"):
         BotSettings(bots=0)
     with pytest.raises(ValueError, match="no workload 'golf'"):
@@ -147,24 +148,24 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
     async def story() -> None:
         settings = {"round_ms": 100.0, "dimensions": 3, "limit": 100_000}
         game = {"size": 200.0, "asteroids": 0, "zones": 0, "teams": 1}
-        fleet = PeerBots(
+        peer_bots = PeerBots(
             Options(overlay="psense", settings={**settings, **game}), BotSettings(bots=3)
         )
-        await fleet.gather(lambda _: None)
-        playing = asyncio.create_task(fleet.play())
+        await peer_bots.start_peers(lambda _: None)
+        playing = asyncio.create_task(peer_bots.play())
         said: list[Any] = []
-        pilot = ShipControl(said.append)
-        me = await fleet.admit(pilot, NO_TEAM)
+        control = ShipControl(said.append)
+        me = await peer_bots.add_person(control, NO_TEAM)
         name, area = me.node.id, {"x": 100, "y": 100, "z": 100, "r": 300}
 
         def ask(**request: Any) -> None:
-            pilot.obey(fleet.host, name, json.dumps(request).encode())
+            control.obey(peer_bots.host, name, json.dumps(request).encode())
 
         ask(do="subscribe", subscription=1, area=area)
         ask(do="subscribe", subscription=2, area=area, channel=f"ship {name}")
-        bot = fleet.bots[0].member.node.id
+        bot = peer_bots.bots[0].member.node.id
         hit = {"hit": "beam", "damage": 1.0}
-        assert fleet.course is not None and fleet.guests is not None
+        assert peer_bots.game_log is not None and peer_bots.external_ships is not None
 
         def heard(channel: str) -> list[Any]:
             return [
@@ -175,21 +176,23 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
             while not (
                 heard("")
                 and heard(f"ship {name}")
-                and name in fleet.guests.slots
-                and fleet.course.game.shield[0] % 1 == 0 < SHIELD - fleet.course.game.shield[0]
+                and name in peer_bots.external_ships.slots
+                and peer_bots.game_log.game.shield[0] % 1
+                == 0
+                < SHIELD - peer_bots.game_log.game.shield[0]
             ):
                 ask(do="publish", x=100, y=100, z=100, payload=[100.0] * 3 + [0.0] * 9)
                 ask(do="publish", x=100, y=100, z=100, channel=f"ship {bot}", attributes=hit)
                 await asyncio.sleep(0.1)
         update = json.loads(bytes(heard("")[0].payload))
-        assert len(update) == 12 and heard("")[0].source in fleet.ships
+        assert len(update) == 12 and heard("")[0].source in peer_bots.ships
         told = heard(f"ship {name}")[0]
-        assert told.attributes["damage"] > 0 and told.source in fleet.ships
+        assert told.attributes["damage"] > 0 and told.source in peer_bots.ships
         assert not any(m.attributes for m in said if isinstance(m, messages.ErrorNotice))
-        fleet.dismiss(me)
-        await asyncio.wait_for(fleet.host.stopped(name), PATIENCE_S)
+        peer_bots.remove_person(me)
+        await asyncio.wait_for(peer_bots.host.stopped(name), PATIENCE_S)
         playing.cancel()
-        await fleet.stop()
+        await peer_bots.stop()
 
     run(story())
 
@@ -217,16 +220,16 @@ def test_a_few_bots_know_of_each_other_and_leave_a_sound_trace(
     assert knew["accuracy"] > 0
 
 
-def test_updates_that_are_no_ships_are_left_alone() -> None:
-    """A publication of anybody with another payload, or without, moves no guest."""
-    fleet = PeerBots(Options(overlay="psense"), BotSettings(bots=1))
-    fleet.ships = {1: 0}
-    fleet.course = a_course(LiveGameLog)
-    fleet.guests = ExternalShips(fleet.course.game, lambda _: NO_TEAM)
+def test_payloads_that_are_no_ship_state_are_ignored() -> None:
+    """Publications with another payload, or without, move no external ship."""
+    peer_bots = PeerBots(Options(overlay="psense"), BotSettings(bots=1))
+    peer_bots.ships = {1: 0}
+    peer_bots.game_log = a_game_log(LiveGameLog)
+    peer_bots.external_ships = ExternalShips(peer_bots.game_log.game, lambda _: NO_TEAM)
     rng = Random(4)
 
     for number, payload in enumerate([b"", b"hello", rng.randbytes(47), rng.randbytes(49)]):
-        fleet._deliver(1, Publication(number, 9, SECOND, point(1, 1), payload=payload), ())
-    assert fleet.guests.slots == {}
-    fleet._deliver(1, Publication(9, 9, SECOND, point(1, 1), payload=pack(at(1.0))), ())
-    assert 9 in fleet.guests.slots
+        peer_bots._deliver(1, Publication(number, 9, SECOND, point(1, 1), payload=payload), ())
+    assert peer_bots.external_ships.slots == {}
+    peer_bots._deliver(1, Publication(9, 9, SECOND, point(1, 1), payload=pack(at(1.0))), ())
+    assert 9 in peer_bots.external_ships.slots

@@ -3,8 +3,8 @@
 picows splits bytes into frames. It refuses unknown opcodes, wrong masks, wrong lengths, fragmented
 or long control frames, frames beyond a size, most invalid close codes and close reasons that are
 not UTF-8. It reports that only to its logger, so `PicowsLogger` stands in for one. The rest is
-checked
-here: reserved bits, the order of fragments, UTF-8 in texts, and the other invalid close codes.
+checked here: reserved bits, the order of fragments, UTF-8 in texts, and the other invalid close
+codes.
 """
 
 import asyncio

@@ -1,12 +1,13 @@
-"""`nearcast peer --bots 32`: a world filled with peers that live as a workload says.
+"""`nearcast peer --bots 32`: peers that do what a workload says.
 
-Every bot is a peer: a node with a key, a port and connections of its own, which knows of others
-only what reaches it by these. They share a process, because they share a game: one interpreter
-that plays it for 32 costs a fraction of 32 that each play all of it, and one trace tells of all of
-them. Whoever wants several processes starts several: the others join the first.
+Every bot is a peer: a node with a key, a port and connections of its own, which knows about others
+only what it receives. They share a process because they share a game: to play it once for 32 bots
+costs a fraction of playing it 32 times, and one trace records all of them. For several processes,
+start several: the others join the first.
 
-The workload's times count from when all peers are in. Its numbers become numbers that nobody else
-in the overlay uses, and ships are called by their peers' names.
+The workload's times count from when all peers are ready. Its subscription and publication numbers
+are replaced by numbers that are unique in the overlay, and a ship's channel is named after its
+peer.
 """
 
 import asyncio
@@ -40,20 +41,20 @@ from nearcast.workloads.planetpi4 import PlanetPi4, Player, channel
 from nearcast.workloads.planetpi4_reckoning import unpack
 from nearcast.workloads.workload import Life, Scheduled, Workload
 
-AT_ONCE = 8  # peers that join at the same time
-READY_WITHIN_S = 60.0  # after which the world begins even so
-LONGEST_S = 400_000.0  # that a world lasts: as long as workloads have numbers for
+JOINING_TOGETHER = 8  # peers that join at the same time
+READY_WITHIN_S = 60.0  # after which the game begins in any case
+LONGEST_S = 400_000.0  # that a game lasts: as long as workloads have numbers for
 MAX_BOTS = 500
-LOOK_S = 0.1
-SLICE: Time = SECOND // 50  # of work at a time
-# A word on where a ship is that is so late is left out: a busy machine must not get busier.
-WORTHLESS: Time = SECOND
-TELL_EVERY_S = 10.0
-GOODBYE_S = 1.0  # in which all bots leave
+POLL_S = 0.1
+SLICE: Time = SECOND // 50  # of work without a pause
+# A position update that is so late is left out: a busy machine must not get busier.
+DROP_UPDATES_AFTER: Time = SECOND
+REPORT_EVERY_S = 10.0
+LEAVING_S = 1.0  # in which all bots leave
 
 
 class BotSettings(Struct, frozen=True, kw_only=True):
-    """So many bots; `settings` of the workload and of the overlay are told apart by name."""
+    """How many bots play which workload."""
 
     bots: int
     workload: str = "planetpi4"
@@ -66,7 +67,7 @@ class BotSettings(Struct, frozen=True, kw_only=True):
             raise ValueError(f"no workload {self.workload!r}; there are {', '.join(WORKLOADS)}")
 
     def split(self, settings: dict[str, Setting]) -> tuple[Workload, dict[str, Setting]]:
-        """The workload, and the settings that are not its own."""
+        """The workload with its own settings, and the rest, which are the overlay's."""
         kind = WORKLOADS[self.workload]
         known = {name: settings[name] for name in kind.parameters.__struct_fields__
                  if name in settings}  # fmt: skip
@@ -79,19 +80,19 @@ class BotSettings(Struct, frozen=True, kw_only=True):
 
 
 class BotCounts(NamedTuple):
-    """How a fleet does."""
+    """What all bots of this process have done so far."""
 
-    seconds: float  # since the world began
+    seconds: float  # since the game began
     peers: int
     publications: int
     deliveries: int
     known: float  # others that a peer knows, on average
     files: int  # that this process has open, nearly all of them connections
-    late_ms: float  # by how much a command was late at most, since the last tally
+    late_ms: float  # by how much a command was late at most, since the last counts
 
 
 def open_files() -> int:
-    """0 where the system does not tell."""
+    """0 if the system does not provide it."""
     try:
         return len(os.listdir("/proc/self/fd"))
     except OSError:
@@ -99,7 +100,7 @@ def open_files() -> int:
 
 
 class Bot(Struct, eq=False):
-    """A peer, its life, and under which numbers its subscriptions are known outside."""
+    """A peer, its life, and the overlay's numbers of its subscriptions."""
 
     member: LivePeer
     life: Life
@@ -108,25 +109,25 @@ class Bot(Struct, eq=False):
 
 
 class PeerBots:
-    """Bots and guests of one process, each a peer of the overlay."""
+    """The bots of one process and the persons who fly with them, each a peer of the overlay."""
 
-    def __init__(self, options: Options, crew: BotSettings) -> None:
-        self.crew = crew
-        self.workload, rest = crew.split(options.settings)
+    def __init__(self, options: Options, bot_settings: BotSettings) -> None:
+        self.bot_settings = bot_settings
+        self.workload, rest = bot_settings.split(options.settings)
         self.options = replace(options, settings=rest)
-        told: dict[str, Setting] = {
-            "bots": crew.bots, "world": crew.workload, "seed": crew.seed,
+        about: dict[str, Setting] = {
+            "bots": bot_settings.bots, "world": bot_settings.workload, "seed": bot_settings.seed,
         }  # fmt: skip
-        self.recording = recording_of(options, told)
+        self.recording = recording_of(options, about)
         recorder = self.recording.recorder if self.recording else Recorder(MemoryTrace(), "none")
         self.home = Home(recorder, self._deliver)
         self.bots: list[Bot] = []
-        self.ships: dict[NodeId, int] = {}  # by name: the bot's number
-        self.pilots: dict[NodeId, ShipControl] = {}  # of persons' peers in this process
-        self.visitors: dict[NodeId, LivePeer] = {}  # these peers
-        self.teams: dict[NodeId, int] = {}  # of bots, and of persons' peers in this process
-        self.course: LiveGameLog | None = None
-        self.guests: ExternalShips | None = None
+        self.ships: dict[NodeId, int] = {}  # by peer: the bot's number
+        self.ship_controls: dict[NodeId, ShipControl] = {}  # by peer: of persons in this process
+        self.person_peers: dict[NodeId, LivePeer] = {}
+        self.teams: dict[NodeId, int] = {}  # by peer: of bots, and of persons in this process
+        self.game_log: LiveGameLog | None = None
+        self.external_ships: ExternalShips | None = None
         self.begins: Time = 0
         self.publications = self.deliveries = 0
         self._late: Time = 0
@@ -138,24 +139,24 @@ class PeerBots:
         assert self.home.host is not None
         return self.home.host
 
-    # Coming together.
+    # Start.
 
-    async def gather(self, tell: Callable[[str], None]) -> tuple[str, int]:
-        """All peers join, and their overlay settles; the address by which others join them."""
+    async def start_peers(self, report: Callable[[str], None]) -> tuple[str, int]:
+        """Start all peers and wait until they are ready. Returns the address for others to join."""
         first = await self._start(self.options)
         others = replace(self.options, join=first.address, port=0, serve=False, key=None)
         members = [first]
-        while len(members) < self.crew.bots:
-            some = min(AT_ONCE, self.crew.bots - len(members))
+        while len(members) < self.bot_settings.bots:
+            some = min(JOINING_TOGETHER, self.bot_settings.bots - len(members))
             members += await asyncio.gather(*(self._start(others) for _ in range(some)))
-            tell(f"{len(members)} of {self.crew.bots} peers have joined")
-        self._lives(members)
-        await self._until_ready(tell)
+            report(f"{len(members)} of {self.bot_settings.bots} peers have joined")
+        self._begin_lives(members)
+        await self._wait_until_ready(report)
         if PROTOCOLS[first.about.overlay].settles:
             for bot in self.bots:
                 for command in _first_interests(bot.life):
-                    self._obey(bot, command)
-            await self._until_ready(tell)
+                    self._execute(bot, command)
+            await self._wait_until_ready(report)
         return first.address
 
     async def _start(self, options: Options) -> LivePeer:
@@ -163,51 +164,51 @@ class PeerBots:
         await member.start()
         return member
 
-    def _lives(self, members: list[LivePeer]) -> None:
+    def _begin_lives(self, members: list[LivePeer]) -> None:
         for number, member in enumerate(members):
             life = self.workload.life(number, 0, 0)
             self.bots.append(Bot(member, life, life.commands(), {}))
             self.ships[member.node.id] = number
             self._channels[channel(number)] = channel(member.node.id)
         if isinstance(self.workload, PlanetPi4):
-            self._open_arena(self.workload)
+            self._share_game(self.workload)
 
-    def _open_arena(self, game: PlanetPi4) -> None:
-        """All bots read the same course, in which guests may take part."""
-        log, seed = game.log(0), self.crew.seed
-        course = LiveGameLog(
+    def _share_game(self, game: PlanetPi4) -> None:
+        """One game for all bots, in which external ships may take part."""
+        log, seed = game.log(0), self.bot_settings.seed
+        game_log = LiveGameLog(
             log.game.rules, stream(seed, "planetpi4", "landscape"), stream(seed, "planetpi4", 0)
         )
         for bot in self.bots:
             assert isinstance(bot.life, Player)
-            bot.life.log = course
+            bot.life.log = game_log
         names = list(self.ships)
-        self.teams = dict(zip(names, course.game.team.tolist(), strict=True))
-        self.course = course
-        course.guests = self.guests = ExternalShips(
-            course.game, lambda name: self.teams.get(name, NO_TEAM)
+        self.teams = dict(zip(names, game_log.game.team.tolist(), strict=True))
+        self.game_log = game_log
+        game_log.external_ships = self.external_ships = ExternalShips(
+            game_log.game, lambda name: self.teams.get(name, NO_TEAM)
         )
 
-    async def _until_ready(self, tell: Callable[[str], None]) -> None:
+    async def _wait_until_ready(self, report: Callable[[str], None]) -> None:
         loop = asyncio.get_running_loop()
-        patience, told = loop.time() + READY_WITHIN_S, loop.time()
+        patience, reported = loop.time() + READY_WITHIN_S, loop.time()
         while (ready := sum(bot.member.node.ready for bot in self.bots)) < len(self.bots):
             if loop.time() > patience:
-                tell(f"only {ready} of {len(self.bots)} peers are ready; the world begins even so")
+                report(f"only {ready} of {len(self.bots)} peers are ready; the game begins now")
                 return
-            if loop.time() - told > 2.0:
-                told = loop.time()
-                tell(f"{ready} of {len(self.bots)} peers are ready")
-            await asyncio.sleep(LOOK_S)
+            if loop.time() - reported > 2.0:
+                reported = loop.time()
+                report(f"{ready} of {len(self.bots)} peers are ready")
+            await asyncio.sleep(POLL_S)
 
-    # Living.
+    # The game.
 
     async def play(self, seconds: float | None = None) -> None:
-        """Every life at the pace of the clock, for so long or until this is cancelled."""
-        # At a whole second: positions are sampled there, whoever does it.
+        """Execute all lives in real time, for so many seconds or until this is cancelled."""
+        # At a whole second, when every process samples positions.
         self.begins = (self.host.now // SECOND + 1) * SECOND
         ends = None if seconds is None else self.begins + round(seconds * SECOND)
-        chores = asyncio.create_task(self._chores())
+        chores = asyncio.create_task(self._housekeeping())
         try:
             await self._play(ends)
         finally:
@@ -218,33 +219,33 @@ class PeerBots:
     async def _play(self, ends: Time | None) -> None:
         due: list[tuple[Time, bool, int, Command]] = []
 
-        def line_up(number: int) -> None:
+        def schedule_next(number: int) -> None:
             scheduled = next(self.bots[number].commands, None)
             if scheduled is not None:
                 t, command = scheduled
                 heappush(due, (self.begins + t, isinstance(command, Publish), number, command))
 
         for number in range(len(self.bots)):
-            line_up(number)
+            schedule_next(number)
         while due:
             if ends is not None and due[0][0] >= ends:
                 await asyncio.sleep((ends - self.host.now) / SECOND)
                 return
             await asyncio.sleep(max(0, due[0][0] - self.host.now) / SECOND)
-            # Whoever is late lets others speak in between.
+            # If commands are late, other tasks run in between.
             begun = now = self.host.now
             while due and due[0][0] <= now < begun + SLICE:
                 t, _, number, command = heappop(due)
                 self._late = max(self._late, now - t)
-                if now - t < WORTHLESS or not _only_says_where(command):
-                    self._obey(self.bots[number], command)
-                line_up(number)
+                if now - t < DROP_UPDATES_AFTER or not _is_position_update(command):
+                    self._execute(self.bots[number], command)
+                schedule_next(number)
                 now = self.host.now
 
-    def _obey(self, bot: Bot, command: Command) -> None:
+    def _execute(self, bot: Bot, command: Command) -> None:
         name = bot.member.node.id
         if name not in self.host.nodes:
-            return  # it has failed, and the log has said so
+            return  # it has failed, which is in the log
         if isinstance(command, Publish):
             self.publications += 1
             whom = self._channel(command.channel)
@@ -261,79 +262,80 @@ class PeerBots:
             command = replace(command, subscription=known)
         self.host.obey(name, command)
 
-    def _channel(self, said: str) -> str:
-        """A ship is called by the name of its peer, a guest by its own."""
-        if said and said not in self._channels and self.guests is not None:
-            for name, slot in self.guests.slots.items():
-                if said == channel(slot):
+    def _channel(self, channel_name: str) -> str:
+        """The channel of a ship in the overlay: named after its peer."""
+        if channel_name and channel_name not in self._channels and self.external_ships is not None:
+            for name, slot in self.external_ships.slots.items():
+                if channel_name == channel(slot):
                     return channel(name)
-        return self._channels.get(said, said)
+        return self._channels.get(channel_name, channel_name)
 
-    # Hearing.
+    # Deliveries.
 
     def _deliver(self, node: NodeId, publication: Publication, to: Any) -> None:
-        pilot = self.pilots.get(node)
-        if pilot is not None:
-            pilot.deliver(node, publication, to)
+        control = self.ship_controls.get(node)
+        if control is not None:
+            control.deliver(node, publication, to)
             return
         self.deliveries += 1
         ship = self.ships.get(node)
-        if self.guests is None or self.course is None or ship is None:
+        if self.external_ships is None or self.game_log is None or ship is None:
             return
         if publication.node in self.ships:
-            return  # a bot of ours: the game knows
+            return  # a bot of this process: the game knows its state
         if publication.channel == channel(node):
             damage = publication.attributes.get("damage")
             if isinstance(damage, int | float):
-                apply_damage(self.course.game, ship, damage)
+                apply_damage(self.game_log.game, ship, damage)
         elif publication.attributes.get("exploded"):
-            self.guests.lose(publication.node)
+            self.external_ships.remove(publication.node)
         else:
             with suppress(ValueError):
-                self.guests.see(publication.node, unpack(publication.payload))
+                self.external_ships.update(publication.node, unpack(publication.payload))
 
     # Persons.
 
-    async def admit(self, pilot: ShipControl, team: int) -> LivePeer:
-        """A peer of its own for a person of this process; it counts for bots as any guest does."""
+    async def add_person(self, control: ShipControl, team: int) -> LivePeer:
+        """Start a peer for a person; to bots it is an external ship like any other."""
         first = self.bots[0].member
         options = replace(
             self.options, join=first.address, port=0, serve=False, key=None, overlay=""
         )
         member = await self._start(options)
-        self.pilots[member.node.id] = pilot
-        self.visitors[member.node.id] = member
+        self.ship_controls[member.node.id] = control
+        self.person_peers[member.node.id] = member
         self.teams[member.node.id] = team
         return member
 
-    def dismiss(self, member: LivePeer) -> None:
+    def remove_person(self, member: LivePeer) -> None:
+        """The peer of this person leaves the overlay."""
         name = member.node.id
-        self.pilots.pop(name, None)
-        self.visitors.pop(name, None)
+        self.ship_controls.pop(name, None)
+        self.person_peers.pop(name, None)
         self.teams.pop(name, None)
-        if self.guests is not None:
-            self.guests.lose(name)
+        if self.external_ships is not None:
+            self.external_ships.remove(name)
         if name in self.host.nodes:
             self.host.obey(name, Leave())
 
-    # Chores.
+    # Once a second.
 
-    async def _chores(self) -> None:
-        """At every whole second: sample, introduce, and now and then write."""
+    async def _housekeeping(self) -> None:
+        """At every whole second: sample positions, introduce peers; sometimes flush the trace."""
         second = self.begins
         while True:
             await asyncio.sleep(max(0, second - self.host.now) / SECOND)
             self._sample(second)
-            for member in [bot.member for bot in self.bots] + list(self.visitors.values()):
+            for member in [bot.member for bot in self.bots] + list(self.person_peers.values()):
                 member.introduce()
-            if self.guests is not None:
-                self.guests.clean()
+            if self.external_ships is not None:
+                self.external_ships.remove_silent()
             if second // SECOND % round(FLUSH_EVERY_S) == 0:
                 self.home.recorder.flush()
             second = max(second + SECOND, self.host.now // SECOND * SECOND)
 
     def _sample(self, t: Time) -> None:
-        """Where everybody truly is, and where others are believed to be."""
+        """Record true positions, and where peers believe others to be."""
         recorder = self.home.recorder
         for bot in self.bots:
             node = bot.member.node
@@ -341,12 +343,13 @@ class PeerBots:
                 recorder.position(t, node.id, *bot.life.position(t - self.begins))
                 for other, place in node.known(t):
                     recorder.view(t, node.id, other, *place)
-        for name, pilot in self.pilots.items():
-            where = pilot.position(t)
+        for name, control in self.ship_controls.items():
+            where = control.position(t)
             if where is not None:
                 recorder.position(t, name, *where)
 
-    def tally(self) -> BotCounts:
+    def counts(self) -> BotCounts:
+        """What the bots have done so far."""
         now = self.host.now
         nodes = [bot.member.node for bot in self.bots]
         known = sum(len(list(node.known(now))) for node in nodes) / len(nodes)
@@ -357,23 +360,23 @@ class PeerBots:
         )  # fmt: skip
 
     async def stop(self) -> None:
-        """One after the other, so that there is somebody left to whom each can say goodbye."""
+        """All leave, one after the other, so that each can still tell others."""
         for bot in self.bots:
             if bot.member.node.id in self.host.nodes:
                 self.host.obey(bot.member.node.id, Leave())
-                await asyncio.sleep(GOODBYE_S / len(self.bots))
+                await asyncio.sleep(LEAVING_S / len(self.bots))
         await self.home.stop()
         if self.recording is not None:
             self.recording.close(self.home.summary())
 
 
-def _only_says_where(command: Command) -> bool:
-    """Another one of these follows soon."""
+def _is_position_update(command: Command) -> bool:
+    """Position updates may be left out: the next one follows soon."""
     return isinstance(command, Publish) and not command.attributes
 
 
 def _first_interests(life: Life) -> Iterator[Subscribe]:
-    """What an entity wants from the beginning, standing still until the world begins."""
+    """The first interests of an entity, without motion until the game begins."""
     for t, command in life.commands():
         if t > 0 or not isinstance(command, Subscribe):
             return
@@ -384,14 +387,17 @@ def _first_interests(life: Life) -> Iterator[Subscribe]:
 
 
 def run_bots(
-    fleet: PeerBots,
+    peer_bots: PeerBots,
     seconds: float | None,
-    remark: Callable[[str], None],
+    report_progress: Callable[[str], None],
     ready: Callable[[str], None],
-    tell: Callable[[BotCounts], None],
+    report: Callable[[BotCounts], None],
 ) -> None:
-    """Until its time is over, or SIGINT or SIGTERM. `ready` is told where to join, `tell` how it
-    goes, and `remark` how far the beginning is."""
+    """Run the bots until their time is over, or until SIGINT or SIGTERM.
+
+    `report_progress` gets texts about the start, `ready` the address for others to join, and
+    `report` the counts every few seconds.
+    """
 
     async def main() -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -399,20 +405,20 @@ def run_bots(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
         try:
-            ready(written(*await fleet.gather(remark)))
-            telling = asyncio.create_task(_tell_regularly(fleet, tell))
-            await fleet.play(seconds)
-            telling.cancel()
-            tell(fleet.tally())
+            ready(written(*await peer_bots.start_peers(report_progress)))
+            reporting = asyncio.create_task(_report_regularly(peer_bots, report))
+            await peer_bots.play(seconds)
+            reporting.cancel()
+            report(peer_bots.counts())
         except asyncio.CancelledError:
-            remark("the bots say goodbye")
+            report_progress("the bots leave")
         finally:
-            await fleet.stop()
+            await peer_bots.stop()
 
     run(main())
 
 
-async def _tell_regularly(fleet: PeerBots, tell: Callable[[BotCounts], None]) -> None:
+async def _report_regularly(peer_bots: PeerBots, report: Callable[[BotCounts], None]) -> None:
     while True:
-        await asyncio.sleep(TELL_EVERY_S)
-        tell(fleet.tally())
+        await asyncio.sleep(REPORT_EVERY_S)
+        report(peer_bots.counts())

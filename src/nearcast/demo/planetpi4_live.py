@@ -1,10 +1,11 @@
-"""A game of Planet π4 that is played now, in which ships from elsewhere may take part.
+"""A game of Planet π4 that is played now, in which ships of other processes may take part.
 
-Bots play the game of the workload, tick by tick (`workloads.planetpi4_game`), and without guests it
-is the very game that a simulation of the same seed plays. A guest is a ship that the bots' peers
-have heard and that is none of theirs: a person's, or a bot's of another process. It flies itself;
-here it is where it said it was, and further on until its next word. Bots chase guests, shoot at
-them and run into them, and leave it to each guest to obey the hits that they tell it.
+Bots play the workload's game tick by tick (`workloads.planetpi4_game`); without external ships it
+is exactly the game that a simulation of the same seed plays. An external ship is one whose
+publications the bots' peers receive and that is none of theirs: a person's, or a bot's of another
+process. It is controlled elsewhere; here it has the position and velocity of its last publication.
+Bots chase external ships, shoot at them and collide with them; each external ship applies the hits
+that are published to it.
 """
 
 from collections.abc import Callable
@@ -20,12 +21,12 @@ from nearcast.workloads.planetpi4_log import Log
 from nearcast.workloads.planetpi4_reckoning import Update
 from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
 
-KEPT = 100  # ticks that lives may still ask about
-SILENT = 2 * SECOND // TICK  # ticks without a word, after which a guest has gone
-GONE = 2**62  # the tick at which somebody comes back who has gone
-NO_TEAM = -1  # the team of whoever has none here: everybody's enemy
+KEPT = 100  # ticks of the past that lives may still ask about
+SILENT = 2 * SECOND // TICK  # ticks without an update, after which an external ship counts as gone
+GONE = 2**62  # the tick at which a ship comes back that has left
+NO_TEAM = -1  # the team of a ship without one: everybody's enemy
 MAX_EXTERNAL_SHIPS = 256
-# What a game holds of each ship.
+# The game's columns with one row for each ship.
 COLUMNS = (
     "team", "place", "waypoint", "heading", "velocity", "spin", "shield", "energy", "state",
     "enemy", "boosting", "ready_at", "safe_until", "back_at",
@@ -33,14 +34,14 @@ COLUMNS = (
 
 
 class LiveGameLog(Log):
-    """The game as far as it has been played, of which only the last seconds are kept."""
+    """The log of a game that goes on; only its last ticks are kept."""
 
-    guests: "ExternalShips | None" = None
+    external_ships: "ExternalShips | None" = None
     _forgotten = 0
 
     def _keep(self) -> None:
-        if self.guests is not None:
-            self.guests.hold()
+        if self.external_ships is not None:
+            self.external_ships.restore_velocities()
         super()._keep()
 
     def _play(self, tick: int) -> None:
@@ -54,51 +55,53 @@ class LiveGameLog(Log):
 
 
 class ExternalShips:
-    """Ships of a game that somebody else flies. `team_of` knows the teams of some."""
+    """Ships of the game that other processes control. `team_of` gives a ship's team."""
 
     def __init__(self, game: Game, team_of: Callable[[NodeId], int]) -> None:
         self._game, self._team_of = game, team_of
-        self.slots: dict[NodeId, int] = {}
-        self._heard: dict[NodeId, int] = {}  # by name: at which tick
-        self._said: dict[NodeId, Floats] = {}  # by name: its velocity
+        self.slots: dict[NodeId, int] = {}  # by ship: its index in the game's columns
+        self._updated_at: dict[NodeId, int] = {}  # by ship: the tick of its last update
+        self._velocities: dict[NodeId, Floats] = {}  # by ship
 
-    def see(self, name: NodeId, update: Update) -> None:
-        """It has said where it is; whatever cannot be a place or a velocity is not believed."""
-        game, numbers = self._game, (*update.place, *update.velocity)
+    def update(self, name: NodeId, state: Update) -> None:
+        """Take over a published state. States that cannot be true are ignored."""
+        game, numbers = self._game, (*state.place, *state.velocity)
         if not all(isfinite(number) and abs(number) < 10 * game.rules.size for number in numbers):
             return
         slot = self.slots.get(name)
         if slot is None:
-            slot = self._admit(name)
+            slot = self._add(name)
             if slot is None:
                 return
-        game.place[slot] = np.clip(update.place, 0.0, game.rules.size)
-        game.velocity[slot] = self._said[name] = np.array(update.velocity)
-        game.shield[slot], game.energy[slot] = SHIELD, ENERGY  # which it counts itself
+        game.place[slot] = np.clip(state.place, 0.0, game.rules.size)
+        game.velocity[slot] = self._velocities[name] = np.array(state.velocity)
+        game.shield[slot], game.energy[slot] = SHIELD, ENERGY  # which its own process counts
         game.back_at[slot] = 0
-        self._heard[name] = game.tick
+        self._updated_at[name] = game.tick
 
-    def hold(self) -> None:
-        """Whatever the game has made of it, a guest flies as it said."""
+    def restore_velocities(self) -> None:
+        """Undo what the game did to velocities: external ships have those they published."""
         for name, slot in self.slots.items():
-            self._game.velocity[slot] = self._said[name]
+            self._game.velocity[slot] = self._velocities[name]
 
-    def lose(self, name: NodeId) -> None:
-        """It has exploded, or gone."""
+    def remove(self, name: NodeId) -> None:
+        """The ship has exploded or left."""
         if name in self.slots:
             self._game.back_at[self.slots[name]] = GONE
 
-    def clean(self) -> None:
-        for name, tick in list(self._heard.items()):
+    def remove_silent(self) -> None:
+        """Remove ships that have not sent an update for a while."""
+        for name, tick in list(self._updated_at.items()):
             if self._game.tick - tick > SILENT:
-                self.lose(name)
+                self.remove(name)
 
-    def _admit(self, name: NodeId) -> int | None:
-        """The slot of somebody who has gone, or a new one."""
+    def _add(self, name: NodeId) -> int | None:
+        """A slot for a new ship: that of one that has left, or one more. None if there are too
+        many."""
         game = self._game
         for other, slot in self.slots.items():
             if game.back_at[slot] == GONE:
-                del self.slots[other], self._heard[other], self._said[other]
+                del self.slots[other], self._updated_at[other], self._velocities[other]
                 break
         else:
             if len(self.slots) >= MAX_EXTERNAL_SHIPS:
@@ -116,6 +119,6 @@ class ExternalShips:
 
 
 def apply_damage(game: Game, ship: int, damage: float) -> None:
-    """A beam or a hull from elsewhere has hit this ship."""
+    """An external ship has hit this one, with a beam or by collision."""
     if isfinite(damage) and 0 < damage <= SHIELD and game.alive[ship]:
         game.shield[ship] = max(0.0, game.shield[ship] - damage)

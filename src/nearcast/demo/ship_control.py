@@ -1,7 +1,7 @@
-"""The desk of a person who flies a ship: what the page says in JSON travels as bots' words do.
+"""The line protocol for a page on which a person flies a ship.
 
-A page has no bytes to spare for structures of its own: its updates are lists of twelve numbers,
-which become the 48 bytes that every ship says of itself, and back.
+The page sends and receives a ship's state as a JSON list of twelve numbers. Between peers it is the
+48 bytes that bots publish too.
 """
 
 import struct
@@ -18,14 +18,16 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 from nearcast.workloads.planetpi4_reckoning import UPDATE, Update, predict, unpack
 
-SILENT: Time = 2 * SECOND  # after which nobody knows any more where it is
+SILENT: Time = 2 * SECOND  # after which its position counts as unknown
 
 
 class ShipControl(LineProtocol):
-    def __init__(self, say: Callable[[messages.Notice], None]) -> None:
-        super().__init__(say)
-        self._said: Update | None = None
-        self._said_at: Time = 0
+    """Translates between the page's requests and the commands of its peer."""
+
+    def __init__(self, send: Callable[[messages.Notice], None]) -> None:
+        super().__init__(send)
+        self._update: Update | None = None
+        self._updated_at: Time = 0
 
     def packed(self, payload: Raw) -> bytes:
         if not len(payload):
@@ -34,7 +36,7 @@ class ShipControl(LineProtocol):
             packed = UPDATE.pack(*msgspec.json.decode(payload, type=list[float]))
         except (msgspec.MsgspecError, OverflowError, struct.error) as why:
             raise ValueError(f"an update is twelve numbers: {why}") from None
-        self._said, self._said_at = unpack(packed), unix_time()
+        self._update, self._updated_at = unpack(packed), unix_time()
         return packed
 
     def opened(self, payload: bytes) -> Raw:
@@ -45,7 +47,7 @@ class ShipControl(LineProtocol):
         return messages.NO_PAYLOAD
 
     def position(self, t: Time) -> Vector | None:
-        """Where the ship is, if it has said so lately."""
-        if self._said is None or t - self._said_at > SILENT:
+        """Where the ship is; None without a recent update."""
+        if self._update is None or t - self._updated_at > SILENT:
             return None
-        return predict(self._said.place, self._said.velocity, self._said_at, t)
+        return predict(self._update.place, self._update.velocity, self._updated_at, t)

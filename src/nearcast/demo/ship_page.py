@@ -1,8 +1,8 @@
-"""The page on which a person flies a ship, among bots that are peers (`live.fleet`).
+"""The page on which a person flies a ship among bots that are peers (`demo.peer_bots`).
 
-Whoever opens the page gets a peer of its own in this process: a node with a key and a port, one
-more member of the overlay. The page talks with it as any client talks with a node, over a WebSocket
-and in the same words, and shows what that peer hears. So what is seen is what the overlay brings.
+Each page gets a peer of its own in this process: a node with a key and a port, one more member of
+the overlay. The page talks to it over a WebSocket in the client protocol, and shows what that peer
+receives. So what is seen is what the overlay delivers.
 """
 
 import asyncio
@@ -44,11 +44,11 @@ MAX_PERSONS = 16
 MAX_WAITING = 100  # requests of a page whose peer is still joining
 
 
-def landscape(fleet: PeerBots) -> dict[str, Any]:
-    """What stays as it is: the world, and the rules by which the page flies its own ship."""
-    assert fleet.course is not None
-    assert isinstance(fleet.workload, PlanetPi4)
-    game, chosen = fleet.course.game, fleet.workload.parameters
+def landscape(peer_bots: PeerBots) -> dict[str, Any]:
+    """What does not change: the world, and the rules by which the page flies its own ship."""
+    assert peer_bots.game_log is not None
+    assert isinstance(peer_bots.workload, PlanetPi4)
+    game, chosen = peer_bots.game_log.game, peer_bots.workload.parameters
     return {
         "mode": "ship",
         "size": chosen.size,
@@ -57,7 +57,7 @@ def landscape(fleet: PeerBots) -> dict[str, Any]:
         "speed": chosen.speed,
         "boost": chosen.boost,
         "respawn": chosen.respawn,
-        "overlay": fleet.bots[0].member.about.overlay,
+        "overlay": peer_bots.bots[0].member.about.overlay,
         "asteroids": _balls(game.asteroids),
         "zones": _balls(game.zones),
         "shield": SHIELD,
@@ -83,12 +83,12 @@ def _balls(rocks: Rocks) -> list[list[float]]:
 
 
 class ShipPageConnection(WebSocketEndpoint):
-    """One page, from its first word to its last, and the peer that it flies by."""
+    """The WebSocket of one page, and its peer."""
 
-    def __init__(self, fleet: PeerBots, team: int) -> None:
+    def __init__(self, peer_bots: PeerBots, team: int) -> None:
         super().__init__(4 * REQUEST, ShipPageConnection.received)
-        self._fleet, self._team = fleet, team
-        self._pilot = ShipControl(self._say)
+        self._peer_bots, self._team = peer_bots, team
+        self._control = ShipControl(self._send)
         self._member: LivePeer | None = None
         self._joining: asyncio.Task[None] | None = None
         self._waiting: list[bytes] = []
@@ -108,89 +108,91 @@ class ShipPageConnection(WebSocketEndpoint):
         try:
             request = messages.JSON.read_request(line)
         except MalformedMessageError as why:
-            self._say(messages.ErrorNotice(str(why), messages.JSON.request_id(line)))
+            self._send(messages.ErrorNotice(str(why), messages.JSON.request_id(line)))
             return
         if isinstance(request, messages.JoinRequest):
             self._joining = asyncio.create_task(self._join(request.id))
         else:
-            self._say(messages.ErrorNotice("join first", getattr(request, "id", None)))
+            self._send(messages.ErrorNotice("join first", getattr(request, "id", None)))
 
     async def _join(self, number: int | None) -> None:
         try:
-            member = await self._fleet.admit(self._pilot, self._team)
+            member = await self._peer_bots.add_person(self._control, self._team)
         except (OSError, ValueError) as why:
-            self._say(messages.ByeNotice(f"no peer for this page: {why}"))
+            self._send(messages.ByeNotice(f"no peer for this page: {why}"))
             return
-        if self._gone:  # meanwhile
-            self._fleet.dismiss(member)
+        if self._gone:  # in the meantime
+            self._peer_bots.remove_person(member)
             return
-        self._member, host = member, self._fleet.host
+        self._member, host = member, self._peer_bots.host
         where = written(*member.address)
-        self._say(messages.WelcomeNotice(member.node.id, host.now, where, id=number))
+        self._send(messages.WelcomeNotice(member.node.id, host.now, where, id=number))
         waiting, self._waiting = self._waiting, []
         for line in waiting:
             self._obey(member, line)
 
     def _obey(self, member: LivePeer, line: bytes) -> None:
-        host = self._fleet.host
+        host = self._peer_bots.host
         if member.node.id in host.nodes:
-            self._pilot.obey(host, member.node.id, line)
+            self._control.obey(host, member.node.id, line)
         else:
-            self._say(messages.ByeNotice("the peer of this page has stopped"))
+            self._send(messages.ByeNotice("the peer of this page has stopped"))
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         del transport
         self._gone = True
         if self._member is not None:
-            self._fleet.dismiss(self._member)
+            self._peer_bots.remove_person(self._member)
             self._member = None
 
-    def _say(self, notice: messages.Notice) -> None:
+    def _send(self, notice: messages.Notice) -> None:
         if not self._gone:
             self.transport.send(WSMsgType.TEXT, messages.JSON.encode(notice))
 
 
-def add_ship_routes(routes: HttpRoutes, fleet: PeerBots) -> None:
+def add_ship_routes(routes: HttpRoutes, peer_bots: PeerBots) -> None:
     routes.add_file("/", STATIC / "ship.html")
     routes.add_folder("/monitor/", STATIC)
     routes.add_file("/nearcast.js", JAVASCRIPT)
-    about = as_json(landscape(fleet))
+    about = as_json(landscape(peer_bots))
     routes.add("GET", "/monitor/about", lambda _: about)
-    routes.add("GET", "/monitor/ships", lambda _: _ships(fleet))
+    routes.add("GET", "/monitor/ships", lambda _: _ships(peer_bots))
 
 
-def _ships(fleet: PeerBots) -> HttpResponse:
-    """Who flies for whom, and how the fleet does."""
-    teams = {str(name): team for name, team in fleet.teams.items()}
-    return as_json({"teams": teams, "persons": len(fleet.pilots), **fleet.tally()._asdict()})
+def _ships(peer_bots: PeerBots) -> HttpResponse:
+    """Teams, and the counts of the bots."""
+    teams = {str(name): team for name, team in peer_bots.teams.items()}
+    return as_json(
+        {"teams": teams, "persons": len(peer_bots.ship_controls), **peer_bots.counts()._asdict()}
+    )
 
 
 async def run_ship_page(
-    fleet: PeerBots,
+    peer_bots: PeerBots,
     port: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     ready: Callable[[str, str], None],
     stop: asyncio.Event,
 ) -> None:
-    """The bots, their game and the page, on this machine alone, until told to stop.
+    """Run the bots, their game and the page, on this machine only, until `stop` is set.
 
-    `ready` is told where the page is, and where further peers may join.
+    `ready` gets the address of the page, and the one where further peers may join.
     """
-    gathering = asyncio.create_task(_begin(fleet, port, tell, ready))
+    playing = asyncio.create_task(_begin(peer_bots, port, report, ready))
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait([gathering, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([playing, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    gathering.cancel()
+    playing.cancel()
     try:
-        await gathering
+        await playing
     except asyncio.CancelledError:
         return
     finally:
-        await fleet.stop()
+        await peer_bots.stop()
 
 
 async def _begin(
-    fleet: PeerBots, port: int, tell: Callable[[str], None], ready: Callable[[str, str], None]
+    peer_bots: PeerBots, port: int, report: Callable[[str], None], ready: Callable[[str, str], None]
 ) -> None:
     loop, fronts, visits = asyncio.get_running_loop(), set[HttpFront](), 0
     connections = OpenConnections(LimitSettings(), Metrics())
@@ -200,25 +202,25 @@ async def _begin(
         why = foreign(request.headers, True)
         if why is not None:
             raise HttpError(403, why)
-        if not fleet.begins:
+        if not peer_bots.begins:
             raise HttpError(503, "the bots are still joining")
-        if len(fleet.pilots) >= MAX_PERSONS:
+        if len(peer_bots.ship_controls) >= MAX_PERSONS:
             raise HttpError(503, f"{MAX_PERSONS} persons fly here already")
         visits += 1
-        teams = max(fleet.teams.values(), default=0) + 1
-        return ShipPageConnection(fleet, visits % teams)
+        teams = max(peer_bots.teams.values(), default=0) + 1
+        return ShipPageConnection(peer_bots, visits % teams)
 
-    # A port that is taken is told before anybody waits for bots.
+    # First, so that a port in use is an error before anybody waits for bots.
     routes = HttpRoutes()
     server = await loop.create_server(
         lambda: HttpFront(routes, upgrade, REQUEST, RATE, fronts, connections), "127.0.0.1", port
     )
     try:
-        where = await fleet.gather(tell)
-        add_ship_routes(routes, fleet)
+        where = await peer_bots.start_peers(report)
+        add_ship_routes(routes, peer_bots)
         page = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         ready(page, written(*where))
-        await fleet.play()
+        await peer_bots.play()
     finally:
         server.close()
         for front in list(fronts):
