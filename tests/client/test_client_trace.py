@@ -10,7 +10,7 @@ import pytest
 
 import nearcast
 from nearcast.cli.main import main
-from nearcast.server.config import settings
+from nearcast.server.config import load_settings
 from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from nearcast.trace import reader
@@ -22,7 +22,7 @@ from support.join_targets import address, run
 async def talk(folder: Path) -> None:
     """Three who listen in two places each, move, and publish; two of them keep a diary."""
     chance = random.Random(3)
-    chosen = settings(flags={"port": 0, "trace": str(folder / "node")})
+    chosen = load_settings(flags={"port": 0, "trace": str(folder / "node")})
     async with Server(chosen) as service:
         clients = [
             nearcast.connect(

@@ -107,7 +107,7 @@ def test_javascript_asks_for_a_token_each_time_it_joins(tmp_path: Path) -> None:
         file.write_text('[a]\ntoken = "a-first-token"\nrole = "publish"\n')
         async with Server(quiet(token_file=str(file))) as service:
             telling = asyncio.ensure_future(in_node(program, address(service)))
-            await until(lambda: any(one.seat for one in service.gateway.open))
+            await until(lambda: any(one.client for one in service.gateway.sessions))
             file.write_text('[a]\ntoken = "a-second-token"\nrole = "publish"\n')
             await service.reload()
             assert await telling == ["joined", "disconnected", "reconnected", 0]
@@ -612,7 +612,7 @@ def test_javascript_gives_up_who_says_nothing_readable() -> None:
 
     async def story() -> None:
         async with nodes("n") as (node,):
-            node.answers = False
+            node.api = False
             talking = asyncio.ensure_future(in_node(program, node.url))
             await until(lambda: node.asked)
             node.connections[0].transport.send(WSMsgType.TEXT, b"hello")

@@ -10,7 +10,7 @@ from msgspec import Raw
 from picows import WSMsgType
 
 import nearcast
-from nearcast.cli.terminal import in_a_line, in_json
+from nearcast.cli.terminal import summary_line, to_json
 from nearcast.client import client as client_module
 from nearcast.client import request_channel
 from nearcast.client.client import Client
@@ -110,7 +110,7 @@ def test_a_client_survives_what_it_cannot_read() -> None:
 def test_who_says_nothing_readable_is_no_node() -> None:
     async def story() -> None:
         async with nodes("n") as (node,):
-            node.answers = False
+            node.api = False
             joining = asyncio.ensure_future(nearcast.connect(node.url).open())
             await until(lambda: node.asked)
             node.connections[0].transport.send(WSMsgType.BINARY, b"\xc1")
@@ -126,10 +126,10 @@ def test_nobody_waits_for_ever_for_an_answer(monkeypatch: pytest.MonkeyPatch) ->
 
     async def story() -> None:
         async with nodes("n") as (node,):
-            node.answers = False
+            node.api = False
             with pytest.raises(ConnectionError, match="the node does not answer"):
                 await nearcast.connect(node.url).open()
-            node.answers = True
+            node.api = True
             me, _ = await _listening(node)
             with pytest.raises(ConnectionError, match="does not say who is inside"):
                 await me.subscribe(disc(0, 0, 1), watch=True)
@@ -147,10 +147,10 @@ def test_no_payload_ends_or_controls_a_terminal() -> None:
         Raw(b"\x93\xd4\x05\x01" + keys + b"\xcb\x7f\xf8" + bytes(6))
     )
     shown = {"message": 1, "from": 2, "t": 3, "x": 1.0, "y": 2.0, "z": 0.0, "payload": odd}
-    assert in_a_line(shown).startswith("2 at (1, 2): ")
-    assert list(json.loads(in_json(shown))) == list(shown)
-    assert "\x1b" not in in_a_line(shown | {"payload": "\x1b]0;mine\x07"})
+    assert summary_line(shown).startswith("2 at (1, 2): ")
+    assert list(json.loads(to_json(shown))) == list(shown)
+    assert "\x1b" not in summary_line(shown | {"payload": "\x1b]0;mine\x07"})
     name = {"enter": 1, "name": "\x1b[2J", "x": 1.0, "y": 2.0, "z": 0.0, "payload": None}
-    assert in_a_line(name) == "'\\x1b[2J' enters at (1, 2)"
+    assert summary_line(name) == "'\\x1b[2J' enters at (1, 2)"
     unread = nearcast.Unreadable(b"\xff", "why")
-    assert in_a_line(shown | {"payload": unread}).endswith('{"content":"/w==","reason":"why"}')
+    assert summary_line(shown | {"payload": unread}).endswith('{"content":"/w==","reason":"why"}')

@@ -17,7 +17,7 @@ import pytest
 
 from nearcast.cli.main import main
 from nearcast.client import websocket
-from nearcast.server.config import commented
+from nearcast.server.config import default_file
 from nearcast.trace import reader
 from nearcast.trace.validate import validate
 
@@ -218,6 +218,6 @@ def test_who_does_not_answer_as_a_node_is_one_clear_line(
 
 def test_config_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config"]) == 0
-    assert capsys.readouterr().out == commented()
+    assert capsys.readouterr().out == default_file()
     assert main(["config", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["limits"]["subscriptions"] == 64

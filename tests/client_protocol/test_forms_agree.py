@@ -166,9 +166,9 @@ class Pair:
             frame = (in_packed if form is P else in_json)(kind, said)
             session, wire = node.join(form)
             if kind is messages.JoinRequest:
-                session.seat = node.gateway.release(session)
-                node.gateway.realm.leave(node.now(), session.seat)
-                session.seat = None
+                session.client = node.gateway.detach(session)
+                node.gateway.realm.leave(node.now(), session.client)
+                session.client = None
             else:
                 area = Area(formula="x < v")
                 node.say(

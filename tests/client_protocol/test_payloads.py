@@ -262,7 +262,7 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
                 one.x for one in listener.of(messages.MessageNotice)
             ], node.gateway.metrics.faults
 
-    with caplog.at_level(logging.ERROR, "nearcast.live"):
+    with caplog.at_level(logging.ERROR, "nearcast"):
         heard, faults = run(story())
     assert (heard, faults) == ([1.0, 2.0], 1)
     assert len(caplog.records) == 1

@@ -46,7 +46,7 @@ async def connected() -> AsyncIterator[tuple[Kept, Stranger]]:
     """The protocol object of a node, and a stranger at the other end."""
     kept = Kept()
     server = await asyncio.get_running_loop().create_server(
-        lambda: upgrade.websocket(kept, MOST), "127.0.0.1", 0
+        lambda: upgrade.picows_protocol(kept, MOST), "127.0.0.1", 0
     )
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     writer.write(HANDSHAKE.format(path="/", more="").encode())
@@ -67,7 +67,7 @@ def test_arguments_stand_where_picows_own_server_puts_them(monkeypatch: pytest.M
 
     async def story() -> None:
         endpoint = Kept()
-        upgrade.websocket(endpoint, MOST)
+        upgrade.picows_protocol(endpoint, MOST)
         reports = made[0][4]
         assert isinstance(reports, PicowsLogger)
         server = await ws_create_server(

@@ -18,7 +18,7 @@ from nearcast.model.subscription import Value
 from nearcast.server import gateway
 from nearcast.server.access.grants import Claims
 from nearcast.server.access.tokens import read_tokens
-from nearcast.server.config import KEYS, MEANING, commented, settings
+from nearcast.server.config import KEYS, MEANING, default_file, load_settings
 from nearcast.server.http import api, protocol, upgrade
 from nearcast.server.server import Server
 from nearcast.service import throttling
@@ -211,7 +211,7 @@ def test_the_conversation_takes_place_as_written() -> None:
 
 
 def test_the_settings_are_those_that_there_are() -> None:
-    assert f"```toml\n{commented()}```" in CONFIG
+    assert f"```toml\n{default_file()}```" in CONFIG
 
 
 def test_the_tokens_are_written_as_shown(tmp_path: Path) -> None:
@@ -233,5 +233,5 @@ def test_a_wrong_name_is_refused_as_shown(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     Path("nearcast.toml").write_text("# mine\n\n\nprot = 9000\n")
     with pytest.raises(ConfigError) as why:
-        settings(Path("nearcast.toml"))
+        load_settings(Path("nearcast.toml"))
     assert f"nearcast: {why.value}\n" in CONFIG

@@ -45,7 +45,7 @@ def requests(form: messages.Encoding, data: bytes) -> None:
         here.say(session, messages.SubscribeRequest(1, Area(), watch=True, linger=0.0), one)
     stranger, heard = here.stranger()
     for place, frame in enumerate(frames(form, data)):
-        if place == 1 and stranger.seat is None and not stranger.closing:
+        if place == 1 and stranger.client is None and not stranger.closing:
             here.say(stranger, messages.JoinRequest("stranger"), form)
         if not stranger.closing:
             gateway.read(stranger, frame, form.binary)

@@ -7,7 +7,7 @@ from nearcast.client_protocol import messages
 from nearcast.matching import MATCHERS
 from nearcast.server.access.tokens import AccessControl
 from nearcast.server.config import LimitSettings
-from nearcast.server.gateway import TICKS, Gateway
+from nearcast.server.gateway import TICKS_PER_SECOND, Gateway
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
 
@@ -121,12 +121,12 @@ class Node:
             self.gateway.flush()
         self.t += 1_000_000
         self.gateway._notify(self.gateway.realm.tick(self.t))
-        self.gateway._ticks += TICKS
-        self.gateway._second()
-        self.gateway._read_on()
+        self.gateway._ticks += TICKS_PER_SECOND
+        self.gateway._every_second()
+        self.gateway._resume_reading()
 
     def close(self) -> None:
-        for session in list(self.gateway.open):
+        for session in list(self.gateway.sessions):
             session.on_ws_disconnected(session.transport)
         self.gateway.close("the end")
         self._loop.run_until_complete(asyncio.sleep(0))

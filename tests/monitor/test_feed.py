@@ -30,7 +30,7 @@ def test_a_picture_says_where_everybody_is_how_fast_it_goes_and_for_how_long() -
         walking=[Area(0.0, 0.0, rx=6.0, ry=4.0, to=[[30.0, 40.0]], speed=5.0)],
         growing=[Area(5.0, 5.0, r=1.0, gx=2.0)],
     )
-    t, entities, areas, heard = read(feed.world(realm, NOW + 4 * SECOND))
+    t, entities, areas, heard = read(feed.world_snapshot(realm, NOW + 4 * SECOND))
     assert t == NOW + 4 * SECOND and heard == []
     assert same(entities, [(1, 1, 2, 0, 0, 0), (2, 12, 16, 3, 4, 6), (3, 5, 5, 0, 0, inf)])
     assert same(
@@ -45,7 +45,7 @@ def test_a_picture_says_where_everybody_is_how_fast_it_goes_and_for_how_long() -
 
 def test_on_a_path_the_leg_under_way_counts() -> None:
     way = Area(0.0, 0.0, r=1.0, to=[[10.0, 0.0], [10.0, 20.0]], speed=10.0)
-    _, entities, _, _ = read(feed.world(realm_of(one=[way]), NOW + 2 * SECOND))
+    _, entities, _, _ = read(feed.world_snapshot(realm_of(one=[way]), NOW + 2 * SECOND))
     assert same(entities, [(1, 10, 10, 0, 10, 1)])
 
 
@@ -55,7 +55,7 @@ def test_who_listens_everywhere_or_by_a_formula_is_nowhere_in_particular() -> No
         formula=[Area(formula="x >= 0, x <= t")],
         both=[Area(), Area(7.0, 8.0, r=1.0)],
     )
-    _, entities, areas, _ = read(feed.world(realm, NOW))
+    _, entities, areas, _ = read(feed.world_snapshot(realm, NOW))
     assert [row[:3] for row in entities] == [(3, 7, 8)]
     assert len(areas) == 1
 
@@ -65,23 +65,25 @@ def test_who_has_left_is_not_in_the_picture() -> None:
     seat = realm.seats[0]
     assert seat is not None
     realm.leave(NOW + 1, seat)
-    _, entities, _, _ = read(feed.world(realm, NOW + 2))
+    _, entities, _, _ = read(feed.world_snapshot(realm, NOW + 2))
     assert [row[0] for row in entities] == [2]
 
 
 def test_what_spark_has_counted_is_passed_on_when_it_is_there_and_whole(tmp_path: Path) -> None:
     trace = tmp_path / "run"
     trace.mkdir()
-    assert feed.judged(trace, 0) is None
+    assert feed.latest_analysis(trace, 0) is None
     results = tmp_path / "run-analysis"
     results.mkdir()
     (results / "live.json").write_text('{"windows": [{"second"')
-    assert feed.judged(trace, 0) is None
+    assert feed.latest_analysis(trace, 0) is None
     (results / "live.json").write_text('{"windows": [{"second": 3, "missed": 0}]}')
-    assert feed.judged(trace, 3_000_000) == {"windows": [{"second": 3, "missed": 0}]}
-    assert feed.judged(trace, 4_000_000) == {"windows": []}, "of an earlier run under this name"
+    assert feed.latest_analysis(trace, 3_000_000) == {"windows": [{"second": 3, "missed": 0}]}
+    assert feed.latest_analysis(trace, 4_000_000) == {"windows": []}, (
+        "of an earlier run under this name"
+    )
 
 
 def test_a_node_serves_its_page_where_clients_reach_it() -> None:
-    assert feed.page("ws://127.0.0.1:8470") == "http://127.0.0.1:8470/"
-    assert feed.page("wss://b.example.org/ws") == "https://b.example.org/"
+    assert feed.page_address("ws://127.0.0.1:8470") == "http://127.0.0.1:8470/"
+    assert feed.page_address("wss://b.example.org/ws") == "https://b.example.org/"

@@ -9,7 +9,7 @@ from nearcast.errors import TraceError
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.monitor import replay as module
-from nearcast.monitor.replay import Replay
+from nearcast.monitor.replay import TraceReplay
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, point
 from nearcast.trace.recorder import Recorder
@@ -98,9 +98,9 @@ def moments(seed: int) -> list[int]:
 def test_areas_are_those_in_force_wherever_one_jumps(
     recorded: tuple[Path, Life], kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT", kept)
+    monkeypatch.setattr(module, "CHECKPOINTS", kept)
     path, life = recorded
-    film = Replay(path)
+    film = TraceReplay(path)
     assert len(film.tables["interests"].groups) > 40
     for t in moments(kept):
         t = min(max(t, film.first), film.last)
@@ -121,7 +121,7 @@ def test_entities_are_between_their_samples_or_in_the_middle_of_their_area(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded
-    film = Replay(path)
+    film = TraceReplay(path)
     for t in moments(9):
         t = min(max(t, film.first), film.last)
         _, drawn, _, _ = read(film.world(t))
@@ -130,8 +130,8 @@ def test_entities_are_between_their_samples_or_in_the_middle_of_their_area(
         for node in range(NODES // 2):
             own = [row for row in life.positions if row[1] == node]
             before = [row for row in own if row[0] <= t]
-            after = [row for row in own if row[0] > t and row[0] <= t + module.AROUND]
-            if not before or before[-1][0] <= t - module.AROUND:
+            after = [row for row in own if row[0] > t and row[0] <= t + module.SAMPLE_REACH]
+            if not before or before[-1][0] <= t - module.SAMPLE_REACH:
                 continue
             (t0, _, x0, y0) = before[-1]
             share = (t - t0) / (after[0][0] - t0) if after else 0.0
@@ -148,14 +148,14 @@ def test_deliveries_are_shown_from_who_said_it_to_who_heard_it(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded
-    film = Replay(path)
+    film = TraceReplay(path)
     for t in moments(11):
         t = min(max(t, film.first), film.last)
         _, _, _, heard = read(film.world(t))
         lately = [
             (life.said[publication].node, node)
             for at, node, publication in life.heard
-            if t - module.RECENT < at <= t
+            if t - module.SHOWN_FOR < at <= t
         ]
         assert heard == sorted(lately)
 
@@ -164,7 +164,7 @@ def test_every_second_counts_what_happened_in_it_and_how_late(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded
-    film = Replay(path)
+    film = TraceReplay(path)
     film.seconds.start()
     film.seconds._thread.join()
     table = film.seconds.table()
@@ -186,4 +186,4 @@ def test_every_second_counts_what_happened_in_it_and_how_late(
 def test_a_folder_without_rows_is_refused_in_one_line(tmp_path: Path) -> None:
     TraceFolder(tmp_path / "empty", b'{"schema": 1}')
     with pytest.raises(TraceError, match="no rows"):
-        Replay(tmp_path / "empty")
+        TraceReplay(tmp_path / "empty")

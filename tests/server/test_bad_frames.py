@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from nearcast.server import gateway
+from nearcast.server import request_cost
 from nearcast.server.config import LimitSettings
 from nearcast.trace.validate import validate
 from support.bad_frames import Honest, come_and_go, misbehave, nothing_left
@@ -18,7 +18,7 @@ def test_bad_frames_hurt_only_those_who_send_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(gateway, "READ_WORK", 2**40)  # they are read at once, and not later
+    monkeypatch.setattr(request_cost, "READ_BUDGET", 2**40)  # they are read at once, and not later
 
     async def story() -> int:
         limits = LimitSettings(requests=10**6, refusals=10**6, frame=4_096)

@@ -13,12 +13,12 @@ from nearcast.server.config import (
     KEYS,
     MEANING,
     TABLES,
-    Jwt,
+    JwtSettings,
     LimitSettings,
     Settings,
-    commented,
+    default_file,
     line_of,
-    settings,
+    load_settings,
 )
 
 
@@ -30,24 +30,24 @@ def written(folder: Path, text: str) -> Path:
 
 def refused(folder: Path, text: str, environment: dict[str, str] | None = None) -> str:
     with pytest.raises(ConfigError) as why:
-        settings(written(folder, text), environment)
+        load_settings(written(folder, text), environment)
     assert "\n" not in str(why.value)
     return str(why.value).removeprefix(f"{folder}/")
 
 
 def test_the_printed_file_says_exactly_the_defaults(tmp_path: Path) -> None:
-    assert settings(written(tmp_path, commented())) == Settings() == settings()
+    assert load_settings(written(tmp_path, default_file())) == Settings() == load_settings()
 
 
 def test_every_setting_is_in_the_printed_file_with_its_meaning() -> None:
-    said = tomllib.loads(commented())
+    said = tomllib.loads(default_file())
     flat = {key for key in said if key not in TABLES}
     flat |= {f"{table}.{key}" for table in TABLES for key in said[table]}
     assert flat == set(KEYS)
     assert set(MEANING) == {*KEYS, *TABLES}
-    lines = commented().splitlines()
+    lines = default_file().splitlines()
     for key in KEYS:
-        above = lines[line_of(commented(), key) - 2]
+        above = lines[line_of(default_file(), key) - 2]
         assert above.startswith("# "), f"{key} is not explained"
     assert max(map(len, lines)) <= 100
 
@@ -56,7 +56,7 @@ def test_flags_come_before_environment_before_file_before_defaults(tmp_path: Pat
     file = written(tmp_path, "port = 1\nname = 'file'\nflush_ms = 3.0\n[limits]\nframe = 11\n")
     environment = {"NEARCAST_PORT": "2", "NEARCAST_NAME": "environment", "PATH": "/bin"}
     environment["NEARCAST_LIMITS_QUEUE_BYTES"] = "22"
-    found = settings(file, environment, {"port": 3, "record": False, "name": None})
+    found = load_settings(file, environment, {"port": 3, "record": False, "name": None})
     assert (found.port, found.name, found.flush_ms) == (3, "environment", 3.0)
     assert (found.record, found.host) == (False, "127.0.0.1")
     assert (found.limits.frame, found.limits.queue_bytes) == (11, 22)
@@ -109,13 +109,13 @@ def test_what_is_wrong_in_the_environment_is_shown_with_its_name(
 
 def test_what_is_wrong_in_a_flag_is_shown_with_its_name() -> None:
     with pytest.raises(ConfigError, match=r"^--tls-key: tls_certificate and tls_key go together"):
-        settings(flags={"tls_key": "key.pem"})
+        load_settings(flags={"tls_key": "key.pem"})
 
 
 @pytest.mark.parametrize("word", ["true", "1"])
 def test_the_environment_writes_truth_in_several_ways(word: str) -> None:
-    assert settings(environment={"NEARCAST_RECORD": word}).record
-    assert settings(environment={"NEARCAST_DEBUG": "1"}) == Settings()
+    assert load_settings(environment={"NEARCAST_RECORD": word}).record
+    assert load_settings(environment={"NEARCAST_DEBUG": "1"}) == Settings()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
@@ -129,7 +129,7 @@ def test_a_node_for_others_needs_a_token(host: str) -> None:
         Settings(host=host)
     assert Settings(host=host, token="secret").host == host
     assert Settings(host=host, token_file="tokens").host == host
-    assert Settings(host=host, jwt=Jwt(keys="jwks.json")).host == host
+    assert Settings(host=host, jwt=JwtSettings(keys="jwks.json")).host == host
 
 
 keys = st.text("abcxyz_", min_size=1, max_size=6)

@@ -325,7 +325,7 @@ def test_entities_of_the_same_process_hear_and_are_heard_beside_clients(tmp_path
             await ann.ask(messages.SubscribeRequest, 1, Area())
             await ann.ask(messages.PublishRequest, 1.0, 1.0)
             node.realm.publish(seats[-1], messages.PublishRequest(2.0, 2.0), messages.JSON)
-            node.gateway.wake()
+            node.gateway.schedule_flush()
             await ann.hear(messages.MessageNotice)
             return node.gateway.metrics.deliveries
 

@@ -1,17 +1,17 @@
 """Counters and the latency histogram, as Prometheus reads them."""
 
-from nearcast.server.metrics import BOUNDS, COUNTERS, Latency, Metrics, exposition
+from nearcast.server.metrics import BOUNDS, COUNTERS, LatencyHistogram, Metrics, exposition
 
 
 def test_a_percentile_is_the_bound_under_which_that_share_lies() -> None:
-    latency = Latency()
+    latency = LatencyHistogram()
     latency.add(0.0004, 90)
     latency.add(0.015, 9)
     latency.add(9.0, 1)
     assert latency.percentile(0.5) == 0.0005
     assert latency.percentile(0.99) == 0.02
     assert latency.percentile(1.0) == BOUNDS[-1]
-    assert Latency().percentile(0.99) == 0.0
+    assert LatencyHistogram().percentile(0.99) == 0.0
 
 
 def test_every_counter_is_told_with_its_meaning() -> None:

@@ -12,7 +12,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.config import LimitSettings
 from nearcast.server.server import Server
-from nearcast.server.session import Said, Waiting, trim
+from nearcast.server.session import QueuedFrame, QueuedMessage, trim_queue
 from nearcast.trace.reader import read
 from support.brute_force import delivered
 from support.live_clients import expected_by_windows, run, service, visit
@@ -23,31 +23,33 @@ LINE = "x" * 1_000
 
 
 @st.composite
-def queues(draw: st.DrawFn) -> list[Waiting]:
-    def one(place: int) -> Waiting:
+def queues(draw: st.DrawFn) -> list[QueuedFrame]:
+    def one(place: int) -> QueuedFrame:
         if draw(st.integers(0, 4)) == 0:
-            return Waiting(b"notice")
+            return QueuedFrame(b"notice")
         publisher, channel = draw(st.integers(1, 3)), draw(st.sampled_from(["", "a"]))
-        return Waiting(b"m", Said(publisher, channel, draw(st.booleans()), place, (1,)))
+        return QueuedFrame(
+            b"m", QueuedMessage(publisher, channel, draw(st.booleans()), place, (1,))
+        )
 
     return [one(place) for place in range(draw(st.integers(0, 14)))]
 
 
-def naive_trim(waiting: list[Waiting], excess: int) -> list[Waiting]:
+def naive_trim(waiting: list[QueuedFrame], excess: int) -> list[QueuedFrame]:
     """Message by message, as the words say it."""
     left = list(waiting)
     for _ in range(excess):
-        messages = [one for one in left if one.said]
+        messages = [one for one in left if one.message]
         old = [
             one
             for place, one in enumerate(left)
-            if one.said
-            and one.said.retain
+            if one.message
+            and one.message.retain
             and any(
-                later.said
-                and later.said.retain
-                and (later.said.publisher, later.said.channel)
-                == (one.said.publisher, one.said.channel)
+                later.message
+                and later.message.retain
+                and (later.message.publisher, later.message.channel)
+                == (one.message.publisher, one.message.channel)
                 for later in left[place + 1 :]
             )
         ]
@@ -59,14 +61,14 @@ def naive_trim(waiting: list[Waiting], excess: int) -> list[Waiting]:
 @given(queues(), st.integers(0, 16))
 @settings(deadline=None, max_examples=300)
 def test_superseded_states_go_first_then_the_oldest_and_notices_never(
-    waiting: list[Waiting], excess: int
+    waiting: list[QueuedFrame], excess: int
 ) -> None:
-    messages = sum(one.said is not None for one in waiting)
+    messages = sum(one.message is not None for one in waiting)
     excess = min(excess, messages)
-    stays, dropped, superseded = trim(waiting, excess)
+    stays, dropped, superseded = trim_queue(waiting, excess)
     assert [id(one) for one in stays] == [id(one) for one in naive_trim(waiting, excess)]
     assert len(dropped) == excess
-    assert sum(one.said is None for one in stays) == len(waiting) - messages
+    assert sum(one.message is None for one in stays) == len(waiting) - messages
     assert 0 <= superseded <= excess
 
 
@@ -110,12 +112,12 @@ def test_a_deaf_client_delays_nobody_and_hears_the_newest_and_the_number_lost(
 
     heard = run(story())
     kinds = Counter(type(word) for word in heard)
-    messages = [word for word in heard if type(word) is messages.MessageNotice]
+    received = [word for word in heard if type(word) is messages.MessageNotice]
     dropped = sum(word.messages for word in heard if type(word) is messages.DroppedNotice)
     assert dropped > 0
-    assert dropped + len(messages) == times
-    assert [m.publication for m in messages] == sorted(m.publication for m in messages)
-    newest = [messages.JSON.decode_payload(m.payload)[0] for m in messages[-100:]]
+    assert dropped + len(received) == times
+    assert [m.publication for m in received] == sorted(m.publication for m in received)
+    newest = [messages.JSON.decode_payload(m.payload)[0] for m in received[-100:]]
     assert newest == list(range(times - 100, times))
     assert kinds[messages.DoneNotice] == 1, "a notice is kept however many messages are not"
     # The trace: what was not delivered was withheld, and says so.
@@ -142,11 +144,11 @@ def test_of_states_that_wait_only_superseded_ones_are_given_up() -> None:
             return await client.notices(), other.entity
 
     heard, other = run(story())
-    messages = [word for word in heard if type(word) is messages.MessageNotice]
+    received = [word for word in heard if type(word) is messages.MessageNotice]
     lost = [word for word in heard if type(word) is messages.DroppedNotice]
     assert sum(word.messages for word in lost) == sum(word.superseded for word in lost) > 0
-    assert messages.JSON.decode_payload(messages[-1].payload) == ["last"]
-    assert any(m.source == other for m in messages)
+    assert messages.JSON.decode_payload(received[-1].payload) == ["last"]
+    assert any(m.source == other for m in received)
 
 
 def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
@@ -156,13 +158,13 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
             client = await deaf(node)
             speaker, listener = await shout(node, 2_000, retain=False)
             async with asyncio.timeout(10):
-                while len(node.gateway.open) > 2:
+                while len(node.gateway.sessions) > 2:
                     await asyncio.sleep(0.05)
             await speaker.ask(messages.PublishRequest, 1.0, 1.0)
             await listener.hear(messages.MessageNotice, 2_001)
             entities = sum(seat is not None for seat in node.realm.seats)
             client.vanish()
-            return node.gateway.metrics.cut, entities, len(node.gateway.open)
+            return node.gateway.metrics.cut, entities, len(node.gateway.sessions)
 
     assert run(story()) == (1, 2, 2)
 
@@ -180,7 +182,7 @@ def test_notices_that_nobody_reads_do_not_pile_up_for_ever() -> None:
                     if node.gateway.metrics.cut:
                         break
             async with asyncio.timeout(10):
-                while node.gateway.open:
+                while node.gateway.sessions:
                     await asyncio.sleep(0.05)
             return node.gateway.metrics.cut
 

@@ -412,7 +412,7 @@ def test_pongs_that_nobody_reads_do_not_pile_up_for_ever() -> None:
                 while not node.gateway.metrics.cut:
                     stranger.writer.write(pings)
                     await asyncio.sleep(0.01)
-                while node.gateway.open:
+                while node.gateway.sessions:
                     await asyncio.sleep(0.05)
             return node.gateway.metrics.cut
 

@@ -374,7 +374,7 @@ def test_a_node_that_stops_delivers_the_whole_backlog() -> None:
             ann, bob = await visit(node, "ann"), await visit(node, "bob")
             await ann.ask(messages.SubscribeRequest, 1, HERE)
             node.realm.accounts.bound = 1
-            node.gateway.wake = lambda *_: None  # nothing is flushed until the end
+            node.gateway.schedule_flush = lambda *_: None  # nothing is flushed until the end
             for _ in range(300):
                 bob.say(SAID)
             await bob.ask(messages.NearbyRequest, HERE)
@@ -399,8 +399,8 @@ def test_the_loop_has_a_turn_between_two_flushes() -> None:
                 assert node.gateway.idle == (left == 0)
             for _ in range(3):
                 node.realm.publish(seat, SAID, messages.JSON)
-            answer = node.gateway.answer(node.realm.publish(seat, SAID, messages.JSON))
-            node.gateway.wake()
+            answer = node.gateway.outcome(node.realm.publish(seat, SAID, messages.JSON))
+            node.gateway.schedule_flush()
             await asyncio.wait_for(answer, WAIT_S)
             assert node.realm.waiting == 0
 

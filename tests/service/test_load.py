@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
-from nearcast.server import gateway, memory
+from nearcast.server import gateway, memory, request_cost
+from nearcast.server import session as session_module
 from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.config import LimitSettings
 from nearcast.server.server import Server
-from nearcast.server.session import ENTRY, Said, Session, Waiting, fair_level, trim
+from nearcast.server.session import (
+    ENTRY_BYTES,
+    QueuedFrame,
+    QueuedMessage,
+    Session,
+    fair_level,
+    trim_queue,
+)
 from nearcast.service import realm
 from support.live_clients import WAIT_S, run, service, visit
 from support.raw_websocket import Stranger, dial, masked
@@ -24,8 +32,8 @@ EVERYWHERE = Area()
 SIZES = st.lists(st.integers(1, 1_000), min_size=1, max_size=20)
 
 
-def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, Said]:
-    return b"m" * size, Said(n % 3, "", retain, n, ())
+def message(n: int, size: int = 100, retain: bool = False) -> tuple[bytes, QueuedMessage]:
+    return b"m" * size, QueuedMessage(n % 3, "", retain, n, ())
 
 
 def deaf_session(**limits: int) -> Session:
@@ -36,7 +44,7 @@ def deaf_session(**limits: int) -> Session:
     return session
 
 
-def put(session: Session, messages: list[tuple[bytes, Said]]) -> list[Said]:
+def put(session: Session, messages: list[tuple[bytes, QueuedMessage]]) -> list[QueuedMessage]:
     return session.queue([frame for frame, _ in messages], [said for _, said in messages])
 
 
@@ -50,9 +58,9 @@ def test_the_level_of_queues_is_the_highest_that_fits(sizes: list[int], most: in
 
 @given(st.lists(st.integers(1, 300), max_size=12), st.integers(0, 3_000))
 def test_messages_are_given_up_until_so_many_bytes_are_free(sizes: list[int], excess: int) -> None:
-    waiting = [Waiting(*message(n, size)) for n, size in enumerate(sizes)]
-    stays, dropped, _ = trim(waiting, 0, excess)
-    freed = [len(one.frame) + ENTRY for one in waiting[: len(dropped)]]
+    waiting = [QueuedFrame(*message(n, size)) for n, size in enumerate(sizes)]
+    stays, dropped, _ = trim_queue(waiting, 0, excess)
+    freed = [len(one.frame) + ENTRY_BYTES for one in waiting[: len(dropped)]]
     assert stays == waiting[len(dropped) :], "the oldest go"
     assert sum(freed) >= excess or not stays
     assert not freed or sum(freed[:-1]) < excess
@@ -60,12 +68,12 @@ def test_messages_are_given_up_until_so_many_bytes_are_free(sizes: list[int], ex
 
 def test_a_full_queue_is_trimmed_rarely_and_keeps_the_newest() -> None:
     session, trims = deaf_session(queue=80), []
-    with patch.object(session, "trim", lambda *a: trims.append(1) or trim(*a)):
+    with patch.object(session_module, "trim_queue", lambda *a: trims.append(1) or trim_queue(*a)):
         for n in range(1_000):
             put(session, [message(n)])
             assert session.messages <= 90
     assert len(trims) == 83, "each time that an eighth more is there"
-    numbers = [one.said.publication for one in session.waiting if one.said]
+    numbers = [one.message.publication for one in session.waiting if one.message]
     assert numbers[-80:] == list(range(920, 1_000))
     assert session.dropped == 1_000 - session.messages
 
@@ -76,20 +84,20 @@ def test_bytes_of_queues_are_counted_for_the_node() -> None:
         put(session, [message(n)])
         if n % 10 == 0:
             session.send_frames([b"some", b"notices"])
-        counted = sum(len(one.frame) + ENTRY for one in session.waiting)
+        counted = sum(len(one.frame) + ENTRY_BYTES for one in session.waiting)
         assert session.bytes == session.gateway.queued == counted
-        assert session.messages == sum(one.said is not None for one in session.waiting)
-    session.forget()
+        assert session.messages == sum(one.message is not None for one in session.waiting)
+    session.clear_queue()
     assert session.gateway.queued == session.bytes == session.messages == 0
     assert session.waiting == deque()
 
 
 def test_memory_is_given_back_once_a_wave_is_over() -> None:
     given: list[int] = []
-    trimming = memory.Trimming(lambda: given.append(1))
-    wave = memory.WAVE
+    trimming = memory.MemoryTrimmer(lambda: given.append(1))
+    wave = memory.TRIM_ABOVE
     for queued in (0, wave // 2, 0, wave, wave // 2, wave // 5, 0, 0):
-        trimming.look(queued)
+        trimming.update(queued)
     assert given == [1]
 
 
@@ -131,7 +139,7 @@ def test_all_queues_together_are_bounded_and_share_frames() -> None:
                 if n % 100 == 99:
                     await speaker.ask(messages.PublishRequest, 1e6, 1e6)
                     highest = max(highest, node.gateway.queued)
-            slow = [session for session in node.gateway.open if session.waiting]
+            slow = [session for session in node.gateway.sessions if session.waiting]
             assert len(slow) == 4, "nobody was let go"
             assert most // 2 < highest <= most
             frames = [{id(one.frame) for one in session.waiting} for session in slow]
@@ -163,7 +171,7 @@ def test_who_is_refused_again_and_again_is_let_go_and_told_why() -> None:
 
 def test_who_is_refused_now_and_then_stays() -> None:
     async def story() -> None:
-        with patch.multiple(gateway, REFUSALS_S=1, TICKS=1):
+        with patch.multiple(gateway, REFUSALS_S=1, TICKS_PER_SECOND=1):
             async with service(limits=LimitSettings(requests=10**6, refusals=3)) as node:
                 client = await visit(node)
                 for _ in range(4):
@@ -174,7 +182,7 @@ def test_who_is_refused_now_and_then_stays() -> None:
                             )
                             is messages.ErrorNotice
                         )
-                    (session,) = node.gateway.open
+                    (session,) = node.gateway.sessions
                     await until(lambda: session.refused_before == session.refused)  # noqa: B023
 
     run(story())
@@ -193,7 +201,7 @@ async def flood(node: Server, count: int, size: int) -> tuple[int, list[int]]:
     heard = [
         messages.JSON.decode_payload(m.payload)[0] for m in listener.of(messages.MessageNotice)
     ]
-    slowed = [session.paused_reading for session in node.gateway.open]
+    slowed = [session.paused_reading for session in node.gateway.sessions]
     assert sum(slowed) == node.gateway.metrics.slowed == max(slowed)
     return sum(slowed), heard
 
@@ -210,7 +218,7 @@ def test_more_bytes_than_a_second_allows_are_read_later_and_none_is_lost() -> No
 
 def test_large_frames_beyond_the_work_of_a_tick_are_read_later_and_none_is_lost() -> None:
     async def story() -> tuple[int, list[int]]:
-        with patch.object(gateway, "READ_WORK", 20_000):
+        with patch.object(request_cost, "READ_BUDGET", 20_000):
             async with service() as node:
                 return await flood(node, 20, 5_000)
 
@@ -223,15 +231,15 @@ def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force
     condition = "level > 1, " * 9 + "level > 2"
 
     async def story() -> tuple[int, int]:
-        with patch.object(gateway, "READ_WORK", 200_000):
+        with patch.object(request_cost, "READ_BUDGET", 200_000):
             async with service() as node:
                 client = await visit(node, "client")
                 for n in range(20):
                     client.say(messages.SubscribeRequest(n, EVERYWHERE, condition))
                 await client.ask(messages.PublishRequest, 0.0, 0.0)
-                (session,) = node.gateway.open
-                assert session.seat is not None
-                return session.paused_reading, len(session.seat.subscriptions)
+                (session,) = node.gateway.sessions
+                assert session.client is not None
+                return session.paused_reading, len(session.client.subscriptions)
 
     slowed, subscriptions = run(story())
     assert slowed >= 1
@@ -240,16 +248,17 @@ def test_filters_beyond_the_work_of_a_tick_are_parsed_later_and_all_are_in_force
 
 def test_a_client_that_is_read_later_can_be_let_go() -> None:
     async def story() -> None:
-        with patch.multiple(gateway, READ_WORK=1, TICK_S=3600.0):  # it is never read on
+        never = patch.object(gateway, "TICK_S", 3600.0)  # it is never read again
+        with never, patch.object(request_cost, "READ_BUDGET", 1):
             async with service(limits=LimitSettings(requests=10**6, slow_s=0.1)) as node:
                 client = await dial(node)
                 client.say(messages.JoinRequest("held"))
                 client.writer.write(masked(b"x" * 5_000))
-                await until(lambda: node.gateway._held)
-                (session,) = node.gateway.open
+                await until(lambda: node.gateway._paused_reading)
+                (session,) = node.gateway.sessions
                 session.end("for a test")
-                assert not node.gateway._held and session.held is None
-                await until(lambda: not node.gateway.open)
+                assert not node.gateway._paused_reading and session.unread_frames is None
+                await until(lambda: not node.gateway.sessions)
 
     run(story())
 
@@ -263,7 +272,7 @@ def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
                         messages.PublishRequest, float(n), 0.0, retain=True
                     )
                 client = await visit(node)
-                bucket = list(node.gateway.open)[-1].bucket
+                bucket = list(node.gateway.sessions)[-1].bucket
                 for word, more, listed in (
                     (messages.NearbyRequest, (EVERYWHERE,), 20),
                     (messages.SubscribeRequest, (1, Area(x=0.0, y=0.0, r=4.5)), 5),
@@ -281,16 +290,16 @@ def test_nearby_and_watching_cost_by_how_many_states_there_are() -> None:
 
 def test_the_largest_queue_pays_first_and_notices_alone_end_a_client() -> None:
     node: Any = SimpleNamespace(limits=LimitSettings(queues_bytes=3_000), queued=0, read=None)
-    node._withhold = lambda *_: None
+    node._record_dropped = lambda *_: None
     many, few, notices = (Session(node) for _ in range(3))
-    node.open, cut = [many, few, notices], []
-    for session in node.open:
+    node.sessions, cut = [many, few, notices], []
+    for session in node.sessions:
         session.paused = True
     put(many, [message(n) for n in range(20)])
     put(few, [message(n) for n in range(2)])
     notices.send_frames([b"n" * 3_000])
     with patch.object(Session, "cut", lambda session, _: cut.append(session)):
-        gateway.Gateway._relieve(node)
+        gateway.Gateway._shrink_queues(node)
     assert few.messages == 2 and few.dropped == 0
     assert 0 < many.messages < 20 and many.bytes <= 3_000 // 2
     assert cut == [notices]

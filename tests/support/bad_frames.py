@@ -165,13 +165,13 @@ class Honest:
 async def nothing_left(node: Server) -> None:
     """All connections gone: so are their seats, subscriptions and timers."""
     async with asyncio.timeout(20):
-        while node.gateway.open or node._fronts:
+        while node.gateway.sessions or node._fronts:
             await asyncio.sleep(0.05)
     await asyncio.sleep(0.1)
     assert [seat for seat in node.realm.seats if seat is not None] == []
     assert gauges(node.gateway)["subscriptions"][1] == 0
-    assert [one for one in node.gateway._sessions if one is not None] == []
-    assert node.gateway._states == {}
+    assert [one for one in node.gateway._session_at if one is not None] == []
+    assert node.gateway._last_states == {}
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert others == []
     realm = node.realm

@@ -13,7 +13,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import ABNORMAL
 from nearcast.server.config import LimitSettings
 from nearcast.server.http.connections import OpenConnections
-from nearcast.server.http.protocol import HttpFront, HttpRequest, HttpRoutes
+from nearcast.server.http.protocol import HttpConnection, HttpRequest, HttpRoutes
 from nearcast.server.metrics import Metrics
 from nearcast.server.session import Session
 from nearcast.service.frames import framed
@@ -42,21 +42,27 @@ class Echo:
     def read(self, session: Session, payload: bytes, binary: bool) -> None:
         session.write(framed(messages.MSGPACK if binary else messages.JSON, payload))
 
-    def retire(self, session: Session) -> None:
+    def end_client(self, session: Session) -> None:
         """Nobody waits for anything."""
 
-    paused = resumed = retire
+    paused = resumed = end_client
 
 
 @asynccontextmanager
 async def echo_server(frame: int = 65_536) -> AsyncIterator[int]:
     """Its port."""
     limits = LimitSettings(frame=frame, join_s=3_600.0)
-    echo, fronts, connections = Echo(limits), set[HttpFront](), OpenConnections(limits, Metrics())
+    echo, fronts, connections = (
+        Echo(limits),
+        set[HttpConnection](),
+        OpenConnections(limits, Metrics()),
+    )
 
-    def front() -> HttpFront:
+    def front() -> HttpConnection:
         routes = HttpRoutes()
-        return HttpFront(routes, echo.admit, limits.frame, limits.requests, fronts, connections)
+        return HttpConnection(
+            routes, echo.admit, limits.frame, limits.requests, fronts, connections
+        )
 
     server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0)
     try:

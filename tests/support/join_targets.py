@@ -9,7 +9,7 @@ import pytest
 
 import nearcast
 from nearcast.client.client import Client
-from nearcast.server.config import Settings, settings
+from nearcast.server.config import Settings, load_settings
 from nearcast.server.server import Server
 
 Join: TypeAlias = Callable[[str], Awaitable[Client]]
@@ -20,7 +20,7 @@ PATIENCE_S = 180.0  # a story that takes longer hangs
 
 def quiet(**others: object) -> Settings:
     """Any free port, and no trace."""
-    return settings(flags={"port": 0, "record": False, **others})
+    return load_settings(flags={"port": 0, "record": False, **others})
 
 
 def address(service: Server) -> str:

@@ -42,7 +42,7 @@ class Played:
 
     def __init__(self, town: "Town", number: int) -> None:
         self.town, self.number, self.name = town, number, number
-        self.open: list[Any] = []
+        self.sessions: list[Any] = []
         self.book = SimpleNamespace(card=lambda _: None)
         self.flush_at: Time | None = None
         self.halted: Time = 0  # until when it stands still
@@ -65,7 +65,7 @@ class Played:
     def now(self) -> Time:
         return self.town.now
 
-    def wake(self, after: float = 0.0) -> None:
+    def schedule_flush(self, after: float = 0.0) -> None:
         if self.flush_at is None:
             self.flush_at = self.now() + int(SECOND * max(after, FLUSH_S))
             self.town.at(self.flush_at, self, self.flush)
@@ -92,7 +92,7 @@ class Played:
             said = heard.publications[index]
             self.heard[seat].append((said.seat.entity, said.t or heard.t, said.id))
         if self.realm.waiting:
-            self.wake()
+            self.schedule_flush()
 
 
 class Town:
@@ -193,7 +193,7 @@ class Town:
     def _say(self, node: Played, seat: ClientState, said: messages.PublishRequest) -> None:
         with suppress(Busy):
             node.realm.publish(seat, said, messages.MSGPACK)
-        node.wake()
+        node.schedule_flush()
 
     def _move(self, node: Played, seat: ClientState, asked: messages.MoveRequest) -> None:
         node.realm.move(self.now, seat, asked)

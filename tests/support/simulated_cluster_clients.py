@@ -81,11 +81,11 @@ class PlayedGateway(Gateway):
         self._recorder = node.town.recorder
         super().__init__(node.realm, LimitSettings(requests=100_000), AccessControl(), now=node.now)
 
-    def wake(self, after: float = 0.0) -> None:
+    def schedule_flush(self, after: float = 0.0) -> None:
         if self._flush_timer is None:
             self._flush_timer = self.loop.call_later(max(after, FLUSH_S), self.flush)
 
-    def caught_up(
+    def record_delivery(
         self, seat: ClientState, publication: int, subscriptions: tuple[int, ...]
     ) -> None:
         self._recorder.delivered(self.now(), seat.entity, publication, subscriptions, HOPS)
@@ -154,7 +154,7 @@ class Connection:
     def __init__(self, client: "Client", home: Home) -> None:
         self.client, self.home, self.town = client, home, client.town
         self.session = Session(home.gateway)
-        self.session.form = messages.MSGPACK
+        self.session.encoding = messages.MSGPACK
         self.opened = self.town.now
         self.over = False  # as the client sees it
         self.told: list[tuple[int, Time, int]] = []  # who, when, what
@@ -186,7 +186,7 @@ class Connection:
             self._to_node(self._closed)
 
     def _closed(self) -> None:
-        if self.session in self.home.gateway.open:
+        if self.session in self.home.gateway.sessions:
             self.session.on_ws_disconnected(self._wire)
 
     def ended(self) -> None:
@@ -423,7 +423,8 @@ class Village(Town):
         found += [
             client.name
             for client in there
-            if (client.entity, client.home.number) not in seats or client.talk.session.seat is None
+            if (client.entity, client.home.number) not in seats
+            or client.talk.session.client is None
         ]
         names = sorted(client.name for client in there if client.retains)
         found += [

@@ -54,18 +54,18 @@ def run_simulate(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds, seed=arguments.seed, record=arguments.record,
         settings=dict(settings),
     )  # fmt: skip
-    from nearcast.cli.progress import Meter
+    from nearcast.cli.progress import SimulationMeter
 
-    show = Meter() if sys.stderr.isatty() else None
+    serve_replay = SimulationMeter() if sys.stderr.isatty() else None
     try:
-        summary = simulate(scenario, arguments.trace, show)
+        summary = simulate(scenario, arguments.trace, serve_replay)
     except KeyboardInterrupt:
         raise SystemExit(
             f"nearcast: interrupted; {arguments.trace} holds what was recorded"
         ) from None
     finally:
-        if show:
-            show.clear()
+        if serve_replay:
+            serve_replay.clear()
     if arguments.json:
         say_json(summary)
     else:
@@ -120,12 +120,13 @@ def told(summary: "RunSummary") -> list[str]:
 
 
 def run_explain(arguments: argparse.Namespace) -> int:
-    from nearcast.cli.settings import settings
+    from nearcast.cli.settings import documented_fields
     from nearcast.sim.world import parameters_of
 
     told = {
         part: [
-            dict(zip(("name", "default", "meaning"), row, strict=True)) for row in settings(kind)
+            dict(zip(("name", "default", "meaning"), row, strict=True))
+            for row in documented_fields(kind)
         ]
         for part, kind in parameters_of(arguments.protocol, arguments.workload).items()
     }
@@ -183,12 +184,12 @@ def run_analyse(arguments: argparse.Namespace) -> int:
 
     traces = open_traces(arguments.traces)  # before Spark starts: a wrong path should not wait
 
-    from nearcast.cli.progress import Step
+    from nearcast.cli.progress import StepMeter
     from nearcast.pipeline.analyse import analyse
     from nearcast.pipeline.report.reports import write_report
     from nearcast.pipeline.spark.session import LEAN_ROWS, start
 
-    step = Step()
+    step = StepMeter()
     step("starting Spark", 0, 1)
     spark = start(arguments.master, lean=count_rows(traces) < LEAN_ROWS)
     try:
@@ -242,13 +243,13 @@ def run_follow(arguments: argparse.Namespace, out: Path) -> int:
         if not there(trace, stop):
             return 0
 
-        from nearcast.cli.progress import Step
+        from nearcast.cli.progress import StepMeter
         from nearcast.pipeline.spark.session import start
         from nearcast.pipeline.stream.stream_source import open_single_trace
         from nearcast.pipeline.stream.streaming import follow
 
         open_single_trace(trace)  # before Spark starts: a wrong path should not wait
-        step = Step()
+        step = StepMeter()
         step("starting Spark", 0, 1)
         spark = start(arguments.master, lean=True)
 
@@ -335,9 +336,9 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     from nearcast.pipeline.sweeps import read_sweep, sweep
 
     read_sweep(arguments.file)  # before Spark starts: a wrong file should not wait
-    from nearcast.cli.progress import Step
+    from nearcast.cli.progress import StepMeter
 
-    step = Step()
+    step = StepMeter()
     spark = start(arguments.master, lean=True)
     try:
         summary = sweep(spark, arguments.file, arguments.out, step.of_sweep)
@@ -362,11 +363,11 @@ def run_reproduce(arguments: argparse.Namespace) -> int:
 
     wanted = papers_wanted(arguments.papers, {name: p.figures for name, p in PAPERS.items()})
 
-    from nearcast.cli.progress import Step
+    from nearcast.cli.progress import StepMeter
     from nearcast.pipeline.spark.session import start
     from nearcast_papers.run import WORDS, counts, gather, reproduce
 
-    step = Step()
+    step = StepMeter()
     step("starting Spark", 0, 1)
     spark = start(arguments.master)
     claims = []
@@ -415,12 +416,12 @@ WALKERS = 300  # bots, where nobody says how many
 
 
 def run_up(arguments: argparse.Namespace) -> int:
-    from nearcast.monitor.server import run_until_signal, up
-    from nearcast.server.config import settings
+    from nearcast.monitor.server import run_until_signal, serve_live
+    from nearcast.server.config import load_settings
 
     bots = WALKERS if arguments.bots is None else arguments.bots
     trace = None if arguments.trace is None else str(arguments.trace)
-    chosen = settings(flags={"port": arguments.port, "trace": trace})
+    chosen = load_settings(flags={"port": arguments.port, "trace": trace})
 
     def ready(page: str, recording: Path) -> None:
         if arguments.json:
@@ -438,12 +439,12 @@ def run_up(arguments: argparse.Namespace) -> int:
 
     if sys.stderr.isatty():
         sys.stderr.write("opening a world; the first time on a machine this takes half a minute\n")
-    run_until_signal(lambda stop: up(chosen, bots, ready, stop))
+    run_until_signal(lambda stop: serve_live(chosen, bots, ready, stop))
     return 0
 
 
 def run_monitor(arguments: argparse.Namespace) -> int:
-    from nearcast.monitor.server import run_until_signal, show
+    from nearcast.monitor.server import run_until_signal, serve_replay
 
     def ready(page: str) -> None:
         if arguments.json:
@@ -452,7 +453,7 @@ def run_monitor(arguments: argparse.Namespace) -> int:
             say(f"{arguments.trace}: open {page}", "stop with Ctrl-C")
         sys.stdout.flush()
 
-    run_until_signal(lambda stop: show(arguments.trace, arguments.port, ready, stop))
+    run_until_signal(lambda stop: serve_replay(arguments.trace, arguments.port, ready, stop))
     return 0
 
 
@@ -460,9 +461,9 @@ def run_monitor(arguments: argparse.Namespace) -> int:
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
-    from nearcast.cli.doctor import examine
+    from nearcast.cli.doctor import run_checks
 
-    findings = examine()
+    findings = run_checks()
     if arguments.json:
         say_json(findings)
     else:

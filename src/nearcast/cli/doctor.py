@@ -84,7 +84,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
 )  # fmt: skip
 
 
-def examine() -> list[Finding]:
+def run_checks() -> list[Finding]:
     findings = []
     for check in CHECKS:
         try:

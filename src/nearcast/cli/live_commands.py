@@ -75,7 +75,7 @@ def add_node(commands: Any) -> argparse.ArgumentParser:
 
 
 def run_node(arguments: argparse.Namespace) -> int:
-    from nearcast.server.config import settings
+    from nearcast.server.config import load_settings
 
     flags = ("host", "port", "name", "token_file", "tls_certificate", "tls_key", "trace", "record")
     file = arguments.config or (FILE if FILE.exists() else None)
@@ -88,15 +88,15 @@ def run_node(arguments: argparse.Namespace) -> int:
         "cluster.port": arguments.cluster_port,
         "cluster.advertise": arguments.advertise,
     }
-    chosen = settings(file, os.environ, given)
+    chosen = load_settings(file, os.environ, given)
 
-    from nearcast.monitor.server import Watched
+    from nearcast.monitor.server import LiveMonitor
     from nearcast.server.server import serve
 
     trace: list[Path] = []
 
     def ready(service: "Server") -> None:
-        Watched(service, game=False)
+        LiveMonitor(service, game=False)
         if service.recording:
             trace.append(service.recording.path)
         url = service.url.removesuffix("/ws")
@@ -272,12 +272,12 @@ def add_config(commands: Any) -> argparse.ArgumentParser:
 
 
 def run_config(arguments: argparse.Namespace) -> int:
-    from nearcast.server.config import Settings, commented
+    from nearcast.server.config import Settings, default_file
 
     if arguments.json:
         say_json(Settings())
     else:
-        sys.stdout.write(commented())
+        sys.stdout.write(default_file())
     return 0
 
 
@@ -302,10 +302,10 @@ def add_listen(commands: Any) -> argparse.ArgumentParser:
 def run_listen(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from nearcast.cli.terminal import in_a_line, in_json, listen
+    from nearcast.cli.terminal import listen, summary_line, to_json
 
     def show(shown: dict[str, Any]) -> None:
-        say(in_json(shown) if arguments.json else in_a_line(shown))
+        say(to_json(shown) if arguments.json else summary_line(shown))
         sys.stdout.flush()
 
     def remark(text: str) -> None:
@@ -346,7 +346,7 @@ def run_say(arguments: argparse.Namespace) -> int:
     from nearcast.cli import terminal
 
     number = asyncio.run(
-        terminal.say(
+        terminal.publish(
             arguments.url, place_of(arguments), arguments.text,
             name=arguments.name, token=_token(), channel=arguments.channel,
         )

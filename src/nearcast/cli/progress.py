@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from nearcast.sim.run import SimulationProgress
 
 
-class Meter:
+class SimulationMeter:
     """A line on the terminal that tells how far a run is and how long it will take."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Meter:
         sys.stderr.flush()
 
 
-class Step:
+class StepMeter:
     """What long work is doing, on a terminal."""
 
     def __init__(self) -> None:

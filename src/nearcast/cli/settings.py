@@ -14,7 +14,7 @@ from msgspec.structs import fields
 FIELD = re.compile(r'^    (?:vars\(\)\[")?(\w+)(?:"\] |: )[^=#]*(?:= [^#]+)?(?:# (.*))?$')
 
 
-def comments(kind: type[Struct]) -> dict[str, str]:
+def field_comments(kind: type[Struct]) -> dict[str, str]:
     """Each field's comment: the one on its line, else the ones on the lines above."""
     found: dict[str, str] = {}
     told = ""
@@ -35,7 +35,7 @@ def comments(kind: type[Struct]) -> dict[str, str]:
     return found
 
 
-def settings(kind: type[Struct]) -> list[tuple[str, str, str]]:
+def documented_fields(kind: type[Struct]) -> list[tuple[str, str, str]]:
     """Name, default and explanation of every field."""
-    told = comments(kind)
+    told = field_comments(kind)
     return [(field.name, str(field.default), told[field.name]) for field in fields(kind)]

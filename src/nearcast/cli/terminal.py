@@ -44,14 +44,14 @@ async def listen(
 
         async def tell_notices() -> None:
             async for notice in me.notices():
-                remark(in_words(notice))
+                remark(notice_text(notice))
 
         tasks = [
-            asyncio.ensure_future(tell(here.messages, as_said)),
+            asyncio.ensure_future(tell(here.messages, message_fields)),
             asyncio.ensure_future(tell_notices()),
         ]
         if watch:
-            tasks.append(asyncio.ensure_future(tell(here.changes(), as_seen)))
+            tasks.append(asyncio.ensure_future(tell(here.changes(), change_fields)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -61,7 +61,7 @@ async def listen(
                 task.cancel()
 
 
-async def say(
+async def publish(
     url: str,
     where: Shape,
     payload: Any,
@@ -75,7 +75,7 @@ async def say(
         return await me.publish(where, payload, channel=channel)
 
 
-def in_words(notice: ClientNotice) -> str:
+def notice_text(notice: ClientNotice) -> str:
     if isinstance(notice, Disconnected):
         return f"disconnected: {notice.reason}"
     if isinstance(notice, Reconnected):
@@ -83,27 +83,27 @@ def in_words(notice: ClientNotice) -> str:
     return msgspec.json.encode(notice).decode()
 
 
-def as_said(message: Message) -> dict[str, Any]:
+def message_fields(message: Message) -> dict[str, Any]:
     m = message
     return {"message": m.publication, "from": m.source, "t": m.t, "x": m.x, "y": m.y, "z": m.z,
             "payload": m.payload}  # fmt: skip
 
 
-def as_seen(change: Change) -> dict[str, Any]:
+def change_fields(change: Change) -> dict[str, Any]:
     what = "enter" if isinstance(change, Entered) else "leave"
     e: Entity = change.entity
     return {what: e.entity, "name": e.name, "t": e.t, "x": e.x, "y": e.y, "z": e.z,
             "payload": e.payload}  # fmt: skip
 
 
-def in_a_line(shown: dict[str, Any]) -> str:
+def summary_line(shown: dict[str, Any]) -> str:
     """For people: who, where and what."""
     what = next(iter(shown))
     name = printable(shown.get("name", ""))
     who = shown["from"] if what == "message" else f"{name or shown[what]} {what}s"
     place = ", ".join(f"{shown[axis]:g}" for axis in "xyz" if axis != "z" or shown["z"])
     payload = shown["payload"]
-    text = printable(payload) if isinstance(payload, str) else in_json(payload)
+    text = printable(payload) if isinstance(payload, str) else to_json(payload)
     return f"{who} at ({place})" + ("" if payload is None else f": {text}")
 
 
@@ -112,6 +112,6 @@ def printable(text: str) -> str:
     return text if text.isprintable() else ascii(text)
 
 
-def in_json(value: Any) -> str:
+def to_json(value: Any) -> str:
     """As JSON, and what JSON cannot express as Python writes it: nobody's payload ends this."""
     return msgspec.json.encode(value, enc_hook=repr).decode()

@@ -19,17 +19,17 @@ from nearcast.errors import MalformedMessageError
 from nearcast.monitor.server import RATE, REQUEST, STATIC
 from nearcast.peer.peer import LivePeer, written
 from nearcast.scenario import Setting
-from nearcast.server.access.tokens import foreign
+from nearcast.server.access.tokens import foreign_page_refusal
 from nearcast.server.config import LimitSettings
 from nearcast.server.http.api import JAVASCRIPT
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import (
+    HttpConnection,
     HttpError,
-    HttpFront,
     HttpRequest,
     HttpResponse,
     HttpRoutes,
-    as_json,
+    json_response,
 )
 from nearcast.server.metrics import Metrics
 from nearcast.workloads import planetpi4_game as rules
@@ -154,7 +154,7 @@ def add_ship_routes(routes: HttpRoutes, peer_bots: PeerBots) -> None:
     routes.add_file("/", STATIC / "ship.html")
     routes.add_folder("/monitor/", STATIC)
     routes.add_file("/nearcast.js", JAVASCRIPT)
-    about = as_json(landscape(peer_bots))
+    about = json_response(landscape(peer_bots))
     routes.add("GET", "/monitor/about", lambda _: about)
     routes.add("GET", "/monitor/ships", lambda _: _ships(peer_bots))
 
@@ -162,7 +162,7 @@ def add_ship_routes(routes: HttpRoutes, peer_bots: PeerBots) -> None:
 def _ships(peer_bots: PeerBots) -> HttpResponse:
     """Teams, and the counts of the bots."""
     teams = {str(name): team for name, team in peer_bots.teams.items()}
-    return as_json(
+    return json_response(
         {"teams": teams, "persons": len(peer_bots.ship_controls), **peer_bots.counts()._asdict()}
     )
 
@@ -194,12 +194,12 @@ async def run_ship_page(
 async def _begin(
     peer_bots: PeerBots, port: int, report: Callable[[str], None], ready: Callable[[str, str], None]
 ) -> None:
-    loop, fronts, visits = asyncio.get_running_loop(), set[HttpFront](), 0
+    loop, fronts, visits = asyncio.get_running_loop(), set[HttpConnection](), 0
     connections = OpenConnections(LimitSettings(), Metrics())
 
     def upgrade(request: HttpRequest) -> WebSocketEndpoint:
         nonlocal visits
-        why = foreign(request.headers, True)
+        why = foreign_page_refusal(request.headers, True)
         if why is not None:
             raise HttpError(403, why)
         if not peer_bots.begins:
@@ -213,7 +213,9 @@ async def _begin(
     # First, so that a port in use is an error before anybody waits for bots.
     routes = HttpRoutes()
     server = await loop.create_server(
-        lambda: HttpFront(routes, upgrade, REQUEST, RATE, fronts, connections), "127.0.0.1", port
+        lambda: HttpConnection(routes, upgrade, REQUEST, RATE, fronts, connections),
+        "127.0.0.1",
+        port,
     )
     try:
         where = await peer_bots.start_peers(report)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from nearcast.model.subscription import Formula
-from nearcast.monitor.snapshots import AREA, ENTITY, area_row, picture, rows
+from nearcast.monitor.snapshots import AREA, ENTITY, area_row, encode_snapshot, table
 from nearcast.server.server import Server
 from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.realm import Realm
@@ -16,12 +16,12 @@ from nearcast.space.motion import SECOND, Path, Time
 Row: TypeAlias = tuple[float, ...]
 
 
-def world(realm: Realm, now: Time) -> bytes:
+def world_snapshot(realm: Realm, now: Time) -> bytes:
     entities, areas = _rows(realm, now)
-    return picture(now, rows(ENTITY, entities), rows(AREA, areas))
+    return encode_snapshot(now, table(ENTITY, entities), table(AREA, areas))
 
 
-def bounds(realm: Realm, now: Time) -> list[list[float]] | None:
+def world_bounds(realm: Realm, now: Time) -> list[list[float]] | None:
     """From corner to corner of where somebody is."""
     entities, _ = _rows(realm, now)
     if not entities:
@@ -35,16 +35,16 @@ def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row]]:
     """Everybody with an area somewhere, where its first area is; and all areas that are bounded."""
     entities: list[Row] = []
     areas: list[Row] = []
-    for seat in realm.seats:
-        if seat is None:
+    for client in realm.seats:
+        if client is None:
             continue
         first = len(areas)
-        for standing in seat.subscriptions.values():
+        for standing in client.subscriptions.values():
             region = standing.subscription.region
             if isinstance(region, Formula):
                 continue
             leg = region.leg(now) if isinstance(region, Path) else region
-            row = area_row(seat.entity, leg, now)
+            row = area_row(client.entity, leg, now)
             if row is not None:
                 areas.append(row)
         if len(areas) > first:
@@ -53,36 +53,36 @@ def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row]]:
     return entities, areas
 
 
-def node(service: Server) -> dict[str, Any]:
+def node_summary(service: Server) -> dict[str, Any]:
     """One line of the list of nodes."""
     realm, recording = service.gateway.realm, service.recording
-    seats = [seat for seat in realm.seats if seat is not None]
+    clients = [client for client in realm.seats if client is not None]
     return {
         "name": service.settings.name,
         "address": f"{service.settings.host}:{service.port}",
-        "clients": len(seats),
-        "subscriptions": sum(len(seat.subscriptions) for seat in seats),
+        "clients": len(clients),
+        "subscriptions": sum(len(client.subscriptions) for client in clients),
         "recording": recording is not None,
         "rows": sum(recording.recorder.counts.values()) if recording else 0,
     }
 
 
-def cluster(member: ClusterNode) -> dict[str, Any]:
+def cluster_summary(member: ClusterNode) -> dict[str, Any]:
     """Which node of a cluster this is, by which site it has its part of the world, who else is."""
     return {
         "node": str(member.id),
         "site": list(member.site.place) if member.site.ready else None,
-        "others": [page(url) for url in member.urls()],
+        "others": [page_address(url) for url in member.urls()],
     }
 
 
-def page(url: str) -> str:
+def page_address(url: str) -> str:
     """Where the node serves its page to which clients go by this address."""
     parts = urlsplit(url)
     return f"{'https' if parts.scheme == 'wss' else 'http'}://{parts.netloc}/"
 
 
-def judged(trace: File, began: Time) -> Any:
+def latest_analysis(trace: File, began: Time) -> Any:
     """What `nearcast analyse --follow` has counted lately, if it runs where it does by default.
 
     What lies there from an earlier run under the same name is not about this one.

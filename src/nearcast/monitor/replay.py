@@ -18,19 +18,19 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.errors import TraceError
-from nearcast.monitor.snapshots import AREA, ENTITY, HEARD, Rows, picture, rows
+from nearcast.monitor.snapshots import AREA, DELIVERY, ENTITY, Rows, encode_snapshot, table
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.reader import files, folder, scenario
 from nearcast.trace.schema import SHAPES
 
 Columns: TypeAlias = dict[str, NDArray[Any]]
 
-AROUND: Time = 2_500_000  # positions are sampled: how far from a moment the nearest may lie
-RECENT: Time = SECOND // 10  # for how long a delivery is shown
-WAY: Time = 10 * SECOND  # the longest that a publication may have been on its way
-MOST_HEARD = 400  # deliveries in one picture; of more, a sample
-CACHED = 24  # row groups
-KEPT = 32  # states of the world on the way
+SAMPLE_REACH: Time = 2_500_000  # positions are sampled: how far from a moment the nearest may lie
+SHOWN_FOR: Time = SECOND // 10  # for how long a delivery is shown
+LONGEST_LATENCY: Time = 10 * SECOND  # the longest that a publication may have been on its way
+MOST_DELIVERIES = 400  # deliveries in one picture; of more, a sample
+CACHED_GROUPS = 24  # row groups
+CHECKPOINTS = 32  # states of the world on the way
 MOST_STEPS = 2_000  # of the charts
 BINS = np.geomspace(1e-5, 100.0, 141)  # seconds of latency; a bin is 12 % wide
 INTERESTS = (
@@ -39,7 +39,7 @@ INTERESTS = (
 )  # fmt: skip
 
 
-class Group(Struct, frozen=True):
+class RowGroup(Struct, frozen=True):
     """One row group, and the moments that it spans."""
 
     part: Path
@@ -50,19 +50,19 @@ class Group(Struct, frozen=True):
     bounds: tuple[float, float, float, float] | None  # of x and y
 
 
-class Groups:
+class TableReader:
     """A table as row groups in the order in which they were written."""
 
     def __init__(self, root: Path, table: str) -> None:
         self.groups = [group for part in files(root, table) for group in _groups(part)]
-        self._cache: OrderedDict[tuple[Group, tuple[str, ...]], Columns] = OrderedDict()
+        self._cache: OrderedDict[tuple[RowGroup, tuple[str, ...]], Columns] = OrderedDict()
         self._lock = Lock()
 
     @property
     def rows(self) -> int:
         return sum(group.rows for group in self.groups)
 
-    def read(self, group: Group, columns: tuple[str, ...]) -> Columns:
+    def read(self, group: RowGroup, columns: tuple[str, ...]) -> Columns:
         key = (group, columns)
         with self._lock:
             if key in self._cache:
@@ -73,7 +73,7 @@ class Groups:
         read = {name: _column(found.column(name)) for name in columns}
         with self._lock:
             self._cache[key] = read
-            if len(self._cache) > CACHED:
+            if len(self._cache) > CACHED_GROUPS:
                 self._cache.popitem(last=False)
         return read
 
@@ -88,7 +88,7 @@ class Groups:
         return _joined(pieces, columns)
 
 
-def _groups(part: Path) -> list[Group]:
+def _groups(part: Path) -> list[RowGroup]:
     found = []
     with pq.ParquetFile(part) as file:
         names = file.schema_arrow.names
@@ -110,7 +110,7 @@ def _groups(part: Path) -> list[Group]:
             if all(sides.get(name) and sides[name].has_min_max for name in ("x", "y")):
                 x, y = sides["x"], sides["y"]
                 bounds = (x.min, y.min, x.max, y.max)
-            found.append(Group(part, number, first, last, group.num_rows, bounds))
+            found.append(RowGroup(part, number, first, last, group.num_rows, bounds))
     return found
 
 
@@ -138,10 +138,10 @@ def _picked(columns: Columns, which: NDArray[Any]) -> Columns:
     return {name: column[which] for name, column in columns.items()}
 
 
-class Interests:
+class InterestTimeline:
     """What is in force at a moment: the last row of each subscription, unless it has ended."""
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: TableReader) -> None:
         self._groups = groups
         # By how many groups were read: what was in force after the last of them.
         self._kept: dict[int, Columns] = {0: _joined([], INTERESTS)}
@@ -168,7 +168,7 @@ class Interests:
             state = _in_force(state, self._groups.read(self._groups.groups[number - 1], INTERESTS))
             if number % self._apart == 0:
                 self._kept[number] = state
-            if len(self._kept) > KEPT:
+            if len(self._kept) > CHECKPOINTS:
                 self._apart *= 2
                 self._kept = {n: kept for n, kept in self._kept.items() if n % self._apart == 0}
         return state
@@ -184,13 +184,13 @@ def _in_force(before: Columns, rows: Columns) -> Columns:
     return _picked(both, kept[both["ended"][kept] == 0])
 
 
-class Replay:
+class TraceReplay:
     def __init__(self, path: Path) -> None:
         root = folder(path)
         self.path = root
         self.scenario = scenario(root)
         self.tables = {
-            name: Groups(root, name)
+            name: TableReader(root, name)
             for name in ("interests", "publications", "deliveries", "messages", "positions")
         }
         everything = [group for table in self.tables.values() for group in table.groups]
@@ -198,8 +198,8 @@ class Replay:
             raise TraceError(f"{root} has no rows yet")
         self.first = min(group.first for group in everything)
         self.last = max(group.last for group in everything)
-        self.interests = Interests(self.tables["interests"])
-        self.seconds = Seconds(self)
+        self.interests = InterestTimeline(self.tables["interests"])
+        self.seconds = SecondCounts(self)
 
     def bounds(self) -> list[list[float]]:
         """Low and high corner of all places that rows speak of."""
@@ -225,7 +225,7 @@ class Replay:
         centres = areas[np.sort(unknown)][:, [0, 2, 3, 6, 7, 10]]
         entities = np.concatenate((entities, centres))
         strangers = self._publishers(t, entities[:, 0])
-        return picture(t, np.concatenate((entities, strangers)), areas, self._heard(t))
+        return encode_snapshot(t, np.concatenate((entities, strangers)), areas, self._heard(t))
 
     def _areas(self, t: Time) -> Rows:
         now = self.interests.at(t)
@@ -249,7 +249,9 @@ class Replay:
 
     def _positions(self, t: Time) -> Rows:
         """Between the samples before and after, on a straight line."""
-        found = self.tables["positions"].between(t - AROUND, t + AROUND, ("t", "node", "x", "y"))
+        found = self.tables["positions"].between(
+            t - SAMPLE_REACH, t + SAMPLE_REACH, ("t", "node", "x", "y")
+        )
         past = _last_of_each(_picked(found, found["t"] <= t))
         later = _picked(found, found["t"] > t)
         _, first = np.unique(later["node"], return_index=True)
@@ -272,7 +274,7 @@ class Replay:
 
     def _publishers(self, t: Time, known: NDArray[Any]) -> Rows:
         """Those of whom nothing is known but what they have said lately."""
-        said = self.tables["publications"].between(t - AROUND, t, ("t", "node", "x", "y"))
+        said = self.tables["publications"].between(t - SAMPLE_REACH, t, ("t", "node", "x", "y"))
         said = _last_of_each(_picked(said, ~np.isin(said["node"], known)))
         still = np.zeros(len(said["node"]))
         columns = (said["node"], said["x"], said["y"], still, still, still)
@@ -281,12 +283,14 @@ class Replay:
         )
 
     def _heard(self, t: Time) -> Rows:
-        heard = self.tables["deliveries"].between(t - RECENT, t, ("t", "node", "publication"))
-        step = max(1, ceil(len(heard["t"]) / MOST_HEARD))
+        heard = self.tables["deliveries"].between(t - SHOWN_FOR, t, ("t", "node", "publication"))
+        step = max(1, ceil(len(heard["t"]) / MOST_DELIVERIES))
         heard = _picked(heard, np.arange(0, len(heard["t"]), step))
         if not len(heard["t"]):
-            return rows(HEARD)
-        said = self.tables["publications"].between(t - WAY, t, ("t", "node", "publication"))
+            return table(DELIVERY)
+        said = self.tables["publications"].between(
+            t - LONGEST_LATENCY, t, ("t", "node", "publication")
+        )
         which, known = _found(said["publication"], heard["publication"])
         return np.stack((said["node"][which[known]], heard["node"][known]), axis=1).astype(
             np.float64
@@ -310,13 +314,13 @@ def _found(names: NDArray[Any], wanted: NDArray[Any]) -> tuple[NDArray[Any], NDA
     return which, names[which] == wanted
 
 
-class Seconds:
+class SecondCounts:
     """How much happened in each second (of a long run, in each few seconds), and how late.
 
     A thread reads the tables once, row group by row group; whoever asks earlier gets what there is.
     """
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: TraceReplay) -> None:
         self._replay = replay
         self.step_s = max(1, ceil((replay.last - replay.first + 1) / SECOND / MOST_STEPS))
         steps = (replay.last - replay.first) // (self.step_s * SECOND) + 1
@@ -369,7 +373,7 @@ class Seconds:
         self.done = True
 
     def _add_latency(self, heard: Columns) -> None:
-        low, high = int(heard["t"].min()) - WAY, int(heard["t"].max())
+        low, high = int(heard["t"].min()) - LONGEST_LATENCY, int(heard["t"].max())
         said = self._replay.tables["publications"].between(low, high, ("t", "publication"))
         which, known = _found(said["publication"], heard["publication"])
         late = (heard["t"][known] - said["t"][which[known]]) / SECOND

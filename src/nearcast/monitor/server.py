@@ -1,4 +1,4 @@
-"""The page's server: a live node with a game on it (`up`), or a trace (`show`).
+"""The page's server: a live node with a game on it (`serve_live`), or a trace (`serve_replay`).
 
 The page itself is plain files. What it asks for is answered by routes that a node's own HTTP table
 takes in, so that the page, the script and the WebSocket come from one port.
@@ -20,17 +20,17 @@ from msgspec.structs import replace
 from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.demo.mammoth_game import MammothRules
 from nearcast.monitor import feed
-from nearcast.monitor.replay import Replay
+from nearcast.monitor.replay import TraceReplay
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import (
+    HttpConnection,
     HttpError,
-    HttpFront,
     HttpRequest,
     HttpResponse,
     HttpRoutes,
     Route,
-    as_json,
+    json_response,
 )
 from nearcast.server.metrics import BOUNDS, Metrics
 from nearcast.server.server import Server
@@ -52,7 +52,7 @@ def add_page(routes: HttpRoutes) -> None:
 # A live node.
 
 
-def shared(route: Route) -> Route:
+def allow_other_nodes(route: Route) -> Route:
     """The same for the page of another node. Whoever may ask at all may do so from any page: who
     that is, a token says, and without tokens only pages of this machine are answered."""
 
@@ -67,22 +67,22 @@ def shared(route: Route) -> Route:
     return answer
 
 
-class Watched:
+class LiveMonitor:
     """What the page asks of a live node."""
 
     def __init__(self, service: Server, game: bool) -> None:
         self._service, self._game = service, game
         self._picture, self._drawn = b"", -1.0
         add_page(service.routes)
-        guarded = service.answers.guarded
+        guarded = service.api.guarded
         service.routes.add("GET", "/monitor/about", guarded(self._about))
-        service.routes.add("GET", "/monitor/world", shared(guarded(self._world)))
-        service.routes.add("GET", "/monitor/numbers", shared(guarded(self._numbers)))
+        service.routes.add("GET", "/monitor/world", allow_other_nodes(guarded(self._world)))
+        service.routes.add("GET", "/monitor/numbers", allow_other_nodes(guarded(self._numbers)))
 
     def _about(self, _: HttpRequest) -> HttpResponse:
         gateway, size = self._service.gateway, MammothRules().size
-        bounds = None if self._game else feed.bounds(gateway.realm, gateway.now())
-        return as_json(
+        bounds = None if self._game else feed.world_bounds(gateway.realm, gateway.now())
+        return json_response(
             {
                 "mode": "live",
                 "game": self._game,
@@ -94,34 +94,34 @@ class Watched:
         now = asyncio.get_running_loop().time()
         if now - self._drawn >= PICTURE_S:
             gateway = self._service.gateway
-            self._picture, self._drawn = feed.world(gateway.realm, gateway.now()), now
+            self._picture, self._drawn = feed.world_snapshot(gateway.realm, gateway.now()), now
         return HttpResponse(self._picture, kind=BINARY)
 
     async def _numbers(self, _: HttpRequest) -> HttpResponse:
         service = self._service
         gateway, recording = service.gateway, service.recording
         trace = recording.path if recording else None
-        return as_json(
+        return json_response(
             {
                 "t": gateway.now(),
                 "counters": gateway.metrics.snapshot(),
                 "latency": {"bounds": BOUNDS, "counts": gateway.metrics.latency.counts},
-                "nodes": [feed.node(service)],
-                "cluster": feed.cluster(service.cluster) if service.cluster else None,
+                "nodes": [feed.node_summary(service)],
+                "cluster": feed.cluster_summary(service.cluster) if service.cluster else None,
                 "trace": str(trace) if trace else None,
-                "judged": await asyncio.to_thread(feed.judged, trace, service.began)
+                "judged": await asyncio.to_thread(feed.latest_analysis, trace, service.began)
                 if trace
                 else None,
             }
         )
 
 
-async def up(
+async def serve_live(
     settings: Settings, bots: int, ready: Callable[[str, Path], None], stop: asyncio.Event
 ) -> None:
     """A node, the page, and a game of so many bots in a process of its own, until told to stop."""
     async with Server(settings) as service:
-        Watched(service, game=bots > 0)
+        LiveMonitor(service, game=bots > 0)
         assert service.recording is not None, "a world that is watched is recorded"
         players = await _bots(service.url, bots) if bots else None
         ready(f"http://{settings.host}:{service.port}/", service.recording.path)
@@ -172,7 +172,7 @@ def run_until_signal(act: Callable[[asyncio.Event], Any]) -> None:
 # A trace.
 
 
-def replay_routes(replay: Replay) -> HttpRoutes:
+def replay_routes(replay: TraceReplay) -> HttpRoutes:
     routes = HttpRoutes()
     add_page(routes)
 
@@ -180,7 +180,7 @@ def replay_routes(replay: Replay) -> HttpRoutes:
         said = replay.scenario
         kinds = dict.fromkeys(str(said[name]) for name in ("protocol", "workload") if name in said)
         title = " · ".join(kinds)
-        return as_json(
+        return json_response(
             {
                 "mode": "replay",
                 "name": replay.path.resolve().name,
@@ -202,22 +202,26 @@ def replay_routes(replay: Replay) -> HttpRoutes:
 
     routes.add("GET", "/monitor/about", about)
     routes.add("GET", "/monitor/world", world)
-    routes.add("GET", "/monitor/seconds", lambda _: as_json(replay.seconds.table()))
+    routes.add("GET", "/monitor/seconds", lambda _: json_response(replay.seconds.table()))
     return routes
 
 
-async def show(trace: Path, port: int, ready: Callable[[str], None], stop: asyncio.Event) -> None:
+async def serve_replay(
+    trace: Path, port: int, ready: Callable[[str], None], stop: asyncio.Event
+) -> None:
     """A trace in the same page, on this machine alone, until told to stop."""
-    replay = await asyncio.to_thread(Replay, trace)
+    replay = await asyncio.to_thread(TraceReplay, trace)
     replay.seconds.start()
-    routes, fronts = replay_routes(replay), set[HttpFront]()
+    routes, fronts = replay_routes(replay), set[HttpConnection]()
     connections = OpenConnections(LimitSettings(), Metrics())
 
     def refuse(_: HttpRequest) -> WebSocketEndpoint:
         raise HttpError(404, "a trace has no clients")
 
     server = await asyncio.get_running_loop().create_server(
-        lambda: HttpFront(routes, refuse, REQUEST, RATE, fronts, connections), "127.0.0.1", port
+        lambda: HttpConnection(routes, refuse, REQUEST, RATE, fronts, connections),
+        "127.0.0.1",
+        port,
     )
     ready(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
     await stop.wait()

@@ -17,16 +17,16 @@ Rows = NDArray[np.float64]
 
 ENTITY = ("entity", "x", "y", "vx", "vy", "left")
 AREA = ("owner", "kind", "x", "y", "rx", "ry", "vx", "vy", "gx", "gy", "left")
-HEARD = ("publisher", "listener")
+DELIVERY = ("publisher", "listener")
 
 
-def rows(width: tuple[str, ...], values: list[tuple[float, ...]] | None = None) -> Rows:
+def table(width: tuple[str, ...], values: list[tuple[float, ...]] | None = None) -> Rows:
     """A table with these columns."""
     return np.array(values or [], np.float64).reshape(-1, len(width))
 
 
-def picture(t: Time, entities: Rows, areas: Rows, heard: Rows | None = None) -> bytes:
-    pairs = rows(HEARD) if heard is None else heard
+def encode_snapshot(t: Time, entities: Rows, areas: Rows, heard: Rows | None = None) -> bytes:
+    pairs = table(DELIVERY) if heard is None else heard
     head = np.array([t, len(entities), len(areas), len(pairs)], "<f8")
     names = np.concatenate((entities[:, 0], areas[:, 0], pairs[:, 0], pairs[:, 1]))
     rest = np.concatenate((entities[:, 1:].ravel(order="F"), areas[:, 1:].ravel(order="F")))

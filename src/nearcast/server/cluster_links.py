@@ -19,7 +19,7 @@ from nearcast.transport.identity import Identity
 from nearcast.transport.links import MESSAGE, Link, framed
 from nearcast.transport.tls import Tls
 
-LOG = logging.getLogger("nearcast.live")
+LOG = logging.getLogger(__name__)
 SHORTEST_KEY = 16
 LONGEST_EARLY = 1 << 18  # bytes of a frame of cards: about a thousand of them
 MOST_EARLY = 64  # links whose cards wait

@@ -7,7 +7,7 @@ from nearcast.matching.matcher import Matcher
 from nearcast.peer.peer import address
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.server.cluster_links import ClusterLinks, cluster_key
-from nearcast.server.config import Cluster
+from nearcast.server.config import ClusterSettings
 from nearcast.server.gateway import Gateway
 from nearcast.service.cluster.cluster_node import ClusterNode
 from nearcast.service.cluster.realm import ClusterRealm
@@ -17,7 +17,7 @@ from nearcast.transport.identity import new_identity
 
 
 class ClusterSetup:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterSettings) -> None:
         self._cluster = cluster
         key = cluster_key(Path(cluster.key), make=not cluster.join)
         self._links = ClusterLinks(new_identity(serves=True), cluster.host, cluster.port, key)

@@ -1,7 +1,7 @@
 """The settings of a live node: flags before environment before `nearcast.toml` before defaults.
 
 Each setting stands here once: its name, its type with the values that make sense, its default and
-what it means. `commented` writes the file from this, and whatever is not one of these names or
+what it means. `default_file` writes the file from this, and whatever is not one of these names or
 values is refused, with the line of the file on which it stands.
 """
 
@@ -46,7 +46,7 @@ class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fie
     join_s: Seconds = 5.0
 
 
-class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a node is a member of a cluster; without a key it is none."""
 
     key: str = ""
@@ -65,7 +65,7 @@ class Cluster(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("cluster.join and cluster.port need a cluster.key")
 
 
-class Jwt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whose JWTs are accepted; without keys none are."""
 
     keys: str = ""
@@ -78,7 +78,7 @@ class Jwt(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError("jwt.issuer and jwt.audience need jwt.keys")
         url = urlsplit(self.keys)
         if "://" in self.keys and not (
-            url.scheme == "https" or (url.scheme == "http" and loopback(url.hostname or ""))
+            url.scheme == "https" or (url.scheme == "http" and is_loopback(url.hostname or ""))
         ):
             raise ValueError("jwt.keys is a file, an https:// URL, or http:// on this machine")
 
@@ -98,11 +98,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cors: str = ""
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
     limits: LimitSettings = LimitSettings()
-    cluster: Cluster = Cluster()
-    jwt: Jwt = Jwt()
+    cluster: ClusterSettings = ClusterSettings()
+    jwt: JwtSettings = JwtSettings()
 
     def __post_init__(self) -> None:
-        if not (self.token or self.token_file or self.jwt.keys or loopback(self.host)):
+        if not (self.token or self.token_file or self.jwt.keys or is_loopback(self.host)):
             raise ValueError(
                 f"host {self.host!r} can be reached from elsewhere: set a token, a token_file or"
                 " jwt.keys"
@@ -189,7 +189,7 @@ MEANING = {
 }
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Can only this machine reach a server that listens there?"""
     if host == "localhost":
         return True
@@ -199,7 +199,7 @@ def loopback(host: str) -> bool:
         return False
 
 
-def settings(
+def load_settings(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
@@ -230,7 +230,7 @@ def settings(
         raise ConfigError(f"{culprit}: {reason}") from None
 
 
-def commented() -> str:
+def default_file() -> str:
     """`nearcast.toml`, whole, with every default and what it means."""
     lines = [
         "# Settings of a Nearcast node, with their defaults.",
@@ -270,7 +270,7 @@ TABLES = ("limits", "cluster", "jwt")
 def _keys() -> dict[str, tuple[Any, Any]]:
     """Every setting by its dotted name: its type and its default."""
     found: dict[str, tuple[Any, Any]] = {}
-    tables = (("limits.", LimitSettings), ("cluster.", Cluster), ("jwt.", Jwt))
+    tables = (("limits.", LimitSettings), ("cluster.", ClusterSettings), ("jwt.", JwtSettings))
     for prefix, kind in (("", Settings), *tables):
         hints = get_type_hints(kind, include_extras=True)
         for field in structs.fields(kind):

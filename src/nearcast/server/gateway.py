@@ -20,18 +20,24 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching.matcher import Integers
-from nearcast.server import memory
-from nearcast.server.access.guesses import Guesses
+from nearcast.server import memory, request_cost
+from nearcast.server.access.failed_tokens import FailedTokens
 from nearcast.server.access.permission import check_listening, check_publishing
 from nearcast.server.access.quotas import Quotas, check_subscriptions
-from nearcast.server.access.tokens import AccessControl, Denied, Verdict
+from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied
 from nearcast.server.clock import clock
 from nearcast.server.config import LimitSettings
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import HttpError, HttpRequest
 from nearcast.server.metrics import Metrics
-from nearcast.server.request_cost import COST, LARGE, PARSED, READ_WORK, REFUSAL, costly, parsed
-from nearcast.server.session import SHARE, SLACK, Said, Session, fair_level, traced
+from nearcast.server.session import (
+    DIRECT_WRITE,
+    QUEUE_SLACK,
+    QueuedMessage,
+    Session,
+    fair_level,
+    with_traced_subscriptions,
+)
 from nearcast.service.client_state import Accepted, ClientState, Heard
 from nearcast.service.frames import DeliveryFrames, buildable, framed, letters
 from nearcast.service.realm import HOPS, Realm, flushes
@@ -41,18 +47,18 @@ from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 if TYPE_CHECKING:
     from nearcast.service.cluster.cluster_node import ClusterNode
 
-LOG = logging.getLogger("nearcast.live")
-PAUSE = 10.0  # times as long as a flush took: so it takes a tenth of the time, until the bound
+LOG = logging.getLogger(__name__)
+PAUSE_FACTOR = 10.0  # of a flush's own duration: flushing takes a tenth of the time
 WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
 TICK_S = 0.1
-NODE = 0  # the node's own number in the trace; clients' begin at 1
-TICKS = 10  # in a second
+NODE_NUMBER = 0  # the node's own number in the trace; clients' begin at 1
+TICKS_PER_SECOND = 10  # in a second
 TOKEN_NEEDED = "a token that this node knows is needed"
-MISTAKE = "the node made a mistake; its log has more"
+INTERNAL_ERROR = "the node made a mistake; its log has more"
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
-def _keep(frames: bytes) -> None:
+def _discard(frames: bytes) -> None:
     """Instead of writing: for entities of this process, and for clients whose transport is full."""
 
 
@@ -72,37 +78,37 @@ class Gateway:
         self.loop = asyncio.get_running_loop()
         self.now = now or clock()
         self.metrics = Metrics()
-        self.open: dict[Session, None] = {}  # all WebSocket connections, the oldest first
+        self.sessions: dict[Session, None] = {}  # all WebSocket connections, the oldest first
         self.connections = OpenConnections(limits, self.metrics)
         self.clients = 0  # of them, those who have joined
         self.recording = recording
-        self._sessions: list[Session | None] = []  # by a seat's place
-        # The same by a seat's place: how to write, whether packed, messages and bytes written.
+        self._session_at: list[Session | None] = []  # by a client's place
+        # The same by a client's place: how to write, whether packed, messages and bytes written.
         self._writes: list[Callable[[bytes], None]] = []
         self._packed: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._sent: Integers = np.zeros(0, np.int64)
         self._sent_bytes: Integers = np.zeros(0, np.int64)
         self._slow: dict[int, Session] = {}  # those of them who read too slowly
         self.queued = 0  # bytes that wait in the queues of all clients
-        self._held: dict[Session, int] = {}  # whose reading is paused, until which tick
+        self._paused_reading: dict[Session, int] = {}  # whose reading is paused, until which tick
         self._read_work = 0  # since the last tick
         self._unread: list[tuple[Session, bytes]] = []  # publications
         self._longest_frame, self._longest_pause = limits.frame, flush_s
         self._most_bytes = limits.bytes
         self._flush_timer: asyncio.Handle | None = None
         self._flush_not_before = self._first_waits_since = 0.0
-        self._answers: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
+        self._outcomes: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
         self._ticks = 0
-        self._states: dict[int, Accepted] = {}  # each entity's last one, for the trace
+        self._last_states: dict[int, Accepted] = {}  # each entity's last one, for the trace
         self._rotate_at = monotonic() + ROTATE_S
         self._timer = self.loop.call_later(TICK_S, self._tick)
-        self.guesses = Guesses()
+        self.failed_tokens = FailedTokens()
         self.quotas = Quotas(limits.requests)
-        self._late: set[asyncio.Task[None]] = set()  # joins whose tokens are not known
-        self._trimming = memory.Trimming()
-        self._moved = 0  # bytes in and out, until the last second
+        self._late_joins: set[asyncio.Task[None]] = set()  # joins whose tokens are not known
+        self._memory = memory.MemoryTrimmer()
+        self._bytes_moved = 0  # bytes in and out, until the last second
         self.cluster: ClusterNode | None = None
-        self.number = NODE  # of this node in the trace
+        self.number = NODE_NUMBER  # of this node in the trace
 
     # Connections.
 
@@ -115,138 +121,137 @@ class Gateway:
 
     def connected(self, session: Session) -> None:
         self.metrics.connections += 1
-        self.open[session] = None
+        self.sessions[session] = None
 
     def disconnected(self, session: Session) -> None:
-        self.open.pop(session, None)
+        self.sessions.pop(session, None)
         self.connections.closed(session.raw)
-        self.retire(session)
+        self.end_client(session)
 
-    def retire(self, session: Session) -> None:
+    def end_client(self, session: Session) -> None:
         """Its client is gone, or as good as gone: nothing is matched for it any more."""
-        self._read_all()
+        self._handle_publications()
         self.quotas.leave(session)
-        self._withhold(session, [one.said for one in session.waiting if one.said is not None])
-        session.forget()
-        if session.held is not None:
-            session.held = None
-            del self._held[session]
+        self._record_dropped(session, session.clear_queue())
+        if session.unread_frames is not None:
+            session.unread_frames = None
+            del self._paused_reading[session]
             if not session.closing:
                 session.raw.resume_reading()
         if self.cluster is not None:
             self.cluster.passages.give_back(session)
-        seat = self.release(session)
-        if seat is not None:
-            self.realm.leave(self.now(), seat)
+        client = self.detach(session)
+        if client is not None:
+            self.realm.leave(self.now(), client)
 
-    def release(self, session: Session) -> ClientState | None:
+    def detach(self, session: Session) -> ClientState | None:
         """Its client is not served by this connection any more."""
-        seat, session.seat = session.seat, None
-        if seat is not None:
+        client, session.client = session.client, None
+        if client is not None:
             self.clients -= 1
-            self._sum_up(session, seat)
-            self._states.pop(seat.entity, None)
-            self._slow.pop(seat.place, None)
-            self._sessions[seat.place], self._writes[seat.place] = None, _keep
-        return seat
+            self._record_traffic(session, client)
+            self._last_states.pop(client.entity, None)
+            self._slow.pop(client.place, None)
+            self._session_at[client.place], self._writes[client.place] = None, _discard
+        return client
 
-    def dismiss(self, seat: ClientState) -> None:
+    def end_http_entity(self, client: ClientState) -> None:
         """An entity that spoke over HTTP ends, with its states."""
-        self._states.pop(seat.entity, None)
-        self.realm.leave(self.now(), seat)
+        self._last_states.pop(client.entity, None)
+        self.realm.leave(self.now(), client)
 
     # Words.
 
     def read(self, session: Session, frame: bytes, binary: bool) -> None:
         """A frame of a client. Publications are looked at together, before anything else is."""
-        if session.held is not None:
-            session.held.append((frame, binary))
+        if session.unread_frames is not None:
+            session.unread_frames.append((frame, binary))
             return
-        if len(frame) > LARGE:
+        if len(frame) > request_cost.LARGE_FRAME:
             self._read_work += len(frame)
-            if self._read_work > READ_WORK:
-                self._hold(session, self._ticks + 1, frame, binary)
+            if self._read_work > request_cost.READ_BUDGET:
+                self._pause_reading(session, self._ticks + 1, frame, binary)
                 return
-        if binary and session.seat is not None and messages.is_publish_frame(frame):
+        if binary and session.client is not None and messages.is_publish_frame(frame):
             self._unread.append((session, frame))
             if self._flush_timer is None:
-                self.wake()
+                self.schedule_flush()
             return
         if session.elsewhere is not None and self.cluster is not None:
             self.cluster.passages.spoke(session, frame, binary)
             return
-        self._read_all()
-        form = messages.MSGPACK if binary else messages.JSON
-        if session.form is None:
-            session.form = form
-        self._heed(session, frame, form)
+        self._handle_publications()
+        encoding = messages.MSGPACK if binary else messages.JSON
+        if session.encoding is None:
+            session.encoding = encoding
+        self._handle_frame(session, frame, encoding)
 
-    def _read_all(self) -> None:
+    def _handle_publications(self) -> None:
         """What was published and not looked at."""
         if self._unread:
             unread, self._unread = self._unread, []
             for session, frame in unread:
                 try:
-                    self._heed(session, frame, messages.MSGPACK)
+                    self._handle_frame(session, frame, messages.MSGPACK)
                 except Exception:
-                    self._fault("a client could not be answered")
+                    self._log_fault("a client could not be answered")
 
-    def _heed(self, session: Session, frame: bytes, form: messages.Encoding) -> None:
+    def _handle_frame(self, session: Session, frame: bytes, encoding: messages.Encoding) -> None:
         """Obey one frame. Whatever is wrong with it is told to this client alone."""
         number: int | None = None
         try:
             if len(frame) > self._longest_frame:
-                number = form.request_id(frame)
+                number = encoding.request_id(frame)
                 raise Refused(f"a frame has at most {self._longest_frame} bytes")
             try:
-                word = form.decode_request(frame)
+                request = encoding.decode_request(frame)
             except messages.DECODE_ERRORS as why:
-                number = form.request_id(frame)
+                number = encoding.request_id(frame)
                 raise messages.as_malformed(why) from None
-            number = word.id
+            number = request.id
             if number is not None and not 0 <= number < messages.REQUEST_IDS_END:
                 number = None  # no answer could repeat it
                 raise Refused("an id is from 0 to 2**53 - 1")
             if not session.bucket.take() and not session.bucket.fill(monotonic()):
                 raise Refused(f"a client makes at most {session.bucket.rate} requests a second")
-            if type(word) is form.publish_class:
-                if session.seat is None:
+            if type(request) is encoding.publish_class:
+                if session.client is None:
                     raise Refused("join first")
                 if session.limited and session.grant is not None:
-                    check_publishing(session.grant, word)
-                self.realm.publish(session.seat, word, form)
+                    check_publishing(session.grant, request)
+                self.realm.publish(session.client, request, encoding)
                 if self._flush_timer is None:
-                    self.wake()
+                    self.schedule_flush()
                 session.published += 1
                 session.published_bytes += len(frame)
                 if session.published_bytes > self._most_bytes:
-                    self._hold(session, self._next_second())
+                    self._pause_reading(session, self._next_second())
                 return
-            kind = form.message_class(word)
-            if self._read_work > READ_WORK and costly(kind, word):
+            kind = encoding.message_class(request)
+            if self._read_work > request_cost.READ_BUDGET and request_cost.is_costly(kind, request):
                 session.bucket.charge(-1)
-                self._hold(session, self._ticks + 1, frame, form.binary)
+                self._pause_reading(session, self._ticks + 1, frame, encoding.binary)
                 return
-            self._read_work += PARSED * parsed(kind, word)
-            self._obey(session, kind, word)
+            self._read_work += request_cost.parse_cost(kind, request)
+            self._handle_request(session, kind, request)
         except (Refused, MalformedMessageError) as why:
             self._refuse(session, messages.ErrorNotice(str(why), number))
         except Exception:
-            self._fault(f"a request of {session.seat and session.seat.name!a} failed")
-            session.send(messages.ErrorNotice(MISTAKE, number))
+            self._log_fault(f"a request of {session.client and session.client.name!a} failed")
+            session.send(messages.ErrorNotice(INTERNAL_ERROR, number))
         session.asked += 1
         session.asked_bytes += len(frame)
         if session.asked_bytes + session.published_bytes > self._most_bytes:
-            self._hold(session, self._next_second())
+            self._pause_reading(session, self._next_second())
 
     def _refuse(self, session: Session, error: messages.ErrorNotice) -> None:
         """Tell the client; one that is refused again and again is let go."""
         self.metrics.refused += 1
         session.refused += 1
         session.send(error)
-        self._read_work += REFUSAL
-        if self._read_work > READ_WORK:
-            self._hold(session, self._ticks + 1)
+        self._read_work += request_cost.REFUSAL_COST
+        if self._read_work > request_cost.READ_BUDGET:
+            self._pause_reading(session, self._ticks + 1)
         if session.refused - session.refused_before > self.limits.refusals and not session.closing:
             self.metrics.cut_refused += 1
             session.end(
@@ -254,82 +259,84 @@ class Gateway:
                 f" within {REFUSALS_S} seconds"
             )
 
-    def _hold(
+    def _pause_reading(
         self, session: Session, until: int, frame: bytes | None = None, binary: bool = False
     ) -> None:
         """Read nothing more of this client before that tick. Such a frame is read again then."""
         if session.closing:
             return
-        if session.held is None:
-            session.held = []
+        if session.unread_frames is None:
+            session.unread_frames = []
             session.paused_reading += 1
             self.metrics.slowed += 1
-            self._held[session] = until
+            self._paused_reading[session] = until
             session.raw.pause_reading()
         if frame is not None:
-            session.held.append((frame, binary))
+            session.unread_frames.append((frame, binary))
 
     def _next_second(self) -> int:
         """The tick at which the clients' bytes are counted from 0 again."""
-        return (self._ticks // TICKS + 1) * TICKS
+        return (self._ticks // TICKS_PER_SECOND + 1) * TICKS_PER_SECOND
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         """Read on where reading was paused: who has waited longest first, as far as work allows."""
         self._read_work = 0
-        for session in [one for one, until in self._held.items() if until <= self._ticks]:
-            if self._read_work > READ_WORK:
+        for session in [one for one, until in self._paused_reading.items() if until <= self._ticks]:
+            if self._read_work > request_cost.READ_BUDGET:
                 break
-            if session.held is None:
+            if session.unread_frames is None:
                 continue  # it was let go meanwhile
-            held, session.held = session.held, None
-            del self._held[session]
+            held, session.unread_frames = session.unread_frames, None
+            del self._paused_reading[session]
             for frame, binary in held:  # should it be held again, the rest waits again
                 self.read(session, frame, binary)
-            if session.held is None and not session.closing:
+            if session.unread_frames is None and not session.closing:
                 session.raw.resume_reading()
 
     def _charge(self, session: Session, cost: int) -> None:
         """What a request costs besides the one token that every request takes."""
         session.bucket.charge(cost)
-        self._read_work += COST * cost
+        self._read_work += request_cost.TOKEN_COST * cost
 
-    def _obey(self, session: Session, kind: type, word: Any) -> None:
+    def _handle_request(self, session: Session, kind: type, request: Any) -> None:
         if kind is messages.JoinRequest:
-            self._join(session, word)
+            self._join(session, request)
             return
-        seat, realm, now = session.seat, self.realm, self.now()
-        if seat is None:
+        client, realm, now = session.client, self.realm, self.now()
+        if client is None:
             raise Refused("join first")
         assert session.grant is not None
         if kind is messages.NearbyRequest:
-            check_listening(session.grant, word.area, word.channel, self.limits)
-            found = realm.nearby(now, word, seat.form)
+            check_listening(session.grant, request.area, request.channel, self.limits)
+            found = realm.nearby(now, request, client.form)
             self._charge(session, realm.cost(len(found)))
-            session.send(messages.NearbyNotice(found, word.id))
+            session.send(messages.NearbyNotice(found, request.id))
             return
         notices: list[messages.Notice] = []
         if kind is messages.MoveRequest:
-            known = seat.subscriptions.get(word.subscription)
+            known = client.subscriptions.get(request.subscription)
             if known is not None:
-                check_listening(session.grant, word.area, known.subscription.channel, self.limits)
-            realm.move(now, seat, word)
+                check_listening(
+                    session.grant, request.area, known.subscription.channel, self.limits
+                )
+            realm.move(now, client, request)
         elif kind is messages.SubscribeRequest:
-            check_listening(session.grant, word.area, word.channel, self.limits)
-            check_subscriptions(session, word.subscription)
-            notices = realm.subscribe(now, seat, word)
+            check_listening(session.grant, request.area, request.channel, self.limits)
+            check_subscriptions(session, request.subscription)
+            notices = realm.subscribe(now, client, request)
         elif kind is messages.TuneRequest:
-            realm.tune(now, seat, word)
+            realm.tune(now, client, request)
         elif kind is messages.UnsubscribeRequest:
-            realm.unsubscribe(now, seat, word)
+            realm.unsubscribe(now, client, request)
         elif kind is messages.WithdrawRequest:
-            realm.withdraw(now, seat, word)
-            self._states.pop(seat.entity, None)
+            realm.withdraw(now, client, request)
+            self._last_states.pop(client.entity, None)
         self.metrics.interests += kind not in (messages.LeaveRequest, messages.WithdrawRequest)
-        if word.id is not None:
-            traced = None
+        if request.id is not None:
+            number = None
             if kind is messages.SubscribeRequest:
-                traced = seat.subscriptions[word.subscription].subscription.id
-            session.send(messages.DoneNotice(word.id, realm.now, subscription=traced))
+                number = client.subscriptions[request.subscription].subscription.id
+            session.send(messages.DoneNotice(request.id, realm.now, subscription=number))
         for notice in notices:
             if isinstance(notice, messages.InsideNotice):
                 self._charge(session, realm.cost(len(notice.entities)))
@@ -339,144 +346,146 @@ class Gateway:
 
     # Tokens.
 
-    def judge(self, token: str) -> Verdict:
-        return self.access.judge(token, self.now() / SECOND)
+    def check_token(self, token: str) -> AccessDecision:
+        return self.access.check(token, self.now() / SECOND)
 
-    async def judge_again(self, token: str, verdict: Denied) -> Verdict:
+    async def recheck_token(self, token: str, decision: Denied) -> AccessDecision:
         """With fresh keys, if the token names one that is not known; else as before."""
-        if verdict.unknown_key:
+        if decision.unknown_key:
             if await self.access.refresh():
-                self.adopt(self.access)
-            return self.judge(token)
-        return verdict
+                self.replace_access(self.access)
+            return self.check_token(token)
+        return decision
 
-    def pause(self, remote: str, token: str, verdict: Denied) -> float:
+    def refusal_delay(self, remote: str, token: str, decision: Denied) -> float:
         """A token was refused: for how many seconds the answer waits. To say none is no guess."""
         if not token:
             return 0.0
         self.metrics.tokens_refused += 1
-        return self.guesses.failed(remote, monotonic()) if verdict.guess else 0.0
+        return self.failed_tokens.failed(remote, monotonic()) if decision.guess else 0.0
 
-    def adopt(self, access: AccessControl) -> None:
+    def replace_access(self, access: AccessControl) -> None:
         """From now on these tokens and keys count; sessions whose own is gone end."""
         self.access = access
-        for session in list(self.open):
+        for session in list(self.sessions):
             if session.grant is not None:
                 grant = access.renewed(session.grant)
                 if grant is None:
                     session.end("your token is not valid any more")
                 elif grant is not session.grant:
                     session.allow(grant)
-                    self.check_standing(session)
+                    self.check_subscriptions(session)
 
-    def check_standing(self, session: Session) -> bool:
+    def check_subscriptions(self, session: Session) -> bool:
         """Does what the client listens to fit what it may do now? If not, its session ends."""
-        grant, seat = session.grant, session.seat
-        if grant is None or seat is None or not grant.limits_listening:
+        grant, client = session.grant, session.client
+        if grant is None or client is None or not grant.limits_listening:
             return True
-        wanted = [standing.subscription for standing in seat.subscriptions.values()]
+        wanted = [standing.subscription for standing in client.subscriptions.values()]
         if any(grant.listening_refusal(one.region, one.channel) for one in wanted):
             session.end("your token does not allow what you listen to any more")
             return False
         return True
 
-    def _join(self, session: Session, word: Any) -> None:
-        if session.seat is not None:
+    def _join(self, session: Session, request: Any) -> None:
+        if session.client is not None:
             raise Refused("you have joined already")
         if session.joining:
             raise Refused("your join is under way")
-        token = word.token or session.token
-        verdict = self.judge(token)
-        if isinstance(verdict, Denied):
+        token = request.token or session.token
+        decision = self.check_token(token)
+        if isinstance(decision, Denied):
             session.joining = True
-            task = self.loop.create_task(self._join_late(session, word, token, verdict))
-            self._late.add(task)
-            task.add_done_callback(self._late.discard)
+            recheck = self._join_after_recheck(session, request, token, decision)
+            task = self.loop.create_task(recheck)
+            self._late_joins.add(task)
+            task.add_done_callback(self._late_joins.discard)
             return
-        session.allow(verdict)
-        self._enter(session, word)
+        session.allow(decision)
+        self._start_client(session, request)
 
-    async def _join_late(self, session: Session, word: Any, token: str, denied: Denied) -> None:
+    async def _join_after_recheck(
+        self, session: Session, request: Any, token: str, denied: Denied
+    ) -> None:
         """A token that is not known: perhaps its key is new. If not, refuse it after a pause."""
-        verdict = await self.judge_again(token, denied)
-        if isinstance(verdict, Denied):
-            await asyncio.sleep(self.pause(session.remote, token, verdict))
-            session.send(messages.ErrorNotice(verdict.reason, word.id))
-            session.end(TOKEN_NEEDED if verdict.guess else verdict.reason)
+        decision = await self.recheck_token(token, denied)
+        if isinstance(decision, Denied):
+            await asyncio.sleep(self.refusal_delay(session.remote, token, decision))
+            session.send(messages.ErrorNotice(decision.reason, request.id))
+            session.end(TOKEN_NEEDED if decision.guess else decision.reason)
             return
         session.joining = False
         if session.closing:
             return
-        session.allow(verdict)
+        session.allow(decision)
         try:
-            self._enter(session, word)
+            self._start_client(session, request)
         except Refused as why:
-            session.send(messages.ErrorNotice(str(why), word.id))
+            session.send(messages.ErrorNotice(str(why), request.id))
             session.end(str(why))
         except Exception:
             LOG.exception("a join failed")
             session.end("the node made a mistake; its log has more")
 
-    def _enter(self, session: Session, word: Any) -> None:
+    def _start_client(self, session: Session, request: Any) -> None:
         """The token is good: a client begins, or goes on with its ticket."""
-        assert session.form is not None
+        assert session.encoding is not None
         assert session.grant is not None
-        if word.ticket and self.cluster is None:
+        if request.ticket and self.cluster is None:
             raise Refused("this node is in no cluster, and knows of no tickets")
         self.quotas.leave(session)  # an earlier attempt may have been with another token
         self.quotas.enter(session, session.grant, monotonic())
-        if word.ticket and self.cluster is not None:
-            self.cluster.passages.claim(session, word)
+        if request.ticket and self.cluster is not None:
+            self.cluster.passages.claim(session, request)
             session.joining = True  # until it is welcomed or turned away, by this token
             return
         if self.clients >= self.limits.clients:  # others have joined since it connected
             self.metrics.refused_full += 1
-            session.send(messages.ErrorNotice("this node has no room for another client", word.id))
+            full = "this node has no room for another client"
+            session.send(messages.ErrorNotice(full, request.id))
             session.end(f"this node serves at most {self.limits.clients} clients")
             return
-        seat = self.realm.join(self.now(), word.name, session.form)
-        self.welcome(session, seat, word.id)
+        client = self.realm.join(self.now(), request.name, session.encoding)
+        self.welcome(session, client, request.id)
 
-    def welcome(self, session: Session, seat: ClientState, number: int | None) -> None:
+    def welcome(self, session: Session, client: ClientState, number: int | None) -> None:
         """From now on this connection is the client's."""
-        self.serve(seat, session)
+        self.attach(client, session)
         limits = {name: float(value) for name, value in asdict(self.limits).items()}
         nodes = self.cluster.urls() if self.cluster else []
-        session.send(
-            messages.WelcomeNotice(
-                seat.entity, self.realm.now, self.name, limits=limits, id=number, nodes=nodes
-            )
+        welcome = messages.WelcomeNotice(
+            client.entity, self.realm.now, self.name, limits=limits, id=number, nodes=nodes
         )
+        session.send(welcome)
 
-    def caught_up(
-        self, seat: ClientState, publication: int, subscriptions: tuple[int, ...]
+    def record_delivery(
+        self, client: ClientState, publication: int, subscriptions: tuple[int, ...]
     ) -> None:
-        """It was told by itself, and not in a flush: for the trace."""
+        """Record in the trace what was delivered outside of a flush."""
         if self.recording:
-            self.recording.recorder.delivered(
-                self.now(), seat.entity, publication, subscriptions, HOPS
-            )
+            recorder, now = self.recording.recorder, self.now()
+            recorder.delivered(now, client.entity, publication, subscriptions, HOPS)
 
-    def serve(self, seat: ClientState, session: Session) -> None:
+    def attach(self, client: ClientState, session: Session) -> None:
         """What this client hears is written to this connection, and what it asks for is obeyed."""
-        self._make_room(seat.place + 1)
-        place = seat.place
+        self._grow_columns(client.place + 1)
+        place = client.place
         self.clients += 1
         self.connections.joined(session.raw)
-        self._sessions[place] = session
-        self._packed[place] = seat.form.binary
+        self._session_at[place] = session
+        self._packed[place] = client.form.binary
         self._sent[place] = self._sent_bytes[place] = 0
-        session.joined(seat)
+        session.joined(client)
         if session.paused:
             self.paused(session)
         else:
             self._writes[place] = session.raw.write
 
-    def _make_room(self, seats: int) -> None:
+    def _grow_columns(self, seats: int) -> None:
         """Entities of this process take seats, too, without coming this way."""
-        while len(self._sessions) < seats:
-            self._sessions.append(None)
-            self._writes.append(_keep)
+        while len(self._session_at) < seats:
+            self._session_at.append(None)
+            self._writes.append(_discard)
         if seats > len(self._packed):
             more = 2 * seats + 64
             self._packed = _grown(self._packed, more)
@@ -484,7 +493,7 @@ class Gateway:
 
     # Publications.
 
-    def wake(self, after: float = 0.0) -> None:
+    def schedule_flush(self, after: float = 0.0) -> None:
         """Something waits to be flushed; so many seconds it may wait for more."""
         if self._flush_timer is None:
             now = self._first_waits_since = monotonic()
@@ -499,21 +508,21 @@ class Gateway:
         """Nothing waits to be flushed."""
         return self._flush_timer is None
 
-    def answer(self, publication: int) -> "asyncio.Future[tuple[Time, int]]":
+    def outcome(self, publication: int) -> "asyncio.Future[tuple[Time, int]]":
         """When it was made, and how many subscriptions heard it; known after the next flush."""
-        return self._answers.setdefault(publication, self.loop.create_future())
+        return self._outcomes.setdefault(publication, self.loop.create_future())
 
     def flush(self) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
         began = monotonic()
-        self._read_all()
+        self._handle_publications()
         if not self.realm.waiting:
             return
         written, metrics = 0, self.metrics
-        for heard in flushes(self.realm, self.now, self._failed):
-            written += self._tell(heard)
+        for heard in flushes(self.realm, self.now, self._match_failed):
+            written += self._deliver_flush(heard)
             metrics.publications += len(heard.publications)
             metrics.deliveries += len(heard)
             metrics.latency.add(monotonic() - self._first_waits_since, len(heard))
@@ -522,20 +531,20 @@ class Gateway:
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
         took = ended - began + WRITE_S * written
-        self._flush_not_before = ended + min(PAUSE * took, self._longest_pause)
+        self._flush_not_before = ended + min(PAUSE_FACTOR * took, self._longest_pause)
         if self.realm.waiting:  # more than one flush should do: the loop has a turn in between
             self._first_waits_since = began
             self._flush_timer = self.loop.call_soon(self.flush)
 
-    def _tell(self, heard: Heard) -> int:
+    def _deliver_flush(self, heard: Heard) -> int:
         """Everybody what they hear, and publishers that it is done; gives to how many."""
         if self.cluster is not None:
             try:
                 self.cluster.flushed(heard.own)
             except Exception:
-                self._fault("publications could not be passed on to other nodes")
+                self._log_fault("publications could not be passed on to other nodes")
         written = self._deliver(heard)
-        self._answer(heard)
+        self._acknowledge(heard)
         if self.cluster is not None:
             self.cluster.delivered()
         if self.recording:
@@ -544,45 +553,45 @@ class Gateway:
                 # Somebody may have left since it was said, or be on another node.
                 place = said.seat.place
                 if said.request.retain and place >= 0 and seats[place] is said.seat:
-                    self._states[said.seat.entity] = said
+                    self._last_states[said.seat.entity] = said
         return written
 
-    def _fault(self, what: str, lost: int = 1) -> None:
+    def _log_fault(self, what: str, lost: int = 1) -> None:
         """Something failed that should not; called while the exception is being handled."""
         self.metrics.faults += lost
         LOG.exception(what)
 
-    def _failed(self, said: Accepted | None) -> None:
+    def _match_failed(self, said: Accepted | None) -> None:
         """Matching failed: of all publications that waited (None), and then of this one alone."""
         if said is None:
-            self._fault("publications could not be matched; each is tried by itself", 0)
+            self._log_fault("publications could not be matched; each is tried by itself", 0)
             return
         self.metrics.faults += 1
-        session = self._publisher(said)
+        session = self._publisher_session(said)
         if session is not None and said.request.id is not None:
-            session.send(messages.ErrorNotice(MISTAKE, said.request.id))
-        future = self._answers.pop(said.id, None)
+            session.send(messages.ErrorNotice(INTERNAL_ERROR, said.request.id))
+        future = self._outcomes.pop(said.id, None)
         if future is not None and not future.done():
-            future.set_exception(HttpError(500, MISTAKE))
+            future.set_exception(HttpError(500, INTERNAL_ERROR))
 
-    def _publisher(self, said: Accepted) -> Session | None:
+    def _publisher_session(self, said: Accepted) -> Session | None:
         """The session of who published it, while it is a client of this node."""
         return self.session_of(said.seat.owner or said.seat)
 
-    def session_of(self, seat: ClientState) -> Session | None:
+    def session_of(self, client: ClientState) -> Session | None:
         """The connection of this client, if it has one here."""
-        place = seat.place
-        session = self._sessions[place] if 0 <= place < len(self._sessions) else None
-        return session if session is not None and session.seat is seat else None
+        place = client.place
+        session = self._session_at[place] if 0 <= place < len(self._session_at) else None
+        return session if session is not None and session.client is client else None
 
     @property
-    def held(self) -> int:
+    def paused_readers(self) -> int:
         """So many clients of whom nothing is read for now."""
-        return len(self._held)
+        return len(self._paused_reading)
 
     def _deliver(self, heard: Heard) -> int:
         """Hand everyone their share; gives to how many."""
-        self._make_room(len(self.realm.seats))
+        self._grow_columns(len(self.realm.seats))
         try:
             post = letters(heard, self.realm.numbers, self._packed)
         except Exception as why:
@@ -594,9 +603,9 @@ class Gateway:
         starts = post.starts.tolist()
         # Who becomes slow by what is written now has had it; it is not kept for later as well.
         slow = np.fromiter(self._slow, np.int64)
-        large = np.flatnonzero(post.sizes > SHARE)
+        large = np.flatnonzero(post.sizes > DIRECT_WRITE)
         if len(large):
-            slow = np.concatenate((slow, self._spread(post.seats[large])))
+            slow = np.concatenate((slow, self._use_queues(post.seats[large])))
         for place, first, last in zip(post.seats.tolist(), starts, starts[1:], strict=False):
             writes[place](join(frames[first:last]))
         sent = np.diff(post.starts)
@@ -610,90 +619,87 @@ class Gateway:
         self._sent_bytes[post.seats] += post.sizes
         self.realm.delivered(max(self.now(), heard.t), heard, which)
         if self.queued > self.limits.queues_bytes:
-            self._relieve()
+            self._shrink_queues()
         return len(post.seats)
 
     def paused(self, session: Session) -> None:
         """Its transport is full: what is for it now waits, and nobody else does."""
-        if session.seat is not None:
-            self._slow[session.seat.place] = session
-            self._writes[session.seat.place] = _keep
+        if session.client is not None:
+            self._slow[session.client.place] = session
+            self._writes[session.client.place] = _discard
 
     def resumed(self, session: Session) -> None:
-        if session.seat is not None:
-            self._slow.pop(session.seat.place, None)
-            self._writes[session.seat.place] = session.raw.write
+        if session.client is not None:
+            self._slow.pop(session.client.place, None)
+            self._writes[session.client.place] = session.raw.write
 
-    def _spread(self, places: Integers) -> Integers:
+    def _use_queues(self, places: Integers) -> Integers:
         """Of these clients, those to be handed their share in pieces: it goes by their queue."""
-        found = [place for place in places.tolist() if self._sessions[place] is not None]
+        found = [place for place in places.tolist() if self._session_at[place] is not None]
         for place in found:
-            self._writes[place] = _keep
+            self._writes[place] = _discard
         return np.array(found, np.int64)
 
     def _queue(self, heard: Heard, post: DeliveryFrames, turns: Integers) -> None:
-        """What is for these clients goes by their queues. Queues share frames and `Said`."""
-        shared: dict[int, Said] = {}
+        """What is for these clients goes by their queues. Queues share frames and
+        `QueuedMessage`."""
+        shared: dict[int, QueuedMessage] = {}
         for turn in turns.tolist():
-            session = self._sessions[int(post.seats[turn])]
-            if session is None or session.seat is None:
+            session = self._session_at[int(post.seats[turn])]
+            if session is None or session.client is None:
                 continue
             first, last = int(post.starts[turn]), int(post.starts[turn + 1])
             publications = post.publications[first:last].tolist()
             for place in publications:
                 if place not in shared:
                     one = heard.publications[place]
-                    said = one.request
-                    shared[place] = Said(one.seat.entity, said.channel, said.retain, one.id, ())
-            told = [shared[place] for place in publications]
+                    entity, said = one.seat.entity, one.request
+                    shared[place] = QueuedMessage(entity, said.channel, said.retain, one.id, ())
+            queued = [shared[place] for place in publications]
             if self.recording:
-                numbers = self.realm.subscriptions
-                told = traced(told, publications, heard, session.seat.place, numbers)
-            self._withhold(session, session.queue(post.frames[first:last], told))
+                place, numbers = session.client.place, self.realm.subscriptions
+                queued = with_traced_subscriptions(queued, publications, heard, place, numbers)
+            self._record_dropped(session, session.queue(post.frames[first:last], queued))
             if not session.paused:
                 self.resumed(session)
 
-    def _relieve(self) -> None:
+    def _shrink_queues(self) -> None:
         """All queues together are too large: the largest lose messages until they are equal."""
-        slow = [session for session in self.open if session.bytes]
-        level = fair_level(
-            [session.bytes for session in slow],
-            self.limits.queues_bytes - self.limits.queues_bytes // SLACK,
-        )
+        slow = [session for session in self.sessions if session.bytes]
+        most = self.limits.queues_bytes - self.limits.queues_bytes // QUEUE_SLACK
+        level = fair_level([session.bytes for session in slow], most)
         for session in slow:
             if session.bytes > level:
-                self._withhold(session, session.shed(0, session.bytes - level))
+                self._record_dropped(session, session.shed(0, session.bytes - level))
                 if session.bytes > 2 * level:  # only notices are left
                     session.cut("you do not read what you are told")
 
-    def delivered_late(self, session: Session, told: list[Said]) -> None:
-        session.sent += len(told)
-        if self.recording and session.seat is not None:
-            now = self.now()
-            for one in told:
-                self.recording.recorder.delivered(
-                    now, session.seat.entity, one.publication, one.subscriptions, HOPS
-                )
+    def record_drained(self, session: Session, written: list[QueuedMessage]) -> None:
+        """Messages that waited in a queue have been written."""
+        session.sent += len(written)
+        if session.client is not None:
+            for one in written:
+                self.record_delivery(session.client, one.publication, one.subscriptions)
 
-    def _withhold(self, session: Session, dropped: list[Said]) -> None:
+    def _record_dropped(self, session: Session, dropped: list[QueuedMessage]) -> None:
         self.metrics.dropped += len(dropped)
-        if self.recording and session.seat is not None:
-            now, entity = self.now(), session.seat.entity
+        if self.recording and session.client is not None:
+            now, entity = self.now(), session.client.entity
             for one in dropped:
                 for _ in one.subscriptions:
                     self.recording.recorder.note(now, entity, "withheld", one.publication)
 
-    def _answer(self, heard: Heard) -> None:
+    def _acknowledge(self, heard: Heard) -> None:
         for said in heard.publications:
             number = said.request.id
             if number is not None:
-                session = self._publisher(said)
+                session = self._publisher_session(said)
                 if session is not None:
                     session.send(messages.DoneNotice(number, heard.t, said.id))
-        if self._answers:
+        if self._outcomes:
             readers = np.bincount(heard.publication, minlength=len(heard.publications))
             for said, count in zip(heard.publications, readers.tolist(), strict=True):
-                future = self._answers.pop(said.id, None)
+                future = self._outcomes.pop(said.id, None)
                 if future is not None and not future.done():
                     future.set_result((heard.t, count))
 
@@ -705,58 +711,58 @@ class Gateway:
         try:
             self._notify(self.realm.tick(self.now()))
             if self.queued > self.limits.queues_bytes:
-                self._relieve()
-            if self._ticks % TICKS == 0:
-                self._second()
-            self._read_on()
+                self._shrink_queues()
+            if self._ticks % TICKS_PER_SECOND == 0:
+                self._every_second()
+            self._resume_reading()
         except Exception:
             LOG.exception("a tick failed")
 
     def _notify(self, notices: Iterable[tuple[ClientState, messages.Notice]]) -> None:
-        """Many clients are told the same at one tick: it is made a frame once for each form."""
+        """Many clients are told the same at one tick: it is made a frame once for each encoding."""
         frames: dict[tuple[int, messages.Encoding], bytes] = {}
         shares: dict[Session, list[bytes]] = {}
         told = list(notices)  # what is in a list has an identity as long as the list
-        for seat, notice in told:
-            session = self.session_of(seat)
+        for client, notice in told:
+            session = self.session_of(client)
             if session is not None:
-                key = id(notice), seat.form
+                key = id(notice), client.form
                 if key not in frames:
                     try:
-                        frames[key] = framed(seat.form, seat.form.encode(notice))
+                        frames[key] = framed(client.form, client.form.encode(notice))
                     except Exception:
-                        self._fault("a notice could not be told")
+                        self._log_fault("a notice could not be told")
                         continue
                 shares.setdefault(session, []).append(frames[key])
         for session, share in shares.items():
             session.send_frames(share)
 
-    def _second(self) -> None:
+    def _every_second(self) -> None:
         now, unix = monotonic(), self.now() / SECOND
-        fresh = self._ticks % (TICKS * REFUSALS_S) == 0
+        fresh = self._ticks % (TICKS_PER_SECOND * REFUSALS_S) == 0
         self.quotas.forget(now)
-        for session in list(self.open):
+        for session in list(self.sessions):
             if fresh:
                 session.refused_before = session.refused
             if session.expired(unix):
                 session.end("your token has expired")
-            if session.seat is not None:
-                self._sum_up(session, session.seat)
+            if session.client is not None:
+                self._record_traffic(session, session.client)
             if session.paused and not session.closing:
                 session.tell_dropped()
                 if now - session.stuck_since > self.limits.slow_s:
                     session.cut(f"you read nothing for {self.limits.slow_s:g} seconds")
         moved = self.metrics.bytes_in + self.metrics.bytes_out
-        connected = memory.CONNECTION * len(self.connections)
-        self._trimming.look(self.queued + moved - self._moved + connected)
-        self._moved = moved
+        connected = memory.CONNECTION_BYTES * len(self.connections)
+        self._memory.update(self.queued + moved - self._bytes_moved + connected)
+        self._bytes_moved = moved
         if self.recording:
             self._record(self.recording, now)
 
     def _record(self, recording: LiveRecording, now: float) -> None:
         t = self.now()
-        self._states = {e: said for e, said in self._states.items() if not said.seat.left}
-        for entity, said in self._states.items():
+        self._last_states = {e: said for e, said in self._last_states.items() if not said.seat.left}
+        for entity, said in self._last_states.items():
             where = said.request
             recording.recorder.position(t, entity, where.x, where.y, where.z)
         # Two rows of one subscription at one moment must not be parted.
@@ -765,11 +771,11 @@ class Gateway:
             recording.rotate()
             self.metrics.unrecorded = recording.writer.lost
 
-    def _sum_up(self, session: Session, seat: ClientState) -> None:
+    def _record_traffic(self, session: Session, client: ClientState) -> None:
         published, published_bytes, asked, asked_bytes, sent, sent_bytes = session.counts()
-        sent += int(self._sent[seat.place])
-        sent_bytes += int(self._sent_bytes[seat.place])
-        self._sent[seat.place] = self._sent_bytes[seat.place] = 0
+        sent += int(self._sent[client.place])
+        sent_bytes += int(self._sent_bytes[client.place])
+        self._sent[client.place] = self._sent_bytes[client.place] = 0
         session.bytes_in += published_bytes + asked_bytes
         session.bytes_out += sent_bytes
         self.metrics.requests += published + asked
@@ -778,9 +784,9 @@ class Gateway:
         if self.recording:
             now, sums = self.now(), self.recording.sums
             node = self.number
-            sums.add(now, seat.entity, node, "publish", published_bytes, published)
-            sums.add(now, seat.entity, node, "request", asked_bytes, asked)
-            sums.add(now, node, seat.entity, "notice", sent_bytes, sent)
+            sums.add(now, client.entity, node, "publish", published_bytes, published)
+            sums.add(now, client.entity, node, "request", asked_bytes, asked)
+            sums.add(now, node, client.entity, "notice", sent_bytes, sent)
 
     def close(self, reason: str) -> None:
         """Deliver what waits, say goodbye to everyone, and stop."""
@@ -788,7 +794,7 @@ class Gateway:
         while self.realm.waiting:
             self.flush()
         self._timer.cancel()
-        for task in self._late:
+        for task in self._late_joins:
             task.cancel()
-        for session in list(self.open):
+        for session in list(self.sessions):
             session.end(reason, CloseCode.GOING_AWAY)

@@ -26,8 +26,8 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.clock import clock
-from nearcast.server.gateway import LOG, MISTAKE, TICK_S
-from nearcast.server.server import ENGINE, warm
+from nearcast.server.gateway import INTERNAL_ERROR, LOG, TICK_S
+from nearcast.server.server import ENGINE, warm_up
 from nearcast.service.realm import Accepted, ClientState, Heard, Realm, flushes
 from nearcast.space.motion import Time
 from nearcast.trace.live_recording import ROTATE_S, LiveRecording
@@ -43,7 +43,7 @@ class World:
     ) -> None:
         self._trace = trace
         self._limits = limits or Limits()
-        self._links: dict[int, _Direct] = {}  # by entity
+        self._links: dict[int, _InProcessLink] = {}  # by entity
         self._states: dict[int, Accepted] = {}  # by entity: what it last said with `retain`
         self._recording: LiveRecording | None = None
         self._now = clock()
@@ -51,7 +51,7 @@ class World:
         self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "World":
-        warm()
+        warm_up()
         if self._trace is not None:
             self._recording = LiveRecording(self._trace, self._now(), {"engine": ENGINE})
         recorder = self._recording.recorder if self._recording else None
@@ -67,7 +67,7 @@ class World:
 
         `trace` is a folder in which it records what it hears itself.
         """
-        return await Client(_Direct(self), name, trace=trace).open()
+        return await Client(_InProcessLink(self), name, trace=trace).open()
 
     async def close(self) -> None:
         """Everyone leaves, and the trace is complete."""
@@ -86,30 +86,30 @@ class World:
 
     # What clients ask for.
 
-    def do(self, link: "_Direct", request: Any) -> None:
+    def handle(self, link: "_InProcessLink", request: Any) -> None:
         try:
-            self._do(link, request)
+            self._handle(link, request)
         except Refused as why:
-            link.tell(messages.ErrorNotice(str(why), request.id))
+            link.receive(messages.ErrorNotice(str(why), request.id))
 
-    def _do(self, link: "_Direct", request: Any) -> None:
+    def _handle(self, link: "_InProcessLink", request: Any) -> None:
         realm, now = self._realm, self._now()
         if isinstance(request, messages.JoinRequest):
-            link.seat = realm.join(now, request.name, messages.MSGPACK)
-            self._links[link.seat.entity] = link
+            link.client = realm.join(now, request.name, messages.MSGPACK)
+            self._links[link.client.entity] = link
             limits = {name: float(limit) for name, limit in asdict(self._limits).items()}
-            link.tell(
-                messages.WelcomeNotice(link.seat.entity, realm.now, limits=limits, id=request.id)
+            link.receive(
+                messages.WelcomeNotice(link.client.entity, realm.now, limits=limits, id=request.id)
             )
             return
-        seat = link.seated()
+        client = link.joined_client()
         if isinstance(request, messages.PublishRequest):
-            realm.publish(seat, request, messages.MSGPACK)
+            realm.publish(client, request, messages.MSGPACK)
             if realm.waiting == 1:
                 asyncio.get_running_loop().call_soon(self._flush)
             return  # it is done when it is flushed
         if isinstance(request, messages.NearbyRequest):
-            link.tell(
+            link.receive(
                 messages.NearbyNotice(realm.nearby(now, request, messages.MSGPACK), request.id)
             )
             return
@@ -118,50 +118,50 @@ class World:
             return
         traced = None
         if isinstance(request, messages.SubscribeRequest):
-            for notice in realm.subscribe(now, seat, request):
-                link.tell(notice)
-            traced = seat.subscriptions[request.subscription].subscription.id
+            for notice in realm.subscribe(now, client, request):
+                link.receive(notice)
+            traced = client.subscriptions[request.subscription].subscription.id
         elif isinstance(request, messages.MoveRequest):
-            realm.move(now, seat, request)
+            realm.move(now, client, request)
         elif isinstance(request, messages.TuneRequest):
-            realm.tune(now, seat, request)
+            realm.tune(now, client, request)
         elif isinstance(request, messages.WithdrawRequest):
-            realm.withdraw(now, seat, request)
-            self._states.pop(seat.entity, None)
+            realm.withdraw(now, client, request)
+            self._states.pop(client.entity, None)
         else:
-            realm.unsubscribe(now, seat, request)
-        link.tell(messages.DoneNotice(request.id, realm.now, subscription=traced))
+            realm.unsubscribe(now, client, request)
+        link.receive(messages.DoneNotice(request.id, realm.now, subscription=traced))
 
-    def gone(self, seat: ClientState) -> None:
-        del self._links[seat.entity]
-        self._states.pop(seat.entity, None)
-        self._realm.leave(self._now(), seat)
+    def remove_client(self, client: ClientState) -> None:
+        del self._links[client.entity]
+        self._states.pop(client.entity, None)
+        self._realm.leave(self._now(), client)
 
     # What happens by itself.
 
     def _flush(self) -> None:
         """All that was published since the last time, in one go: once each time the loop turns."""
         if self._realm.waiting:
-            for heard in flushes(self._realm, self._now, self._failed):
-                self._tell(heard)
+            for heard in flushes(self._realm, self._now, self._match_failed):
+                self._deliver(heard)
 
-    def _failed(self, said: Accepted | None) -> None:
+    def _match_failed(self, said: Accepted | None) -> None:
         """Matching failed: of all publications that waited (None), and then of this one alone."""
         if said is None:
             LOG.exception("publications could not be matched; each is tried by itself")
         else:
             link = self._links.get((said.seat.owner or said.seat).entity)
             if link is not None and said.request.id is not None:
-                link.tell(messages.ErrorNotice(MISTAKE, said.request.id))
+                link.receive(messages.ErrorNotice(INTERNAL_ERROR, said.request.id))
 
-    def _tell(self, heard: Heard) -> None:
+    def _deliver(self, heard: Heard) -> None:
         columns = (heard.seat, heard.publication, self._realm.numbers[heard.standing])
         pairs = zip(*(column.tolist() for column in columns), strict=True)
         for (place, index), alike in groupby(pairs, itemgetter(0, 1)):
             to = [number for _, _, number in alike]
-            seat = self._realm.seats[place]
-            if seat is not None:
-                self._links[seat.entity].tell(_message(heard.publications[index], heard.t, to))
+            client = self._realm.seats[place]
+            if client is not None:
+                self._links[client.entity].receive(_message(heard.publications[index], heard.t, to))
         self._realm.delivered(self._now(), heard)
         for accepted in heard.publications:
             client, asked = accepted.seat.owner or accepted.seat, accepted.request.id
@@ -169,7 +169,7 @@ class World:
             if accepted.request.retain:
                 self._states[accepted.seat.entity] = accepted
             if asked is not None and link is not None:
-                link.tell(messages.DoneNotice(asked, heard.t, accepted.id))
+                link.receive(messages.DoneNotice(asked, heard.t, accepted.id))
         if self._realm.waiting:
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -177,8 +177,8 @@ class World:
         rotated = time.monotonic()
         for tick in count(1):
             await asyncio.sleep(TICK_S)
-            for seat, notice in self._realm.tick(self._now()):
-                self._links[seat.entity].tell(notice)
+            for client, notice in self._realm.tick(self._now()):
+                self._links[client.entity].receive(notice)
             if self._recording and tick % SAMPLED == 0:
                 t = self._now()
                 self._states = {e: said for e, said in self._states.items() if not said.seat.left}
@@ -191,7 +191,7 @@ class World:
                     self._recording.rotate()
 
 
-class _Direct:
+class _InProcessLink:
     """A link to a node in the same process."""
 
     form = messages.MSGPACK  # of payloads
@@ -199,7 +199,7 @@ class _Direct:
     def __init__(self, world: World) -> None:
         self.most = 0  # there are no frames
         self._world = world
-        self.seat: ClientState | None = None
+        self.client: ClientState | None = None
         self._receive: OnMessage
         self._lost: ConnectionLost
 
@@ -207,26 +207,26 @@ class _Direct:
         self._receive, self._lost = receive, lost
 
     def send(self, request: messages.Request) -> None:
-        self._world.do(self, request)
+        self._world.handle(self, request)
 
     async def writable(self) -> None:
         """Always."""
 
     async def close(self) -> None:
-        if self.seat is not None:
+        if self.client is not None:
             self.leave("")
 
-    def seated(self) -> ClientState:
-        if self.seat is None:
+    def joined_client(self) -> ClientState:
+        if self.client is None:
             raise ConnectionError("this client has left")
-        return self.seat
+        return self.client
 
-    def tell(self, notice: Struct) -> None:
+    def receive(self, notice: Struct) -> None:
         self._receive(type(notice), notice)
 
     def leave(self, reason: str) -> None:
-        seat, self.seat = self.seated(), None
-        self._world.gone(seat)
+        client, self.client = self.joined_client(), None
+        self._world.remove_client(client)
         self._lost(reason)
 
 

@@ -4,8 +4,8 @@ import ctypes
 from collections.abc import Callable
 from contextlib import suppress
 
-CONNECTION = 8_192  # bytes that a connection takes, about
-WAVE = 16 * 1_048_576  # bytes that make it worth the while
+CONNECTION_BYTES = 8_192  # bytes that a connection takes, about
+TRIM_ABOVE = 16 * 1_048_576  # bytes that make it worth the while
 
 
 def _malloc_trim() -> Callable[[], object]:
@@ -16,16 +16,16 @@ def _malloc_trim() -> Callable[[], object]:
     return lambda: None
 
 
-class Trimming:
+class MemoryTrimmer:
     """Decides when to give memory back: once a wave of traffic has gone."""
 
     def __init__(self, trim: Callable[[], object] | None = None) -> None:
         self._trim = trim or _malloc_trim()
         self._highest = 0
 
-    def look(self, held: int) -> None:
+    def update(self, held: int) -> None:
         """Once a second: so many bytes wait in queues or were read and written meanwhile."""
         self._highest = max(self._highest, held)
-        if self._highest >= WAVE and held < self._highest // 4:
+        if self._highest >= TRIM_ABOVE and held < self._highest // 4:
             self._highest = held
             self._trim()

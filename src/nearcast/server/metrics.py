@@ -8,7 +8,7 @@ from nearcast.client_protocol import messages
 BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds
 
 
-class Latency:
+class LatencyHistogram:
     """How long deliveries waited in the node: how many were at most so many seconds."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Metrics:
         self.bytes_in = self.bytes_out = self.flushes = self.faults = self.unrecorded = 0
         self.refused_address = self.refused_full = self.displaced = self.late = 0
         self.cut_short = self.busy = self.work = 0
-        self.latency = Latency()
+        self.latency = LatencyHistogram()
 
     def snapshot(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTERS}

@@ -5,37 +5,37 @@ from nearcast.server.gateway import Gateway
 
 def gauges(gateway: Gateway) -> dict[str, tuple[str, float]]:
     """What holds right now, for `/metrics`."""
-    seats = [seat for seat in gateway.realm.seats if seat is not None]
-    standing = sum(len(seat.subscriptions) for seat in seats)
+    clients = [client for client in gateway.realm.seats if client is not None]
+    standing = sum(len(client.subscriptions) for client in clients)
     return {
-        "clients": ("WebSocket connections that are open.", len(gateway.open)),
-        "entities": ("Entities that have joined.", len(seats)),
+        "clients": ("WebSocket connections that are open.", len(gateway.sessions)),
+        "entities": ("Entities that have joined.", len(clients)),
         "subscriptions": ("Subscriptions in force.", standing),
         "slow_clients": (
-            "Clients for whom messages wait.", sum(session.paused for session in gateway.open)
+            "Clients for whom messages wait.", sum(session.paused for session in gateway.sessions)
         ),
         "waiting": ("Publications that wait for a flush.", gateway.realm.waiting),
         "queued_bytes": ("Bytes that wait in the queues of all clients.", gateway.queued),
-        "held_clients": ("Clients of whom nothing is read for now.", gateway.held),
+        "held_clients": ("Clients of whom nothing is read for now.", gateway.paused_readers),
     }  # fmt: skip
 
 
-def costs(gateway: Gateway) -> list[dict[str, str | int]]:
+def client_costs(gateway: Gateway) -> list[dict[str, str | int]]:
     """What each client has cost since it joined, the most expensive first."""
     found: list[dict[str, str | int]] = []
-    for seat in gateway.realm.seats:
-        if seat is not None and seat.owner is None:
-            session = gateway.session_of(seat)
-            account = gateway.realm.accounts.clients[seat.place]
+    for client in gateway.realm.seats:
+        if client is not None and client.owner is None:
+            session = gateway.session_of(client)
+            account = gateway.realm.accounts.clients[client.place]
             found.append(
                 {
-                    "entity": seat.entity,
-                    "name": seat.name,
+                    "entity": client.entity,
+                    "name": client.name,
                     "publications": int(account["published"]),
                     "work_as_publisher": int(account["as_publisher"]),
                     "work_as_subscriber": int(account["as_subscriber"]),
-                    "steps": sum(one.steps for one in seat.subscriptions.values()),
-                    "waiting": gateway.realm.publishes(seat),
+                    "steps": sum(one.steps for one in client.subscriptions.values()),
+                    "waiting": gateway.realm.publishes(client),
                     "bytes_in": session.bytes_in if session else 0,
                     "bytes_out": session.bytes_out if session else 0,
                 }

@@ -26,14 +26,14 @@ from nearcast.client_protocol.limits import Limits
 from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S
 from nearcast.errors import AccessError
 from nearcast.matching import MATCHERS
-from nearcast.server.access.tokens import AccessControl, access
+from nearcast.server.access.tokens import AccessControl, load_access
 from nearcast.server.clock import clock
 from nearcast.server.config import Settings
 from nearcast.server.gateway import Gateway
 from nearcast.server.http import cors
 from nearcast.server.http.api import HttpApi
 from nearcast.server.http.connections import HTTP
-from nearcast.server.http.protocol import HttpError, HttpFront, HttpRequest
+from nearcast.server.http.protocol import HttpConnection, HttpError, HttpRequest
 from nearcast.server.session import Session
 from nearcast.service.realm import Realm
 from nearcast.trace.live_recording import LiveRecording
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from nearcast.server.cluster_setup import ClusterSetup
     from nearcast.service.cluster.cluster_node import ClusterNode
 
-LOG = logging.getLogger("nearcast.live")
+LOG = logging.getLogger(__name__)
 ENGINE = "keyed"
 OTHER_FILES = 256  # open files beside connections of clients: the trace, the cluster, libraries
 HANDSHAKE_S = 10.0  # for TLS: two round trips, on a bad link as well
@@ -57,7 +57,7 @@ class Server:
         self.settings = settings or Settings()
         self._reloading = asyncio.Lock()
         self.recording: LiveRecording | None = None
-        self._fronts: set[HttpFront] = set()
+        self._fronts: set[HttpConnection] = set()
         self.realm: Realm
         self.cluster: ClusterNode | None = None
 
@@ -74,7 +74,7 @@ class Server:
         room = _allow_connections(limits.clients + limits.pending + HTTP)
         tls = _tls(settings)
         tokens = await self._load()
-        warm()
+        warm_up()
         self.began = now()
         if settings.record:
             self.recording = LiveRecording(
@@ -94,8 +94,8 @@ class Server:
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
         )  # fmt: skip
         self.gateway.connections.room = room
-        self.answers = HttpApi(self.gateway, settings.origins)
-        self.routes = self.answers.routes
+        self.api = HttpApi(self.gateway, settings.origins)
+        self.routes = self.api.routes
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 self._front, settings.host, settings.port, ssl=tls, backlog=4096,
@@ -118,15 +118,15 @@ class Server:
         something is wrong with the files, all stays as it was."""
         async with self._reloading:
             try:
-                self.gateway.adopt(await self._load())
+                self.gateway.replace_access(await self._load())
             except AccessError as why:
                 LOG.warning("tokens stay as they were: %s", why)
 
     async def _load(self) -> AccessControl:
         said = self.settings
         if not (said.token_file or said.jwt.keys):
-            return access(said.token)
-        return await asyncio.to_thread(access, said.token, said.token_file, said.jwt)
+            return load_access(said.token)
+        return await asyncio.to_thread(load_access, said.token, said.token_file, said.jwt)
 
     async def stop(self, reason: str = "the node stops") -> None:
         """Take no new clients, say goodbye to those there are, and finish the trace."""
@@ -142,7 +142,7 @@ class Server:
         for front in list(self._fronts):
             front.close()
         for _ in range(int(10 * CLOSE_GRACE_S) + 5):
-            if not self.gateway.open:
+            if not self.gateway.sessions:
                 break
             await asyncio.sleep(0.1)
         if self.recording:
@@ -150,14 +150,14 @@ class Server:
 
     def _front(self) -> asyncio.Protocol:
         limits = self.settings.limits
-        return HttpFront(
+        return HttpConnection(
             self.routes, self._upgrade, limits.frame, limits.requests, self._fronts,
             self.gateway.connections, self.settings.origins,
         )  # fmt: skip
 
     def _upgrade(self, request: HttpRequest) -> Session:
         open_to_all = self.gateway.access.open
-        if reason := cors.refusal(request.headers, open_to_all, self.settings.origins):
+        if reason := cors.page_refusal(request.headers, open_to_all, self.settings.origins):
             raise HttpError(403, reason)
         return self.gateway.admit(request)
 
@@ -186,7 +186,7 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
         await stop.wait()
 
 
-def warm() -> None:
+def warm_up() -> None:
     """Load or compile every kernel, by living through a small life of a realm."""
     recorder = Recorder(MemoryTrace())
     realm = Realm(MATCHERS[ENGINE](), Limits(), recorder)

@@ -2,8 +2,8 @@
 
 While the transport takes all that is written, nothing waits here. Once its buffer is full, notices
 and messages queue. Notices are always kept; of messages a bounded number is: states that a newer
-one of the same publisher and channel has replaced go first, then the oldest. The client is told how
-many. A client that makes no progress for long, or for whom even notices pile up, is let go.
+one of the same publisher and channel has replaced go first, then the oldest. The client is told
+how many. A client that makes no progress for long, or for whom even notices pile up, is let go.
 
 A frame that waits for many clients exists once: queues refer to it, and only what is handed to a
 transport is copied. So a transport is handed little at a time.
@@ -27,31 +27,31 @@ from nearcast.client_protocol.websocket_framing import CLOSE_GRACE_S, WebSocketE
 from nearcast.matching.matcher import Integers
 from nearcast.server.access.grants import Grant
 from nearcast.server.access.tokens import TokenBucket
-from nearcast.server.http.addresses import remote
+from nearcast.server.http.addresses import remote_address
 from nearcast.service.client_state import ClientState, Heard
 from nearcast.service.frames import framed
 
 if TYPE_CHECKING:
-    from nearcast.server.access.quotas import Use
+    from nearcast.server.access.quotas import HolderUsage
     from nearcast.server.gateway import Gateway
 
-HIGH = 32_768  # bytes that a transport buffers before messages queue
-PIECE = 32_768  # bytes written at once when a queue drains
-SHARE = 65_536  # bytes that a client is handed at once; more goes by its queue
-KERNEL = 131_072  # bytes that the kernel buffers for a connection
-ENTRY = 64  # bytes of memory that a frame in a queue takes besides itself
-SLACK = 8  # a queue may exceed its limit by this fraction (1/8), so trimming it is rare
-LONGEST = 4  # times the limit `frame`: a longer message ends the connection
+HIGH_WATER = 32_768  # bytes that a transport buffers before messages queue
+WRITE_PIECE = 32_768  # bytes written at once when a queue drains
+DIRECT_WRITE = 65_536  # bytes that a client is handed at once; more goes by its queue
+KERNEL_BUFFER = 131_072  # bytes that the kernel buffers for a connection
+ENTRY_BYTES = 64  # bytes of memory that a frame in a queue takes besides itself
+QUEUE_SLACK = 8  # a queue may exceed its limit by this fraction (1/8), so trimming it is rare
+LONGEST_MESSAGE = 4  # times the limit `frame`: a longer message ends the connection
 
 
-class Waiting(Struct, eq=False, gc=False):
-    """A frame that could not be written yet; with `said` it is a message, else a notice."""
+class QueuedFrame(Struct, eq=False, gc=False):
+    """A frame that could not be written yet; with `message` it is a message, else a notice."""
 
     frame: bytes
-    said: "Said | None" = None
+    message: "QueuedMessage | None" = None
 
 
-class Said(Struct, frozen=True, gc=False):
+class QueuedMessage(Struct, frozen=True, gc=False):
     """Of a message: who published what, and, if there is a trace, for which subscriptions in it."""
 
     publisher: int
@@ -61,9 +61,9 @@ class Said(Struct, frozen=True, gc=False):
     subscriptions: tuple[int, ...]
 
 
-def trim(
-    waiting: Iterable[Waiting], excess: int, excess_bytes: int = 0
-) -> tuple[list[Waiting], list[Said], int]:
+def trim_queue(
+    waiting: Iterable[QueuedFrame], excess: int, excess_bytes: int = 0
+) -> tuple[list[QueuedFrame], list[QueuedMessage], int]:
     """Drop at least `excess` messages and `excess_bytes` bytes of them, as far as there are any.
 
     The oldest superseded states go first, then the oldest of all. Gives what stays, what was
@@ -72,22 +72,22 @@ def trim(
     kept = list(waiting)
     newest: dict[tuple[int, str], int] = {}
     for place, one in enumerate(kept):
-        if one.said is not None and one.said.retain:
-            newest[one.said.publisher, one.said.channel] = place
+        if one.message is not None and one.message.retain:
+            newest[one.message.publisher, one.message.channel] = place
     superseded: list[int] = []
     others: list[int] = []
     for place, one in enumerate(kept):
-        said = one.said
-        if said is not None:
-            old = said.retain and newest[said.publisher, said.channel] > place
+        message = one.message
+        if message is not None:
+            old = message.retain and newest[message.publisher, message.channel] > place
             (superseded if old else others).append(place)
     gone: set[int] = set()
     for place in superseded + others:
         if len(gone) >= excess and excess_bytes <= 0:
             break
         gone.add(place)
-        excess_bytes -= len(kept[place].frame) + ENTRY
-    dropped = [said for place in sorted(gone) if (said := kept[place].said) is not None]
+        excess_bytes -= len(kept[place].frame) + ENTRY_BYTES
+    dropped = [message for place in sorted(gone) if (message := kept[place].message) is not None]
     stays = [one for place, one in enumerate(kept) if place not in gone]
     return stays, dropped, min(len(gone), len(superseded))
 
@@ -102,9 +102,13 @@ def fair_level(sizes: Sequence[int], most: int) -> int:
     return max(sizes, default=most)
 
 
-def traced(
-    told: list[Said], publications: list[int], heard: Heard, place: int, numbers: Integers
-) -> list[Said]:
+def with_traced_subscriptions(
+    queued: list[QueuedMessage],
+    publications: list[int],
+    heard: Heard,
+    place: int,
+    numbers: Integers,
+) -> list[QueuedMessage]:
     """The same, with the subscriptions for which the trace knows them.
 
     `publications` are places in what was heard, `numbers` the trace's numbers of subscriptions.
@@ -115,38 +119,38 @@ def traced(
     for where, number in zip(heard.publication[first:last].tolist(), traced_by, strict=True):
         wanted.setdefault(where, []).append(number)
     return [
-        replace(said, subscriptions=tuple(wanted[where]))
-        for where, said in zip(publications, told, strict=True)
+        replace(message, subscriptions=tuple(wanted[where]))
+        for where, message in zip(publications, queued, strict=True)
     ]
 
 
 class Session(WebSocketEndpoint):
     def __init__(self, gateway: "Gateway", token: str = "") -> None:
-        super().__init__(LONGEST * gateway.limits.frame, gateway.read)
+        super().__init__(LONGEST_MESSAGE * gateway.limits.frame, gateway.read)
         self.gateway = gateway
         self.token = token  # as the connection brought it; that of the join counts before it
         self.allow(None)
-        self.use: Use | None = None  # of its token's holder, if that has quotas
+        self.use: HolderUsage | None = None  # of its token's holder, if that has quotas
         self.joining = False  # its token is looked at again or refused, or its ticket is claimed
-        self.seat: ClientState | None = None
-        self.form: messages.Encoding | None = None
+        self.client: ClientState | None = None
+        self.encoding: messages.Encoding | None = None
         self.elsewhere: tuple[int, int] | None = None  # the entity, and the node that serves it now
         self.bucket = TokenBucket(gateway.limits.requests, monotonic())
-        # What the trace is told once a second: copies and bytes of publications, other requests
-        # and all that was written.
+        # Recorded once a second: copies and bytes of publications, of other requests, and of all
+        # that was written.
         self.published = self.published_bytes = self.asked = self.asked_bytes = 0
         self.sent = self.sent_bytes = 0
         self.bytes_in = self.bytes_out = 0  # since it joined, up to the last second
         # While the transport is full.
         self.paused = False
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[QueuedFrame] = deque()
         self.messages = self.bytes = 0  # of what waits: messages, and bytes of everything
         # While its reading is paused: frames that had arrived, whether each is binary.
-        self.held: list[tuple[bytes, bool]] | None = None
+        self.unread_frames: list[tuple[bytes, bool]] | None = None
         self.paused_reading = 0  # how often that was so
         self.refused = 0  # requests, since it connected
         self.refused_before = 0  # of them, those before the present window of time
-        self.dropped = self.superseded = 0  # not told yet
+        self.dropped = self.superseded = 0  # not told to the client yet
         self.stuck_since = 0.0
 
     def allow(self, grant: Grant | None) -> None:
@@ -164,11 +168,11 @@ class Session(WebSocketEndpoint):
     def on_ws_connected(self, transport: WSTransport) -> None:
         super().on_ws_connected(transport)
         self.raw: asyncio.Transport = transport.underlying_transport
-        self.remote = remote(self.raw)
-        self.raw.set_write_buffer_limits(high=HIGH, low=HIGH // 4)
+        self.remote = remote_address(self.raw)
+        self.raw.set_write_buffer_limits(high=HIGH_WATER, low=HIGH_WATER // 4)
         # What the kernel has taken cannot be taken back for something newer, so it takes little.
-        self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL)
-        self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._join_at_last)
+        self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL_BUFFER)
+        self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._require_join)
         self.gateway.connected(self)
 
     def pong(self, payload: bytes) -> None:
@@ -195,9 +199,9 @@ class Session(WebSocketEndpoint):
 
     # What the gateway has to say.
 
-    def send(self, word: messages.Notice) -> None:
-        form = self.form or messages.JSON
-        self.send_frames([framed(form, form.encode(word))])
+    def send(self, notice: messages.Notice) -> None:
+        encoding = self.encoding or messages.JSON
+        self.send_frames([framed(encoding, encoding.encode(notice))])
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Frames that are never dropped: notices, and pongs."""
@@ -205,10 +209,10 @@ class Session(WebSocketEndpoint):
             return
         self.sent += len(frames)
         size = sum(map(len, frames))
-        if not self.paused and size <= SHARE:
+        if not self.paused and size <= DIRECT_WRITE:
             self.write(frames[0] if len(frames) == 1 else b"".join(frames))
             return
-        self._keep(map(Waiting, frames), size + ENTRY * len(frames))
+        self._keep(map(QueuedFrame, frames), size + ENTRY_BYTES * len(frames))
         if not self.paused:
             self.drain()
         if self.bytes > 2 * self.gateway.limits.queue_bytes:
@@ -218,63 +222,67 @@ class Session(WebSocketEndpoint):
         self.sent_bytes += len(frames)
         self.raw.write(frames)
 
-    def queue(self, frames: list[bytes], said: list[Said]) -> list[Said]:
+    def queue(self, frames: list[bytes], queued: list[QueuedMessage]) -> list[QueuedMessage]:
         """Messages, as soon as the transport takes them; gives those that were dropped for them."""
         self.messages += len(frames)
-        self._keep(map(Waiting, frames, said), sum(map(len, frames)) + ENTRY * len(frames))
+        self._keep(
+            map(QueuedFrame, frames, queued), sum(map(len, frames)) + ENTRY_BYTES * len(frames)
+        )
         if not self.paused:
             self.drain()
         most, most_bytes = self.gateway.limits.queue, self.gateway.limits.queue_bytes
         if (
-            self.messages > most + most // SLACK
-            or self.bytes > most_bytes + most_bytes // SLACK
+            self.messages > most + most // QUEUE_SLACK
+            or self.bytes > most_bytes + most_bytes // QUEUE_SLACK
         ):  # fmt: skip
             return self.shed(self.messages - most, self.bytes - most_bytes)
         return []
 
-    def shed(self, messages: int, size: int) -> list[Said]:
+    def shed(self, messages: int, size: int) -> list[QueuedMessage]:
         """Give up so many messages and bytes of what waits; gives those messages."""
-        stays, dropped, superseded = trim(self.waiting, messages, size)
-        self.forget()
-        self.messages = sum(one.said is not None for one in stays)
-        self._keep(stays, sum(len(one.frame) + ENTRY for one in stays))
+        stays, dropped, superseded = trim_queue(self.waiting, messages, size)
+        self.clear_queue()
+        self.messages = sum(one.message is not None for one in stays)
+        self._keep(stays, sum(len(one.frame) + ENTRY_BYTES for one in stays))
         self.dropped += len(dropped)
         self.superseded += superseded
         return dropped
 
-    def _keep(self, waiting: Iterable[Waiting], size: int) -> None:
+    def _keep(self, waiting: Iterable[QueuedFrame], size: int) -> None:
         self.waiting.extend(waiting)
         self.bytes += size
         self.gateway.queued += size
 
-    def forget(self) -> None:
-        """Nothing waits any more."""
+    def clear_queue(self) -> list[QueuedMessage]:
+        """Drop everything that waits; gives the messages among it."""
+        dropped = [one.message for one in self.waiting if one.message is not None]
         self.waiting.clear()
         self.gateway.queued -= self.bytes
         self.messages = self.bytes = 0
+        return dropped
 
     def drain(self) -> None:
         """Write what waits, until the transport is full again."""
         while self.waiting and not self.paused and not self.closing:
-            piece: list[Waiting] = []
+            piece: list[QueuedFrame] = []
             size = 0
-            while self.waiting and size < PIECE:
+            while self.waiting and size < WRITE_PIECE:
                 piece.append(self.waiting.popleft())
                 size += len(piece[-1].frame)
-            told = [one.said for one in piece if one.said is not None]
-            self.messages -= len(told)
-            self.bytes -= size + ENTRY * len(piece)
-            self.gateway.queued -= size + ENTRY * len(piece)
+            queued = [one.message for one in piece if one.message is not None]
+            self.messages -= len(queued)
+            self.bytes -= size + ENTRY_BYTES * len(piece)
+            self.gateway.queued -= size + ENTRY_BYTES * len(piece)
             self.write(b"".join([one.frame for one in piece]))
-            self.gateway.delivered_late(self, told)
+            self.gateway.record_drained(self, queued)
         if not self.paused:
             self.tell_dropped()
 
     def tell_dropped(self) -> None:
         if self.dropped:
-            word = messages.DroppedNotice(self.dropped, self.superseded)
+            notice = messages.DroppedNotice(self.dropped, self.superseded)
             self.dropped = self.superseded = 0
-            self.send(word)
+            self.send(notice)
 
     # The end.
 
@@ -288,7 +296,7 @@ class Session(WebSocketEndpoint):
         """Say goodbye; the connection ends when the client says so too, or soon after."""
         if self.closing:
             return
-        self.gateway.retire(self)
+        self.gateway.end_client(self)
         self.say_bye(reason)
         self.transport.send_close(WSCloseCode(code), close_reason(reason))
         self.closing = True
@@ -296,24 +304,24 @@ class Session(WebSocketEndpoint):
         self._timer = self.gateway.loop.call_later(CLOSE_GRACE_S, self.raw.abort)
 
     def say_bye(self, reason: str) -> None:
-        form = self.form or messages.JSON
-        self.write(framed(form, form.encode(messages.ByeNotice(reason))))
+        encoding = self.encoding or messages.JSON
+        self.write(framed(encoding, encoding.encode(messages.ByeNotice(reason))))
 
-    def _join_at_last(self) -> None:
-        if self.seat is None and not self.joining:
+    def _require_join(self) -> None:
+        if self.client is None and not self.joining:
             self.end(f"join within {self.gateway.limits.join_s:g} seconds")
 
-    def joined(self, seat: ClientState) -> None:
-        self.seat = seat
+    def joined(self, client: ClientState) -> None:
+        self.client = client
         self.token = ""
         self._timer.cancel()
 
     def counts(self) -> tuple[int, int, int, int, int, int]:
         """Since they were last asked for."""
-        said = (
+        counts = (
             self.published, self.published_bytes, self.asked, self.asked_bytes,
             self.sent, self.sent_bytes,
         )  # fmt: skip
         self.published = self.published_bytes = self.asked = self.asked_bytes = 0
         self.sent = self.sent_bytes = 0
-        return said
+        return counts

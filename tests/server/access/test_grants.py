@@ -22,7 +22,7 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import AccessError
 from nearcast.server.access import jwts
-from nearcast.server.config import Cluster, Jwt, LimitSettings, Settings
+from nearcast.server.config import ClusterSettings, JwtSettings, LimitSettings, Settings
 from nearcast.server.server import Server
 from nearcast.space.shapes import disc, point
 from support.join_targets import PATIENCE_S, address
@@ -43,7 +43,7 @@ def token(nearcast: Any = None, sub: str = "alice", signer: Any = ISSUER) -> str
 async def guarded(folder: Path, **settings: Any) -> AsyncIterator[Server]:
     """A node that knows the issuer's key, and `everything-goes` for whoever looks on."""
     (folder / "jwks.json").write_bytes(jwks(ISSUER.jwk()))
-    known = {"token": "everything-goes", "jwt": Jwt(keys=str(folder / "jwks.json"))}
+    known = {"token": "everything-goes", "jwt": JwtSettings(keys=str(folder / "jwks.json"))}
     async with service(**known | settings) as node:
         yield node
 
@@ -252,7 +252,7 @@ def test_a_token_that_is_signed_but_wrong_is_told_why(tmp_path: Path) -> None:
                 status, _, body = await http(node, get("/near?x=0&y=0&r=5", shown))
                 assert status == 401
                 assert told in json.loads(body)["error"]
-            assert len(node.gateway.guesses) == 0, "these are no guesses"
+            assert len(node.gateway.failed_tokens) == 0, "these are no guesses"
             assert node.gateway.metrics.tokens_refused == 4
 
     run(story())
@@ -288,7 +288,7 @@ def test_a_client_comes_back_with_a_new_token(tmp_path: Path) -> None:
 
             async with nearcast.connect(address(node), token=renew) as me:
                 here = await me.subscribe(disc(0, 0, 5), echo=True)
-                for session in node.gateway.open:
+                for session in node.gateway.sessions:
                     session.end("your token has expired")
                 notices = [await anext(me.notices()) for _ in range(2)]
                 assert notices == [Disconnected("your token has expired", 1008), Reconnected([])]
@@ -420,7 +420,7 @@ def test_a_node_reloads_its_tokens_when_it_is_told_by_sighup(tmp_path: Path) -> 
 def test_a_node_whose_keys_cannot_be_had_does_not_start(tmp_path: Path) -> None:
     async def story() -> None:
         with pytest.raises(AccessError, match="cannot read"):
-            await service(jwt=Jwt(keys=str(tmp_path / "none.json"))).start()
+            await service(jwt=JwtSettings(keys=str(tmp_path / "none.json"))).start()
 
     run(story())
 
@@ -432,7 +432,7 @@ def test_a_token_with_a_new_key_is_let_in_once_the_key_is_fetched(
     old, new = es256("old"), es256("new")
 
     async def story() -> None:
-        async with service(jwt=Jwt(keys=issuer.url)) as node:
+        async with service(jwt=JwtSettings(keys=issuer.url)) as node:
             ann = await visit(node, token=token(signer=old))
             issuer.body = jwks(new.jwk())
             await visit(node, token=token(signer=new))
@@ -500,7 +500,7 @@ def test_quotas_count_for_all_connections_of_one_holder(tmp_path: Path) -> None:
                 messages.DoneNotice
             ]
             ann.transport.disconnect()
-            await until(lambda: len(node.gateway.open) == 3)
+            await until(lambda: len(node.gateway.sessions) == 3)
             answer = await third.ask(messages.JoinRequest, "", token(few))
             assert messages.JSON.message_class(answer) is messages.WelcomeNotice
 
@@ -539,13 +539,13 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
     async def story() -> None:
         async with guarded(tmp_path) as node:
             pauses: list[float] = []
-            failed = node.gateway.guesses.failed
+            failed = node.gateway.failed_tokens.failed
 
             def wait_long(remote: str, now: float) -> float:
                 pauses.append(failed(remote, now))
                 return 3600.0
 
-            monkeyed: Any = node.gateway.guesses
+            monkeyed: Any = node.gateway.failed_tokens
             monkeyed.failed = wait_long
             guessers = [await knock(node) for _ in range(5)]
             for number, guesser in enumerate(guessers):
@@ -556,8 +556,8 @@ def test_wrong_tokens_wait_and_good_ones_do_not(tmp_path: Path) -> None:
             ]
             await until(lambda: len(pauses) == 8)
             assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
-            for session in node.gateway.open:
-                session._join_at_last()  # its time to join is over, but not its pause
+            for session in node.gateway.sessions:
+                session._require_join()  # its time to join is over, but not its pause
             for _ in range(3):
                 await visit(node, token="everything-goes")
                 await visit(node, token=token())
@@ -599,13 +599,13 @@ def test_a_wrong_token_is_answered_after_its_pause(tmp_path: Path) -> None:
 async def cluster(folder: Path) -> AsyncIterator[tuple[Server, Server]]:
     (folder / "jwks.json").write_bytes(jwks(ISSUER.jwk()))
     settings: dict[str, Any] = {
-        "port": 0, "record": False, "jwt": Jwt(keys=str(folder / "jwks.json"))
+        "port": 0, "record": False, "jwt": JwtSettings(keys=str(folder / "jwks.json"))
     }  # fmt: skip
     key = str(folder / "key")
-    async with Server(Settings(cluster=Cluster(key=key), **settings)) as one:
+    async with Server(Settings(cluster=ClusterSettings(key=key), **settings)) as one:
         assert one.cluster is not None
         links = one.cluster.links
-        join = Cluster(key=key, join=f"{links.host}:{links.port}")
+        join = ClusterSettings(key=key, join=f"{links.host}:{links.port}")
         async with Server(Settings(cluster=join, **settings)) as two:
             await until(lambda: two.cluster is not None and len(two.cluster.nodes) == 1)
             yield one, two

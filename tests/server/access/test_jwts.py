@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from nearcast.errors import AccessError
 from nearcast.server.access import jwts
 from nearcast.server.access.grants import Channels, Grant
-from nearcast.server.access.jwts import Jwts, load, read_keys
-from nearcast.server.access.tokens import AccessControl, Denied, Verdict, access
-from nearcast.server.config import Jwt
+from nearcast.server.access.jwts import JwtVerifier, load_keys, read_keys
+from nearcast.server.access.tokens import AccessControl, AccessDecision, Denied, load_access
+from nearcast.server.config import JwtSettings
 from nearcast.space.shapes import box, disc
 from support.jwt_issuer import (
     NOW,
@@ -40,19 +40,19 @@ def rsa_signer() -> Signer:
     return rs256("r")
 
 
-def known(folder: Path, *keys: dict[str, Any], **settings: Any) -> Jwts:
+def known(folder: Path, *keys: dict[str, Any], **settings: Any) -> JwtVerifier:
     """What a node with a JWKS file of these keys accepts."""
     file = folder / "jwks.json"
     file.write_bytes(jwks(*keys))
-    return Jwts(Jwt(keys=str(file), **{"leeway_s": 0.0, **settings}))
+    return JwtVerifier(JwtSettings(keys=str(file), **{"leeway_s": 0.0, **settings}))
 
 
-def reason(verdict: Verdict) -> str:
+def reason(verdict: AccessDecision) -> str:
     assert isinstance(verdict, Denied), verdict
     return verdict.reason
 
 
-def guessed(verdict: Verdict) -> bool:
+def guessed(verdict: AccessDecision) -> bool:
     return isinstance(verdict, Denied) and verdict.guess
 
 
@@ -62,7 +62,7 @@ def test_each_kind_of_key_signs_tokens_that_are_accepted(
     signers = [hs256("h"), rsa_signer, es256("e"), eddsa("d")]
     node = known(tmp_path, *(signer.jwk() for signer in signers))
     for signer in signers:
-        grant = node.judge(signer.token(), NOW)
+        grant = node.check(signer.token(), NOW)
         assert isinstance(grant, Grant), signer.algorithm
         assert (grant.holder, grant.role, grant.expires) == ("jwt:alice", "admin", NOW + 3600)
         assert node.has(grant.key)
@@ -80,7 +80,7 @@ def test_claims_become_a_grant(tmp_path: Path) -> None:
         "subscriptions": 3,
         "connections": 2,
     }
-    grant = known(tmp_path, signer.jwk()).judge(signer.token(said(claim)), NOW)
+    grant = known(tmp_path, signer.jwk()).check(signer.token(said(claim)), NOW)
     assert isinstance(grant, Grant)
     assert grant.within == disc(1, 2, 3)
     assert grant.listen_within == box(0, 0, 5, 6)
@@ -111,7 +111,7 @@ def test_a_signed_token_that_makes_no_sense_is_told_why(
     tmp_path: Path, claims: dict[str, Any], told: str
 ) -> None:
     signer = hs256()
-    verdict = known(tmp_path, signer.jwk()).judge(signer.token(said() | claims), NOW)
+    verdict = known(tmp_path, signer.jwk()).check(signer.token(said() | claims), NOW)
     assert told in reason(verdict)
     assert "\n" not in reason(verdict)
     assert not guessed(verdict)
@@ -123,7 +123,7 @@ def test_a_token_must_expire_and_must_say_what_it_grants(tmp_path: Path, missing
     signer = hs256()
     claims = said()
     del claims[missing]
-    verdict = known(tmp_path, signer.jwk()).judge(signer.token(claims), NOW)
+    verdict = known(tmp_path, signer.jwk()).check(signer.token(claims), NOW)
     assert f"missing required field `{missing}`" in reason(verdict)
 
 
@@ -131,7 +131,7 @@ def test_times_count_with_leeway(tmp_path: Path) -> None:
     signer = hs256()
     node = known(tmp_path, signer.jwk(), leeway_s=10.0)
     token = signer.token(said(nbf=NOW, iat=NOW + 5))
-    verdicts = {t: node.judge(token, t) for t in (NOW - 6, NOW - 5, NOW, NOW + 3609, NOW + 3610)}
+    verdicts = {t: node.check(token, t) for t in (NOW - 6, NOW - 5, NOW, NOW + 3609, NOW + 3610)}
     accepted = [t for t, verdict in verdicts.items() if isinstance(verdict, Grant)]
     assert accepted == [NOW - 5, NOW, NOW + 3609]
     assert reason(verdicts[NOW - 6]) == "your token is not valid yet"
@@ -152,23 +152,23 @@ def test_issuer_and_audience_must_be_the_ones_that_are_set(tmp_path: Path) -> No
         ({"iss": "https://evil.example", "aud": "nearcast"}, False),
         ({"aud": "nearcast"}, False),
     ):
-        verdict = node.judge(signer.token(said(**claims)), NOW)
+        verdict = node.check(signer.token(said(**claims)), NOW)
         assert isinstance(verdict, Grant) == good, claims
         assert good or "not for this node" in reason(verdict)
     unset = known(tmp_path, signer.jwk())
-    assert "not for this node" in reason(unset.judge(signer.token(said(aud="shop")), NOW))
+    assert "not for this node" in reason(unset.check(signer.token(said(aud="shop")), NOW))
 
 
 def test_nobody_else_signs(tmp_path: Path, rsa_signer: Signer) -> None:
     ours, others = [rsa_signer, es256("e"), eddsa("d"), hs256("h")], [es256("e"), eddsa("d")]
     node = known(tmp_path, *(signer.jwk() for signer in ours))
     strangers = [*others, hs256("h", b"another secret of more than 32 bytes")]
-    assert all(guessed(node.judge(stranger.token(), NOW)) for stranger in strangers)
+    assert all(guessed(node.check(stranger.token(), NOW)) for stranger in strangers)
     for signer in ours:
         head, body, signature = signer.token().split(".")
         more = base64(json.dumps(said({"role": "admin"}, sub="bob")).encode())
-        assert guessed(node.judge(f"{head}.{more}.{signature}", NOW))
-        assert guessed(node.judge(f"{head}.{body}.", NOW))
+        assert guessed(node.check(f"{head}.{more}.{signature}", NOW))
+        assert guessed(node.check(f"{head}.{body}.", NOW))
 
 
 def forged(header: dict[str, Any], key: bytes | None) -> str:
@@ -191,27 +191,27 @@ def test_the_key_fixes_the_algorithm_and_not_the_token(
         secrets.append(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
         secrets.append(public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
         for header in ({"alg": algorithm, "kid": signer.kid}, {"alg": algorithm}):
-            assert all(guessed(node.judge(forged(header, secret), NOW)) for secret in secrets)
+            assert all(guessed(node.check(forged(header, secret), NOW)) for secret in secrets)
 
 
 def test_none_is_refused_for_a_secret_too(tmp_path: Path) -> None:
     node = known(tmp_path, hs256().jwk())
-    assert guessed(node.judge(forged({"alg": "none"}, None), NOW))
-    assert guessed(node.judge(jwt.encode(said(), None, "none"), NOW))
-    assert guessed(node.judge(jwt.encode(said(), SECRET, "HS384"), NOW))
-    assert isinstance(node.judge(forged({"alg": "HS256"}, SECRET), NOW), Grant)
+    assert guessed(node.check(forged({"alg": "none"}, None), NOW))
+    assert guessed(node.check(jwt.encode(said(), None, "none"), NOW))
+    assert guessed(node.check(jwt.encode(said(), SECRET, "HS384"), NOW))
+    assert isinstance(node.check(forged({"alg": "HS256"}, SECRET), NOW), Grant)
 
 
 def test_a_token_is_checked_by_the_key_that_it_names(tmp_path: Path) -> None:
     old, new, nameless = hs256("old"), hs256("new", SECRET[::-1]), eddsa()
     node = known(tmp_path, old.jwk(), new.jwk(), nameless.jwk())
-    assert isinstance(node.judge(old.token(), NOW), Grant)
-    assert isinstance(node.judge(new.token(), NOW), Grant)
-    assert guessed(node.judge(old.token(kid="new"), NOW))
-    assert guessed(node.judge(old.token(kid="other"), NOW))
-    assert isinstance(node.judge(jwt.encode(said(), new.key, "HS256"), NOW), Grant)
-    assert isinstance(node.judge(nameless.token(), NOW), Grant)
-    assert guessed(node.judge(nameless.token(kid="other"), NOW))
+    assert isinstance(node.check(old.token(), NOW), Grant)
+    assert isinstance(node.check(new.token(), NOW), Grant)
+    assert guessed(node.check(old.token(kid="new"), NOW))
+    assert guessed(node.check(old.token(kid="other"), NOW))
+    assert isinstance(node.check(jwt.encode(said(), new.key, "HS256"), NOW), Grant)
+    assert isinstance(node.check(nameless.token(), NOW), Grant)
+    assert guessed(node.check(nameless.token(kid="other"), NOW))
 
 
 def joined(*parts: bytes) -> str:
@@ -227,14 +227,14 @@ def joined(*parts: bytes) -> str:
     ],
 )  # fmt: skip
 def test_whatever_a_stranger_sends_is_a_wrong_token(tmp_path: Path, token: str) -> None:
-    assert guessed(known(tmp_path, hs256().jwk()).judge(token, NOW))
+    assert guessed(known(tmp_path, hs256().jwk()).check(token, NOW))
 
 
 @pytest.mark.parametrize("body", [b"[1]", b"[" * 3_000, b"\xff", b'{"exp":' + b"9" * 3_000 + b"}"])
 def test_a_signed_body_that_is_no_claims_is_refused(tmp_path: Path, body: bytes) -> None:
     signed = joined(b'{"alg":"HS256"}', body)
     code = hmac.digest(SECRET, signed.encode(), "sha256")
-    verdict = known(tmp_path, hs256().jwk()).judge(f"{signed}.{base64(code)}", NOW)
+    verdict = known(tmp_path, hs256().jwk()).check(f"{signed}.{base64(code)}", NOW)
     assert isinstance(verdict, Denied)
 
 
@@ -262,7 +262,7 @@ def test_a_jwks_that_cannot_be_used_is_told_in_one_line(
     file = tmp_path / "jwks.json"
     file.write_bytes(keys)
     with pytest.raises(AccessError, match=told) as why:
-        load(str(file))
+        load_keys(str(file))
     assert str(file) in str(why.value)
     assert "\n" not in str(why.value)
 
@@ -286,7 +286,7 @@ def get_private(signer: Signer) -> str:
 
 def test_a_missing_jwks_is_told(tmp_path: Path) -> None:
     with pytest.raises(AccessError, match="cannot read"):
-        load(str(tmp_path / "none.json"))
+        load_keys(str(tmp_path / "none.json"))
 
 
 # Keys from a URL.
@@ -295,9 +295,9 @@ def test_a_missing_jwks_is_told(tmp_path: Path) -> None:
 def test_keys_come_from_a_url() -> None:
     signer = es256("e")
     with issuing(signer.jwk(), hs256("h").jwk()) as issuer:
-        node = Jwts(Jwt(keys=issuer.url))
-        assert isinstance(node.judge(signer.token(), NOW), Grant)
-        assert guessed(node.judge(hs256("h").token(), NOW)), "a secret at a URL is none"
+        node = JwtVerifier(JwtSettings(keys=issuer.url))
+        assert isinstance(node.check(signer.token(), NOW), Grant)
+        assert guessed(node.check(hs256("h").token(), NOW)), "a secret at a URL is none"
 
 
 @pytest.mark.parametrize(
@@ -309,10 +309,10 @@ def test_a_url_that_does_not_answer_by_itself_is_an_error_at_the_start(
     with issuing(es256().jwk()) as issuer:
         issuer.status, issuer.location = status, location
         with pytest.raises(AccessError, match=told):
-            Jwts(Jwt(keys=issuer.url))
+            JwtVerifier(JwtSettings(keys=issuer.url))
         assert issuer.asked == 1
     with pytest.raises(AccessError, match="cannot fetch"):
-        Jwts(Jwt(keys=issuer.url))
+        JwtVerifier(JwtSettings(keys=issuer.url))
 
 
 def test_an_unknown_key_is_fetched_once_and_not_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -321,8 +321,8 @@ def test_an_unknown_key_is_fetched_once_and_not_again_soon(monkeypatch: pytest.M
     monkeypatch.setattr(jwts, "monotonic", lambda: clock[0])
 
     async def story() -> None:
-        known = await asyncio.to_thread(access, "", "", Jwt(keys=issuer.url))
-        unknown = known.judge(new.token(), NOW)
+        known = await asyncio.to_thread(load_access, "", "", JwtSettings(keys=issuer.url))
+        unknown = known.check(new.token(), NOW)
         assert isinstance(unknown, Denied)
         assert unknown.unknown_key
         issuer.body = jwks(old.jwk(), new.jwk())
@@ -331,8 +331,8 @@ def test_an_unknown_key_is_fetched_once_and_not_again_soon(monkeypatch: pytest.M
         changed = await asyncio.gather(*(known.refresh() for _ in range(10)))
         assert changed == [True] + [False] * 9
         assert issuer.asked == 2
-        assert isinstance(known.judge(new.token(), NOW), Grant)
-        assert isinstance(known.judge(old.token(), NOW), Grant)
+        assert isinstance(known.check(new.token(), NOW), Grant)
+        assert isinstance(known.check(old.token(), NOW), Grant)
 
     with issuing(old.jwk()) as issuer:
         asyncio.run(story())
@@ -345,10 +345,10 @@ def test_keys_stay_when_they_cannot_be_fetched_again(
     monkeypatch.setattr(jwts, "REFRESH_S", -1.0)
 
     async def story() -> None:
-        known = await asyncio.to_thread(access, "", "", Jwt(keys=issuer.url))
+        known = await asyncio.to_thread(load_access, "", "", JwtSettings(keys=issuer.url))
         issuer.status = 503
         assert await known.refresh() is False
-        assert isinstance(known.judge(signer.token(), NOW), Grant)
+        assert isinstance(known.check(signer.token(), NOW), Grant)
 
     with issuing(signer.jwk()) as issuer, caplog.at_level(logging.WARNING):
         asyncio.run(story())
@@ -359,7 +359,7 @@ def test_keys_stay_when_they_cannot_be_fetched_again(
 
 def test_a_grant_stands_as_long_as_its_key(tmp_path: Path) -> None:
     first, second = hs256("a"), hs256("b", SECRET[::-1])
-    grant = known(tmp_path, first.jwk(), second.jwk()).judge(first.token(), NOW)
+    grant = known(tmp_path, first.jwk(), second.jwk()).check(first.token(), NOW)
     assert isinstance(grant, Grant)
     assert AccessControl(None, known(tmp_path, first.jwk())).renewed(grant) is grant
     assert AccessControl(None, known(tmp_path, second.jwk())).renewed(grant) is None

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 
 from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.errors import AccessError
-from nearcast.server.access import guesses
-from nearcast.server.access.grants import Channels, Grant, holds, stays_within
-from nearcast.server.access.guesses import Guesses
+from nearcast.server.access import failed_tokens
+from nearcast.server.access.failed_tokens import FailedTokens
+from nearcast.server.access.grants import Channels, Grant, contains_shape, stays_within
 from nearcast.server.access.quotas import Quotas
 from nearcast.server.access.tokens import (
     AccessControl,
     Denied,
     TokenBucket,
-    access,
-    foreign,
+    foreign_page_refusal,
+    load_access,
     read_tokens,
 )
-from nearcast.server.http.addresses import network
+from nearcast.server.http.addresses import network_of
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, Shape, ball, box, cuboid, disc, point
 
@@ -61,31 +61,31 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def granted(known: AccessControl, token: str) -> Grant:
-    grant = known.judge(token, NOW)
+    grant = known.check(token, NOW)
     assert isinstance(grant, Grant)
     return grant
 
 
 def test_without_tokens_everyone_may_do_everything() -> None:
-    assert granted(access(), "") == Grant()
+    assert granted(load_access(), "") == Grant()
 
 
 def test_each_token_has_its_role(tokens: Path) -> None:
-    known = access(file=tokens)
+    known = load_access(file=tokens)
     assert granted(known, "only-reading").role == "read"
     assert granted(known, "everything-goes").role == "admin"
-    assert [known.judge(token, NOW) for token in ("", "no")] == [Denied(), Denied()]
+    assert [known.check(token, NOW) for token in ("", "no")] == [Denied(), Denied()]
     assert not known.open
 
 
 def test_a_setting_and_a_file_of_tokens_hold_together(tokens: Path) -> None:
-    known = access("the-setting", tokens)
+    known = load_access("the-setting", tokens)
     assert granted(known, "the-setting").role == "admin"
     assert granted(known, "only-reading").role == "read"
 
 
 def test_a_role_says_what_may_be_published_and_where(tokens: Path) -> None:
-    known = access(file=tokens)
+    known = load_access(file=tokens)
     reader, player = granted(known, "only-reading"), granted(known, "inside-the-arena")
     assert "listen" in (reader.refusal(point(0, 0)) or "")
     assert player.refusal(point(6, 8)) is None
@@ -93,7 +93,7 @@ def test_a_role_says_what_may_be_published_and_where(tokens: Path) -> None:
 
 
 def test_a_token_may_limit_channels_areas_and_counts(tokens: Path) -> None:
-    guest = granted(access(file=tokens), "a-little-of-all")
+    guest = granted(load_access(file=tokens), "a-little-of-all")
     assert guest.refusal(point(99, 99), "chat.en") is None
     assert "channel 'chat'" in (guest.refusal(point(0, 0), "chat") or "")
     assert "channel ''" in (guest.refusal(point(0, 0)) or "")
@@ -103,7 +103,7 @@ def test_a_token_may_limit_channels_areas_and_counts(tokens: Path) -> None:
     assert (guest.requests, guest.subscriptions, guest.connections) == (5, 2, 1)
     assert guest.limits_publishing
     assert guest.limits_listening
-    boss = granted(access(file=tokens), "everything-goes")
+    boss = granted(load_access(file=tokens), "everything-goes")
     assert not boss.limits_publishing
     assert not boss.limits_listening
 
@@ -150,7 +150,7 @@ def test_names_that_a_client_invents_do_not_fill_memory() -> None:
     ],
 )
 def test_an_area_holds_what_lies_wholly_in_it(outer: Shape, inner: Shape, inside: bool) -> None:
-    assert holds(outer, inner) == inside
+    assert contains_shape(outer, inner) == inside
 
 
 @pytest.mark.parametrize(
@@ -203,9 +203,9 @@ def test_whoever_is_inside_at_both_ends_is_inside_all_the_time(
     moving = Moving(inner, (vx, vy, 0.0), growth, round(lasts * SECOND))
     samples = [moving.at(moving.until * step // 50) for step in range(51)]
     if stays_within(outer, moving):
-        assert all(holds(outer, sample, 1 + 1e-6) for sample in samples)
+        assert all(contains_shape(outer, sample, 1 + 1e-6) for sample in samples)
     else:
-        assert not all(holds(outer, sample) for sample in samples)
+        assert not all(contains_shape(outer, sample) for sample in samples)
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_a_missing_file_of_tokens_is_told(tmp_path: Path) -> None:
 def test_pages_from_elsewhere_are_turned_away_from_an_open_node(
     headers: dict[str, str], welcome: bool
 ) -> None:
-    assert (foreign(headers, open_to_all=True) is None) == welcome
-    assert foreign(headers, open_to_all=False) is None
+    assert (foreign_page_refusal(headers, open_to_all=True) is None) == welcome
+    assert foreign_page_refusal(headers, open_to_all=False) is None
 
 
 def test_a_node_keeps_no_token_in_clear() -> None:
@@ -270,17 +270,17 @@ def test_a_bucket_lets_bursts_through_and_bounds_the_rate() -> None:
 
 
 def test_pauses_after_wrong_tokens_grow_by_address_and_end() -> None:
-    guessing = Guesses()
+    guessing = FailedTokens()
     pauses = [guessing.failed("192.0.2.1", float(n)) for n in range(8)]
     assert pauses == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
     assert guessing.failed("192.0.2.2", 8.0) == 0.25
-    assert guessing.failed("192.0.2.1", 7.0 + guesses.FORGET_S) == 5.0
-    assert guessing.failed("192.0.2.1", 8.0 + 2 * guesses.FORGET_S) == 0.25
+    assert guessing.failed("192.0.2.1", 7.0 + failed_tokens.FORGET_S) == 5.0
+    assert guessing.failed("192.0.2.1", 8.0 + 2 * failed_tokens.FORGET_S) == 0.25
 
 
 def test_addresses_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guesses, "MOST", 100)
-    guessing = Guesses()
+    monkeypatch.setattr(failed_tokens, "MOST", 100)
+    guessing = FailedTokens()
     for n in range(1_000):
         guessing.failed("192.0.2.1", float(n))
         guessing.failed(f"10.0.{n // 256}.{n % 256}", float(n))
@@ -289,24 +289,24 @@ def test_addresses_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_network_of_ipv6_is_one_guesser() -> None:
-    assert network("2001:db8:1:2:3:4:5:6") == network("2001:db8:1:2::9") == "2001:db8:1:2::"
-    assert network("2001:db8:1:3::9") != network("2001:db8:1:2::9")
-    assert network("::ffff:192.0.2.1") == network("192.0.2.1") == "192.0.2.1"
-    assert network("fe80::1%eth0") == "fe80::"
-    assert network("") == ""
+    assert network_of("2001:db8:1:2:3:4:5:6") == network_of("2001:db8:1:2::9") == "2001:db8:1:2::"
+    assert network_of("2001:db8:1:3::9") != network_of("2001:db8:1:2::9")
+    assert network_of("::ffff:192.0.2.1") == network_of("192.0.2.1") == "192.0.2.1"
+    assert network_of("fe80::1%eth0") == "fe80::"
+    assert network_of("") == ""
 
 
 def test_a_reload_finds_each_grant_again_by_its_token(tokens: Path) -> None:
-    before = access("the-setting", tokens)
+    before = load_access("the-setting", tokens)
     tokens.write_text(TOKENS.replace('role = "read"', 'role = "publish"').replace("goes", "went"))
-    after = access("the-setting", tokens)
+    after = load_access("the-setting", tokens)
     renewed = after.renewed(granted(before, "only-reading"))
     assert renewed is not None
     assert renewed.role == "publish"
     assert after.renewed(granted(before, "everything-goes")) is None
     assert after.renewed(granted(before, "the-setting")) is not None
     assert after.renewed(Grant()) is None
-    assert access().renewed(Grant()) == Grant()
+    assert load_access().renewed(Grant()) == Grant()
 
 
 def test_no_token_raises_the_limit_of_the_node() -> None:

@@ -13,7 +13,13 @@ from nearcast.client_protocol import messages
 from nearcast.server.config import LimitSettings
 from nearcast.server.http import protocol
 from nearcast.server.http.connections import YOUNG_S, OpenConnections, counted_address
-from nearcast.server.http.protocol import HttpFront, HttpRequest, HttpResponse, HttpRoutes, as_json
+from nearcast.server.http.protocol import (
+    HttpConnection,
+    HttpRequest,
+    HttpResponse,
+    HttpRoutes,
+    json_response,
+)
 from nearcast.server.metrics import Metrics
 from nearcast.server.server import Server
 from support.live_clients import WAIT_S, knock, run, service, visit
@@ -28,7 +34,7 @@ class Wire:
     def __init__(self, peer: str = "10.0.0.1") -> None:
         self.peer, self.written, self.unread, self.high = (peer, 7), b"", 0, 65_536
         self.closing = self.aborted = self.ended = self.reading = False
-        self.front: HttpFront | None = None
+        self.front: HttpConnection | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.peer if name == "peername" else default
@@ -123,18 +129,18 @@ class Desk:
             LimitSettings(**limits), self.metrics, lambda: self.clock.now
         )
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.clock)
-        self.routes.add("GET", "/healthz", lambda _: as_json("well"))
-        self.routes.add("POST", "/publish", lambda request: as_json(len(request.body)))
+        self.routes.add("GET", "/healthz", lambda _: json_response("well"))
+        self.routes.add("POST", "/publish", lambda request: json_response(len(request.body)))
         self.routes.add("GET", "/large", lambda _: HttpResponse(b"x" * 1_000_000))
 
         self.routes.add("GET", "/never", lambda _: Never())
 
-    def connect(self, peer: str = "10.0.0.1") -> tuple[HttpFront, Wire]:
+    def connect(self, peer: str = "10.0.0.1") -> tuple[HttpConnection, Wire]:
         def refuse(_: HttpRequest) -> Any:
             raise AssertionError("nobody asks for an upgrade here")
 
         wire = Wire(peer)
-        front = HttpFront(self.routes, refuse, 65_536, 500, set(), self.connections)
+        front = HttpConnection(self.routes, refuse, 65_536, 500, set(), self.connections)
         wire.front = front
         front.connection_made(wire)
         return front, wire
@@ -453,7 +459,7 @@ def test_an_address_has_so_many_connections_over_real_sockets() -> None:
                 one[1].write(GET)
                 assert (await answered(one[0]))[0] == 200
             mine[0].vanish()
-            await until(lambda: len(node.gateway.open) == 2)
+            await until(lambda: len(node.gateway.sessions) == 2)
             again = await upgraded_from(node, "127.0.0.2")
             again.vanish()
             return told[:12], node.gateway.metrics.refused_address

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from nearcast.errors import ConfigError
-from nearcast.server.config import Settings, settings
-from nearcast.server.http.cors import refusal
+from nearcast.server.config import Settings, load_settings
+from nearcast.server.http.cors import page_refusal
 from nearcast.server.http.protocol import HttpResponse
 from support.live_clients import WAIT_S, run, service
 from support.raw_websocket import HANDSHAKE, http
@@ -48,7 +48,7 @@ def asked(method: str, path: str, origin: str, more: str = "") -> str:
 )
 def test_who_may_speak(headers: dict[str, str], open_: bool, origins: str, may: bool) -> None:
     allowed = frozenset(filter(None, [origins]))
-    assert (refusal(headers, open_, allowed) is None) == may
+    assert (page_refusal(headers, open_, allowed) is None) == may
 
 
 def test_a_page_that_is_named_publishes_and_reads_the_answer() -> None:
@@ -138,4 +138,4 @@ def test_origins_are_read_from_the_setting() -> None:
 @pytest.mark.parametrize("wrong", ["page.example", "https://page.example/path", "https://", "**"])
 def test_a_wrong_origin_is_told(wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"^NEARCAST_CORS: .*an origin is like https"):
-        settings(environment={"NEARCAST_CORS": wrong})
+        load_settings(environment={"NEARCAST_CORS": wrong})

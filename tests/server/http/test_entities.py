@@ -134,7 +134,7 @@ def test_five_hundred_entities_need_one_connection() -> None:
             await asyncio.gather(*sends)
             near = await player.nearby(disc(0, 0, 1_000), limit=1_000)
             assert sorted(e.payload for e in near) == list(range(500))
-            assert len(service.gateway.open) == 2
+            assert len(service.gateway.sessions) == 2
             assert gauges(service.gateway)["entities"][1] == 502
 
     run(story())

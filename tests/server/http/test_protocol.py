@@ -10,8 +10,8 @@ import pytest
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.server.config import LimitSettings
-from nearcast.server.http.head import HttpError, HttpRequest, body_size, parse
-from nearcast.server.http.protocol import HttpResponse, HttpRoutes, as_json
+from nearcast.server.http.head import HttpError, HttpRequest, body_size, parse_head
+from nearcast.server.http.protocol import HttpResponse, HttpRoutes, json_response
 from support.live_clients import run, service, visit
 from support.raw_websocket import answered, http
 
@@ -183,7 +183,7 @@ def test_an_embedder_adds_routes_and_a_folder_that_holds_what_is_outside(tmp_pat
 
     async def later(request: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0.01)
-        return as_json(request.query)
+        return json_response(request.query)
 
     def broken(_: HttpRequest) -> HttpResponse:
         raise RuntimeError("secret")
@@ -332,7 +332,7 @@ def test_an_entity_is_ended_by_the_holder_of_its_token(tmp_path: Path) -> None:
 
 
 def test_a_requests_parts_are_read() -> None:
-    request = parse(b"GET /a/b?x=1&y=%20z HTTP/1.1\r\nHost: h:1\r\nX-Odd:  v ")
+    request = parse_head(b"GET /a/b?x=1&y=%20z HTTP/1.1\r\nHost: h:1\r\nX-Odd:  v ")
     assert request.path == "/a/b"
     assert request.query == {"x": "1", "y": " z"}
     assert request.headers == {"host": "h:1", "x-odd": "v"}

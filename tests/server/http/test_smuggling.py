@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from nearcast.server.http.cors import refusal
-from nearcast.server.http.head import HttpError, body_size, check_upgrade, parse
-from nearcast.server.http.protocol import HttpRequest, HttpResponse, as_json
+from nearcast.server.http.cors import page_refusal
+from nearcast.server.http.head import HttpError, body_size, check_upgrade, parse_head
+from nearcast.server.http.protocol import HttpRequest, HttpResponse, json_response
 from nearcast.server.server import Server
 from support.live_clients import run, service
 from support.raw_websocket import HANDSHAKE, answered
@@ -130,7 +130,7 @@ def test_what_is_ambiguous_is_refused_once_and_nothing_behind_it_is_served(
 
     def behind(request: HttpRequest) -> HttpResponse:
         served.append(request)
-        return as_json("served")
+        return json_response("served")
 
     async def story() -> dict[str, bytes]:
         async with service() as node:
@@ -138,7 +138,7 @@ def test_what_is_ambiguous_is_refused_once_and_nothing_behind_it_is_served(
             names = list(REFUSED)
             answers = await asyncio.gather(*(sent(node, REFUSED[n] + BEHIND) for n in names))
             assert node.realm.waiting == node.gateway.metrics.publications == 0
-            assert not node.gateway.open
+            assert not node.gateway.sessions
             return dict(zip(names, answers, strict=True))
 
     answers = run(story())
@@ -181,7 +181,7 @@ def test_whatever_is_not_refused_is_what_a_simple_reader_finds() -> None:
         if b"\r\n\r\n" in head:
             continue
         try:
-            request = parse(head)
+            request = parse_head(head)
             body_size(request, 65_536)
             if request.upgrades:
                 check_upgrade(request)
@@ -203,8 +203,8 @@ def test_whatever_is_not_refused_is_what_a_simple_reader_finds() -> None:
                 assert value.strip(" \t") in request.headers[name.lower()], head
         names = [name.lower() for name, _ in fields]
         assert max(names.count("host"), names.count("content-length")) <= 1, head
-        refusal(request.headers, True, frozenset({PAGE}))
-        refusal(request.headers, False, frozenset({PAGE}))
+        page_refusal(request.headers, True, frozenset({PAGE}))
+        page_refusal(request.headers, False, frozenset({PAGE}))
     assert read > 1_000
     assert upgrades > 100
 
@@ -225,12 +225,12 @@ def test_who_greets_with_tls_is_told_at_once_that_this_is_http() -> None:
 def test_good_requests_behind_each_other_are_answered_in_their_order() -> None:
     async def later(_: HttpRequest) -> HttpResponse:
         await asyncio.sleep(0)
-        return as_json("later")
+        return json_response("later")
 
     async def story() -> list[bytes]:
         async with service() as node:
             node.routes.add("GET", "/later", later)
-            node.routes.add("GET", "/behind", lambda _: as_json("behind"))
+            node.routes.add("GET", "/behind", lambda _: json_response("behind"))
             reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
             slow = b"GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n"
             publish = POST + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY

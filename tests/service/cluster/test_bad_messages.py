@@ -16,7 +16,7 @@ from nearcast.errors import JoinError, KeyFileError
 from nearcast.model.subscription import Subscription
 from nearcast.protocols.voronoi.vso_messages import Copies, Record
 from nearcast.server.cluster_links import MOST_EARLY_FRAMES, ClusterLinks, cluster_key
-from nearcast.server.config import Cluster, Settings
+from nearcast.server.config import ClusterSettings, Settings
 from nearcast.server.server import Server
 from nearcast.service.cluster.messages import (
     CLIENTS,
@@ -58,7 +58,7 @@ PATIENCE_S = 20.0
 
 
 def member(key: Path, join: str = "") -> Server:
-    return Server(Settings(port=0, record=False, cluster=Cluster(key=str(key), join=join)))
+    return Server(Settings(port=0, record=False, cluster=ClusterSettings(key=str(key), join=join)))
 
 
 def where(service: Server) -> tuple[str, int]:
@@ -124,7 +124,7 @@ def test_a_stranger_is_refused_told_so_and_changes_nothing(
             assert any(b"have not shown the key" in answer for answer in answers)
             await stranger.close()
 
-    with caplog.at_level(logging.WARNING, "nearcast.live"):
+    with caplog.at_level(logging.WARNING, "nearcast"):
         asyncio.run(story())
     refusals = [r for r in caplog.records if "is refused" in r.getMessage()]
     assert len(refusals) == 1

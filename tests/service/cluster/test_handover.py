@@ -110,10 +110,10 @@ def test_a_node_or_link_that_stands_still_at_any_step_costs_no_client_and_leaves
 def test_a_client_that_its_new_node_refuses_late_is_taken_back_and_has_missed_nothing() -> None:
     story = Handover()
     story.go(Passed, halt_new)
-    assert story.walker.talk.session.seat is None, "nobody serves it for now"
+    assert story.walker.talk.session.client is None, "nobody serves it for now"
     story.until(lambda: story.walker.stayed)
     assert story.walker.home is story.old
-    story.until(lambda: story.walker.talk.session.seat is not None)
+    story.until(lambda: story.walker.talk.session.client is not None)
     assert Taken not in story.sent
     story.check()
     story.check_talk()
@@ -123,7 +123,7 @@ def test_without_any_answer_the_old_node_takes_its_client_back() -> None:
     story = Handover()
     story.town.loses = lambda kind: kind in (Passed, Void)
     story.go(Passed, lambda _: None)
-    story.until(lambda: story.walker.talk.session.seat is not None)
+    story.until(lambda: story.walker.talk.session.client is not None)
     assert story.walker.home is story.old
     story.town.loses = lambda _: False
     story.check()
@@ -138,7 +138,7 @@ def test_who_is_taken_back_late_has_missed_nothing_either() -> None:
     for _ in range(10):
         story._talk()
     halt_old(story, 5.0)
-    story.until(lambda: story.walker.talk.session.seat is not None)
+    story.until(lambda: story.walker.talk.session.client is not None)
     story.town.loses = lambda _: False
     story.check()
     story.check_talk()
@@ -150,8 +150,8 @@ def test_an_answer_that_comes_after_the_client_was_taken_back_is_believed() -> N
     story.go(Passed, partial(cut, seconds=6.0))
     story.until(lambda: story.walker.came)
     old = story.walker.connections[0].session
-    story.until(lambda: old.seat is not None)
-    story.until(lambda: old.seat is None)
+    story.until(lambda: old.client is not None)
+    story.until(lambda: old.client is None)
     assert story.walker.home is story.new
     story.check(ordered=False)
 
@@ -162,7 +162,7 @@ def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_stat
     story.go(Passed, lambda _: None)
     story.until(lambda: story.walker.came)
     old = story.walker.connections[0].session
-    story.until(lambda: old.seat is not None)
+    story.until(lambda: old.client is not None)
     story.until(lambda: old.closing)
     story.until(lambda: Left in story.sent)  # the old node believes so
     story.town.run(2 * UNCHECKED / SECOND)
@@ -186,7 +186,7 @@ def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, spea
 
     story.go(step, fault)
     story.until(lambda: joining[0].session.closing)
-    story.until(lambda: walker.talk.session.seat is not None)
+    story.until(lambda: walker.talk.session.client is not None)
     assert (Spoke in story.sent) == speaks
     assert (Returned in story.sent) == (step is Taken)
     assert walker.home is story.old
@@ -232,7 +232,7 @@ def test_what_a_client_says_to_its_old_node_while_it_is_passed_on_is_obeyed_once
         story.walker.talk.say(messages.PublishRequest(*place, retain=True))
 
     story.go(Passed, fault)
-    story.until(lambda: story.walker.stayed and story.walker.talk.session.seat is not None)
+    story.until(lambda: story.walker.stayed and story.walker.talk.session.client is not None)
     story.check()
     said = story.town.memory.table("publications").to_pylist()
     mine = [(row["x"], row["y"]) for row in said if row["node"] == story.walker.entity]

@@ -15,7 +15,7 @@ from nearcast.client.subscription import Entered, Subscription
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.model.subscription import Value
-from nearcast.server.config import Cluster, Settings
+from nearcast.server.config import ClusterSettings, Settings
 from nearcast.server.server import Server
 from nearcast.space.motion import Moving
 from nearcast.space.shapes import disc, point
@@ -36,7 +36,7 @@ async def nodes(folder: Path, count: int) -> AsyncIterator[list[Server]]:
             first = found[0].cluster if found else None
             join = f"{first.links.host}:{first.links.port}" if first else ""
             key = str(folder / "key") if count > 1 else ""
-            cluster = Cluster(key=key, join=join)
+            cluster = ClusterSettings(key=key, join=join)
             service = Server(Settings(port=0, record=False, cluster=cluster))
             found.append(await stack.enter_async_context(service))
         while any(one.cluster and len(one.cluster.nodes) < count - 1 for one in found):
@@ -182,7 +182,7 @@ def test_states_stay_known_while_nodes_and_clients_come_and_go(tmp_path: Path) -
             await until([first, second], ["anna", "bert"])
             assert first.cluster is not None
             join = f"{first.cluster.links.host}:{first.cluster.links.port}"
-            cluster = Cluster(key=str(tmp_path / "key"), join=join)
+            cluster = ClusterSettings(key=str(tmp_path / "key"), join=join)
             third = Server(Settings(port=0, record=False, cluster=cluster))
             await stack.enter_async_context(third)
             await until([third], ["anna", "bert"])

@@ -22,7 +22,7 @@ Pattern: TypeAlias = Annotated[str, Meta(max_length=256)]
 Patterns: TypeAlias = Annotated[tuple[Pattern, ...], Meta(max_length=256)]
 Quota: TypeAlias = Annotated[int, Meta(ge=1, le=2**31)]
 
-KEPT = 256  # verdicts on channels, and characters of a channel whose verdict is kept
+CACHED_CHANNELS = 256  # verdicts on channels, and characters of a channel whose verdict is kept
 ROUNDING = 1e-9  # where a motion ends is computed, and may be beside the mark by its last digits
 
 
@@ -43,7 +43,7 @@ class Channels:
         known = self._known.get(channel)
         if known is None:
             known = self._match(channel) is not None
-            if len(self._known) < KEPT and len(channel) <= KEPT:
+            if len(self._known) < CACHED_CHANNELS and len(channel) <= CACHED_CHANNELS:
                 self._known[channel] = known
         return known
 
@@ -57,7 +57,7 @@ class Channels:
         return f"Channels({list(self.patterns)})"
 
 
-class Spot(Struct, frozen=True, forbid_unknown_fields=True):
+class TokenArea(Struct, frozen=True, forbid_unknown_fields=True):
     """An area as tokens write it: a disc (r) or a box (rx, ry, rz) that stands still."""
 
     x: float
@@ -78,8 +78,8 @@ class Claims(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a token says of itself. What is left out is not restricted."""
 
     role: Role
-    within: Spot | None = None  # publications must lie in it
-    listen_within: Spot | None = None  # subscriptions and `nearby` must lie in it
+    within: TokenArea | None = None  # publications must lie in it
+    listen_within: TokenArea | None = None  # subscriptions and `nearby` must lie in it
     publish_channels: Patterns | None = None
     listen_channels: Patterns | None = None
     requests: Quota | None = None  # a second
@@ -116,7 +116,7 @@ class Grant(Struct, frozen=True):
             return "your token allows you to listen, not to publish"
         if self.publish_channels is not None and channel not in self.publish_channels:
             return f"your token does not allow you to publish on channel {channel[:64]!r}"
-        if self.within is not None and (said is None or not holds(self.within, said)):
+        if self.within is not None and (said is None or not contains_shape(self.within, said)):
             return "your token allows you to publish only within its area"
         return None
 
@@ -131,7 +131,9 @@ class Grant(Struct, frozen=True):
         return "your token allows you to listen only within its area, for as long as it moves"
 
 
-def granted(claims: Claims, holder: str, key: bytes = b"", expires: float | None = None) -> Grant:
+def grant_from_claims(
+    claims: Claims, holder: str, key: bytes = b"", expires: float | None = None
+) -> Grant:
     """ValueError if an area is none."""
     return Grant(
         holder, claims.role,
@@ -143,7 +145,7 @@ def granted(claims: Claims, holder: str, key: bytes = b"", expires: float | None
     )  # fmt: skip
 
 
-def holds(outer: Shape, inner: Shape, slack: float = 1.0) -> bool:
+def contains_shape(outer: Shape, inner: Shape, slack: float = 1.0) -> bool:
     """Does `inner` lie in `outer`, its border included? `slack` times its extents count."""
     away = (abs(inner.x - outer.x), abs(inner.y - outer.y), abs(inner.z - outer.z))
     if outer.kind == ShapeKind.DISC and inner.kind == ShapeKind.DISC:
@@ -172,8 +174,8 @@ def stays_within(outer: Shape, region: Region | str) -> bool:
 
 
 def _holds_leg(outer: Shape, leg: Moving) -> bool:
-    if not holds(outer, leg.shape):
+    if not contains_shape(outer, leg.shape):
         return False
     if not leg.moves:
         return True
-    return leg.duration is not None and holds(outer, leg.at(leg.until), 1.0 + ROUNDING)
+    return leg.duration is not None and contains_shape(outer, leg.at(leg.until), 1.0 + ROUNDING)

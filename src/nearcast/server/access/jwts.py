@@ -19,11 +19,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from nearcast.errors import AccessError
-from nearcast.server.access.grants import Claims, granted
-from nearcast.server.access.tokens import UNKNOWN, Denied, Verdict
-from nearcast.server.config import Jwt
+from nearcast.server.access.grants import Claims, grant_from_claims
+from nearcast.server.access.tokens import UNKNOWN, AccessDecision, Denied
+from nearcast.server.config import JwtSettings
 
-LOG = logging.getLogger("nearcast.live")
+LOG = logging.getLogger(__name__)
 REFRESH_S = 10.0  # between two looks at the keys because a token named an unknown one
 FETCH_S = 5.0  # that a JWKS URL has to answer
 LARGEST = 1_048_576  # bytes of a JWKS
@@ -40,7 +40,7 @@ KINDS: dict[tuple[str, str | None], tuple[str, tuple[str, ...]]] = {
 }
 
 
-class Key(Struct, frozen=True):
+class IssuerKey(Struct, frozen=True):
     """One key of the issuer. Its name is None if the JWKS gives it none."""
 
     name: str | None
@@ -48,7 +48,7 @@ class Key(Struct, frozen=True):
     digest: bytes
 
 
-class Payload(Struct, frozen=True):
+class JwtClaims(Struct, frozen=True):
     """The claims that count; others are passed over, but not inside `nearcast`."""
 
     exp: float
@@ -58,13 +58,13 @@ class Payload(Struct, frozen=True):
     iat: float = 0.0
 
 
-class Jwts:
+class JwtVerifier:
     """The issuer's keys. Making one reads or fetches them: AccessError if that fails."""
 
-    def __init__(self, settings: Jwt) -> None:
+    def __init__(self, settings: JwtSettings) -> None:
         self._settings = settings
         self._remote = "://" in settings.keys
-        self._keys = load(settings.keys)
+        self._keys = load_keys(settings.keys)
         self._refreshing: asyncio.Future[bool] | None = None
         self._refreshed = monotonic()
 
@@ -72,7 +72,7 @@ class Jwts:
         """Is this still a key of the issuer?"""
         return any(key.digest == digest for key in self._keys)
 
-    def judge(self, token: str, now: float) -> Verdict:
+    def check(self, token: str, now: float) -> AccessDecision:
         """What a token grants at this Unix time in seconds, or why nothing."""
         if len(token) > LONGEST:
             return UNKNOWN
@@ -93,7 +93,7 @@ class Jwts:
                     return self._granted(claims, key, now)
         return UNKNOWN
 
-    def _verified(self, token: str, key: Key) -> dict[str, Any] | Denied | None:
+    def _verified(self, token: str, key: IssuerKey) -> dict[str, Any] | Denied | None:
         """Its claims, or what is wrong with a signed one; None if this key has not signed it."""
         told = self._settings
         try:
@@ -112,11 +112,11 @@ class Jwts:
             return None
         return claims
 
-    def _granted(self, claims: dict[str, Any], key: Key, now: float) -> Verdict:
+    def _granted(self, claims: dict[str, Any], key: IssuerKey, now: float) -> AccessDecision:
         """Of a token that the issuer has signed: what is wrong with it is told."""
         leeway = self._settings.leeway_s
         try:
-            payload = msgspec.convert(claims, Payload)
+            payload = msgspec.convert(claims, JwtClaims)
             if not all(map(isfinite, (payload.exp, payload.nbf, payload.iat))):
                 raise ValueError("exp, nbf and iat are seconds of Unix time")
             if now >= payload.exp + leeway:
@@ -127,7 +127,7 @@ class Jwts:
             payload.sub.encode()  # JSON can write what is no Unicode
             if not payload.sub and (said.requests or said.subscriptions or said.connections):
                 raise ValueError("a token with quotas needs a subject (sub)")
-            return granted(said, f"jwt:{payload.sub}", key.digest, payload.exp + leeway)
+            return grant_from_claims(said, f"jwt:{payload.sub}", key.digest, payload.exp + leeway)
         except ValueError as why:  # types and shapes say it in their own words
             reason = " ".join(ascii(str(why))[1:-1].split())
             return Denied(f"your token makes no sense here: {reason[:200]}", guess=False)
@@ -151,7 +151,7 @@ class Jwts:
 
     async def _fetch(self) -> bool:
         try:
-            keys = await asyncio.to_thread(load, self._settings.keys)
+            keys = await asyncio.to_thread(load_keys, self._settings.keys)
         except AccessError as why:
             LOG.warning("the keys of tokens stay as they were: %s", why)
             return False
@@ -160,7 +160,7 @@ class Jwts:
         return changed
 
 
-def load(where: str) -> list[Key]:
+def load_keys(where: str) -> list[IssuerKey]:
     """The usable keys of a JWKS file or URL. AccessError if it cannot be read or has none."""
     remote = "://" in where
     try:
@@ -185,7 +185,7 @@ class _Set(Struct, frozen=True):
     keys: list[dict[str, Any]]
 
 
-def read_keys(text: bytes, secrets: bool = True) -> list[Key]:
+def read_keys(text: bytes, secrets: bool = True) -> list[IssuerKey]:
     """The keys of a JWKS that verify one of our algorithms. Others are passed over, as issuers list
     keys for other purposes too; `secrets`: shared ones count. ValueError says what is wrong."""
     listed = msgspec.json.decode(text, type=_Set).keys
@@ -220,7 +220,7 @@ def _members(
     return found if kind[1] is None else {"crv": kind[1], **found}
 
 
-def _key(name: str | None, algorithm: str, members: dict[str, str]) -> Key:
+def _key(name: str | None, algorithm: str, members: dict[str, str]) -> IssuerKey:
     try:
         key = jwt.PyJWK(members, algorithm)
     except jwt.PyJWTError as why:
@@ -230,7 +230,7 @@ def _key(name: str | None, algorithm: str, members: dict[str, str]) -> Key:
     if algorithm == "RS256" and key.key.key_size < RSA_BITS:
         raise ValueError(f"a key for RS256 has {RSA_BITS} bits or more")
     digest = sha256(msgspec.json.encode(members, order="sorted")).digest()
-    return Key(name, key, digest)
+    return IssuerKey(name, key, digest)
 
 
 class _NoRedirects(HTTPRedirectHandler):

@@ -8,13 +8,15 @@ from nearcast.errors import Refused
 from nearcast.server.access.grants import Grant
 
 
-def check_publishing(grant: Grant, word: Any) -> None:
+def check_publishing(grant: Grant, request: Any) -> None:
     """Where and on which channel this client publishes."""
-    said = None
+    area = None
     if grant.within is not None:
         with refuse_value_errors():
-            said = shape_from_fields(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-    if reason := grant.refusal(said, word.channel):
+            area = shape_from_fields(
+                request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
+            )
+    if reason := grant.refusal(area, request.channel):
         raise Refused(reason)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 IDLE_S = 3.0  # a bucket that nobody takes from is full again after two seconds
 
 
-class Use(Struct, eq=False):
+class HolderUsage(Struct, eq=False):
     """The connections of a holder, and its buckets: one for each rate that its tokens allow."""
 
     sessions: set["Session"]
@@ -30,7 +30,7 @@ class Quotas:
 
     def __init__(self, requests: int) -> None:
         self._most = requests  # a second, of any client: no token allows more
-        self._uses: dict[str, Use] = {}
+        self._uses: dict[str, HolderUsage] = {}
 
     def __len__(self) -> int:
         return len(self._uses)
@@ -69,12 +69,12 @@ class Quotas:
             elif now - use.used > IDLE_S:
                 del self._uses[holder]
 
-    def _use(self, grant: Grant, now: float) -> Use:
-        use = self._uses.setdefault(grant.holder, Use(set(), {}, now))
+    def _use(self, grant: Grant, now: float) -> HolderUsage:
+        use = self._uses.setdefault(grant.holder, HolderUsage(set(), {}, now))
         use.used = now
         return use
 
-    def _bucket(self, use: Use, rate: int, now: float) -> TokenBucket:
+    def _bucket(self, use: HolderUsage, rate: int, now: float) -> TokenBucket:
         rate = min(rate, self._most)
         if rate not in use.buckets:
             use.buckets[rate] = TokenBucket(rate, now)
@@ -83,10 +83,10 @@ class Quotas:
 
 def check_subscriptions(session: "Session", number: int) -> None:
     """One more subscription of this holder, unless it replaces one of the same number."""
-    grant, seat = session.grant, session.seat
-    if grant is None or grant.subscriptions is None or seat is None or session.use is None:
+    grant, client = session.grant, session.client
+    if grant is None or grant.subscriptions is None or client is None or session.use is None:
         return
-    if number not in seat.subscriptions:
-        seats = [one.seat for one in session.use.sessions]
-        if sum(len(one.subscriptions) for one in seats if one) >= grant.subscriptions:
+    if number not in client.subscriptions:
+        clients = [one.client for one in session.use.sessions]
+        if sum(len(one.subscriptions) for one in clients if one) >= grant.subscriptions:
             raise Refused(f"your token allows {grant.subscriptions} subscriptions on this node")

@@ -18,11 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nearcast.errors import AccessError
-from nearcast.server.access.grants import Claims, Grant, granted
-from nearcast.server.config import Jwt, loopback
+from nearcast.server.access.grants import Claims, Grant, grant_from_claims
+from nearcast.server.config import JwtSettings, is_loopback
 
 if TYPE_CHECKING:
-    from nearcast.server.access.jwts import Jwts
+    from nearcast.server.access.jwts import JwtVerifier
 
 
 class Denied(Struct, frozen=True):
@@ -36,14 +36,14 @@ class Denied(Struct, frozen=True):
 
 EVERYTHING = Grant()
 UNKNOWN = Denied()
-Verdict: TypeAlias = Grant | Denied
+AccessDecision: TypeAlias = Grant | Denied
 
 
 class AccessControl:
     """The tokens that a node knows; none at all: everyone may do everything."""
 
     def __init__(
-        self, grants: Mapping[str, Grant] | None = None, jwts: "Jwts | None" = None
+        self, grants: Mapping[str, Grant] | None = None, jwts: "JwtVerifier | None" = None
     ) -> None:
         keyed = {_digest(token): grant for token, grant in (grants or {}).items()}
         self._grants = {key: replace(grant, key=key) for key, grant in keyed.items()}
@@ -53,7 +53,7 @@ class AccessControl:
     def open(self) -> bool:
         return not self._grants and self._jwts is None
 
-    def judge(self, token: str, now: float) -> Verdict:
+    def check(self, token: str, now: float) -> AccessDecision:
         """What the bearer may do at this Unix time in seconds, or why nothing.
 
         Looking up a digest tells nothing of the tokens by its time.
@@ -62,7 +62,7 @@ class AccessControl:
             return EVERYTHING
         if grant := self._grants.get(_digest(token)):
             return grant
-        return self._jwts.judge(token, now) if self._jwts and token else UNKNOWN
+        return self._jwts.check(token, now) if self._jwts and token else UNKNOWN
 
     def renewed(self, grant: Grant) -> Grant | None:
         """What a grant of before a reload is now; None if its token or key is gone."""
@@ -107,8 +107,8 @@ class _Entry(Claims, frozen=True, kw_only=True, forbid_unknown_fields=True):
     token: str
 
 
-def access(
-    token: str = "", file: str | PathLike[str] = "", jwt: Jwt | None = None
+def load_access(
+    token: str = "", file: str | PathLike[str] = "", jwt: JwtSettings | None = None
 ) -> AccessControl:
     """From the settings `token` (an admin's), `token_file` and `jwt`. It reads files, and fetches
     keys if they have a URL; AccessError says what is wrong with them."""
@@ -117,9 +117,11 @@ def access(
         grants |= read_tokens(Path(file))
     if jwt is None or not jwt.keys:
         return AccessControl(grants)
-    from nearcast.server.access.jwts import Jwts  # a node without JWTs starts without loading PyJWT
+    from nearcast.server.access.jwts import (
+        JwtVerifier,
+    )  # a node without JWTs starts without loading PyJWT
 
-    return AccessControl(grants, Jwts(jwt))
+    return AccessControl(grants, JwtVerifier(jwt))
 
 
 def read_tokens(file: Path) -> dict[str, Grant]:
@@ -130,7 +132,7 @@ def read_tokens(file: Path) -> dict[str, Grant]:
         for name, entry in entries.items():
             if len(entry.token) < 8 or entry.token in grants:
                 raise ValueError(f"{name}: a token has 8 characters or more and is used once")
-            grants[entry.token] = granted(entry, f"token:{name}")
+            grants[entry.token] = grant_from_claims(entry, f"token:{name}")
     except OSError as why:
         raise AccessError(f"cannot read {file}: {why.strerror}") from None
     except (ValueError, TypeError) as why:  # TOML, types and shapes say it in their own words
@@ -140,7 +142,7 @@ def read_tokens(file: Path) -> dict[str, Grant]:
     return grants
 
 
-def foreign(headers: Mapping[str, str], open_to_all: bool) -> str | None:
+def foreign_page_refusal(headers: Mapping[str, str], open_to_all: bool) -> str | None:
     """Why a browser's page may not speak to this node; None if it may.
 
     A page from elsewhere can reach a node on its reader's machine. So without tokens a page must
@@ -150,10 +152,10 @@ def foreign(headers: Mapping[str, str], open_to_all: bool) -> str | None:
         return None
     host = headers.get("host", "")
     name = _hostname(f"//{host}")
-    if host and not loopback(name):
+    if host and not is_loopback(name):
         return f"without a token this node answers to loopback names, not to {name[:80]!r}"
     origin = headers.get("origin")
-    if origin is not None and not loopback(_hostname(origin)):
+    if origin is not None and not is_loopback(_hostname(origin)):
         return f"without a token pages from {origin[:80]!r} may not speak to this node"
     return None
 

@@ -4,7 +4,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, Protocol
 
 
-class HasPeerName(Protocol):
+class Connection(Protocol):
     """What is asked of a connection; a transport of asyncio, compared by identity."""
 
     def abort(self) -> None: ...
@@ -12,20 +12,20 @@ class HasPeerName(Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
-def remote(transport: HasPeerName) -> str:
+def remote_address(transport: Connection) -> str:
     """The address at the other end of a connection; empty if it has none."""
     peer = transport.get_extra_info("peername")
     return str(peer[0]) if isinstance(peer, tuple) and peer else ""
 
 
-def network(remote: str) -> str:
+def network_of(address: str) -> str:
     """The address, or of IPv6 the network of which one customer has all addresses."""
     try:
-        address = ip_address(remote.partition("%")[0])
+        parsed = ip_address(address.partition("%")[0])
     except ValueError:
-        return remote
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(IPv6Address(int(address) >> 64 << 64))
-    return str(address)
+        return address
+    if isinstance(parsed, IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)

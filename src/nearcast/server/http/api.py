@@ -26,12 +26,12 @@ from nearcast.server.http.protocol import (
     HttpResponse,
     HttpRoutes,
     Route,
-    as_json,
+    json_response,
 )
 from nearcast.server.metrics import exposition
 from nearcast.service.client_state import ClientState
 
-NAMES = 1_000  # entities that speak over HTTP; each keeps a seat
+NAMES = 1_000  # entities that speak over HTTP; each keeps a client
 ANONYMOUS = "curl"
 ENTITIES = "/entities/"
 JAVASCRIPT = Path(__file__).with_name("nearcast.js")
@@ -47,12 +47,12 @@ class HttpApi:
     def __init__(self, gateway: Gateway, origins: cors.Origins = frozenset()) -> None:
         self._gateway, self._origins = gateway, origins
         # By the holder of a token and a name, the least recently used first.
-        self._seats: dict[Key, ClientState] = {}
+        self._clients: dict[Key, ClientState] = {}
         self._retaining: set[Key] = set()  # those of them who were told to retain a state
         self.routes = HttpRoutes()
-        self.routes.add("GET", "/healthz", lambda _: as_json({"ok": True}))
+        self.routes.add("GET", "/healthz", lambda _: json_response({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
-        self.routes.add("GET", "/clients", self.guarded(self._clients, "admin"))
+        self.routes.add("GET", "/clients", self.guarded(self._client_costs, "admin"))
         self.routes.add("GET", "/near", self._near)
         self.routes.add("POST", "/publish", self._publish)
         self.routes.add_under("GET", ENTITIES, self._entity)
@@ -76,66 +76,68 @@ class HttpApi:
         """What the request may do, or HttpError if that is less than `role`. Wrong tokens are
         answered after a pause."""
         gateway = self._gateway
-        if reason := cors.refusal(request.headers, gateway.access.open, self._origins):
+        if reason := cors.page_refusal(request.headers, gateway.access.open, self._origins):
             raise HttpError(403, reason)
-        verdict = gateway.judge(request.token)
-        if isinstance(verdict, Denied):
-            verdict = await gateway.judge_again(request.token, verdict)
-        if isinstance(verdict, Denied):
-            await asyncio.sleep(gateway.pause(request.remote, request.token, verdict))
+        decision = gateway.check_token(request.token)
+        if isinstance(decision, Denied):
+            decision = await gateway.recheck_token(request.token, decision)
+        if isinstance(decision, Denied):
+            await asyncio.sleep(gateway.refusal_delay(request.remote, request.token, decision))
             known = "say a token that this node knows: Authorization: Bearer …"
-            reason = known if verdict.guess else verdict.reason
+            reason = known if decision.guess else decision.reason
             raise HttpError(401, reason, (("WWW-Authenticate", "Bearer"),))
-        if role == "admin" and verdict.role != "admin":
+        if role == "admin" and decision.role != "admin":
             raise HttpError(403, "your token does not allow this")
-        if not gateway.quotas.take(verdict, monotonic()):
-            raise HttpError(429, f"your token allows {verdict.requests} requests a second")
-        return verdict
+        if not gateway.quotas.take(decision, monotonic()):
+            raise HttpError(429, f"your token allows {decision.requests} requests a second")
+        return decision
 
     async def _publish(self, request: HttpRequest) -> HttpResponse:
         """As the entity "curl", or as the one named by ?name= or in the body."""
         grant = await self.grant(request)
         gateway = self._gateway
         try:
-            word = messages.JSON.read_request(_spoken(request.body))
-            said = shape_from_fields(word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz)
-            if reason := grant.refusal(said, word.channel):
+            publish = messages.JSON.read_request(_publish_request(request.body))
+            said = shape_from_fields(
+                publish.x, publish.y, publish.z, publish.r, publish.rx, publish.ry, publish.rz
+            )
+            if reason := grant.refusal(said, publish.channel):
                 raise HttpError(403, reason)
-            key = grant.holder, request.query.get("name") or word.name or ANONYMOUS
-            word = replace(word, name="")  # the entity publishes for itself
-            publication = gateway.realm.publish(self._seat(key), word, messages.JSON)
-            if word.retain:
+            key = grant.holder, request.query.get("name") or publish.name or ANONYMOUS
+            publish = replace(publish, name="")  # the entity publishes for itself
+            publication = gateway.realm.publish(self._client(key), publish, messages.JSON)
+            if publish.retain:
                 self._retaining.add(key)
         except Busy as why:
             raise HttpError(503, str(why)) from None
         except (ValueError, Refused) as why:  # a message, a shape, a publication
             raise HttpError(400, str(why)) from None
-        answer = gateway.answer(publication)
-        gateway.wake()
+        answer = gateway.outcome(publication)
+        gateway.schedule_flush()
         if gateway.cluster is None:
             t, readers = await answer
-            return as_json({"publication": publication, "t": t, "heard": readers}, 202)
+            return json_response({"publication": publication, "t": t, "heard": readers}, 202)
         elsewhere, silent = await gateway.cluster.post.counted(publication)
         t, readers = await answer
         told = {"publication": publication, "t": t, "heard": readers + elsewhere}
-        return as_json({**told, "silent": silent} if silent else told, 202)
+        return json_response({**told, "silent": silent} if silent else told, 202)
 
-    def _seat(self, key: Key) -> ClientState:
+    def _client(self, key: Key) -> ClientState:
         """Of the holder's entity with this name; a new one, if there is none."""
-        seat = self._seats.pop(key, None)
-        if seat is None:
-            if len(self._seats) >= NAMES:
+        client = self._clients.pop(key, None)
+        if client is None:
+            if len(self._clients) >= NAMES:
                 self._make_room()
             gateway = self._gateway
-            seat = gateway.realm.join(gateway.now(), key[1], messages.JSON)
-        self._seats[key] = seat
-        return seat
+            client = gateway.realm.join(gateway.now(), key[1], messages.JSON)
+        self._clients[key] = client
+        return client
 
     def _make_room(self) -> None:
         """End the entity that has been silent for longest among those that retain nothing."""
-        for key in self._seats:
+        for key in self._clients:
             if key not in self._retaining:
-                self._gateway.dismiss(self._seats.pop(key))
+                self._gateway.end_http_entity(self._clients.pop(key))
                 return
         raise HttpError(
             503, f"{NAMES} names retain states over HTTP: end one with DELETE {ENTITIES}NAME"
@@ -144,30 +146,30 @@ class HttpApi:
     def _found(self, grant: Grant, request: HttpRequest) -> tuple[Key, ClientState]:
         name = unquote(request.path.removeprefix(ENTITIES))
         key = grant.holder, name
-        if key not in self._seats:
+        if key not in self._clients:
             raise HttpError(404, f"nobody speaks over HTTP to this node as {name[:64]!r}")
-        return key, self._seats[key]
+        return key, self._clients[key]
 
     async def _entity(self, request: HttpRequest) -> HttpResponse:
         """The state that an entity retained last, on any channel or on ?channel=."""
-        (_, name), seat = self._found(await self.grant(request), request)
+        (_, name), client = self._found(await self.grant(request), request)
         wanted = request.query.get("channel")
         states = [
             state
-            for state in self._gateway.realm.states(seat)
+            for state in self._gateway.realm.states(client)
             if wanted is None or state.accepted.request.channel == wanted
         ]
         if not states:
             raise HttpError(404, f"{name[:64]!r} retains no state there")
         newest = max(states, key=lambda state: (state.t, state.accepted.id))
-        return as_json(newest.entity(messages.JSON))
+        return json_response(newest.entity(messages.JSON))
 
     async def _end(self, request: HttpRequest) -> HttpResponse:
         """An entity of the token's holder leaves."""
-        key, seat = self._found(await self.grant(request), request)
-        del self._seats[key]
+        key, client = self._found(await self.grant(request), request)
+        del self._clients[key]
         self._retaining.discard(key)
-        self._gateway.dismiss(seat)
+        self._gateway.end_http_entity(client)
         return HttpResponse(b"", 204)
 
     async def _near(self, request: HttpRequest) -> HttpResponse:
@@ -191,18 +193,18 @@ class HttpApi:
             raise HttpError(400, str(why)) from None
         return HttpResponse(messages.JSON.encode(messages.NearbyNotice(near)) + b"\n")
 
-    def _clients(self, request: HttpRequest) -> HttpResponse:
+    def _client_costs(self, request: HttpRequest) -> HttpResponse:
         """?limit=: what each client has cost, the most expensive first."""
         limit = int(_number(request.query, "limit", 100.0))
-        return as_json({"clients": overview.costs(self._gateway)[: max(0, limit)]})
+        return json_response({"clients": overview.client_costs(self._gateway)[: max(0, limit)]})
 
     def _metrics(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
         text = exposition(self._gateway.metrics, overview.gauges(self._gateway))
         return HttpResponse(text.encode(), 200, "text/plain; version=0.0.4; charset=utf-8")
 
 
-def _spoken(body: bytes) -> bytes:
-    """A body as the word that it is short for: the same fields behind a "do"."""
+def _publish_request(body: bytes) -> bytes:
+    """A body as the publish that it is short for: the same fields behind a "do"."""
     try:
         fields, count = _decoder.decode(body), _fields(body)
     except messages.DECODE_ERRORS:

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from nearcast.server.access.tokens import foreign
+from nearcast.server.access.tokens import foreign_page_refusal
 from nearcast.server.http.head import Headers
 
 Origins: TypeAlias = frozenset[str]  # like https://example.org, or *
 REMEMBER_S = 600  # for which a browser need not ask again
 
 
-def allowed(origin: str | None, origins: Origins) -> bool:
+def origin_allowed(origin: str | None, origins: Origins) -> bool:
     return origin is not None and ("*" in origins or origin.lower() in origins)
 
 
-def refusal(headers: Mapping[str, str], open_to_all: bool, origins: Origins) -> str | None:
+def page_refusal(headers: Mapping[str, str], open_to_all: bool, origins: Origins) -> str | None:
     """Why a page may not speak to this node; None if it may, or if no page speaks.
 
     A token is said by the page itself, in a header, in the address or in `join`; it is not added by
@@ -29,9 +29,9 @@ def refusal(headers: Mapping[str, str], open_to_all: bool, origins: Origins) -> 
     node by a loopback name, because any other could be made to mean this machine (DNS rebinding).
     """
     origin, host = headers.get("origin"), headers.get("host", "")
-    if allowed(origin, origins):
-        return foreign({"host": host}, open_to_all)
-    if reason := foreign(headers, open_to_all):
+    if origin_allowed(origin, origins):
+        return foreign_page_refusal({"host": host}, open_to_all)
+    if reason := foreign_page_refusal(headers, open_to_all):
         return reason
     if origin is not None and origins and not open_to_all and urlsplit(origin).netloc != host:
         return f"pages from {origin[:80]!r} may not speak to this node: see the setting cors"
@@ -45,7 +45,7 @@ def answer_headers(
     if not origins:
         return ()
     origin = asked.get("origin")
-    if origin is None or not allowed(origin, origins):
+    if origin is None or not origin_allowed(origin, origins):
         return (("Vary", "Origin"),)
     headers: Headers = (("Access-Control-Allow-Origin", origin), ("Vary", "Origin"))
     if methods:

@@ -83,7 +83,7 @@ class _Found:
         self.complete = True
 
 
-def unfinished(head: bytearray) -> None:
+def check_partial_head(head: bytearray) -> None:
     """Of a head whose end has not come: HttpError if no end could make it right."""
     if head and not head[:1].isalpha():  # a TLS client waits for an answer to its greeting
         raise HttpError(400, "this is no HTTP; a node with TLS has a wss:// and https:// address")
@@ -91,7 +91,7 @@ def unfinished(head: bytearray) -> None:
         raise HttpError(400, "lines of a request end with CR and LF, and contain neither alone")
 
 
-def parse(head: bytes) -> HttpRequest:
+def parse_head(head: bytes) -> HttpRequest:
     """A request without its body; `head` is all before the empty line. HttpError says what is
     wrong with it.
 

@@ -1,7 +1,7 @@
 """Plain HTTP/1.1 on the clients' port: small requests, small answers, and the way to a WebSocket.
 
 picows speaks WebSocket, but answers only requests without a body, once per connection. So a
-`HttpFront`
+`HttpConnection`
 reads what a connection says first. If that asks for an upgrade, the connection and all that was
 read of it are handed to picows for good; otherwise it is answered from a table of routes.
 """
@@ -23,33 +23,33 @@ from msgspec import Struct
 from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
 from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http import cors
-from nearcast.server.http.addresses import remote
+from nearcast.server.http.addresses import remote_address
 from nearcast.server.http.connections import UNREAD, OpenConnections
 from nearcast.server.http.head import (
     Headers,
     HttpError,
     HttpRequest,
     body_size,
+    check_partial_head,
     check_upgrade,
-    parse,
-    unfinished,
+    parse_head,
     websocket_request,
 )
-from nearcast.server.http.upgrade import websocket
+from nearcast.server.http.upgrade import picows_protocol
 
 __all__ = [
+    "HttpConnection",
     "HttpError",
-    "HttpFront",
     "HttpRequest",
     "HttpResponse",
     "HttpRoutes",
     "Route",
-    "as_json",
-    "failure",
-    "file",
+    "error_response",
+    "file_response",
+    "json_response",
 ]  # fmt: skip
 
-LOG = logging.getLogger("nearcast.live")
+LOG = logging.getLogger(__name__)
 HEAD = 16_384  # bytes of a request's first line and headers
 HEAD_S = 10.0  # for all of them: a phone on a bad link needs one or two
 BODY_S = 5.0  # for a body, and besides so much that each second brings PACE bytes
@@ -74,15 +74,15 @@ class HttpResponse(Struct, frozen=True):
 Route: TypeAlias = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 
-def as_json(value: Any, status: int = 200) -> HttpResponse:
+def json_response(value: Any, status: int = 200) -> HttpResponse:
     return HttpResponse(msgspec.json.encode(value) + b"\n", status)
 
 
-def failure(status: int, reason: str, headers: Headers = ()) -> HttpResponse:
+def error_response(status: int, reason: str, headers: Headers = ()) -> HttpResponse:
     return HttpResponse(msgspec.json.encode({"error": reason}) + b"\n", status, headers=headers)
 
 
-def file(path: Path) -> HttpResponse:
+def file_response(path: Path) -> HttpResponse:
     """A file as it is now; its kind is known by its name."""
     try:
         about = path.stat()
@@ -116,7 +116,7 @@ class HttpRoutes:
         self._under[method, prefix] = route
 
     def add_file(self, path: str, where: Path) -> None:
-        self.add("GET", path, lambda _: file(where))
+        self.add("GET", path, lambda _: file_response(where))
 
     def add_folder(self, prefix: str, where: Path) -> None:
         """The files of a folder under a prefix like "/static/"; nothing outside of it."""
@@ -141,7 +141,7 @@ class HttpRoutes:
             if method == known and _goes_on(request.path, prefix):
                 return route
         if method == "GET" and (wanted := self._file(request.path)) is not None:
-            return lambda _: file(wanted)
+            return lambda _: file_response(wanted)
         methods = self.methods(request.path)
         allow = ("Allow", ", ".join(methods))
         if methods and method == "OPTIONS":
@@ -164,7 +164,9 @@ def _goes_on(path: str, prefix: str) -> bool:
     return path.startswith(prefix) and len(path) > len(prefix)
 
 
-def written(response: HttpResponse, keep: bool, body: bool = True, more: Headers = ()) -> bytes:
+def encode_response(
+    response: HttpResponse, keep: bool, body: bool = True, more: Headers = ()
+) -> bytes:
     status = HTTPStatus(response.status)
     lines = [f"HTTP/1.1 {status.value} {status.phrase}"]
     if response.status != 204:
@@ -181,11 +183,12 @@ def written(response: HttpResponse, keep: bool, body: bool = True, more: Headers
 Upgrade: TypeAlias = Callable[[HttpRequest], WebSocketEndpoint]  # raises HttpError
 
 
-class HttpFront(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """A connection until it is known to be a WebSocket, or for as long as it speaks HTTP."""
 
     def __init__(
-        self, routes: HttpRoutes, upgrade: Upgrade, most: int, rate: int, others: "set[HttpFront]",
+        self, routes: HttpRoutes, upgrade: Upgrade, most: int, rate: int,
+        others: "set[HttpConnection]",
         connections: OpenConnections, origins: cors.Origins = frozenset(),
     ) -> None:  # fmt: skip
         self._routes, self._upgrade, self._most = routes, upgrade, most
@@ -206,8 +209,8 @@ class HttpFront(asyncio.Protocol):
         self._transport: asyncio.Transport = transport
         if not self._connections.opened(transport):
             most = self._connections.limits.address
-            told = failure(429, f"an address has at most {most} connections to this node")
-            transport.write(written(told, False))
+            told = error_response(429, f"an address has at most {most} connections to this node")
+            transport.write(encode_response(told, False))
             transport.close()
             return
         self._open.add(self)
@@ -256,7 +259,7 @@ class HttpFront(asyncio.Protocol):
                 break
             if request is None:
                 break
-            request = msgspec.structs.replace(request, remote=remote(self._transport))
+            request = msgspec.structs.replace(request, remote=remote_address(self._transport))
             if request.upgrades:
                 self._switch(request)
                 return
@@ -276,9 +279,9 @@ class HttpFront(asyncio.Protocol):
             if end < 0:
                 if len(self._read) > HEAD:
                     raise HttpError(431, f"a request's headers have at most {HEAD} bytes")
-                unfinished(self._read)
+                check_partial_head(self._read)
                 return None
-            request = parse(bytes(self._read[:end]))
+            request = parse_head(bytes(self._read[:end]))
             self._size = body_size(request, self._most)
             if request.upgrades:
                 check_upgrade(request)
@@ -321,7 +324,7 @@ class HttpFront(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self._connections.unread + len(response.body) > UNREAD and len(response.body) > HIGH:
-            response = failure(503, "too many answers wait to be read: try again later")
+            response = error_response(503, "too many answers wait to be read: try again later")
         preflight = request.method == "OPTIONS"
         methods = self._routes.methods(request.path) if preflight else ()
         more = cors.answer_headers(request.headers, self._origins, methods)
@@ -329,7 +332,9 @@ class HttpFront(asyncio.Protocol):
             more = ()  # the route has said it, and browsers want it said once
         self._answers += 1
         self._connections.answered(self._transport)
-        self._transport.write(written(response, request.keeps, request.method != "HEAD", more))
+        self._transport.write(
+            encode_response(response, request.keeps, request.method != "HEAD", more)
+        )
         if not request.keeps:
             self._transport.close()
 
@@ -337,7 +342,9 @@ class HttpFront(asyncio.Protocol):
         """Answer what could not be read as a request, and look at nothing that follows it."""
         self._refused = True
         self._read.clear()
-        self._transport.write(written(failure(why.status, why.reason, why.headers), False))
+        self._transport.write(
+            encode_response(error_response(why.status, why.reason, why.headers), False)
+        )
         # Closing at once would reset the connection if more is on its way, and lose the answer.
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -353,7 +360,7 @@ class HttpFront(asyncio.Protocol):
             return
         self._forget()
         self._connections.upgraded(self._transport)
-        heir = websocket(endpoint, endpoint.most)
+        heir = picows_protocol(endpoint, endpoint.most)
         # Reading starts anew, because picows reads into a buffer of its own.
         self._transport.pause_reading()
         self._transport.set_protocol(heir)
@@ -406,6 +413,6 @@ class HttpFront(asyncio.Protocol):
 
 def _excuse(request: HttpRequest, why: Exception) -> HttpResponse:
     if isinstance(why, HttpError):
-        return failure(why.status, why.reason, why.headers)
+        return error_response(why.status, why.reason, why.headers)
     LOG.error("%s %s failed", request.method, request.path, exc_info=why)
-    return failure(500, "the node made a mistake; its log has more")
+    return error_response(500, "the node made a mistake; its log has more")

@@ -15,7 +15,7 @@ BUFFER = 4_096  # bytes for what is read from a client at first; it grows if nee
 HANDSHAKE_S = 5.0
 
 
-def websocket(endpoint: WebSocketEndpoint, most: int) -> Any:
+def picows_protocol(endpoint: WebSocketEndpoint, most: int) -> Any:
     """The protocol object that picows otherwise makes in a server of its own.
 
     The class is private and takes its arguments by position; test_picows.py checks what is relied

@@ -126,7 +126,12 @@ class ClusterNode:
             self.id, lambda: self.site, self.abroad, self._out.send, self.is_here
         )
         self.post = Routing(
-            realm, lambda: self.site, self.abroad, self._out.send, gateway.wake, lambda: self.nodes
+            realm,
+            lambda: self.site,
+            self.abroad,
+            self._out.send,
+            gateway.schedule_flush,
+            lambda: self.nodes,
         )
         self.passages = Handover(self, self._out.send)
         self._entered: asyncio.Future[Enter | None] | None = None  # None: not let in
@@ -363,8 +368,8 @@ class ClusterNode:
         if urls != self._told:
             self._told = urls
             notice = messages.NodesNotice(list(urls))
-            for session in list(self.gateway.open):
-                if session.seat is not None:
+            for session in list(self.gateway.sessions):
+                if session.client is not None:
                     session.send(notice)
 
     def _check(self, now: Time) -> None:

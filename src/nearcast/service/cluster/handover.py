@@ -90,7 +90,7 @@ class HandoverOffer(Struct):
     @property
     def stands(self) -> bool:
         """Is it still here, and speaks for nobody else?"""
-        return self.session.seat is self.seat and not self.seat.entities
+        return self.session.client is self.seat and not self.seat.entities
 
 
 class ExpectedClient(Struct):
@@ -161,13 +161,13 @@ class Handover:
         if now - self._looked >= LOOK_EVERY:
             self._looked = now
             self._look(now)
-            self._seated = {e: s for e, s in self._seated.items() if s.seat is not None}
+            self._seated = {e: s for e, s in self._seated.items() if s.client is not None}
             self._tried = {e: t for e, t in self._tried.items() if now - t < REST}
 
     def _expire(self, now: Time) -> None:
         """What was not answered in time."""
         for ticket, offer in list(self._offers.items()):
-            if offer.until < now or offer.session.seat is not offer.seat:
+            if offer.until < now or offer.session.client is not offer.seat:
                 del self._offers[ticket]
         for ticket, guest in list(self._guests.items()):
             if guest.until < now:
@@ -202,7 +202,7 @@ class Handover:
 
     @property
     def all_gone(self) -> bool:
-        seats = (session.seat for session in self._gateway.open)
+        seats = (session.client for session in self._gateway.sessions)
         served = any(seat is not None and not seat.entities for seat in seats)
         return not served and all(one.taken for one in self._departing.values())
 
@@ -219,8 +219,8 @@ class Handover:
     def _look(self, now: Time) -> None:
         away: dict[int, tuple[NodeId, Time]] = {}
         begun = 0
-        for session in list(self._gateway.open):
-            seat = session.seat
+        for session in list(self._gateway.sessions):
+            seat = session.client
             if seat is None or session.paused or session.closing:
                 continue
             if seat.entities:  # who speaks for others stays, and comes back when the node stops
@@ -312,7 +312,7 @@ class Handover:
             _sat(standing, member.lately.former.of(standing.place, now - SEARCHED))
             for standing in seat.subscriptions.values()
         )
-        gateway.release(offer.session)
+        gateway.detach(offer.session)
         member.post.hand_over(seat.entity, offer.to)
         member.realm.depart(now, seat, offer.to)
         for sat in subscriptions:
@@ -327,7 +327,7 @@ class Handover:
         unanswered = self._unanswered.pop(ticket, None)
         if unanswered is not None:
             offer = unanswered[0]
-            if offer.session.seat is offer.seat:
+            if offer.session.client is offer.seat:
                 self._depart(now, ticket, offer)
                 offer.session.end(ELSEWHERE, CloseCode.GOING_AWAY)
             return
@@ -372,12 +372,12 @@ class Handover:
         if came is departing.passed:  # no other node has told of its subscriptions
             subscriptions = tuple(replace(s, homes=s.homes - 1) for s in came.subscriptions)
             came = replace(came, subscriptions=subscriptions)
-        seat = self._arrive(now, came, session.form or messages.JSON)
+        seat = self._arrive(now, came, session.encoding or messages.JSON)
         if session.closing:
             self._member.realm.leave(now, seat)
             return seat
         session.elsewhere = None
-        self._gateway.serve(seat, session)
+        self._gateway.attach(seat, session)
         self._begin(now, session, seat, came)
         for frame, packed in departing.spoken[obeyed:]:
             self._gateway.read(session, frame, packed)
@@ -440,10 +440,10 @@ class Handover:
             self._send(sender, Void(came.ticket))
             return
         del self._guests[came.ticket]
-        seat = self._arrive(now, came, session.form or messages.JSON)
+        seat = self._arrive(now, came, session.encoding or messages.JSON)
         self._member.tell_states([seat])
         self._gateway.welcome(session, seat, guest.join.id)
-        if not self._gateway.check_standing(session):
+        if not self._gateway.check_subscriptions(session):
             # Its token is a newer one, which allows less, and it has been ended here.
             self._send(sender, Taken(came.ticket, settled=True))
             return
@@ -478,7 +478,7 @@ class Handover:
 
     def _on_spoke(self, entity: int, frame: bytes, packed: bool) -> None:
         session = self._seated.get(entity)
-        if session is not None and session.seat is not None:
+        if session is not None and session.client is not None:
             for settling in self._settling.values():
                 settling.obeyed += settling.session is session
             self._gateway.read(session, frame, packed)
@@ -487,7 +487,7 @@ class Handover:
         """It is about to end. If the client hung up right after it was taken in, it may still be
         connected to its old home, and believe that nothing has changed."""
         found = [s for s in self._settling.values() if s.session is session and not s.told]
-        if not found or session.seat is None:
+        if not found or session.client is None:
             return
         settling = found[0]
         ticket, home, came = settling.came.ticket, settling.home, settling.came
@@ -496,7 +496,7 @@ class Handover:
             self._send(home, Taken(ticket, settled=True))
             return
         now = self._gateway.now()
-        returned = self._depart(now, ticket, HandoverOffer(session, session.seat, home, now))
+        returned = self._depart(now, ticket, HandoverOffer(session, session.client, home, now))
         # What it was told here has not reached it.
         returned = replace(returned, had=came.had, departed=came.departed)
         self._send(home, Returned(returned, settling.obeyed))
@@ -504,7 +504,7 @@ class Handover:
     def catch_up(self, passed: Sequence[PassedHere]) -> None:
         """What has passed here lately, and has not reached those who came on their old nodes."""
         late, self._late = self._late, []
-        late = [one for one in late if one[0].seat is one[1]]
+        late = [one for one in late if one[0].client is one[1]]
         said = recent(passed, min(since for _, _, since, _ in late)) if late else None
         if said is None:
             return
@@ -545,7 +545,7 @@ class Handover:
             numbers = [number for number, _ in several]
             session.write(message(accepted, accepted.t or passed.t, seat.form, numbers))
             ids = tuple(was.subscription.id for _, was in several)
-            self._gateway.caught_up(seat, accepted.id, ids)
+            self._gateway.record_delivery(seat, accepted.id, ids)
         told = frozenset(said.ids[list(hears)].tolist())
         realm.had[seat.place] = replace(had, publications=had.publications | told)
 

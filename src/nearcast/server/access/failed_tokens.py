@@ -6,7 +6,7 @@ once, however much others behind the same address have guessed.
 
 from math import floor, log2
 
-from nearcast.server.http.addresses import network
+from nearcast.server.http.addresses import network_of
 
 FIRST_S, LONGEST_S = 0.25, 5.0  # the pause doubles from one wrong token to the next
 FORGET_S = 300.0  # after so long without a wrong token an address begins anew
@@ -14,7 +14,7 @@ MOST = 10_000  # addresses that are remembered; the one that was quiet for longe
 DOUBLINGS = floor(log2(LONGEST_S / FIRST_S)) + 1
 
 
-class Guesses:
+class FailedTokens:
     """How often each address has given a wrong token lately."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Guesses:
 
     def failed(self, remote: str, now: float) -> float:
         """A wrong token came from there: so many seconds to wait before answering."""
-        address = network(remote)
+        address = network_of(remote)
         times, last = self._failures.pop(address, (0, now))
         times = 0 if now - last > FORGET_S else times
         self._failures[address] = times + 1, now
