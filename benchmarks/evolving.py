@@ -24,12 +24,12 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast.matching.cached import Cached
-from nearcast.matching.grid import Grid
-from nearcast.matching.lazy import Lazy
-from nearcast.matching.matcher import Batch, Matcher, batch
-from nearcast.matching.periodic import Periodic
-from nearcast.matching.swept import Swept
+from nearcast.matching.cached import CachedMatcher
+from nearcast.matching.grid import GridMatcher
+from nearcast.matching.lazy import LazyMatcher
+from nearcast.matching.matcher import Batch, Matcher, make_batch
+from nearcast.matching.periodic import PeriodicMatcher
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving
@@ -61,7 +61,7 @@ class World:
         moment = 0.0 if still else tick * TICK / 1e6
         places = self.start[who] + self.velocity[who] * moment
         places += rng.normal(0, self.radius / 3, places.shape)
-        return batch(
+        return make_batch(
             [
                 Publication(i, NOBODY, tick * TICK, point(x, y))
                 for i, (x, y) in enumerate(places.tolist())
@@ -136,7 +136,7 @@ def main() -> None:
 
 def compile_all() -> None:
     """Load the kernels, so that nobody's memory is charged with them."""
-    for make in (Swept, Lazy, Cached):
+    for make in (SweptMatcher, LazyMatcher, CachedMatcher):
         engine = make()
         World(100, False).fill(engine, walking)
         engine.match_many(World(100, False).publications(1, 1, False))
@@ -147,15 +147,15 @@ def compare(world: World, label: str) -> None:
     outcomes = {
         name: Outcome(world, make, region, share)
         for name, make, region, share in (
-            ("grid, still", Grid, standing, 1),
-            ("swept", Swept, walking, 1),
-            ("periodic", Periodic, walking, 1),
-            ("grid, still, few", Grid, standing, few),
-            ("swept, few", Swept, walking, few),
-            ("lazy, few", Lazy, walking, few),
-            ("cached, few", Cached, walking, few),
-            ("swept, formulas", Swept, formula, 5 * few),
-            ("lazy, formulas", Lazy, formula, 5 * few),
+            ("grid, still", GridMatcher, standing, 1),
+            ("swept", SweptMatcher, walking, 1),
+            ("periodic", PeriodicMatcher, walking, 1),
+            ("grid, still, few", GridMatcher, standing, few),
+            ("swept, few", SweptMatcher, walking, few),
+            ("lazy, few", LazyMatcher, walking, few),
+            ("cached, few", CachedMatcher, walking, few),
+            ("swept, formulas", SweptMatcher, formula, 5 * few),
+            ("lazy, formulas", LazyMatcher, formula, 5 * few),
         )
     }
     assert outcomes["swept, few"].answers == outcomes["lazy, few"].answers

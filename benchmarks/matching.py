@@ -23,9 +23,9 @@ import rtree
 import shapely
 from numpy.typing import NDArray
 
-from nearcast.matching.grid import Grid
+from nearcast.matching.grid import GridMatcher
 from nearcast.matching.matcher import Batch
-from nearcast.matching.scan import Scan
+from nearcast.matching.scan import ScanMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import SECOND, Moving
@@ -73,7 +73,7 @@ def batch(tick: int, places: Floats) -> Batch:
 
 
 def grid_moved(world: World) -> Tick:
-    grid, ids = Grid(), np.arange(world.n)
+    grid, ids = GridMatcher(), np.arange(world.n)
     for i, (x, y) in enumerate(world.start):
         grid.put(Subscription(i, i, Moving(disc(x, y, world.radius))))
 
@@ -85,7 +85,7 @@ def grid_moved(world: World) -> Tick:
 
 
 def grid_evolving(world: World) -> Tick:
-    grid = Grid()
+    grid = GridMatcher()
     for i, ((x, y), (vx, vy)) in enumerate(zip(world.start, world.velocity, strict=True)):
         grid.put(Subscription(i, i, Moving(disc(x, y, world.radius), (vx, vy, 0.0))))
     return lambda now, _, places: len(grid.match_many(batch(now, places)).subscription)
@@ -93,7 +93,7 @@ def grid_evolving(world: World) -> Tick:
 
 def scan(world: World) -> Tick:
     def tick(now: int, centres: Floats, places: Floats) -> int:
-        engine = Scan()
+        engine = ScanMatcher()
         for i, (x, y) in enumerate(centres):
             engine.put(Subscription(i, i, Moving(disc(x, y, world.radius))))
         return sum(

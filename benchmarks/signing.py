@@ -20,7 +20,7 @@ from nearcast.model.commands import Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
 from nearcast.peer.host import Host, run
-from nearcast.peer.peer import Options
+from nearcast.peer.peer import PeerOptions
 from nearcast.peer.signing import SIGNATURE_BYTES, Signing
 from nearcast.protocols.bubblestorm.messages import CODEC, Told
 from nearcast.scenario import Scenario
@@ -86,7 +86,8 @@ def simulated() -> None:
 async def live(unsigned: bool) -> tuple[float, float, float]:
     """Bytes, CPU milliseconds and deliveries per peer and second of play."""
     fleet = PeerBots(
-        Options(overlay="bubblestorm", unsigned=unsigned, settings=SETTINGS), BotSettings(bots=BOTS)
+        PeerOptions(overlay="bubblestorm", unsigned=unsigned, settings=SETTINGS),
+        BotSettings(bots=BOTS),
     )
     await fleet.start_peers(lambda _: None)
     sent, send = 0, Host._send

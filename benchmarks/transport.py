@@ -21,9 +21,9 @@ from time import process_time
 
 from nearcast.peer.host import run
 from nearcast.transport.identity import new_identity
-from nearcast.transport.links import Links
-from nearcast.transport.quic import Quic
-from nearcast.transport.tls import Tls
+from nearcast.transport.links import LinkTransport
+from nearcast.transport.quic import QuicTransport
+from nearcast.transport.tls import TlsTransport
 
 HANDSHAKES = 40
 FLUSH = 20  # frames
@@ -69,7 +69,7 @@ class Ours:
 
     received = 0
 
-    def __init__(self, kind: type[Links]) -> None:
+    def __init__(self, kind: type[LinkTransport]) -> None:
         self.near, self.far = kind(new_identity()), kind(new_identity())
 
     async def begin(self) -> None:
@@ -82,7 +82,7 @@ class Ours:
 
     async def shake_hands(self) -> None:
         link = await self.near.dial(self.far.host, self.far.port)
-        link.wire.end()
+        link.connection.end()
 
     def send(self, frame: bytes, lossy: bool) -> None:
         for _ in range(FLUSH):
@@ -122,7 +122,9 @@ async def frames_per_cpu_second(link: Plain | Ours, what: str) -> float:
 
 
 async def measure(make: str) -> dict[str, float]:
-    link = {"plain": Plain, "tls": lambda: Ours(Tls), "quic": lambda: Ours(Quic)}[make]()
+    link = {"plain": Plain, "tls": lambda: Ours(TlsTransport), "quic": lambda: Ours(QuicTransport)}[
+        make
+    ]()
     await link.begin()
     figures = {"handshake": await handshake_ms(link)}
     for what in COUNTS:

@@ -133,7 +133,7 @@ class Outbox:
         return effects
 
 
-class Deliveries(Struct, frozen=True):
+class DeliveryBatch(Struct, frozen=True):
     """Many a Deliver of one publication: of these nodes, each for this one of its subscriptions."""
 
     publication: Publication
@@ -142,7 +142,7 @@ class Deliveries(Struct, frozen=True):
     hops: int
 
 
-class Views(Struct, frozen=True):
+class KnownPositions(Struct, frozen=True):
     """Whom each of these nodes knows, and where (rows of x, y and z) it believes them to be."""
 
     node: NDArray[np.int64]
@@ -150,21 +150,21 @@ class Views(Struct, frozen=True):
     place: NDArray[np.float64]
 
 
-class Crowd(Protocol):
+class NodeGroup(Protocol):
     """Nodes of one process that do together, in columns, what each would do alone."""
 
-    hears: tuple[type[Message], ...]  # messages that may come through this door
+    message_types: tuple[type[Message], ...]  # messages that may come through this door
 
     def receive(
         self, now: Time, arrivals: Sequence[tuple[Sequence[NodeId], NodeId]], message: Message
-    ) -> Deliveries:
+    ) -> DeliveryBatch:
         """One message, which comes to several from one or more senders: to whom, from whom.
 
         Means a receive of each who has started and not left, in turn.
         """
         ...
 
-    def views(self, now: Time, nodes: Sequence[NodeId]) -> Views:
+    def known_positions(self, now: Time, nodes: Sequence[NodeId]) -> KnownPositions:
         """What each of them who is here would say is `known`, in no order within a node's."""
         ...
 
@@ -176,7 +176,7 @@ class Crowd(Protocol):
 class Node(ABC):
     """One participant. A protocol fills in the four hooks; a host calls the four doors."""
 
-    crowd: Crowd | None = None  # a host whose nodes all have the same one may ask it instead
+    node_group: NodeGroup | None = None  # a host may call it instead, if all its nodes share it
 
     def __init__(self, node_id: NodeId, rng: Random) -> None:
         self.id = node_id

@@ -29,13 +29,13 @@ from nearcast.demo.planetpi4_live import (
 from nearcast.demo.ship_control import ShipControl
 from nearcast.model.publication import Publication
 from nearcast.peer.host import run
-from nearcast.peer.peer import Options
+from nearcast.peer.peer import PeerOptions
 from nearcast.scenario import stream
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import point
 from nearcast.trace.validate import validate
-from nearcast.workloads.planetpi4_log import Log
-from nearcast.workloads.planetpi4_reckoning import UPDATE, Update, pack
+from nearcast.workloads.planetpi4_log import GameLog
+from nearcast.workloads.planetpi4_reckoning import UPDATE, ShipUpdate, pack
 from nearcast.workloads.planetpi4_rules import SHIELD, TICK, Rules
 from support.peer_bots import awareness_of
 
@@ -44,16 +44,16 @@ RULES = Rules(8, 2, 300.0, 150.0, 40.0, 2.5, 10, 2, 10)
 STILL = (0.0, 0.0, 0.0)
 
 
-def a_game_log(kind: type[Log], rules: Rules = RULES) -> Any:
+def a_game_log(kind: type[GameLog], rules: Rules = RULES) -> Any:
     return kind(rules, stream(3, "landscape"), stream(3, "game"))
 
 
-def at(x: float, y: float = 150.0, z: float = 150.0, velocity: Any = STILL) -> Update:
-    return Update((x, y, z), STILL, velocity, STILL)
+def at(x: float, y: float = 150.0, z: float = 150.0, velocity: Any = STILL) -> ShipUpdate:
+    return ShipUpdate((x, y, z), STILL, velocity, STILL)
 
 
 def test_without_external_ships_the_game_is_the_workloads_own_and_old_ticks_are_dropped() -> None:
-    log, game_log = a_game_log(Log), a_game_log(LiveGameLog)
+    log, game_log = a_game_log(GameLog), a_game_log(LiveGameLog)
     for tick in range(400):
         for ship in range(RULES.ships):
             t = tick * TICK
@@ -149,7 +149,7 @@ def test_a_person_and_bots_meet_as_peers_and_hit_each_other() -> None:
         settings = {"round_ms": 100.0, "dimensions": 3, "limit": 100_000}
         game = {"size": 200.0, "asteroids": 0, "zones": 0, "teams": 1}
         peer_bots = PeerBots(
-            Options(overlay="psense", settings={**settings, **game}), BotSettings(bots=3)
+            PeerOptions(overlay="psense", settings={**settings, **game}), BotSettings(bots=3)
         )
         await peer_bots.start_peers(lambda _: None)
         playing = asyncio.create_task(peer_bots.play())
@@ -222,7 +222,7 @@ def test_a_few_bots_know_of_each_other_and_leave_a_sound_trace(
 
 def test_payloads_that_are_no_ship_state_are_ignored() -> None:
     """Publications with another payload, or without, move no external ship."""
-    peer_bots = PeerBots(Options(overlay="psense"), BotSettings(bots=1))
+    peer_bots = PeerBots(PeerOptions(overlay="psense"), BotSettings(bots=1))
     peer_bots.ships = {1: 0}
     peer_bots.game_log = a_game_log(LiveGameLog)
     peer_bots.external_ships = ExternalShips(peer_bots.game_log.game, lambda _: NO_TEAM)

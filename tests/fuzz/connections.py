@@ -13,10 +13,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.http.protocol import HEAD
 from nearcast.server.server import Server
-from nearcast.transport.address_book import write_card
+from nearcast.transport.address_book import sign_record
 from nearcast.transport.identity import Identity, new_identity
-from nearcast.transport.links import CARDS, GREETING, MESSAGE, Greeting, Link, Links, framed
-from nearcast.transport.quic import Quic
+from nearcast.transport.links import (
+    HELLO,
+    MESSAGE,
+    RECORDS,
+    CallerHello,
+    Link,
+    LinkTransport,
+    make_frame,
+)
+from nearcast.transport.quic import QuicTransport
 
 from .socketless import Wire
 
@@ -59,23 +67,23 @@ class Ports:
         return self.loop.run_until_complete(self._connect(parts))
 
     async def _connect(self, parts: list[bytes]) -> bytes:
-        wire: Any = Socket(self.near)
-        wire.protocol = self.service._front()
-        wire.protocol.connection_made(wire)
+        connection: Any = Socket(self.near)
+        connection.protocol = self.service._front()
+        connection.protocol.connection_made(connection)
         for part in parts:
-            if not wire.closed and part:
-                wire.receive(part)
+            if not connection.closed and part:
+                connection.receive(part)
                 await asyncio.sleep(0)
         for _ in range(5):
             await asyncio.sleep(0)
-        wire.close()
-        wire.protocol.connection_lost(None)
+        connection.close()
+        connection.protocol.connection_lost(None)
         await asyncio.sleep(0)
         with suppress(BlockingIOError):
-            wire.write(self.far.recv(2**20))
+            connection.write(self.far.recv(2**20))
         told, self.faults.told = self.faults.told, []
         assert not told, told[0]
-        return bytes(wire.written)
+        return bytes(connection.written)
 
 
 class Socket(Wire):
@@ -141,7 +149,7 @@ def websocket(data: bytes) -> None:
     assert b"HTTP/1.1 500" not in written
 
 
-class Strangers(Links):
+class Strangers(LinkTransport):
     """Links without a network."""
 
     async def listen(self) -> int:
@@ -205,21 +213,21 @@ async def _links(data: bytes) -> None:
     stage = data[0] % 3
     line = Line()
     link = Link(line, called=stage == 2)
-    card = write_card(other, "127.0.0.1", 9, 1)
+    card = sign_record(other, "127.0.0.1", 9, 1)
     if stage == 2:
         link.key = other.key
         transport._links[link] = None
     else:
-        transport.called_by(link)
+        transport.accept(link)
     if stage == 1:
-        proof = other.sign(Greeting.words(here.key))
-        greeting = msgspec.msgpack.encode(Greeting(card, proof))
-        transport.heard(link, b"".join(framed(GREETING, greeting)))
+        proof = other.sign(CallerHello.signed_bytes(here.key))
+        greeting = msgspec.msgpack.encode(CallerHello(card, proof))
+        transport.data_received(link, b"".join(make_frame(HELLO, greeting)))
         assert link.peer == other.name
     for part in _in_two(data[1:]):
         if not line.ended:
-            transport.heard(link, part)
-            transport.heard_datagram(link, part)
+            transport.data_received(link, part)
+            transport.datagram_received(link, part)
     assert sum(map(len, heard)) <= 2 * len(data)
     transport._links.clear()
     await transport.close()
@@ -230,18 +238,18 @@ async def _links(data: bytes) -> None:
 def seeds_of_links() -> list[bytes]:
     """Cards, a message, and a greeting that proves nothing."""
     _, other = identities()
-    card = write_card(other, "127.0.0.1", 9, 1)
-    cards = b"".join(framed(CARDS, msgspec.msgpack.encode([card])))
-    message = b"".join(framed(MESSAGE, b"hello"))
-    greeting = b"".join(framed(GREETING, msgspec.msgpack.encode(Greeting(card, b"x" * 64))))
+    card = sign_record(other, "127.0.0.1", 9, 1)
+    cards = b"".join(make_frame(RECORDS, msgspec.msgpack.encode([card])))
+    message = b"".join(make_frame(MESSAGE, b"hello"))
+    greeting = b"".join(make_frame(HELLO, msgspec.msgpack.encode(CallerHello(card, b"x" * 64))))
     deep = b"\x91" * 3_000  # beyond the fields that there are
     for_greeting = b"\x93" + msgspec.msgpack.encode(card) + b"\xc4\x00" + deep
     for_cards = b"\x91\x97" + msgspec.msgpack.encode(card)[1:] + deep
     return [
         b"\x00\xff" + greeting, b"\x01\xff" + cards + message, b"\x02\xff" + cards + message,
-        b"\x00\xff" + b"".join(framed(GREETING, for_greeting)),
-        b"\x01\xff" + b"".join(framed(CARDS, for_cards)),
-        b"\x02\xff" + b"".join(framed(CARDS, for_cards)),
+        b"\x00\xff" + b"".join(make_frame(HELLO, for_greeting)),
+        b"\x01\xff" + b"".join(make_frame(RECORDS, for_cards)),
+        b"\x02\xff" + b"".join(make_frame(RECORDS, for_cards)),
     ]  # fmt: skip
 
 
@@ -253,7 +261,7 @@ class Door:
         self.loop.run_until_complete(self._open())
 
     async def _open(self) -> None:
-        self.quic = Quic(new_identity())
+        self.quic = QuicTransport(new_identity())
         await self.quic.open(lambda _sender, _frames: None)
         listening: Any = self.quic._listening
         self.door = listening.get_protocol() if hasattr(listening, "get_protocol") else None

@@ -11,7 +11,7 @@ from nearcast.client_protocol.geometry_json import Area, region_from_area
 from nearcast.client_protocol.limits import Limits, checked_region
 from nearcast.errors import FormulaError, TraceError, WireError
 from nearcast.model import predicates
-from nearcast.model.intervals import swept
+from nearcast.model.intervals import swept_box
 from nearcast.model.subscription import Filter, Formula
 from nearcast.model.variables import bind
 from nearcast.protocols import client_server
@@ -99,11 +99,11 @@ def formulas(data: bytes) -> None:
             assert "\n" not in str(why)
             continue
         parsed = predicates.parse(bound)
-        assert predicates.cost(parsed) <= 2 * len(bound)
+        assert predicates.expression_size(parsed) <= 2 * len(bound)
         for t in (0.0, 1.5, 1e6):
             predicates.accepts(parsed, {"kind": "orc", "level": 3, "ripe": True, "a": 0.5}, t)
-            predicates.zone(parsed, t)
-        swept(parsed, 0.0, 1e3)
+            predicates.box_at(parsed, t)
+        swept_box(parsed, 0.0, 1e3)
         for kind in (Formula, Filter):
             try:
                 made = kind(bound)

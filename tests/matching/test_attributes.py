@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import attributes as counting
-from nearcast.matching.attributes import Attributes, Comparison
+from nearcast.matching.attributes import AttributeComparison, AttributeIndex
 from nearcast.model.predicates import COMPARISONS
 from nearcast.model.subscription import Value
 
@@ -18,7 +18,7 @@ VALUES = st.one_of(
     st.sampled_from([2**53, 2**53 + 1, float(2**53), -(2**63)]),
 )
 NAMES = st.sampled_from(["a", "b", "c"])
-TESTS = st.builds(Comparison, NAMES, st.sampled_from(list(COMPARISONS)), VALUES).filter(
+TESTS = st.builds(AttributeComparison, NAMES, st.sampled_from(list(COMPARISONS)), VALUES).filter(
     lambda test: not isinstance(test.bound, bool) or test.operator in ("==", "!=")
 )
 
@@ -27,7 +27,7 @@ def kind(value: Value) -> str:
     return type(value).__name__ if isinstance(value, str | bool) else "number"
 
 
-def holds(test: Comparison, said: dict[str, Value]) -> bool:
+def holds(test: AttributeComparison, said: dict[str, Value]) -> bool:
     value = said.get(test.attribute)
     return (
         value is not None
@@ -49,11 +49,11 @@ def holds(test: Comparison, said: dict[str, Value]) -> bool:
     gone=st.lists(st.integers(0, 59), max_size=10),
 )  # fmt: skip
 def test_once_built_it_finds_exactly_those_whose_comparisons_all_hold(
-    wanted: list[tuple[list[Comparison], str]],
+    wanted: list[tuple[list[AttributeComparison], str]],
     said: list[tuple[dict[str, Value], str]],
     gone: list[int],
 ) -> None:
-    index = Attributes()
+    index = AttributeIndex()
     for i, (tests, channel) in enumerate(wanted):
         index.put(i, channel, tests)
     index.find("", {})
@@ -70,45 +70,46 @@ def test_once_built_it_finds_exactly_those_whose_comparisons_all_hold(
 
 
 def test_what_changed_is_always_found_until_the_index_is_built_anew() -> None:
-    index = Attributes()
+    index = AttributeIndex()
     for i in range(100):
-        index.put(i, "", [Comparison("price", "==", i)])
+        index.put(i, "", [AttributeComparison("price", "==", i)])
     assert index.find("", {"price": 7}) == [7]
-    index.put(7, "", [Comparison("price", "==", 1000)])
-    index.put(100, "", [Comparison("price", "==", 1000)])
+    index.put(7, "", [AttributeComparison("price", "==", 1000)])
+    index.put(100, "", [AttributeComparison("price", "==", 1000)])
     assert index.find("", {"price": 7}) == [7, 100]
     for i in range(100, 200):
-        index.put(i, "", [Comparison("price", "==", 1000)])
+        index.put(i, "", [AttributeComparison("price", "==", 1000)])
     assert index.find("", {"price": 7}) == []
     assert index.find("", {"price": 1000}) == [7, *range(100, 200)]
 
 
 def test_only_those_are_counted_of_whom_the_rarest_equality_holds(monkeypatch) -> None:
-    index, rng = Attributes(), Random(1)
+    index, rng = AttributeIndex(), Random(1)
     for i in range(2000):
         tests = [
-            Comparison("symbol", "==", f"S{i % 100}"), Comparison("exchange", "==", "X"),
-            Comparison("price", ">=", rng.random()),
+            AttributeComparison("symbol", "==", f"S{i % 100}"), AttributeComparison("exchange",
+            "==", "X"),
+            AttributeComparison("price", ">=", rng.random()),
         ]  # fmt: skip
         index.put(i, "", tests)
     index.find("", {})
     counted = []
-    find = counting.Bucket.find
+    find = counting.CountingBucket.find
 
-    def count(bucket: counting.Bucket, attributes: dict[str, Value]) -> list[int]:
+    def count(bucket: counting.CountingBucket, attributes: dict[str, Value]) -> list[int]:
         counted.append(len(bucket._ids))
         return find(bucket, attributes)
 
-    monkeypatch.setattr(counting.Bucket, "find", count)
+    monkeypatch.setattr(counting.CountingBucket, "find", count)
     found = index.find("", {"symbol": "S7", "exchange": "X", "price": 2.0})
     assert found == list(range(7, 2000, 100))
     assert counted == [20]
 
 
 def test_attributes_of_another_type_are_counted_and_match_nothing() -> None:
-    index = Attributes()
-    index.put(1, "", [Comparison("price", ">=", 3.0)])
-    index.put(2, "", [Comparison("symbol", "==", "IBM")])
+    index = AttributeIndex()
+    index.put(1, "", [AttributeComparison("price", ">=", 3.0)])
+    index.put(2, "", [AttributeComparison("symbol", "==", "IBM")])
     index.find("", {"price": 4, "symbol": "IBM"})
     assert index.clashes == 0
     assert index.find("", {"price": "4", "symbol": 3}) == []

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import EXACT, MATCHERS
-from nearcast.matching.matcher import Matcher, batch
-from nearcast.matching.scan import Scan
+from nearcast.matching.matcher import Matcher, make_batch
+from nearcast.matching.scan import ScanMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, line
@@ -106,7 +106,7 @@ def test_a_moving_crowd_of_hundreds_hears_exactly_what_the_scan_says(
     make: Callable[[], Matcher], dims: int, spread: str
 ) -> None:
     rng = Random(f"{dims}/{spread}")
-    engine, oracle = make(), Scan()
+    engine, oracle = make(), ScanMatcher()
     inhabitants = crowd(rng, 400, dims, spread)
     heard = 0
     for tick in range(4):
@@ -149,5 +149,5 @@ def test_one_publication_over_a_whole_crowd_is_answered_in_full(
         engine.put(Subscription(i, i, Moving(disc(i % 50, i // 50, 1.0))))
     everywhere = Publication(1, 9999, 0, disc(25, 30, 500.0))
     assert engine.match(everywhere, 0) == list(range(3000))
-    matches = engine.match_many(batch([everywhere] * 200))
+    matches = engine.match_many(make_batch([everywhere] * 200))
     assert len(matches.subscription) == 600_000

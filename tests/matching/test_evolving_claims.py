@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import EXACT, MATCHERS
-from nearcast.matching.cached import Cached
-from nearcast.matching.freeze import halves
-from nearcast.matching.lazy import Lazy
+from nearcast.matching.cached import CachedMatcher
+from nearcast.matching.freeze import split_evolving
+from nearcast.matching.lazy import LazyMatcher
 from nearcast.matching.matcher import Matcher
-from nearcast.matching.periodic import Periodic
-from nearcast.matching.scan import Scan
-from nearcast.matching.swept import Swept
+from nearcast.matching.periodic import PeriodicMatcher
+from nearcast.matching.scan import ScanMatcher
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving
@@ -93,7 +93,7 @@ def test_001_4_a_bound_that_grows_with_t_widens_monotonically(name: str) -> None
 
 
 def test_001_5_the_queue_is_ordered_by_the_next_evolution() -> None:
-    engine = Periodic(interval_us=5 * SECOND)
+    engine = PeriodicMatcher(interval_us=5 * SECOND)
     engine.put(Subscription(1, 1, Formula(EVOLVING, T)))
     assert engine.due() == T + 5 * SECOND  # SCHEDT(S) = T + EI
     engine.put(Subscription(2, 1, Formula(EVOLVING, T)), interval_us=2 * SECOND)
@@ -106,14 +106,14 @@ def test_001_5_the_queue_is_ordered_by_the_next_evolution() -> None:
         engine.refresh(due)
     assert order == [s * SECOND for s in (2, 4, 5, 6, 7, 8)]
     # SUBT(S) = T: at its first evolution, 5 s after submission, t is 5 and the apple just inside.
-    alone = Periodic(interval_us=5 * SECOND)
+    alone = PeriodicMatcher(interval_us=5 * SECOND)
     alone.put(Subscription(1, 1, Formula(EVOLVING, T)))
     assert asked(alone, at(T + 5 * SECOND)) == [1]
     assert asked(alone, at(T + 5 * SECOND, -3 + 5 - 0.001, 3)) == []
 
 
 def test_001_6_the_standard_engine_holds_one_version_which_is_at_most_one_interval_old() -> None:
-    engine = Periodic(interval_us=SECOND)
+    engine = PeriodicMatcher(interval_us=SECOND)
     subscription = Subscription(1, 1, Formula(EVOLVING, T))
     engine.put(subscription)
     for tenth in range(100):
@@ -130,7 +130,7 @@ def test_001_6_the_standard_engine_holds_one_version_which_is_at_most_one_interv
 
 
 def test_001_7_periodic_evaluates_nothing_when_it_matches() -> None:
-    engine, still = Periodic(interval_us=SECOND), Swept()
+    engine, still = PeriodicMatcher(interval_us=SECOND), SweptMatcher()
     for i in range(50):
         engine.put(Subscription(i, i, Moving(box(i, 0, 3, 2), (1.0, 1.0, 0.0), since=T)))
         still.put(Subscription(i, i, Moving(box(i, 0, 3, 2), since=T)))
@@ -157,12 +157,12 @@ def test_001_8_lazy_delivers_to_those_in_both_sets_which_is_brute_force_at_that_
     only_evolving = Subscription(2, 1, Formula(EVOLVING, T))
     only_still = Subscription(3, 1, Formula(STATIC, T), Filter('kind == "apple"', T))
     mixed = Subscription(4, 1, Formula(STATIC, T), Filter('kind == "apple", weight <= t', T))
-    engine, oracle = Lazy(), Scan()
-    m1, m2 = Scan(), Scan()
+    engine, oracle = LazyMatcher(), ScanMatcher()
+    m1, m2 = ScanMatcher(), ScanMatcher()
     for subscription in (both, only_evolving, only_still, mixed):
         engine.put(subscription)
         oracle.put(subscription)
-        still, evolving = halves(subscription)
+        still, evolving = split_evolving(subscription)
         m1.put(still or Subscription(subscription.id, 1, ANYWHERE))  # nothing still: always in M1
         m2.put(evolving or Subscription(subscription.id, 1, ANYWHERE))
     publication = at(T + after, x, y, weight=weight, kind=kind)
@@ -199,10 +199,10 @@ def played(engine: Matcher, moments: list[int], until: int) -> int:
 
 def test_001_9_lazy_evolution_costs_in_proportion_to_publications_and_nothing_without() -> None:
     until = T + 20 * SECOND
-    assert played(Lazy(), [], until) == 0
+    assert played(LazyMatcher(), [], until) == 0
     for count in (1, 3, 17):
         moments = [T + k * SECOND for k in range(count)]
-        assert played(Lazy(), moments, until) == 40 * count
+        assert played(LazyMatcher(), moments, until) == 40 * count
 
 
 def test_001_10_lazy_is_cheaper_when_evolutions_outnumber_publications_and_dearer_otherwise() -> (
@@ -213,8 +213,8 @@ def test_001_10_lazy_is_cheaper_when_evolutions_outnumber_publications_and_deare
         count = round(20 * per_evolution)
         moments = [T + 1 + k * 20 * SECOND // count for k in range(count)]
         until = T + 20 * SECOND
-        lazily = played(Lazy(), moments, until)
-        periodically = played(Periodic(interval_us=SECOND), moments, until)
+        lazily = played(LazyMatcher(), moments, until)
+        periodically = played(PeriodicMatcher(interval_us=SECOND), moments, until)
         cheaper.append(lazily < periodically)
     assert cheaper[0]
     assert not cheaper[-1]
@@ -223,7 +223,7 @@ def test_001_10_lazy_is_cheaper_when_evolutions_outnumber_publications_and_deare
 
 def test_001_11_a_cached_version_serves_until_it_expires_and_at_that_very_moment() -> None:
     threshold = 3 * SECOND
-    engine = Cached(threshold_us=threshold)
+    engine = CachedMatcher(threshold_us=threshold)
     engine.put(Subscription(1, 1, Formula(EVOLVING, T)))
     assert asked(engine, at(T + SECOND)) == [1]  # made at t = 1; Exp = T + 1 s + TT
     assert engine.evaluations == 1
@@ -240,7 +240,7 @@ def test_001_11_a_cached_version_serves_until_it_expires_and_at_that_very_moment
 
 
 def test_001_11_each_subscription_may_have_its_own_threshold() -> None:
-    engine = Cached(threshold_us=0)
+    engine = CachedMatcher(threshold_us=0)
     moving = Moving(box(0, 0, 3, 2), (1.0, 1.0, 0.0), since=T)
     engine.put(Subscription(1, 1, moving), threshold_us=2 * SECOND)
     engine.put(Subscription(2, 1, moving))
@@ -255,16 +255,16 @@ def test_001_12_the_cache_never_evaluates_more_and_less_if_a_threshold_sees_two(
 ) -> None:
     rng = Random(threshold)
     apart = sorted(T + rng.randrange(20 * SECOND) for _ in range(15))
-    lazily, cached = played(Lazy(), apart, T), played(Cached(threshold), apart, T)
+    lazily, cached = played(LazyMatcher(), apart, T), played(CachedMatcher(threshold), apart, T)
     assert cached <= lazily
     close = any(b - a <= threshold for a, b in pairwise(apart))
     assert (cached < lazily) == close
     twice = sorted([*apart, *apart])
-    assert played(Cached(threshold), twice, T) < played(Lazy(), twice, T)
+    assert played(CachedMatcher(threshold), twice, T) < played(LazyMatcher(), twice, T)
 
 
 def test_001_12_without_a_threshold_it_answers_as_lazy_does() -> None:
-    cached, lazily = Cached(threshold_us=0), Lazy()
+    cached, lazily = CachedMatcher(threshold_us=0), LazyMatcher()
     for subscription in moving_crowd(40):
         cached.put(subscription)
         lazily.put(subscription)
@@ -275,7 +275,7 @@ def test_001_12_without_a_threshold_it_answers_as_lazy_does() -> None:
 
 def test_001_13_the_cache_errs_only_within_its_threshold() -> None:
     threshold, rng = 2 * SECOND, Random(13)
-    engine = Cached(threshold_us=threshold)
+    engine = CachedMatcher(threshold_us=threshold)
     crowd = moving_crowd(40)
     for subscription in crowd:
         engine.put(subscription)

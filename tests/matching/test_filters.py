@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import indexed_engine, keyed
-from nearcast.matching.filters import EXACT, steps
-from nearcast.matching.grid import Grid
-from nearcast.matching.keyed import Keyed
-from nearcast.matching.matcher import batch
-from nearcast.matching.residual_check import heard
+from nearcast.matching.filters import EXACT, count_steps
+from nearcast.matching.grid import GridMatcher
+from nearcast.matching.keyed import KeyedMatcher
+from nearcast.matching.matcher import make_batch
+from nearcast.matching.residual_check import check_subscription
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving
@@ -81,7 +81,7 @@ def expected(
 ) -> tuple[list[tuple[int, int]], int]:
     """Pairs that Python lets through, and how many faults it finds."""
     verdicts = {
-        (i, s.id): heard(s, publication, publication.t)
+        (i, s.id): check_subscription(s, publication, publication.t)
         for i, publication in enumerate(said)
         for s in wanted
     }
@@ -89,8 +89,8 @@ def expected(
     return found, sum(verdict is None for verdict in verdicts.values())
 
 
-def answers(engine: Grid | Keyed, said: list[Publication]) -> list[tuple[int, int]]:
-    matches = engine.match_many(batch(said))
+def answers(engine: GridMatcher | KeyedMatcher, said: list[Publication]) -> list[tuple[int, int]]:
+    matches = engine.match_many(make_batch(said))
     return sorted(zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True))
 
 
@@ -100,11 +100,11 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexed_engine, "FEW", 1)
 
 
-@pytest.mark.parametrize("make", [Grid, Keyed])
+@pytest.mark.parametrize("make", [GridMatcher, KeyedMatcher])
 @settings(max_examples=250)
 @given(worlds(), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=6))
 def test_a_kernel_says_of_filters_what_python_says(
-    make: type[Grid | Keyed],
+    make: type[GridMatcher | KeyedMatcher],
     world: tuple[list[Subscription], list[Publication]],
     later: list[tuple[int, bool]],
 ) -> None:
@@ -116,7 +116,7 @@ def test_a_kernel_says_of_filters_what_python_says(
         there[subscription.id] = subscription
     found, faults = expected(wanted, said)
     assert answers(engine, said) == found
-    assert engine.faults == faults or make is Keyed, "which finds fewer candidates"
+    assert engine.faults == faults or make is KeyedMatcher, "which finds fewer candidates"
     for number, stays in later:  # puts and drops, which use tables again
         if number in there and not stays:
             engine.drop(number)
@@ -127,7 +127,7 @@ def test_a_kernel_says_of_filters_what_python_says(
         before = engine.faults
         found, faults = expected(list(there.values()), said)
         assert answers(engine, said) == found
-        assert engine.faults - before == faults or make is Keyed
+        assert engine.faults - before == faults or make is KeyedMatcher
 
 
 def test_many_filters_are_judged_at_many_moments() -> None:
@@ -145,7 +145,7 @@ def test_many_filters_are_judged_at_many_moments() -> None:
         )
         for i in range(60)
     ]  # fmt: skip
-    engine = Grid()
+    engine = GridMatcher()
     for subscription in wanted:
         engine.put(subscription)
     found, faults = expected(wanted, said)
@@ -154,7 +154,7 @@ def test_many_filters_are_judged_at_many_moments() -> None:
 
 
 def test_tables_do_not_grow_with_changes() -> None:
-    engine = Grid()
+    engine = GridMatcher()
     for i in range(2_000):
         text = f'name{i} == "{i % 10}", a > t'
         engine.put(Subscription(i % 4, 0, Moving(disc(0, 0, 1)), Filter(text, i)))
@@ -164,7 +164,7 @@ def test_tables_do_not_grow_with_changes() -> None:
 
 
 def test_a_subscription_that_moves_keeps_its_filter() -> None:
-    engine = Grid()
+    engine = GridMatcher()
     wanted = Subscription(1, 0, Moving(disc(0, 0, 1)), Filter("a > t, b == 3", 5))
     engine.put(wanted)
     start = engine._rows.array[0]["filter"]
@@ -175,41 +175,41 @@ def test_a_subscription_that_moves_keeps_its_filter() -> None:
 
 
 def test_what_formulas_and_filters_cost_is_told_by_pair() -> None:
-    engine = Grid()
+    engine = GridMatcher()
     plain = Subscription(1, 0, Moving(disc(0, 0, 1)))
     wanted = Subscription(2, 0, Moving(disc(0, 0, 1)), Filter("a > 3, b == 4"))
     formula = Subscription(3, 0, Formula("x > -1 + sin(t), x < 1"))
     for subscription in (plain, wanted, formula):
         engine.put(subscription)
-    assert [steps(one) for one in (plain, wanted, formula)] == [(0, 0), (2, 0), (2, 12)]
+    assert [count_steps(one) for one in (plain, wanted, formula)] == [(0, 0), (2, 0), (2, 12)]
     said = [Publication(i, 1, 0, point(0, 0), "", {"a": 1}) for i in range(2)]
-    effort = engine.match_many(batch(said)).effort
+    effort = engine.match_many(make_batch(said)).cost
     assert effort is not None
     columns = (effort.publication.tolist(), effort.subscription.tolist(), effort.steps.tolist())
     assert sorted(zip(*columns, strict=True)) == [(0, 2, 2), (0, 3, 14), (1, 2, 2), (1, 3, 2)]
     engine.drop(2)
     engine.drop(3)
-    assert engine.match_many(batch(said)).effort is None
+    assert engine.match_many(make_batch(said)).cost is None
 
 
 def test_of_many_with_an_equality_only_those_with_the_same_value_are_asked() -> None:
-    engine = Keyed()
+    engine = KeyedMatcher()
     for i in range(300):
         text = f'symbol == "S{i % 30}", price > 3, kind == "share"'
         engine.put(Subscription(i, 9, Moving(EVERYWHERE), Filter(text)))
     attributes = {"symbol": "S7", "price": 5, "kind": "share"}
     said = [Publication(1, 1, 0, point(0, 0), "", attributes)]
-    matches = engine.match_many(batch(said))
+    matches = engine.match_many(make_batch(said))
     assert sorted(matches.subscription.tolist()) == list(range(7, 300, 30))
-    assert matches.effort is not None
-    assert len(matches.effort.subscription) < 30, "the first few were put when all was rare"
+    assert matches.cost is not None
+    assert len(matches.cost.subscription) < 30, "the first few were put when all was rare"
 
 
 def test_however_many_pairs_there_are_all_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyed, "AT_ONCE", 10)
-    engine = Keyed()
+    engine = KeyedMatcher()
     for i in range(25):
         engine.put(Subscription(i, 9, Moving(EVERYWHERE), Filter("a == 1, b > 3")))
     said = [Publication(i, 1, 0, point(0, 0), "", {"a": 1, "b": i}) for i in range(7)]
-    matches = engine.match_many(batch(said))
+    matches = engine.match_many(make_batch(said))
     assert len(matches.publication) == 3 * 25 and set(matches.publication.tolist()) == {4, 5, 6}

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import formula_vm
-from nearcast.matching.formula_compiler import CODES, STACK, Programs, program
+from nearcast.matching.formula_compiler import CODES, STACK, Programs, compile_region
 from nearcast.model import intervals
 from nearcast.model.expressions import FUNCTIONS
-from nearcast.model.predicates import Predicate, Predicates, parse, valued, zone
+from nearcast.model.predicates import Predicate, Predicates, box_at, has_values, parse
 from support.expression_strategies import SECONDS, TREES
 from support.strategies import shapes
 
@@ -36,11 +36,11 @@ def test_at_any_moment_the_region_is_what_python_finds(
     programs.add(parse("x > 1"))  # so that it does not begin at the beginning
     start = programs.add(predicates)
     stack, ends = scratch()
-    outcome = formula_vm.locate(programs.array, start, t, stack, ends)
-    region = zone(predicates, t)
+    outcome = formula_vm.locate_region(programs.array, start, t, stack, ends)
+    region = box_at(predicates, t)
     if outcome == formula_vm.VALUELESS:
         assert region is None
-        assert not valued(predicates, t)
+        assert not has_values(predicates, t)
         return
     assert (region is None) == (outcome == formula_vm.EMPTY)
     if region is not None:
@@ -62,8 +62,8 @@ def test_over_any_slice_the_box_is_what_interval_arithmetic_finds(
     programs = Programs()
     start = programs.add(predicates)
     stack, ends = scratch()
-    formula_vm.swept(programs.array, start, low, high, stack, ends)
-    box = intervals.swept(predicates, low, high)
+    formula_vm.bound_region(programs.array, start, low, high, stack, ends)
+    box = intervals.swept_box(predicates, low, high)
     if box is None:
         assert np.all(ends[0] > ends[1])
     else:
@@ -83,9 +83,11 @@ def test_the_deepest_formula_fits_the_stack() -> None:
         programs = Programs()
         predicates = parse(f"x <= {expression}")
         stack, ends = scratch()
-        outcome = formula_vm.locate(programs.array, programs.add(predicates), 2.0, stack, ends)
+        outcome = formula_vm.locate_region(
+            programs.array, programs.add(predicates), 2.0, stack, ends
+        )
         assert outcome == formula_vm.SOMEWHERE
-        assert ends[1, 0] == zone(predicates, 2.0).x.high
+        assert ends[1, 0] == box_at(predicates, 2.0).x.high
 
 
 def test_programs_reuse_the_places_of_those_that_went() -> None:
@@ -96,6 +98,6 @@ def test_programs_reuse_the_places_of_those_that_went() -> None:
     assert programs.add(parse("x < 7 - t")) == first
     assert programs.add(parse("x < 7 - t")) > second
     starts = [programs.add(parse("x > 1 + t, y < 2")) for _ in range(200)]
-    length = len(program(parse("x > 1 + t, y < 2")))
+    length = len(compile_region(parse("x > 1 + t, y < 2")))
     assert all(b - a >= length for a, b in pairwise(starts))
     assert len(programs.array) >= starts[-1] + length

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearcast.matching.grid import Grid
-from nearcast.matching.scan import Scan
+from nearcast.matching.grid import GridMatcher
+from nearcast.matching.scan import ScanMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription
 from nearcast.space.motion import SECOND, Moving, path
@@ -24,7 +24,7 @@ PLACES = st.tuples(*[st.integers(-20, 20).map(float)] * 3)
 def test_moving_many_means_putting_each_where_it_now_stands(
     regions: list[Moving], moves: list[tuple[int, tuple[float, float, float], int]], asked: list
 ) -> None:
-    grid, oracle = Grid(), Scan()
+    grid, oracle = GridMatcher(), ScanMatcher()
     wanted = [
         Subscription(i, 100 + i, region, Filter("weight > 3") if i % 3 == 0 else None)
         for i, region in enumerate(regions)
@@ -57,7 +57,7 @@ def test_moving_many_means_putting_each_where_it_now_stands(
     ids=["formula", "path", "unknown"],
 )
 def test_what_has_no_single_centre_is_not_moved_so(region: object) -> None:
-    grid = Grid()
+    grid = GridMatcher()
     if region is not None:
         grid.put(Subscription(1, 1, region))
     with pytest.raises(ValueError, match="one shape"):
@@ -65,7 +65,7 @@ def test_what_has_no_single_centre_is_not_moved_so(region: object) -> None:
 
 
 def test_most_puts_leave_the_index_alone_and_are_heard_all_the_same() -> None:
-    grid = Grid()
+    grid = GridMatcher()
     for i in range(500):
         grid.put(Subscription(i, i, Moving(disc(i, 0, 0.4))))
     assert grid.match(Publication(0, 9999, 0, point(7, 0)), 0) == [7]
@@ -78,7 +78,7 @@ def test_most_puts_leave_the_index_alone_and_are_heard_all_the_same() -> None:
 
 
 def test_a_channel_that_nobody_listens_to_is_forgotten() -> None:
-    grid = Grid()
+    grid = GridMatcher()
     for number in range(100):
         grid.put(Subscription(number % 3, 7, Moving(disc(0, 0, 1)), channel=f"made up {number}"))
     assert len(grid._rows.channels) == 3

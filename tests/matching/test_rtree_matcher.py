@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import rtree
-from nearcast.matching.rtree import NOWHERE, RTree, TreeNode, calm, enclosing, swept
+from nearcast.matching.rtree import (
+    NOWHERE,
+    RTreeMatcher,
+    TreeNode,
+    box_along_line,
+    slice_seconds,
+    swept_box,
+)
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Region, Subscription
 from nearcast.space.motion import FASTEST, LATEST, SECOND, Moving, Path, path
@@ -22,13 +29,13 @@ all_splits = pytest.mark.parametrize("split", SPLITS)
 
 def bounds(shape: Shape) -> BoxBounds:
     centre = (shape.x, shape.y, shape.z)
-    return enclosing(shape.kind, centre, centre, (shape.rx, shape.ry, shape.rz))
+    return box_along_line(shape.kind, centre, centre, (shape.rx, shape.ry, shape.rz))
 
 
 # The tree is legal
 
 
-def assert_legal(engine: RTree, least: int, most: int, expected: list[int]) -> None:
+def assert_legal(engine: RTreeMatcher, least: int, most: int, expected: list[int]) -> None:
     """Guttman, section 2: the properties of an R-tree, which hold at any time."""
     root = engine.tree.root
     assert root.parent is None
@@ -72,7 +79,7 @@ ACTS: st.SearchStrategy[Act] = st.one_of(
 def test_the_tree_is_legal_after_any_history(
     split: str, size: tuple[int, int], crowd: int, acts: list[Act]
 ) -> None:
-    engine = RTree(*size, split)
+    engine = RTreeMatcher(*size, split)
     # A crowd on a small lattice, to have tall trees with ties and duplicates from the beginning.
     lattice: list[Act] = [(i, Moving(box(i * 7 % 10, i * 3 % 6, 1, i % 3))) for i in range(crowd)]
     indexed: dict[int, None] = {}
@@ -93,7 +100,7 @@ def test_the_tree_is_legal_after_any_history(
 
 @all_splits
 def test_a_tall_tree_is_legal_while_it_grows_and_until_nothing_is_left(split: str) -> None:
-    rng, engine = Random(split), RTree(2, 4, split)
+    rng, engine = Random(split), RTreeMatcher(2, 4, split)
     ids = list(range(400))
     for i in ids:
         engine.put(Subscription(i, i, Moving(disc(rng.gauss(0, 50), rng.gauss(0, 50), 3.0))))
@@ -114,7 +121,7 @@ def test_an_overfull_root_falls_apart_by_the_split_asked_for() -> None:
     crowd = [box(rng.uniform(0, 9), rng.uniform(0, 9), 1, rng.uniform(0, 5)) for _ in range(9)]
     groups = {}
     for split, decide in SPLITS.items():
-        engine = RTree(2, 8, split)
+        engine = RTreeMatcher(2, 8, split)
         for i, shape in enumerate(crowd):
             engine.put(Subscription(i, i, Moving(shape)))
         leaves = engine.tree.root.children
@@ -126,12 +133,12 @@ def test_an_overfull_root_falls_apart_by_the_split_asked_for() -> None:
 @pytest.mark.parametrize(("least", "most"), [(1, 8), (0, 8), (5, 8), (3, 5)])
 def test_nodes_that_cannot_be_split_in_two_legal_ones_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match="at least"):
-        RTree(least, most)
+        RTreeMatcher(least, most)
 
 
 def test_an_unknown_split_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="'cubic'"):
-        RTree(split="cubic")
+        RTreeMatcher(split="cubic")
 
 
 # Boxes cover all that may be wanted
@@ -181,18 +188,18 @@ def test_a_swept_box_contains_the_region_at_every_moment_of_the_slice(
     region: Moving | Path, moments: list[int]
 ) -> None:
     lo, t, hi = sorted(moments)
-    assert contains(swept(region, lo, hi), bounds(region.at(t)))
+    assert contains(swept_box(region, lo, hi), bounds(region.at(t)))
 
 
 def test_a_path_sweeps_only_the_legs_of_the_slice() -> None:
     region = path(disc(0, 0, 1), [(10, 0, 0), (10, 10, 0), (-50, 10, 0)], speed=10.0)
-    low, high = swept(region, SECOND // 2, SECOND * 3 // 2)
+    low, high = swept_box(region, SECOND // 2, SECOND * 3 // 2)
     assert low == pytest.approx((4.0, -1.0, -1.0))
     assert high == pytest.approx((11.0, 6.0, 1.0))
 
 
 def test_the_fastest_are_found_at_the_end_of_time_where_they_are_then() -> None:
-    engine, fast = RTree(), (FASTEST, 0.0, 0.0)
+    engine, fast = RTreeMatcher(), (FASTEST, 0.0, 0.0)
     runner = Moving(disc(0, 0, 1), velocity=fast)
     engine.put(Subscription(1, 1, Moving(EVERYWHERE, velocity=fast)))
     engine.put(Subscription(2, 1, runner))
@@ -212,23 +219,23 @@ def test_a_typical_region_travels_its_own_width_in_a_slice() -> None:
     def walker(r: float, speed: float) -> Moving:
         return Moving(disc(0, 0, r), (speed, 0.0, 0.0))
 
-    assert calm([walker(10.0, 4.0)], 0) == 5.0
-    assert calm([walker(1.0, 4.0), walker(10.0, 4.0), walker(100.0, 4.0)], 0) == 5.0
-    assert calm([walker(1e-9, 4.0)], 0) == rtree.SHORTEST
-    assert calm([walker(LARGEST, 1e-300)], 0) == rtree.LONGEST
-    assert calm([Moving(point(0, 0), (4.0, 0.0, 0.0))], 0) == rtree.USUAL
+    assert slice_seconds([walker(10.0, 4.0)], 0) == 5.0
+    assert slice_seconds([walker(1.0, 4.0), walker(10.0, 4.0), walker(100.0, 4.0)], 0) == 5.0
+    assert slice_seconds([walker(1e-9, 4.0)], 0) == rtree.SHORTEST
+    assert slice_seconds([walker(LARGEST, 1e-300)], 0) == rtree.LONGEST
+    assert slice_seconds([Moving(point(0, 0), (4.0, 0.0, 0.0))], 0) == rtree.USUAL
 
 
 def test_what_has_arrived_does_not_shorten_a_slice() -> None:
     arrived = Moving(disc(0, 0, 1), (4.0, 0.0, 0.0), duration=SECOND)
-    assert calm([arrived], SECOND - 1) == 0.5
-    assert calm([arrived], SECOND) == rtree.LONGEST
+    assert slice_seconds([arrived], SECOND - 1) == 0.5
+    assert slice_seconds([arrived], SECOND) == rtree.LONGEST
 
 
 def test_only_what_moved_since_the_last_slice_is_inserted_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    engine = RTree()
+    engine = RTreeMatcher()
     engine.put(Subscription(1, 1, Moving(disc(0, 0, 1))))
     engine.put(Subscription(2, 2, Moving(disc(0, 0, 1), (1.0, 0.0, 0.0), duration=SECOND)))
     engine.put(Subscription(3, 3, Moving(disc(0, 0, 1), (1.0, 0.0, 0.0))))
@@ -252,7 +259,7 @@ def test_only_what_moved_since_the_last_slice_is_inserted_anew(
 def test_a_search_in_a_large_world_looks_at_few_of_its_boxes(
     split: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rng, engine = Random(split), RTree(split=split)
+    rng, engine = Random(split), RTreeMatcher(split=split)
     for i in range(2000):
         where = disc(rng.uniform(0, 1000), rng.uniform(0, 1000), 10.0)
         engine.put(Subscription(i, i, Moving(where)))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.matching.cached import Cached
-from nearcast.matching.freeze import arrives, halves
-from nearcast.matching.matcher import Matcher, batch
-from nearcast.matching.periodic import Periodic
+from nearcast.matching.cached import CachedMatcher
+from nearcast.matching.freeze import split_evolving, stops_evolving_at
+from nearcast.matching.matcher import Matcher, make_batch
+from nearcast.matching.periodic import PeriodicMatcher
 from nearcast.matching.rows import evolves
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription
@@ -54,7 +54,7 @@ class PeriodicRule:
             (
                 due
                 for subscription, made, due in self.versions.values()
-                if evolves(subscription) and made < arrives(subscription)
+                if evolves(subscription) and made < stops_evolving_at(subscription)
             ),
             default=None,
         )
@@ -98,7 +98,7 @@ class CachedRule:
     def match(self, publication: Publication, at: int) -> list[int]:
         found = []
         for subscription in self.subscriptions.values():
-            half = halves(subscription).evolving
+            half = split_evolving(subscription).evolving
             if half is None or subscription.channel != publication.channel:
                 moment = at
             else:
@@ -134,7 +134,7 @@ DELAYS = st.sampled_from([SECOND // 50, SECOND // 3, SECOND, 7 * SECOND])
 def test_periodic_answers_with_versions_that_are_one_interval_old_at_most(
     interval: int, history: list[tuple[str, object]]
 ) -> None:
-    engine, rule = Periodic(interval_us=interval), PeriodicRule(interval)
+    engine, rule = PeriodicMatcher(interval_us=interval), PeriodicRule(interval)
     for act, argument in history:
         match act, argument:
             case "put", Subscription() as subscription:
@@ -156,7 +156,7 @@ def test_periodic_answers_with_versions_that_are_one_interval_old_at_most(
 def test_cached_answers_with_versions_that_are_one_threshold_old_at_most(
     threshold: int, history: list[tuple[str, object]]
 ) -> None:
-    engine, rule = Cached(threshold_us=threshold), CachedRule(threshold)
+    engine, rule = CachedMatcher(threshold_us=threshold), CachedRule(threshold)
     for act, argument in history:
         match act, argument:
             case "put", Subscription() as subscription:
@@ -170,7 +170,7 @@ def test_cached_answers_with_versions_that_are_one_threshold_old_at_most(
         assert engine.evaluations == rule.evaluations
 
 
-@pytest.mark.parametrize("make", [Periodic, Cached])
+@pytest.mark.parametrize("make", [PeriodicMatcher, CachedMatcher])
 @settings(deadline=None, max_examples=25)
 @given(
     wanted=st.lists(evolving(), min_size=1, max_size=12),
@@ -178,7 +178,10 @@ def test_cached_answers_with_versions_that_are_one_threshold_old_at_most(
     seed=st.integers(0, 9),
 )
 def test_a_batch_is_answered_as_its_publications_one_by_one(
-    make: type[Periodic | Cached], wanted: list[Subscription], said: list[Publication], seed: int
+    make: type[PeriodicMatcher | CachedMatcher],
+    wanted: list[Subscription],
+    said: list[Publication],
+    seed: int,
 ) -> None:
     Random(seed).shuffle(said)
     together: Matcher = make()
@@ -186,7 +189,7 @@ def test_a_batch_is_answered_as_its_publications_one_by_one(
     for subscription in wanted:
         together.put(subscription)
         apart.put(subscription)
-    matches = together.match_many(batch(said))
+    matches = together.match_many(make_batch(said))
     pairs = zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True)
     assert sorted(pairs) == [
         (i, subscription)
@@ -198,6 +201,6 @@ def test_a_batch_is_answered_as_its_publications_one_by_one(
 @pytest.mark.parametrize("interval", [0, -1])
 def test_an_interval_that_cannot_be_is_refused(interval: int) -> None:
     with pytest.raises(ValueError, match="cannot evolve every"):
-        Periodic(interval_us=interval)
+        PeriodicMatcher(interval_us=interval)
     with pytest.raises(ValueError, match="cannot serve for -1"):
-        Cached(threshold_us=-1)
+        CachedMatcher(threshold_us=-1)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
 from nearcast.matching import MATCHERS
-from nearcast.matching.grid import Grid
-from nearcast.matching.lazy import Lazy
-from nearcast.matching.matcher import Matcher, batch
-from nearcast.matching.scan import Scan
-from nearcast.matching.swept import Swept
+from nearcast.matching.grid import GridMatcher
+from nearcast.matching.lazy import LazyMatcher
+from nearcast.matching.matcher import Matcher, make_batch
+from nearcast.matching.scan import ScanMatcher
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.space.motion import SECOND, Moving
@@ -33,7 +33,7 @@ def square(x: float, y: float, vx: float, vy: float, formula: bool) -> Region:
 @pytest.mark.parametrize("formula", [False, True], ids=["motion", "formula"])
 def test_it_answers_as_lazy_does_with_a_small_part_of_the_evaluations(formula: bool) -> None:
     rng = Random(5)
-    swept, lazy = Swept(), Lazy()
+    swept, lazy = SweptMatcher(), LazyMatcher()
     for i in range(300):
         corner = rng.uniform(0, 300), rng.uniform(0, 300)
         region = square(*corner, rng.uniform(-1, 1), rng.uniform(-1, 1), formula)
@@ -55,7 +55,7 @@ def test_it_answers_as_lazy_does_with_a_small_part_of_the_evaluations(formula: b
 
 def test_price_bands_that_evolve_are_found_by_their_symbols_and_bounds() -> None:
     rng = Random(6)
-    swept, lazy, oracle = Swept(), Lazy(), Scan()
+    swept, lazy, oracle = SweptMatcher(), LazyMatcher(), ScanMatcher()
     for i in range(400):
         low, drift = rng.uniform(50, 150), rng.uniform(-1, 1)
         text = (
@@ -76,14 +76,14 @@ def test_price_bands_that_evolve_are_found_by_their_symbols_and_bounds() -> None
         Publication(k, 999, 11 * SECOND, point(0, 0), attributes={"symbol": "S3", "price": 60 + k})
         for k in range(60)
     ]
-    matches = swept.match_many(batch(together))
+    matches = swept.match_many(make_batch(together))
     pairs = zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True)
     expected = [(k, s) for k, p in enumerate(together) for s in oracle.match(p, p.t)]
     assert sorted(pairs) == expected
 
 
 def test_a_formula_that_nothing_bounds_is_looked_at_every_time_and_reported() -> None:
-    engine = Swept()
+    engine = SweptMatcher()
     for i in range(20):
         engine.put(Subscription(i, i, Formula(f"x >= {10 * i} + t, x <= {10 * i + 5} + t")))
     engine.put(Subscription(20, 20, Formula("x < 1 + 0.5 * t")))
@@ -97,7 +97,7 @@ def test_a_formula_that_nothing_bounds_is_looked_at_every_time_and_reported() ->
 
 
 def test_topics_are_found_without_looking_at_others() -> None:
-    engine = Swept()
+    engine = SweptMatcher()
     for i in range(500):
         engine.put(Subscription(i, i, ANYWHERE, channel=f"tile {i % 50}"))
     for tile in (3, 49):
@@ -161,7 +161,7 @@ def predicates(names: list[str]) -> st.SearchStrategy[str]:
 def test_whatever_a_stranger_writes_is_refused_with_its_place_or_answered_without_a_stumble(
     texts: list[tuple[str, str]], moments: list[int], weight: int | float | str
 ) -> None:
-    engines: list[Matcher] = [Scan(), Grid(), Swept(), Lazy()]
+    engines: list[Matcher] = [ScanMatcher(), GridMatcher(), SweptMatcher(), LazyMatcher()]
     stale = [MATCHERS["periodic"](), MATCHERS["cached"]()]
     for i, (place, condition) in enumerate(texts):
         try:

@@ -15,15 +15,15 @@ from nearcast.model.expressions import (
     MAX_DEPTH,
     MAX_LENGTH,
     Arithmetic,
+    Boolean,
     Call,
     Number,
     Text,
-    Truth,
     Value,
     Variable,
     evaluator,
-    nodes,
     parse_expression,
+    walk,
 )
 
 Q = frozenset({"q"})
@@ -88,7 +88,7 @@ def naive_value(tree: Arithmetic, t: float, values: Mapping[str, float]) -> floa
 def has_impossible_constant(tree: Arithmetic) -> bool:
     if not isinstance(tree, Call):
         return False
-    constant = not any(isinstance(node, Variable) for node in nodes(tree))
+    constant = not any(isinstance(node, Variable) for node in walk(tree))
     return (constant and naive_value(tree, 0.0, {}) is None) or any(
         map(has_impossible_constant, tree.arguments)
     )
@@ -202,7 +202,7 @@ def test_time_and_named_variables_are_looked_up_at_each_evaluation() -> None:
 def test_a_reserved_word_keeps_its_meaning_when_it_is_given_as_a_variable() -> None:
     given = frozenset({"t", "min", "true"})
     assert evaluator(parse_expression("t", given))(2.0, {"t": 9.0}) == 2.0
-    assert parse_expression("true", given) == Truth(True)
+    assert parse_expression("true", given) == Boolean(True)
     assert refusal("min + 1", given).position == 4
 
 
@@ -216,11 +216,11 @@ def test_a_reserved_word_keeps_its_meaning_when_it_is_given_as_a_variable() -> N
         ('""', Text("")),
         ('"日本 ≤ x"', Text("日本 ≤ x")),
         ('"a \\ b"', Text("a \\ b")),
-        ("true", Truth(True)),
-        (" false ", Truth(False)),
+        ("true", Boolean(True)),
+        (" false ", Boolean(False)),
     ],
 )
-def test_strings_and_booleans_are_whole_expressions(text: str, expression: Text | Truth) -> None:
+def test_strings_and_booleans_are_whole_expressions(text: str, expression: Text | Boolean) -> None:
     parsed = parse_expression(text)
     assert parsed == expression
     assert evaluator(parsed)(0.0, {}) == expression.value

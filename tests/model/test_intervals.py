@@ -15,8 +15,14 @@ from nearcast.model.expressions import (
     evaluator,
     parse_expression,
 )
-from nearcast.model.intervals import UNBOUNDED, Bounds, admitted, enclosure, swept
-from nearcast.model.predicates import parse, zone
+from nearcast.model.intervals import (
+    UNBOUNDED,
+    ClosedInterval,
+    admitted_interval,
+    enclosure,
+    swept_box,
+)
+from nearcast.model.predicates import box_at, parse
 from support.expression_strategies import SECONDS, TREES
 
 
@@ -94,18 +100,18 @@ def test_a_division_that_may_be_by_nothing_bounds_nothing() -> None:
 
 def test_a_region_is_swept_from_its_first_place_to_its_last() -> None:
     player = parse("x >= -3 + t, x <= 3 + t, y > -2 - t, y < 2, z == 1")
-    box = swept(player, 1.0, 5.0)
+    box = swept_box(player, 1.0, 5.0)
     assert box is not None
     assert [pytest.approx(side) for side in box] == [(-2, 8), (-7, 2), (1, 1)]
-    assert swept(parse("x < 1 + t"), 0.0, 2.0) == (
-        Bounds(-inf, pytest.approx(3)), UNBOUNDED, UNBOUNDED,
+    assert swept_box(parse("x < 1 + t"), 0.0, 2.0) == (
+        ClosedInterval(-inf, pytest.approx(3)), UNBOUNDED, UNBOUNDED,
     )  # fmt: skip
 
 
 def test_a_region_that_is_nowhere_is_swept_nowhere() -> None:
-    assert swept(parse("x >= 5 + t, x <= 4 - t"), 0.0, 9.0) is None
-    assert swept(parse("x >= sqrt(2 - t), y > 0"), 3.0, 9.0) is None
-    assert swept(parse("x >= 5 - t, x <= 4 + t"), 0.0, 9.0) is not None
+    assert swept_box(parse("x >= 5 + t, x <= 4 - t"), 0.0, 9.0) is None
+    assert swept_box(parse("x >= sqrt(2 - t), y > 0"), 3.0, 9.0) is None
+    assert swept_box(parse("x >= 5 - t, x <= 4 + t"), 0.0, 9.0) is not None
 
 
 @pytest.mark.parametrize(
@@ -118,7 +124,7 @@ def test_a_region_that_is_nowhere_is_swept_nowhere() -> None:
 def test_a_comparison_admits_what_it_admits_at_one_of_the_moments(
     text: str, expected: tuple[float, float]
 ) -> None:
-    assert admitted(parse(text).items[0], 2.0, 3.0) == expected
+    assert admitted_interval(parse(text).items[0], 2.0, 3.0) == expected
 
 
 TEXTS = [
@@ -141,7 +147,7 @@ def test_the_swept_box_holds_the_region_of_every_moment(
 ) -> None:
     low, high = sorted(ends)
     t = min(max(low + (high - low) * share, low), high)
-    box, region = swept(parse(text), low, high), zone(parse(text), t)
+    box, region = swept_box(parse(text), low, high), box_at(parse(text), t)
     if region is not None:
         assert box is not None
         for side, interval in zip(box, (region.x, region.y, region.z), strict=True):

@@ -13,22 +13,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
-from nearcast.model.expressions import Call, Number, Text, Truth, Value, Variable
+from nearcast.model.expressions import Boolean, Call, Number, Text, Value, Variable
 from nearcast.model.predicates import (
     EVERY_NUMBER,
     MAX_PREDICATES,
     Interval,
-    Names,
     Predicate,
+    PredicateBox,
+    PredicateNames,
     Predicates,
-    Zone,
     accepts,
-    cost,
-    names,
+    box_at,
+    collect_names,
+    expression_size,
     others,
     parse,
     spatial,
-    zone,
 )
 from nearcast.space.shapes import BOX, DISC, POINT, ShapeKind, overlap
 
@@ -44,7 +44,7 @@ def refusal(text: str, variables: frozenset[str] = frozenset()) -> FormulaError:
 
 
 def contains(text: str, x: float, y: float = 0.0, z: float = 0.0, t: float = 0.0) -> bool:
-    region = zone(parse(text), t)
+    region = box_at(parse(text), t)
     return region is not None and region.touches(POINT, x, y, z, 0.0, 0.0, 0.0)
 
 
@@ -97,7 +97,7 @@ def test_a_list_of_predicates_is_read_in_order() -> None:
     assert parsed.items == (
         Predicate("x", ">=", Call("+", (Call("negate", (Number(3.0),)), Variable("t")))),
         Predicate("kind", "==", Text("apple")),
-        Predicate("ripe", "!=", Truth(True)),
+        Predicate("ripe", "!=", Boolean(True)),
         Predicate("a.b_2", "<", Text("m")),
         Predicate("n", "==", Number(4.0)),
     )
@@ -125,12 +125,12 @@ def test_only_what_speaks_of_time_evolves() -> None:
 
 def test_names_come_once_each_in_the_order_of_first_use() -> None:
     parsed = parse("x < speed * t, x > q - speed, level >= q", frozenset({"q", "speed", "unused"}))
-    assert names(parsed) == Names(("x", "level"), ("speed", "q"))
+    assert collect_names(parsed) == PredicateNames(("x", "level"), ("speed", "q"))
 
 
 def test_the_cost_is_the_number_of_nodes() -> None:
-    assert cost(parse('x < 3, kind == "a"')) == 2
-    assert cost(parse("x >= -3 + t, y < min(t, 2, 3)")) == 4 + 4
+    assert expression_size(parse('x < 3, kind == "a"')) == 2
+    assert expression_size(parse("x >= -3 + t, y < min(t, 2, 3)")) == 4 + 4
 
 
 def test_a_text_is_read_once() -> None:
@@ -140,10 +140,10 @@ def test_a_text_is_read_once() -> None:
 
 def test_predicates_are_plain_values_even_after_use() -> None:
     used = parse("x < 3 + t, n == 1")
-    assert used.evolves and zone(used, 0.0) and accepts(used, {"n": 1}, 0.0)
+    assert used.evolves and box_at(used, 0.0) and accepts(used, {"n": 1}, 0.0)
     assert used == Predicates(used.items) and hash(used) == hash(Predicates(used.items))
     copy = pickle.loads(pickle.dumps(used))
-    assert copy == used and zone(copy, 1.0) == zone(used, 1.0)
+    assert copy == used and box_at(copy, 1.0) == box_at(used, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_any_text_is_either_read_or_refused(text: str, t: float) -> None:
         assert 0 <= error.position <= len(text)
         assert str(error).splitlines() == [str(error)]
     else:
-        zone(parsed, t, {"q": t})
+        box_at(parsed, t, {"q": t})
         accepts(parsed, {"kind": "a", "n": t}, t)
 
 
@@ -347,7 +347,7 @@ def test_a_filter_agrees_with_the_naive_rule_for_every_pair_of_kinds() -> None:
 def test_predicates_on_one_axis_intersect_and_strict_wins_at_equal_bounds(
     text: str, interval: Interval
 ) -> None:
-    region = zone(parse(text), 0.0)
+    region = box_at(parse(text), 0.0)
     assert region is not None and region.x == interval
 
 
@@ -356,15 +356,15 @@ def test_predicates_on_one_axis_intersect_and_strict_wins_at_equal_bounds(
     ["x > 3, x < 3", "x >= 3, x < 3", "x == 3, x < 3", "x == 3, x == 4", "x < 1, y > 4, y < 3"],
 )
 def test_a_zone_without_a_point_is_none(text: str) -> None:
-    assert zone(parse(text), 0.0) is None
+    assert box_at(parse(text), 0.0) is None
 
 
 def test_a_zone_without_a_value_at_some_moment_is_none_then() -> None:
     parsed = parse("x < 1 / t, y > sqrt(t), z < q", Q)
-    assert zone(parsed, 0.0, {"q": 1.0}) is None
-    assert zone(parsed, -1.0, {"q": 1.0}) is None
-    assert zone(parsed, 4.0) is None
-    assert zone(parsed, 4.0, {"q": 1.0}) == Zone(
+    assert box_at(parsed, 0.0, {"q": 1.0}) is None
+    assert box_at(parsed, -1.0, {"q": 1.0}) is None
+    assert box_at(parsed, 4.0) is None
+    assert box_at(parsed, 4.0, {"q": 1.0}) == PredicateBox(
         Interval(-inf, 0.25, False, True), Interval(2, inf, True), Interval(-inf, 1, False, True)
     )
 
@@ -399,7 +399,7 @@ def intervals(draw: st.DrawFn) -> Interval:
     return Interval(low, high, strict_low, strict_high)
 
 
-zones = st.builds(Zone, intervals(), intervals(), intervals())
+zones = st.builds(PredicateBox, intervals(), intervals(), intervals())
 
 
 def within(interval: Interval, number: Fraction) -> bool:
@@ -424,7 +424,7 @@ def candidates(interval: Interval, centre: float, half: float) -> list[Fraction]
 @settings(deadline=None, max_examples=200)
 @given(zones, triples, st.tuples(sizes, sizes, sizes))
 def test_a_closed_box_touches_the_zone_when_they_share_a_point(
-    region: Zone, centre: tuple[float, float, float], halves: tuple[float, float, float]
+    region: PredicateBox, centre: tuple[float, float, float], halves: tuple[float, float, float]
 ) -> None:
     shared = all(
         any(abs(number - Fraction(c)) <= h for number in candidates(interval, c, h))
@@ -436,7 +436,7 @@ def test_a_closed_box_touches_the_zone_when_they_share_a_point(
 @settings(deadline=None, max_examples=300)
 @given(zones, triples, sizes)
 def test_a_closed_ball_touches_the_zone_when_they_share_a_point(
-    region: Zone, centre: tuple[float, float, float], radius: float
+    region: PredicateBox, centre: tuple[float, float, float], radius: float
 ) -> None:
     axes = zip((region.x, region.y, region.z), centre, strict=True)
     squares = [
@@ -459,11 +459,11 @@ def test_a_closed_zone_touches_what_the_box_of_its_size_overlaps(
     sides = [Interval(m - h, m + h) for m, h in zip(middle, halves, strict=True)]
     radii = {POINT: (0.0, 0.0, 0.0), DISC: (size, 0.0, 0.0), BOX: (size, size, 0.0)}[kind]
     expected = overlap(BOX, *middle, *halves, kind, *centre, *radii)
-    assert Zone(*sides).touches(kind, *centre, *radii) == expected
+    assert PredicateBox(*sides).touches(kind, *centre, *radii) == expected
 
 
 def test_strict_sides_stay_strict_for_every_shape() -> None:
-    strict, closed = zone(parse("x < 3"), 0.0), zone(parse("x <= 3"), 0.0)
+    strict, closed = box_at(parse("x < 3"), 0.0), box_at(parse("x <= 3"), 0.0)
     assert strict is not None and closed is not None
     for kind, x, rx in [(POINT, 3.0, 0.0), (DISC, 3.0, 0.0), (DISC, 5.0, 2.0), (BOX, 5.0, 2.0)]:
         assert closed.touches(kind, x, 0.0, 0.0, rx, 0.0, 0.0)
@@ -473,7 +473,7 @@ def test_strict_sides_stay_strict_for_every_shape() -> None:
 
 
 def test_a_ball_that_meets_a_zone_at_its_corner_needs_the_corner() -> None:
-    closed, cut = zone(parse("x >= 3, y >= 4"), 0.0), zone(parse("x >= 3, y > 4"), 0.0)
+    closed, cut = box_at(parse("x >= 3, y >= 4"), 0.0), box_at(parse("x >= 3, y > 4"), 0.0)
     assert closed is not None and cut is not None
     assert closed.touches(DISC, 0.0, 0.0, 0.0, 5.0, 0.0, 0.0)
     assert not closed.touches(DISC, 0.0, 0.0, 0.0, 4.99, 0.0, 0.0)
@@ -482,7 +482,7 @@ def test_a_ball_that_meets_a_zone_at_its_corner_needs_the_corner() -> None:
 
 
 def test_an_unbounded_box_touches_whatever_lies_in_its_way() -> None:
-    region = zone(parse("x > 100, y < -5"), 0.0)
+    region = box_at(parse("x > 100, y < -5"), 0.0)
     assert region is not None
     assert region.touches(BOX, 0.0, 0.0, 0.0, inf, inf, inf)
     assert region.touches(BOX, 0.0, -6.0, 0.0, inf, 0.0, 0.0)
@@ -491,5 +491,5 @@ def test_an_unbounded_box_touches_whatever_lies_in_its_way() -> None:
 
 def test_what_is_nowhere_touches_nothing() -> None:
     for kind in ShapeKind:
-        assert Zone().touches(kind, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
-        assert not Zone().touches(kind, 0.0, nan, 0.0, 1.0, 1.0, 1.0)
+        assert PredicateBox().touches(kind, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
+        assert not PredicateBox().touches(kind, 0.0, nan, 0.0, 1.0, 1.0, 1.0)

@@ -42,7 +42,7 @@ def should_hear(subscription: Subscription, publication: Publication, at: int) -
     region, wanted, s = subscription.region, subscription.filter, publication.shape
     if isinstance(region, Formula):
         seconds = max(0, at - region.since) / 1e6
-        zone = predicates.zone(predicates.parse(region.text), seconds)
+        zone = predicates.box_at(predicates.parse(region.text), seconds)
         if zone is None or not zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
             return False
     elif not region_now(subscription, at).touches(s):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.errors import FormulaError
-from nearcast.model.commands import Command, Subscribe, Tune, onward
-from nearcast.model.predicates import accepts, parse, zone
+from nearcast.model.commands import Command, Subscribe, Tune, continue_region
+from nearcast.model.predicates import accepts, box_at, parse
 from nearcast.model.subscription import Filter, Formula
 from nearcast.model.variables import bind
 from nearcast.space.motion import SECOND, Moving, path
@@ -25,7 +25,7 @@ CONDITION = "price <= limit + 0.5 * t, limit > price, symbol == 'price limit'"
 def test_a_bound_region_is_the_region_with_those_values(view: float, t: float) -> None:
     bound = parse(bind(REGION, {"view": view}))
     open_one = parse(REGION, frozenset({"view"}))
-    assert zone(bound, t) == zone(open_one, t, {"view": view})
+    assert box_at(bound, t) == box_at(open_one, t, {"view": view})
 
 
 @settings(deadline=None, max_examples=200)
@@ -111,7 +111,7 @@ def test_a_tune_that_leaves_no_value_is_refused() -> None:
 def test_a_motion_goes_on_from_where_it_is(now: int, later: int) -> None:
     walk = path(disc(0, 0, 1), [(4.0, 0.0, 0.0), (4.0, 8.0, 0.0)], 1.0).stamped(2 * SECOND)
     for region in (walk, walk.legs[0], Moving(disc(0, 0, 1), (0.5, 0, 0), (0.25, 0, 0))):
-        onwards = onward(region, now)
+        onwards = continue_region(region, now)
         before, after = region.at(now + later), onwards.at(now + later)
         assert after.kind == before.kind
         for axis in ("x", "y", "z", "rx"):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from nearcast.matching import MATCHERS
-from nearcast.matching.scan import Scan
+from nearcast.matching.scan import ScanMatcher
 from nearcast.model.publication import Publication
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
@@ -47,14 +47,14 @@ def test_a_claim_about_semantics_holds_by_what_an_example_did(item: int) -> None
     assert claim.holds is True, claim.measured
 
 
-class Deaf(Scan):
+class Deaf(ScanMatcher):
     """Nothing is anywhere."""
 
     def match(self, publication: Publication, at: int) -> list[int]:
         return [] if at == publication.t else super().match(publication, at)
 
 
-class Frozen(Scan):
+class Frozen(ScanMatcher):
     """Everything as it was when it was submitted."""
 
     def match(self, publication: Publication, at: int) -> list[int]:
@@ -63,7 +63,7 @@ class Frozen(Scan):
 
 @pytest.mark.parametrize(("item", "wrong"), [(1, Deaf), (2, Deaf), (3, Frozen), (4, Frozen)])
 def test_one_wrong_engine_is_enough_for_a_claim_to_fail_and_is_named(
-    item: int, wrong: type[Scan], monkeypatch: pytest.MonkeyPatch
+    item: int, wrong: type[ScanMatcher], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(MATCHERS, "lazy", wrong)
     claim = EXAMPLES[item].evaluate("evolving", "001", None)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nearcast.matching.cached import Cached
-from nearcast.matching.swept import Swept
+from nearcast.matching.cached import CachedMatcher
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Subscription
 from nearcast.protocols.brokers.broker import REPORT_INTERVAL, Broker
@@ -22,7 +22,7 @@ def walking(subscription: int, channel: str) -> Subscription:
 
 def test_a_cached_version_ends_with_its_subscription_even_if_another_takes_its_place() -> None:
     here = Publication(1, 99, SECOND, point(1, 0), channel="chat")
-    engine = Cached(threshold_us=SECOND)
+    engine = CachedMatcher(threshold_us=SECOND)
     engine.put(walking(1, "chat"))
     assert engine.match(here, here.t) == [1]
     engine.put(walking(1, "moves"))
@@ -35,7 +35,7 @@ def test_a_cached_version_ends_with_its_subscription_even_if_another_takes_its_p
 
 
 def test_swept_counts_a_filter_that_it_bounds_when_it_is_put_as_when_a_slice_begins() -> None:
-    engine = Swept()
+    engine = SweptMatcher()
     for i in range(5):
         engine.put(Subscription(i, i, Moving(EVERYWHERE), Filter(f"price >= {100 * i} + t")))
     engine.put(Subscription(5, 5, Moving(EVERYWHERE), Filter("price >= 0")))

@@ -16,10 +16,10 @@ from nearcast.errors import WireError
 from nearcast.node import Node
 from nearcast.peer.discovery import ANSWER, QUESTION, OverlayDescription
 from nearcast.peer.host import Host, run
-from nearcast.peer.peer import LINKS, LivePeer, Options
+from nearcast.peer.peer import LINKS, LivePeer, PeerOptions
 from nearcast.protocols import PROTOCOLS
 from nearcast.transport.identity import new_identity
-from nearcast.transport.links import LONGEST, MESSAGE, Links, framed
+from nearcast.transport.links import LONGEST, MESSAGE, LinkTransport, make_frame
 from support.node_state import state
 from support.peers import PATIENCE_S, Player
 
@@ -71,9 +71,9 @@ class Spied:
 
 async def settled(overlay: str, link: str) -> list[Player]:
     """Three peers that hear each other."""
-    first = Player(Options(overlay=overlay, link=link, settings=QUICK[overlay]))
+    first = Player(PeerOptions(overlay=overlay, link=link, settings=QUICK[overlay]))
     await first.begin()
-    players = [first, *(Player(Options(join=first.address, link=link)) for _ in range(2))]
+    players = [first, *(Player(PeerOptions(join=first.address, link=link)) for _ in range(2))]
     for player in players[1:]:
         await player.begin()
     for player in players:
@@ -158,11 +158,11 @@ def test_malformed_oversized_and_replayed_frames_change_nothing(
     assert spied.changes == []
 
 
-async def oversized(stranger: Links, name: int) -> None:
+async def oversized(stranger: LinkTransport, name: int) -> None:
     """A frame longer than any may be, past the limits of an honest transport: the link is cut."""
     link = stranger._peers[name].link
     assert link is not None
-    link.wire.write(b"".join(framed(MESSAGE, bytes(LONGEST + 1))))
+    link.connection.write(b"".join(make_frame(MESSAGE, bytes(LONGEST + 1))))
     async with asyncio.timeout(PATIENCE_S):
         while stranger._peers[name].link is link:
             await asyncio.sleep(0.02)
@@ -248,11 +248,11 @@ def test_bytes_of_an_honest_peer_sent_again_by_others_are_never_heard(
     spied = Spied(monkeypatch)
 
     async def story() -> None:
-        first = Player(Options(overlay="von", link=link, settings=QUICK["von"]))
+        first = Player(PeerOptions(overlay="von", link=link, settings=QUICK["von"]))
         await first.begin()
         assert spied.member is not None
         tapped = tap(first.address)
-        other = Player(Options(join=await tapped.open(), link=link))
+        other = Player(PeerOptions(join=await tapped.open(), link=link))
         await other.begin()
         for player in (first, other):
             player.say("subscribe", subscription=1, area={"x": 0, "y": 0, "r": 50})

@@ -20,7 +20,7 @@ from nearcast.space.shapes import disc, point
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.transport.identity import new_identity
-from nearcast.transport.loopback import Loopback, LoopbackNetwork
+from nearcast.transport.loopback import LoopbackNetwork, LoopbackTransport
 from nearcast.wire import Codec
 from support.transports import ALL, Net
 
@@ -76,7 +76,7 @@ class Stage:
 
     async def start(self, *nodes: Node) -> None:
         for node in nodes:
-            await self.host.start(node, Loopback(node.id, self.room))
+            await self.host.start(node, LoopbackTransport(node.id, self.room))
 
     async def until(self, condition) -> None:
         async with asyncio.timeout(20):
@@ -234,7 +234,7 @@ def test_bytes_that_are_no_message_are_refused_and_the_rest_is_heard():
         stage = Stage()
         ann = Scripted(1)
         await stage.start(ann)
-        stranger = Loopback(9, stage.room)
+        stranger = LoopbackTransport(9, stage.room)
         await stranger.open(lambda *_: None)
         for frame in (b"rubbish", Codec(Word).encode(Word("sense")), b"", b"\xc1"):
             stranger.send(1, frame, False)

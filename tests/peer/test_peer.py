@@ -12,7 +12,8 @@ from nearcast.client_protocol import messages
 from nearcast.model import commands
 from nearcast.model.publication import Publication
 from nearcast.peer.host import run
-from nearcast.peer.peer import LineProtocol, Options, address, live, numbers
+from nearcast.peer.line_protocol import LineProtocol, unique_ids
+from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.shapes import box, point
 from support.peers import PATIENCE_S, Player, play
@@ -63,12 +64,12 @@ def test_peers_in_processes_of_their_own_miss_and_repeat_nothing(overlay, link, 
 
 def test_a_peer_with_a_key_file_has_the_same_name_in_every_life(tmp_path):
     async def names() -> tuple[int, int]:
-        options = Options(
+        options = PeerOptions(
             overlay="client-server", key=tmp_path / "key", settings={"matcher": "scan"}
         )
         player = Player(options)
         await player.begin()
-        other = Player(Options(overlay="client-server", join=player.address))
+        other = Player(PeerOptions(overlay="client-server", join=player.address))
         await other.begin()
         other.say("subscribe", subscription=1, area={"x": 0, "y": 0, "r": 1}, id=1)
         await other.until(lambda: other.of("done"))
@@ -84,9 +85,9 @@ def test_a_peer_with_a_key_file_has_the_same_name_in_every_life(tmp_path):
 def test_nobody_to_join_is_told_in_one_line(monkeypatch):
     async def main() -> None:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        options = Options(overlay="drtree", join=("127.0.0.1", 9))
+        options = PeerOptions(overlay="drtree", join=("127.0.0.1", 9))
         with pytest.raises(TimeoutError, match=r"nobody answers at 127\.0\.0\.1:9"):
-            await live(options, lines, lambda _: None)
+            await run_peer(options, lines, lambda _: None)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     monkeypatch.setattr("nearcast.peer.peer.JOIN_WITHIN_S", 0.3)
@@ -95,25 +96,25 @@ def test_nobody_to_join_is_told_in_one_line(monkeypatch):
 
 def test_settings_and_names_that_nobody_knows_are_refused():
     with pytest.raises(ValueError, match="no overlay 'ring'"):
-        Options(overlay="ring")
+        PeerOptions(overlay="ring")
     with pytest.raises(ValueError, match="no link 'pigeon'"):
-        Options(overlay="drtree", link="pigeon")
+        PeerOptions(overlay="drtree", link="pigeon")
     with pytest.raises(ValueError, match="no setting 'most_of_all'"):
-        _ = Options(overlay="drtree", settings={"most_of_all": 1}).parameters
+        _ = PeerOptions(overlay="drtree", settings={"most_of_all": 1}).parameters
     with pytest.raises(ValueError, match="most must be"):
-        _ = Options(overlay="drtree", settings={"most": 1}).parameters
-    assert Options(overlay="drtree", settings={"most": "9"}).parameters.most == 9
+        _ = PeerOptions(overlay="drtree", settings={"most": 1}).parameters
+    assert PeerOptions(overlay="drtree", settings={"most": "9"}).parameters.most == 9
 
 
 @pytest.mark.parametrize("text", ["", "host", ":80", "host:", "host:0", "host:65536", "host:-1"])
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ValueError, match="HOST:PORT"):
-        address(text)
+        parse_address(text)
 
 
 def test_an_address_is_a_host_and_a_port():
-    assert address("127.0.0.1:80") == ("127.0.0.1", 80)
-    assert address("[::1]:80") == ("::1", 80)
+    assert parse_address("127.0.0.1:80") == ("127.0.0.1", 80)
+    assert parse_address("[::1]:80") == ("::1", 80)
 
 
 class Desks:
@@ -169,7 +170,7 @@ def test_a_delivery_is_told_by_the_applications_own_numbers_and_in_whole_lines()
 
 
 def test_numbers_differ_between_peers_and_are_identifiers():
-    one, other = numbers(Random(1)), numbers(Random(2))
+    one, other = unique_ids(Random(1)), unique_ids(Random(2))
     drawn = [next(one) for _ in range(70_000)] + [next(other) for _ in range(70_000)]
     assert len(set(drawn)) == len(drawn)
     assert all(0 <= number < 2**53 for number in drawn)

@@ -16,10 +16,10 @@ import pytest
 
 from nearcast.peer.bootstrap import REMIND, Bootstrap, KnownPeers
 from nearcast.peer.host import run
-from nearcast.peer.peer import Options, live
+from nearcast.peer.peer import PeerOptions, run_peer
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND
-from nearcast.transport.address_book import AddressBook, write_card
+from nearcast.transport.address_book import AddressBook, sign_record
 from nearcast.transport.identity import new_identity
 from support.peers import PATIENCE_S, SETTINGS, Player, play
 
@@ -58,14 +58,14 @@ async def until_heard(players: list[Player], speaker: Player) -> None:
 
 def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
     async def story() -> None:
-        first = Player(Options(overlay="brokers"))
+        first = Player(PeerOptions(overlay="brokers"))
         await first.begin()
-        second = Player(Options(join=first.address, serve=True))
+        second = Player(PeerOptions(join=first.address, serve=True))
         await second.begin()
         assert second.address != first.address
-        third = Player(Options(join=second.address))
+        third = Player(PeerOptions(join=second.address))
         await third.begin()
-        fourth = Player(Options(join=third.address))  # a client, which knows its broker
+        fourth = Player(PeerOptions(join=third.address))  # a client, which knows its broker
         await fourth.begin()
         players = [first, second, third, fourth]
         for player in players:
@@ -80,9 +80,9 @@ def test_brokers_come_up_beside_each_other_and_clients_attach_to_any() -> None:
 
 def test_a_newcomer_learns_overlay_and_settings_from_whom_it_joins(tmp_path: Path) -> None:
     async def story() -> None:
-        first = Player(Options(overlay="psense", settings={"round_ms": 100.0, "dimensions": 3}))
+        first = Player(PeerOptions(overlay="psense", settings={"round_ms": 100.0, "dimensions": 3}))
         await first.begin()
-        other = Player(Options(join=first.address, trace=tmp_path / "other"))
+        other = Player(PeerOptions(join=first.address, trace=tmp_path / "other"))
         await other.begin()
         for player in (first, other):
             player.say("subscribe", subscription=1, area={**EVERYBODY, "z": 200})
@@ -95,9 +95,13 @@ def test_a_newcomer_learns_overlay_and_settings_from_whom_it_joins(tmp_path: Pat
                     await asyncio.sleep(0.1)
         assert {m["z"] for m in first.of("message")} == {200.0}
         with pytest.raises(ValueError, match="is in an overlay of psense, not von"):
-            await live(Options(overlay="von", join=first.address), asyncio.Queue(), lambda _: None)
+            await run_peer(
+                PeerOptions(overlay="von", join=first.address), asyncio.Queue(), lambda _: None
+            )
         with pytest.raises(ValueError, match="no room for a further server"):
-            await live(Options(join=first.address, serve=True), asyncio.Queue(), lambda _: None)
+            await run_peer(
+                PeerOptions(join=first.address, serve=True), asyncio.Queue(), lambda _: None
+            )
         await other.end()
         await first.end()
 
@@ -109,9 +113,9 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(
 ) -> None:
     monkeypatch.setattr("nearcast.peer.peer.JOIN_WITHIN_S", 0.3)
 
-    async def why(options: Options) -> str:
+    async def why(options: PeerOptions) -> str:
         with pytest.raises((OSError, ValueError)) as told:
-            await live(options, asyncio.Queue(), lambda _: None)
+            await run_peer(options, asyncio.Queue(), lambda _: None)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return str(told.value)
 
@@ -123,28 +127,28 @@ def test_nobody_there_and_somebody_else_there_are_told_apart(
         other = server.sockets[0].getsockname()[:2]
         where = f"{other[0]}:{other[1]}"
         assert (
-            await why(Options(join=other))
+            await why(PeerOptions(join=other))
             == f"whoever listens at {where} is no peer with tls links"
         )
-        assert "try --link tls" in await why(Options(join=other, link="quic"))
+        assert "try --link tls" in await why(PeerOptions(join=other, link="quic"))
         server.close()
         await server.wait_closed()
-        assert await why(Options(join=other)) == f"nobody answers at {where}"
+        assert await why(PeerOptions(join=other)) == f"nobody answers at {where}"
         key = tmp_path / "key"
         key.write_text("no key")
         key.chmod(0o600)
-        assert "holds no private key" in await why(Options(overlay="von", key=key))
+        assert "holds no private key" in await why(PeerOptions(overlay="von", key=key))
 
     run(story())
 
 
 def test_two_with_one_key_are_not_mistaken_for_one(tmp_path: Path) -> None:
     async def story() -> None:
-        first = Player(Options(overlay="von", key=tmp_path / "key"))
+        first = Player(PeerOptions(overlay="von", key=tmp_path / "key"))
         await first.begin()
         with pytest.raises(ConnectionError, match="the key that this one has"):
-            twin = Options(join=first.address, key=tmp_path / "key")
-            await live(twin, asyncio.Queue(), lambda _: None)
+            twin = PeerOptions(join=first.address, key=tmp_path / "key")
+            await run_peer(twin, asyncio.Queue(), lambda _: None)
         await first.end()
 
     run(story())
@@ -152,12 +156,12 @@ def test_two_with_one_key_are_not_mistaken_for_one(tmp_path: Path) -> None:
 
 def test_what_begins_an_overlay_must_be_said_and_where_it_listens_must_be_somewhere() -> None:
     with pytest.raises(ValueError, match="which overlay shall begin"):
-        Options()
+        PeerOptions()
     with pytest.raises(ValueError, match="is nowhere"):
-        Options(overlay="von", host="0.0.0.0")
-    assert Options(overlay="von").own_host() == "127.0.0.1"
-    assert Options(join=("127.0.0.9", 9)).own_host() == "127.0.0.1"
-    assert Options(join=("127.0.0.9", 9), host="127.0.0.3").own_host() == "127.0.0.3"
+        PeerOptions(overlay="von", host="0.0.0.0")
+    assert PeerOptions(overlay="von").own_host() == "127.0.0.1"
+    assert PeerOptions(join=("127.0.0.9", 9)).own_host() == "127.0.0.1"
+    assert PeerOptions(join=("127.0.0.9", 9), host="127.0.0.3").own_host() == "127.0.0.3"
 
 
 def started(*words: str, inside: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
@@ -269,13 +273,13 @@ def test_a_node_hears_of_each_life_once_when_it_is_due_and_of_all_now_and_then()
     )
     begun = 1_000 * SECOND
     for identity, t in ((old, begun - 9 * SECOND), (young, begun), (server, 0)):
-        assert book.learn(write_card(identity, "127.0.0.1", 80, t))
+        assert book.add_record(sign_record(identity, "127.0.0.1", 80, t))
     acquaintances = KnownPeers(bootstrap, node, book)
     for second in range(8):
         acquaintances.tell(begun + second * SECOND)
     assert node.told == [old.name, young.name]
     assert server.name >= FIRST_SERVER
-    book.learn(write_card(old, "127.0.0.1", 81, begun + SECOND))
+    book.add_record(sign_record(old, "127.0.0.1", 81, begun + SECOND))
     acquaintances.tell(begun + 9 * SECOND)
     assert node.told[2:] == [old.name]
     acquaintances.tell(begun + REMIND)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nearcast.peer.host import run
-from nearcast.peer.peer import Options
+from nearcast.peer.peer import PeerOptions
 from nearcast.trace.reader import read
 from support.peers import PATIENCE_S, Player, all_done, judge
 
@@ -45,7 +45,9 @@ async def play(overlay: str, link: str, folder: Path) -> list[Path]:
     def player(number: int, join: tuple[str, int] | None) -> Player:
         settings = SETTINGS[overlay]
         return Player(
-            Options(overlay=overlay, link=link, join=join, trace=traces[number], settings=settings)
+            PeerOptions(
+                overlay=overlay, link=link, join=join, trace=traces[number], settings=settings
+            )
         )
 
     players = [player(0, None)]

@@ -9,7 +9,7 @@ import pytest
 from nearcast.model.commands import Publish
 from nearcast.node import Message
 from nearcast.peer.host import Host, run, unix_time
-from nearcast.peer.peer import LINKS, LivePeer, Options
+from nearcast.peer.peer import LINKS, LivePeer, PeerOptions
 from nearcast.peer.signing import Signing
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.bubblestorm import messages as bubblestorm
@@ -67,12 +67,12 @@ async def two_peers(
 ) -> tuple[Player, Player]:
     """The first hears the second."""
     first = Player(
-        Options(
+        PeerOptions(
             overlay=overlay, link=link, unsigned=unsigned, trace=trace, settings=SETTINGS[overlay]
         )
     )
     await first.begin()
-    second = Player(Options(join=first.address, link=link, unsigned=unsigned))
+    second = Player(PeerOptions(join=first.address, link=link, unsigned=unsigned))
     await second.begin()
     for player in (first, second):
         player.say("subscribe", subscription=1, area={"x": 0, "y": 0, "r": 50})
@@ -139,7 +139,7 @@ def test_who_serves_passes_on_nothing_that_its_author_has_not_signed(
 
     async def story() -> None:
         first, second = await two_peers(overlay, "tls", False, tmp_path / "trace")
-        rude = Player(Options(join=first.address))
+        rude = Player(PeerOptions(join=first.address))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(LivePeer, "_signing", lambda *_: None)
             await rude.begin()
@@ -164,10 +164,10 @@ def test_who_serves_passes_on_nothing_that_its_author_has_not_signed(
 def test_whoever_differs_on_signatures_is_told_so(network: bool, newcomer: bool, why: str) -> None:
     async def story() -> None:
         first = Player(
-            Options(overlay="client-server", unsigned=network, settings={"matcher": "scan"})
+            PeerOptions(overlay="client-server", unsigned=network, settings={"matcher": "scan"})
         )
         await first.begin()
-        other = LivePeer(Options(join=first.address, unsigned=newcomer), home=_no_home())
+        other = LivePeer(PeerOptions(join=first.address, unsigned=newcomer), home=_no_home())
         with pytest.raises(ValueError, match=why):
             await other.start()
         await first.end()
@@ -178,7 +178,7 @@ def test_whoever_differs_on_signatures_is_told_so(network: bool, newcomer: bool,
 def test_brokers_that_rewrite_publications_do_not_sign() -> None:
     async def story() -> None:
         member = LivePeer(
-            Options(overlay="brokers", settings={"interest": "object"}), home=_no_home()
+            PeerOptions(overlay="brokers", settings={"interest": "object"}), home=_no_home()
         )
         with pytest.raises(ValueError, match="use --unsigned"):
             await member.start()

@@ -10,7 +10,7 @@ import pytest
 from nearcast.errors import SignatureError
 from nearcast.model.commands import Publish
 from nearcast.model.publication import Publication
-from nearcast.peer.signing import DISTRUST, FRESH, SIGNATURE_BYTES, Signing, carried
+from nearcast.peer.signing import DISTRUST, FRESH, SIGNATURE_BYTES, Signing, carried_publications
 from nearcast.protocols import PROTOCOLS
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import Shape, ShapeKind, ball, point
@@ -233,6 +233,6 @@ def test_every_message_that_holds_a_publication_is_looked_into(protocol: str):
             blank = [None] * len(kind.__struct_fields__)
             message = kind(*blank)
             publication = SAID.stamped(1, NOW)
-            assert carried(msgspec.structs.replace(message, publication=publication)) == (
-                publication,
-            )
+            assert carried_publications(
+                msgspec.structs.replace(message, publication=publication)
+            ) == (publication,)

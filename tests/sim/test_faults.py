@@ -315,7 +315,7 @@ def test_whoever_has_said_goodbye_while_down_never_returns(churn_by: str) -> Non
     ills: dict[str, Setting] = {"crash": 0.3, "restart_s": 1.0, "churn_rate": 10.0}
     world, sink = ran(seed=3, churn_by=churn_by, **ills)
     population = churn.population(churn.Parameters(churn_rate=10.0, churn_by=churn_by), 40, 8.0, 3)
-    gone = {entity: t for t, entity, act in population if act is not churn.Act.JOIN}
+    gone = {entity: t for t, entity, act in population if act is not churn.ChurnAction.JOIN}
     joins, present = notes(sink, "joined"), world.present()
     assert len(gone) > 60
     assert len(joins) > len({entity for _, entity in joins})

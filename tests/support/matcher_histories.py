@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from nearcast.matching.matcher import Matcher, batch
-from nearcast.matching.scan import Scan
+from nearcast.matching.matcher import Matcher, make_batch
+from nearcast.matching.scan import ScanMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from support.evolving_cases import evolving
@@ -25,13 +25,13 @@ def histories(draw: st.DrawFn) -> list[tuple[str, object]]:
 
 
 def answers(matcher: Matcher, several: list[Publication]) -> list[tuple[int, int]]:
-    matches = matcher.match_many(batch(several))
+    matches = matcher.match_many(make_batch(several))
     return sorted(zip(matches.publication.tolist(), matches.subscription.tolist(), strict=True))
 
 
 def play(engine: Matcher, history: list[tuple[str, object]]) -> None:
     """Let the engine and the scan live through the same history; every answer must be equal."""
-    oracle = Scan()
+    oracle = ScanMatcher()
     for act, argument in history:
         match act, argument:
             case "put", Subscription() as subscription:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from nearcast.client_protocol import messages
-from nearcast.peer.peer import Options, address, live
+from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 from nearcast.trace.reader import read
 from nearcast.trace.validate import validate
 from support.brute_force import delivered, expected
@@ -30,7 +30,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 class Player:
     """An application with its peer, in a task of this process."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: PeerOptions) -> None:
         self.options = options
         self.notices: list[dict[str, Any]] = []
 
@@ -38,7 +38,7 @@ class Player:
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         hear = self.hear
         self.task = asyncio.create_task(
-            live(self.options, self.lines, lambda notice: hear(messages.JSON.encode(notice)))
+            run_peer(self.options, self.lines, lambda notice: hear(messages.JSON.encode(notice)))
         )
         await self.until(lambda: self.of("welcome"))
 
@@ -63,7 +63,7 @@ class Player:
 
     @property
     def address(self) -> tuple[str, int]:
-        return address(self.of("welcome")[0]["node"])
+        return parse_address(self.of("welcome")[0]["node"])
 
 
 async def settle(players: list[Player], turn: count) -> None:
@@ -98,9 +98,9 @@ async def all_done(players: list[Player], number: count) -> None:
 
 
 async def play(kind: type[Player], overlay: str, link: str, peers: int, folder: Path) -> None:
-    def options(number: int, join: tuple[str, int] | None) -> Options:
+    def options(number: int, join: tuple[str, int] | None) -> PeerOptions:
         trace, settings = folder / str(number), SETTINGS[overlay]
-        return Options(overlay=overlay, link=link, join=join, trace=trace, settings=settings)
+        return PeerOptions(overlay=overlay, link=link, join=join, trace=trace, settings=settings)
 
     players = [kind(options(0, None))]
     await players[0].begin()

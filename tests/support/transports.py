@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Sequence
 
 from nearcast.transport.identity import Identity, new_identity
-from nearcast.transport.links import LinkLimits, Links
-from nearcast.transport.loopback import Loopback, LoopbackNetwork
-from nearcast.transport.quic import Quic
-from nearcast.transport.tls import Tls
+from nearcast.transport.links import LinkLimits, LinkTransport
+from nearcast.transport.loopback import LoopbackNetwork, LoopbackTransport
+from nearcast.transport.quic import QuicTransport
+from nearcast.transport.tls import TlsTransport
 from nearcast.transport.transport import Transport
 
 WITH_LINKS = ("tls", "quic")
@@ -52,8 +52,10 @@ class Net:
     ) -> Transport:
         identity = identity or new_identity()
         if self.kind == "loopback":
-            return Loopback(identity.name, self.room)
-        return {"tls": Tls, "quic": Quic}[self.kind](identity, port=port, limits=limits)
+            return LoopbackTransport(identity.name, self.room)
+        return {"tls": TlsTransport, "quic": QuicTransport}[self.kind](
+            identity, port=port, limits=limits
+        )
 
     async def open(
         self, identity: Identity | None = None, port: int = 0, limits: LinkLimits | None = None
@@ -67,8 +69,8 @@ class Net:
         """Everybody knows where everybody listens; there are no links yet."""
         for one in transports:
             for other in transports:
-                if isinstance(one, Links) and isinstance(other, Links):
-                    assert one.learn(other.card)
+                if isinstance(one, LinkTransport) and isinstance(other, LinkTransport):
+                    assert one.add_record(other.record)
 
     async def __aenter__(self) -> "Net":
         loop = asyncio.get_running_loop()

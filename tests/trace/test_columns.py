@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nearcast.matching.matcher import batch
+from nearcast.matching.matcher import make_batch
 from nearcast.model.publication import Publication
 from nearcast.trace.recorder import Level, Recorder, is_sampled
 from nearcast.trace.schema import TABLES
@@ -87,9 +87,9 @@ def test_publications(made: list[Publication], times: int, first: int) -> None:
         single.published(one)
     attributes = [one.attributes for one in several]
     numbers = np.arange(first, first + len(several))
-    many.published_many(batch(several), numbers, attributes, np.array(sizes))
+    many.published_many(make_batch(several), numbers, attributes, np.array(sizes))
     many.flush()
-    silent = replace(batch(several), channel=None)
+    silent = replace(make_batch(several), channel=None)
     many.published_many(silent, numbers - first, None, np.array(sizes))
     single.close()
     many.close()

@@ -11,9 +11,9 @@ from qh3.quic.connection import QuicConnection
 from nearcast.peer.discovery import ANSWER, Discovery
 from nearcast.peer.host import run
 from nearcast.transport import links as bounds
-from nearcast.transport.address_book import write_card
+from nearcast.transport.address_book import sign_record
 from nearcast.transport.identity import new_identity
-from nearcast.transport.links import CARDS, GREETING, MESSAGE, Links, framed
+from nearcast.transport.links import HELLO, MESSAGE, RECORDS, LinkTransport, make_frame
 from nearcast.transport.quic import _configurations
 from support.transports import WITH_LINKS, Net
 
@@ -31,7 +31,7 @@ async def until(condition: Any) -> None:
 class Silent:
     """Callers that never complete their handshake."""
 
-    def __init__(self, at: Links, kind: str) -> None:
+    def __init__(self, at: LinkTransport, kind: str) -> None:
         self._at, self._kind = at, kind
         self.sockets: list[socket.socket] = []
 
@@ -123,11 +123,11 @@ def test_callers_that_do_not_greet_are_few_and_keep_nobody_out(kind, monkeypatch
 
 DEEP = b"\x91" * 100_000 + b"\x00"  # arrays in arrays
 OWNER = new_identity()
-CARD = write_card(OWNER, "127.0.0.1", 4000, 7)
+CARD = sign_record(OWNER, "127.0.0.1", 4000, 7)
 FORGED = msgspec.structs.replace(CARD, port=4001)
 WRONG_CARDS = [
     DEEP, b"", b"\xc1", msgspec.msgpack.encode(CARD), msgspec.msgpack.encode([FORGED]),
-    msgspec.msgpack.encode([CARD] * (bounds.CARDS_PER_FRAME + 1)),
+    msgspec.msgpack.encode([CARD] * (bounds.RECORDS_PER_FRAME + 1)),
     b"\x91\x96" + b"\xc4\x20" + bytes(32) + b"\x01\xa2\xff\xff",  # a host that is no text
     b"\x91\x99" + msgspec.msgpack.encode(CARD)[1:] + b"\x00\x00" + DEEP,  # more than a card has
 ]  # fmt: skip
@@ -141,9 +141,9 @@ def test_frames_of_cards_that_make_no_sense_end_their_link_and_nothing_else(kind
             (ann, _), (ben, ear) = await net.open(), await net.open()
             await answers(ann, ben, ear)
             link = ann._peers[ben.name].link
-            link.wire.write(b"".join(framed(CARDS, WRONG_CARDS[wrong])))
+            link.connection.write(b"".join(make_frame(RECORDS, WRONG_CARDS[wrong])))
             await until(lambda: all(other.peer != ann.name for other in ben._links))
-            assert ben.book.card(OWNER.name) in (None, CARD)
+            assert ben.book.record(OWNER.name) in (None, CARD)
             await until(lambda: ann._peers[ben.name].link is None)
             await answers(ann, ben, ear)
 
@@ -158,7 +158,9 @@ def test_greetings_that_make_no_sense_end_their_link_and_nothing_else(kind, gree
             (ann, _), (ben, ear) = await net.open(), await net.open()
             link = await ann.dial(ben.host, ben.port)
             await until(lambda: ben._links)
-            link.wire.write(b"".join(framed(GREETING, greeting) + framed(MESSAGE, b"hello")))
+            link.connection.write(
+                b"".join(make_frame(HELLO, greeting) + make_frame(MESSAGE, b"hello"))
+            )
             await until(lambda: not ben._links)
             assert not ear.heard
             await answers(ann, ben, ear)

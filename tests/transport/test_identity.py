@@ -13,12 +13,12 @@ from nearcast.errors import IdentityError
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.trace.schema import IDS_END
 from nearcast.transport.identity import (
-    kept_identity,
+    is_name_of,
     key_of_certificate,
+    load_identity,
     name_of,
     new_identity,
-    owns,
-    verified,
+    verify_signature,
 )
 
 
@@ -37,22 +37,22 @@ def test_a_name_is_a_fixed_function_of_the_key():
 
 def test_a_key_owns_its_two_names_and_no_other():
     ann, ben = new_identity(), new_identity(serves=True)
-    assert owns(ann.key, ann.name)
-    assert owns(ben.key, ben.name)
-    assert owns(ann.key, ann.as_server().name)
+    assert is_name_of(ann.key, ann.name)
+    assert is_name_of(ben.key, ben.name)
+    assert is_name_of(ann.key, ann.as_server().name)
     assert ann.as_server().name == name_of(ann.key, serves=True) != ann.name
-    assert not owns(ann.key, ben.name)
-    assert not owns(ann.key, ann.name + 1)
+    assert not is_name_of(ann.key, ben.name)
+    assert not is_name_of(ann.key, ann.name + 1)
 
 
 def test_signatures_are_of_one_key_and_of_these_words_alone():
     ann, ben = new_identity(), new_identity()
     signature = ann.sign(b"words")
-    assert verified(ann.key, signature, b"words")
-    assert not verified(ann.key, signature, b"other words")
-    assert not verified(ben.key, signature, b"words")
-    assert not verified(ann.key, b"", b"words")
-    assert not verified(b"no key", signature, b"words")
+    assert verify_signature(ann.key, signature, b"words")
+    assert not verify_signature(ann.key, signature, b"other words")
+    assert not verify_signature(ben.key, signature, b"words")
+    assert not verify_signature(ann.key, b"", b"words")
+    assert not verify_signature(b"no key", signature, b"words")
 
 
 def test_a_certificate_holds_the_key():
@@ -63,19 +63,19 @@ def test_a_certificate_holds_the_key():
 
 def test_a_kept_identity_is_the_same_in_every_life(tmp_path):
     file = tmp_path / "keys" / "node.key"
-    first = kept_identity(file)
+    first = load_identity(file)
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
-    assert kept_identity(file).name == first.name
-    assert kept_identity(file).key == first.key
-    assert kept_identity(tmp_path / "other.key").name != first.name
+    assert load_identity(file).name == first.name
+    assert load_identity(file).key == first.key
+    assert load_identity(tmp_path / "other.key").name != first.name
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path):
     file = tmp_path / "node.key"
-    kept_identity(file)
+    load_identity(file)
     os.chmod(file, 0o644)
     with pytest.raises(IdentityError, match="chmod 600"):
-        kept_identity(file)
+        load_identity(file)
 
 
 def test_files_that_hold_no_key_of_ours_are_refused_in_one_line(tmp_path):
@@ -87,10 +87,10 @@ def test_files_that_hold_no_key_of_ours_are_refused_in_one_line(tmp_path):
         file.write_bytes(content)
         os.chmod(file, 0o600)
         with pytest.raises(IdentityError, match=r"node\.key holds no") as refused:
-            kept_identity(file)
+            load_identity(file)
         assert "\n" not in str(refused.value)
     with pytest.raises(IdentityError, match="cannot use"):
-        kept_identity(file / "inside a file")
+        load_identity(file / "inside a file")
 
 
 @pytest.mark.parametrize(

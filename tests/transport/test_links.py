@@ -10,20 +10,20 @@ import pytest
 
 from nearcast.peer.host import run
 from nearcast.transport import links as links_module
-from nearcast.transport.address_book import AddressBook, write_card
+from nearcast.transport.address_book import AddressBook, sign_record
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import (
-    GREETING,
+    HELLO,
     MESSAGE,
-    Greeting,
+    CallerHello,
     Link,
     LinkLimits,
-    Links,
-    framed,
+    LinkTransport,
+    make_frame,
     take_frames,
 )
-from nearcast.transport.quic import Quic
-from nearcast.transport.tls import Tls
+from nearcast.transport.quic import QuicTransport
+from nearcast.transport.tls import TlsTransport
 from support.transports import WITH_LINKS, Ear, Net
 
 KINDS = pytest.mark.parametrize("kind", WITH_LINKS)
@@ -82,7 +82,7 @@ def test_whoever_hears_a_name_can_write_to_it_at_once(kind):
             for number in range(4):
                 await chain[number][0].open(passing(number))
             last = chain[0][0]
-            assert last.book.card(first.name) is None
+            assert last.book.record(first.name) is None
             first.send(chain[3][0].name, str(first.name).encode(), False)
             await at_first.until(1)
             assert at_first.heard == [(last.name, b"you are in")]
@@ -100,10 +100,10 @@ def test_a_card_also_goes_before_lossy_frames(kind):
             await ann.meet(ben.host, ben.port)
             ann.send(ben.name, b"hello", False)
             await ear.until(1)
-            card = write_card(new_identity(), "127.0.0.1", 4000, 7)
-            assert ann.learn(card)
+            card = sign_record(new_identity(), "127.0.0.1", 4000, 7)
+            assert ann.add_record(card)
             async with asyncio.timeout(20):
-                while ben.book.card(card.name) is None:
+                while ben.book.record(card.name) is None:
                     ann.send(ben.name, str(card.name).encode(), True)
                     await asyncio.sleep(0.02)
 
@@ -128,17 +128,17 @@ def test_somebody_else_at_a_known_address_hears_nothing(kind):
     run(main())
 
 
-class Impostor(Links):
+class Impostor(LinkTransport):
     """Greets with somebody else's card, and whatever proof she can make."""
 
-    victim: Links
+    victim: LinkTransport
 
-    def _greeting(self, link: Link) -> tuple[bytes, bytes]:
-        proof = self.identity.sign(Greeting.words(link.key))
-        return framed(GREETING, msgspec.msgpack.encode(Greeting(self.victim.card, proof)))
+    def _caller_hello(self, link: Link) -> tuple[bytes, bytes]:
+        proof = self.identity.sign(CallerHello.signed_bytes(link.key))
+        return make_frame(HELLO, msgspec.msgpack.encode(CallerHello(self.victim.record, proof)))
 
 
-@pytest.mark.parametrize("kind", [Tls, Quic])
+@pytest.mark.parametrize("kind", [TlsTransport, QuicTransport])
 def test_nobody_can_speak_in_the_name_of_another(kind):
     class Eve(Impostor, kind):
         pass
@@ -149,7 +149,7 @@ def test_nobody_can_speak_in_the_name_of_another(kind):
         for transport, on_receive in ((ann, ear), (ben, Ear()), (eve, Ear())):
             await transport.open(on_receive)
         eve.victim = ben
-        assert ann.learn(ben.card) and eve.learn(ann.card)
+        assert ann.add_record(ben.record) and eve.add_record(ann.record)
         eve.send(ann.name, b"I am ben", False)
         await asyncio.sleep(0.3)
         assert not ear.heard
@@ -161,7 +161,7 @@ def test_nobody_can_speak_in_the_name_of_another(kind):
 
 def test_cards_that_were_changed_on_the_way_are_not_believed():
     book, owner = AddressBook(), new_identity()
-    card = write_card(owner, "127.0.0.1", 4000, 7)
+    card = sign_record(owner, "127.0.0.1", 4000, 7)
     for forged in (
         msgspec.structs.replace(card, port=4001),
         msgspec.structs.replace(card, host="10.0.0.1"),
@@ -170,52 +170,52 @@ def test_cards_that_were_changed_on_the_way_are_not_believed():
         msgspec.structs.replace(card, key=new_identity().key),
         msgspec.structs.replace(card, signature=b""),
     ):
-        assert not book.learn(forged)
+        assert not book.add_record(forged)
         assert not book.names()
-    assert book.learn(card)
-    assert book.card(owner.name) == card
+    assert book.add_record(card)
+    assert book.record(owner.name) == card
 
 
 def test_a_newer_card_replaces_an_older_one_and_never_the_other_way_round():
     book, owner = AddressBook(), new_identity()
-    old, new = (write_card(owner, "127.0.0.1", 4000 + t, t) for t in (1, 2))
+    old, new = (sign_record(owner, "127.0.0.1", 4000 + t, t) for t in (1, 2))
     for card in (old, new, old):
-        assert book.learn(card)
-    assert book.card(owner.name) == new
+        assert book.add_record(card)
+    assert book.record(owner.name) == new
 
 
 def test_the_first_key_with_a_name_keeps_it(monkeypatch):
-    monkeypatch.setattr("nearcast.transport.address_book.owns", lambda *_: True)
-    monkeypatch.setattr("nearcast.transport.address_book.verified", lambda *_: True)
+    monkeypatch.setattr("nearcast.transport.address_book.is_name_of", lambda *_: True)
+    monkeypatch.setattr("nearcast.transport.address_book.verify_signature", lambda *_: True)
     book, owner = AddressBook(), new_identity()
-    card = write_card(owner, "127.0.0.1", 4000, 1)
-    assert book.learn(card)
-    assert not book.learn(msgspec.structs.replace(card, key=new_identity().key, t=2))
-    assert book.card(owner.name) == card
+    card = sign_record(owner, "127.0.0.1", 4000, 1)
+    assert book.add_record(card)
+    assert not book.add_record(msgspec.structs.replace(card, key=new_identity().key, t=2))
+    assert book.record(owner.name) == card
 
 
 def test_a_book_tells_what_is_new_since_it_last_told():
     book, owners = AddressBook(most=3), [new_identity() for _ in range(4)]
-    cards = [write_card(owner, "127.0.0.1", 4000, 1) for owner in owners]
+    cards = [sign_record(owner, "127.0.0.1", 4000, 1) for owner in owners]
     assert book.since(0) == (0, [])
     for card in cards[:2]:
-        book.learn(card)
+        book.add_record(card)
     told, news = book.since(0)
     assert news == cards[:2]
     assert book.since(told) == (told, [])
-    book.learn(cards[2])
+    book.add_record(cards[2])
     assert book.since(told)[1] == [cards[2]]
-    book.learn(cards[3])  # one too many: the first is forgotten
+    book.add_record(cards[3])  # one too many: the first is forgotten
     assert book.since(0)[1] == cards[1:]
-    moved = write_card(owners[1], "127.0.0.1", 5000, 2)
-    book.learn(moved)
+    moved = sign_record(owners[1], "127.0.0.1", 5000, 2)
+    book.add_record(moved)
     assert book.since(0)[1] == [cards[2], cards[3], moved]
 
 
 def test_frames_come_out_of_any_parts_as_they_went_in():
     rng = random.Random(5)
     frames = [(rng.randrange(3), rng.randbytes(rng.randrange(40))) for _ in range(200)]
-    stream = b"".join(part for kind, frame in frames for part in framed(kind, frame))
+    stream = b"".join(part for kind, frame in frames for part in make_frame(kind, frame))
     unread, taken, at = bytearray(), [], 0
     while at < len(stream):
         size = rng.randrange(1, 60)
@@ -225,7 +225,7 @@ def test_frames_come_out_of_any_parts_as_they_went_in():
     assert taken == frames
     assert not unread
     with pytest.raises(ValueError, match="101"):
-        take_frames(bytearray(framed(MESSAGE, bytes(101))[0]), 100)
+        take_frames(bytearray(make_frame(MESSAGE, bytes(101))[0]), 100)
 
 
 @KINDS
@@ -246,7 +246,7 @@ def test_rubbish_at_the_door_disturbs_nobody(kind):
             await ear.until(1)
             assert ear.heard == [(ann.name, b"hello")]
 
-    async def shout(at: Links, rubbish: bytes) -> None:
+    async def shout(at: LinkTransport, rubbish: bytes) -> None:
         """Some without a handshake, some behind a sound one."""
         context = None
         if rubbish[0] % 2:
@@ -309,29 +309,29 @@ def test_of_what_a_slow_peer_does_not_take_the_lossy_goes_first_and_then_the_lin
             (ann, _), (ben, ear) = await net.open(limits=limits), await net.open()
             await net.acquaint(ann, ben)
             slow = new_identity().name
-            wire = Stuck()
-            link = Link(wire, called=True)
+            connection = Stuck()
+            link = Link(connection, called=True)
             link.peer = slow
             ann._links[link] = None
             ann._peers[slow] = links_module._Peer()
             ann._peers[slow].link = link
 
             async def say(frames: int, lossy: bool) -> int:
-                before = wire.written
+                before = connection.written
                 for _ in range(frames):
                     ann.send(slow, bytes(1000), lossy)
                     await asyncio.sleep(0)
-                return wire.written - before
+                return connection.written - before
 
             assert await say(5, True) > 5000
             assert await say(50, True) < 6000
-            assert wire.written <= 10_000 + 1000
+            assert connection.written <= 10_000 + 1000
             assert await say(20, False) > 20_000
             assert await say(1, True) == 0
-            assert not wire.is_cut
+            assert not connection.is_cut
             await say(30, False)
-            assert wire.is_cut
-            assert wire.written <= 51_000
+            assert connection.is_cut
+            assert connection.written <= 51_000
             ann.send(ben.name, b"nobody waits for the slow", False)
             await ear.until(1)
 
@@ -350,9 +350,9 @@ def test_what_has_not_left_yet_is_known(kind):
             for _ in range(6):
                 ann.send(ben.name, bytes(1 << 20), False)
             ann._flush()
-            assert link.wire.unsent() > 1 << 20
+            assert link.connection.unsent() > 1 << 20
             await ear.until(7)
-            assert link.wire.unsent() == 0
+            assert link.connection.unsent() == 0
 
     run(main())
 
@@ -394,9 +394,11 @@ def test_all_frames_of_one_turn_leave_in_one_write(kind, monkeypatch):
             await net.acquaint(ann, ben)
             ann.send(ben.name, b"hello", False)
             await ear.until(1)
-            wire, writes = ann._peers[ben.name].link.wire, []
-            write = wire.write
-            monkeypatch.setattr(wire, "write", lambda part: (writes.append(part), write(part)))
+            connection, writes = ann._peers[ben.name].link.connection, []
+            write = connection.write
+            monkeypatch.setattr(
+                connection, "write", lambda part: (writes.append(part), write(part))
+            )
             for number in range(100):
                 ann.send(ben.name, bytes([number]), False)
             await ear.until(101)
@@ -407,10 +409,10 @@ def test_all_frames_of_one_turn_leave_in_one_write(kind, monkeypatch):
 
 def deafen(link: Link) -> None:
     """Its owner reads nothing more."""
-    if hasattr(link.wire, "datagram_received"):
-        link.wire.datagram_received = lambda *_: None
+    if hasattr(link.connection, "datagram_received"):
+        link.connection.datagram_received = lambda *_: None
     else:
-        link.wire._transport.pause_reading()
+        link.connection._transport.pause_reading()
 
 
 @KINDS
@@ -451,7 +453,7 @@ def test_a_peer_that_stops_reading_is_cut_and_holds_up_nobody_else(kind):
                 while link in ann._links:
                     ann.send(ben.name, bytes(1 << 20), False)
                     ann.send(dan.name, b"go on", False)
-                    assert link.wire.unsent() <= 4 << 20
+                    assert link.connection.unsent() <= 4 << 20
                     await asyncio.sleep(0.01)
             before = len(at_dan.heard)
             ann.send(dan.name, b"after all", False)

@@ -136,7 +136,7 @@ def test_links_that_break_are_made_again_when_there_is_something_to_say(play):
         await ear.until(1)
         if net.kind != "loopback":
             for link in [*ann._links, *ben._links]:
-                link.wire.cut()
+                link.connection.cut()
         ear.heard.clear()
         await say_until_heard(ann, ear, ben.name, b"two")
         assert set(ear.of(ann)) == {b"two"}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.space.motion import SECOND, Time
-from nearcast.workloads.churn import MOST, Act, Parameters, population
+from nearcast.workloads.churn import MOST, ChurnAction, Parameters, population
 from nearcast.workloads.workload import NUMBERS, STAYS, first_id
 
 RUN = 20.0
@@ -30,7 +30,7 @@ everything = st.fixed_dictionaries(
 
 def acts(
     entities: int = 10, seconds: float = RUN, seed: int = 1, **chosen: Any
-) -> list[tuple[Time, int, Act]]:
+) -> list[tuple[Time, int, ChurnAction]]:
     return list(population(Parameters(**chosen), entities, seconds, seed))
 
 
@@ -43,7 +43,7 @@ def test_everyone_joins_once_goes_at_most_once_and_somebody_is_always_there(
     present: set[int] = set()
     joined: list[int] = []
     for _, entity, act in found:
-        if act is Act.JOIN:
+        if act is ChurnAction.JOIN:
             joined.append(entity)
             present.add(entity)
         else:
@@ -72,20 +72,24 @@ def test_other_seeds_give_other_victims_and_moments() -> None:
 
 
 def test_all_join_at_once_unless_told_otherwise() -> None:
-    assert acts(3) == [(0, 0, Act.JOIN), (0, 1, Act.JOIN), (0, 2, Act.JOIN)]
+    assert acts(3) == [(0, 0, ChurnAction.JOIN), (0, 1, ChurnAction.JOIN), (0, 2, ChurnAction.JOIN)]
 
 
 def test_a_join_rate_spaces_the_arrivals_until_the_run_ends() -> None:
     found = acts(100, join_rate=4.0)
-    assert found == [(number * SECOND // 4, number, Act.JOIN) for number in range(80)]
+    assert found == [(number * SECOND // 4, number, ChurnAction.JOIN) for number in range(80)]
 
 
-@pytest.mark.parametrize(("by", "act"), [("leave", Act.LEAVE), ("crash", Act.CRASH)])
-def test_churn_exchanges_one_for_one_at_its_rate_and_between_its_times(by: str, act: Act) -> None:
+@pytest.mark.parametrize(
+    ("by", "act"), [("leave", ChurnAction.LEAVE), ("crash", ChurnAction.CRASH)]
+)
+def test_churn_exchanges_one_for_one_at_its_rate_and_between_its_times(
+    by: str, act: ChurnAction
+) -> None:
     found = acts(10, churn_rate=2.0, churn_from=5.0, churn_until=15.0, churn_by=by)
     changes = found[10:]
     joins, goings = changes[::2], changes[1::2]
-    assert [a for _, _, a in joins] == [Act.JOIN] * 20
+    assert [a for _, _, a in joins] == [ChurnAction.JOIN] * 20
     assert [a for _, _, a in goings] == [act] * 20
     assert [t for t, _, _ in joins] == [t for t, _, _ in goings]
     assert [(t - 5 * SECOND) * 2 // SECOND for t, _, _ in joins] == list(range(20))
@@ -93,7 +97,7 @@ def test_churn_exchanges_one_for_one_at_its_rate_and_between_its_times(by: str, 
 
 
 def test_churn_takes_anybody() -> None:
-    gone = [entity for _, entity, act in acts(5, 400.0, churn_rate=5.0) if act is Act.LEAVE]
+    gone = [entity for _, entity, act in acts(5, 400.0, churn_rate=5.0) if act is ChurnAction.LEAVE]
     assert len(gone) == 2000
     assert {0, 1, 2, 3, 4} <= set(gone)
     stays = Counter(entity for entity in gone if entity >= 5)
@@ -102,17 +106,17 @@ def test_churn_takes_anybody() -> None:
 
 def test_a_crowd_comes_at_its_moment_with_fresh_numbers() -> None:
     found = acts(2, flash_at=7.5, flash_nodes=3)
-    assert found[2:] == [(15 * SECOND // 2, number, Act.JOIN) for number in (2, 3, 4)]
+    assert found[2:] == [(15 * SECOND // 2, number, ChurnAction.JOIN) for number in (2, 3, 4)]
 
 
 def test_the_crowd_may_crash_like_anybody() -> None:
     found = acts(2, flash_at=7.5, flash_nodes=30, crash_at=8.0, crash_share=1.0)
-    assert len([act for _, _, act in found if act is Act.CRASH]) == 31
+    assert len([act for _, _, act in found if act is ChurnAction.CRASH]) == 31
 
 
 def test_a_share_of_those_present_crashes_at_its_moment() -> None:
     found = acts(40, crash_at=3.0, crash_share=0.25)[40:]
-    assert {(t, act) for t, _, act in found} == {(3 * SECOND, Act.CRASH)}
+    assert {(t, act) for t, _, act in found} == {(3 * SECOND, ChurnAction.CRASH)}
     victims = [entity for _, entity, _ in found]
     assert len(victims) == len(set(victims)) == 10
     assert sorted(victims) != list(range(10))
@@ -122,7 +126,7 @@ def test_a_share_of_those_present_crashes_at_its_moment() -> None:
 
 def test_one_survives_even_if_all_should_crash() -> None:
     assert len(acts(40, crash_at=3.0, crash_share=1.0)) == 79
-    assert acts(1, crash_at=3.0, crash_share=1.0) == [(0, 0, Act.JOIN)]
+    assert acts(1, crash_at=3.0, crash_share=1.0) == [(0, 0, ChurnAction.JOIN)]
 
 
 def test_victims_of_churn_do_not_depend_on_a_later_crowd() -> None:

@@ -20,8 +20,15 @@ from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
 from nearcast.workloads.planetpi4 import Parameters, PlanetPi4, channel, make
-from nearcast.workloads.planetpi4_reckoning import Heard, Update, differences, pack, predict, unpack
-from nearcast.workloads.planetpi4_rules import TICK, Kind
+from nearcast.workloads.planetpi4_reckoning import (
+    ReceivedUpdate,
+    ShipUpdate,
+    pack,
+    position_errors,
+    predict,
+    unpack,
+)
+from nearcast.workloads.planetpi4_rules import TICK, GameEventKind
 from nearcast.workloads.workload import NUMBERS, Scheduled, first_id
 from support.brute_force import delivered, expected
 
@@ -179,14 +186,14 @@ def test_hits_and_collisions_are_told_to_the_player_concerned_where_it_is() -> N
                 target = next(n for n in range(8) if channel(n) == command.channel)
                 here = (command.shape.x, command.shape.y, command.shape.z)
                 assert played.life(target, 0, 0).position(t) == here
-    acts = [
-        act
+    events = [
+        event
         for tick in range(200)
         for ship in range(8)
-        for act in log.acts(ship, tick * TICK)
-        if act.kind in (Kind.BEAM, Kind.COLLISION)
+        for event in log.events(ship, tick * TICK)
+        if event.kind in (GameEventKind.BEAM, GameEventKind.COLLISION)
     ]
-    assert told == len(acts) > 10
+    assert told == len(events) > 10
 
 
 def test_newcomers_fly_in_a_game_of_their_own_in_the_same_landscape() -> None:
@@ -244,8 +251,8 @@ NUMBERS_4 = st.floats(-1e6, 1e6, width=32)
 VECTORS = st.tuples(NUMBERS_4, NUMBERS_4, NUMBERS_4)
 
 
-@given(update=st.builds(Update, VECTORS, VECTORS, VECTORS, VECTORS))
-def test_an_update_says_what_was_put_into_it(update: Update) -> None:
+@given(update=st.builds(ShipUpdate, VECTORS, VECTORS, VECTORS, VECTORS))
+def test_an_update_says_what_was_put_into_it(update: ShipUpdate) -> None:
     assert unpack(pack(update)) == update
 
 
@@ -268,12 +275,12 @@ def test_a_prediction_flies_straight_on(
 def test_differences_are_those_of_the_newest_word_that_was_heard() -> None:
     still = (0.0, 0.0, 0.0)
     heard = [
-        Heard(10, 1, 2, 0, (0.0, 0.0, 0.0), (1e6, 0.0, 0.0)),
-        Heard(30, 1, 2, 20, (20.0, 0.0, 0.0), (1e6, 0.0, 0.0)),
-        Heard(31, 1, 2, 15, (7.0, 7.0, 7.0), still),  # overtaken
+        ReceivedUpdate(10, 1, 2, 0, (0.0, 0.0, 0.0), (1e6, 0.0, 0.0)),
+        ReceivedUpdate(30, 1, 2, 20, (20.0, 0.0, 0.0), (1e6, 0.0, 0.0)),
+        ReceivedUpdate(31, 1, 2, 15, (7.0, 7.0, 7.0), still),  # overtaken
     ]
     truth = [(t, 2, (float(t), 0.0, 0.0)) for t in (5, 10, 40, 100)]
-    found = [(d.t, d.plain, d.reckoned) for d in differences(heard, truth, 50)]
+    found = [(d.t, d.plain, d.reckoned) for d in position_errors(heard, truth, 50)]
     assert found == [(10, 10.0, 0.0), (40, 20.0, 0.0)]
 
 
@@ -304,7 +311,7 @@ def reckonings(trace: MemoryTrace, memory: Time) -> list[tuple[float, float]]:
         if row["channel"] == "" and row["attributes"] is None
     }
     heard = [
-        Heard(
+        ReceivedUpdate(
             row["t"], row["node"], one["node"], one["t"], (one["x"], one["y"], one["z"]),
             flown[one["t"], one["node"]],
         )
@@ -315,7 +322,7 @@ def reckonings(trace: MemoryTrace, memory: Time) -> list[tuple[float, float]]:
         (row["t"], row["node"], (row["x"], row["y"], row["z"]))
         for row in trace.table("positions").to_pylist()
     ]
-    return [(d.plain, d.reckoned) for d in differences(heard, truth, memory)]
+    return [(d.plain, d.reckoned) for d in position_errors(heard, truth, memory)]
 
 
 def test_a_server_serves_the_game_exactly_and_dead_reckoning_halves_the_difference() -> None:

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.workloads.planetpi4_bots import CLOSE, FULL, LOW, READY, Senses, State, boosts, think
+from nearcast.workloads.planetpi4_bots import (
+    CLOSE,
+    FULL,
+    LOW,
+    READY,
+    BotObservation,
+    BotState,
+    boosts,
+    next_state,
+)
 from nearcast.workloads.planetpi4_game import (
     BEAM_COST,
     BEAM_DAMAGE,
@@ -20,7 +29,7 @@ from nearcast.workloads.planetpi4_game import (
     STEP,
     Game,
 )
-from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, Act, Kind, Rules
+from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, GameEvent, GameEventKind, Rules
 
 EXAMPLES = settings(deadline=None, max_examples=10)
 
@@ -54,7 +63,7 @@ def arena(ships: int = 2, **changed: object) -> Game:
 def face(game: Game, ship: int, target: int) -> None:
     there = game.place[target] - game.place[ship]
     game.heading[ship] = there / np.linalg.norm(there)
-    game.state[ship], game.enemy[ship] = State.CHASE, target
+    game.state[ship], game.enemy[ship] = BotState.CHASE, target
 
 
 @EXAMPLES
@@ -84,7 +93,7 @@ def test_equal_seeds_give_equal_games(chosen: Rules, seed: int) -> None:
     for _ in range(40):
         one.advance()
         other.advance()
-        assert one.acts == other.acts
+        assert one.events == other.events
     assert (one.place == other.place).all()
     assert (one.velocity == other.velocity).all()
 
@@ -95,12 +104,12 @@ def test_who_explodes_is_still_until_it_comes_back(chosen: Rules, seed: int) -> 
     game, gone = play(chosen, seed), {}
     for _ in range(150):
         game.advance()
-        for ship, acts in game.acts.items():
-            kinds = [act.kind for act in acts]
-            if Kind.RESPAWNED in kinds:
+        for ship, events in game.events.items():
+            kinds = [event.kind for event in events]
+            if GameEventKind.RESPAWNED in kinds:
                 assert game.tick == gone.pop(ship) + chosen.respawn
-                assert game.alive[ship] or Kind.EXPLODED in kinds
-            if Kind.EXPLODED in kinds:
+                assert game.alive[ship] or GameEventKind.EXPLODED in kinds
+            if GameEventKind.EXPLODED in kinds:
                 gone[ship] = game.tick
         for ship in gone:
             assert not game.alive[ship]
@@ -111,18 +120,18 @@ def test_who_explodes_is_still_until_it_comes_back(chosen: Rules, seed: int) -> 
 
 def test_a_game_has_its_share_of_everything() -> None:
     game = play(Rules(24, 3, 500.0, 200.0, 40.0, 2.0, 60, 3, 10))
-    kinds: list[Kind] = []
+    kinds: list[GameEventKind] = []
     boosted = repaired = False
     for _ in range(600):
         before = game.shield.copy()
         game.advance()
-        kinds += [act.kind for acts in game.acts.values() for act in acts]
+        kinds += [event.kind for events in game.events.values() for event in events]
         boosted |= bool(game.boosting.any())
         repaired |= bool(((game.shield > before) & (before > 0)).any())
-    assert set(kinds) == set(Kind)
+    assert set(kinds) == set(GameEventKind)
     assert boosted
     assert repaired
-    assert kinds.count(Kind.EXPLODED) - kinds.count(Kind.RESPAWNED) in range(25)
+    assert kinds.count(GameEventKind.EXPLODED) - kinds.count(GameEventKind.RESPAWNED) in range(25)
 
 
 # Rules, one by one.
@@ -133,14 +142,16 @@ def test_a_beam_takes_energy_from_one_and_shields_from_the_other() -> None:
     game.place[:] = [[500, 500, 500], [560, 500, 500]]
     face(game, 0, 1)
     game._shoot()
-    assert game.acts == {0: [Act(Kind.BEAM, 1, (560.0, 500.0, 500.0), BEAM_DAMAGE)]}
+    assert game.events == {
+        0: [GameEvent(GameEventKind.BEAM, 1, (560.0, 500.0, 500.0), BEAM_DAMAGE)]
+    }
     assert game.shield.tolist() == [SHIELD, SHIELD - BEAM_DAMAGE]
     assert game.energy.tolist() == [ENERGY - BEAM_COST, ENERGY]
     game._shoot()
-    assert len(game.acts[0]) == 1, "the weapon cools down"
+    assert len(game.events[0]) == 1, "the weapon cools down"
     game.tick += BEAM_TICKS
     game._shoot()
-    assert len(game.acts[0]) == 2
+    assert len(game.events[0]) == 2
 
 
 @pytest.mark.parametrize("why", ["far", "askew", "weak", "wreck", "calm"])
@@ -157,9 +168,9 @@ def test_a_beam_needs_aim_range_energy_and_a_living_target(why: str) -> None:
     if why == "wreck":
         game.back_at[1] = 9
     if why == "calm":
-        game.state[0] = State.PATROL
+        game.state[0] = BotState.PATROL
     game._shoot()
-    assert game.acts == {}
+    assert game.events == {}
 
 
 def test_ships_that_touch_are_hurt_and_thrown_apart_once() -> None:
@@ -168,9 +179,9 @@ def test_ships_that_touch_are_hurt_and_thrown_apart_once() -> None:
     game.velocity[:] = [[10, 0, 0], [-10, 0, 0], [0, 0, 0]]
     game._crash()
     assert game.shield.tolist() == [SHIELD - CRASH_DAMAGE, SHIELD - CRASH_DAMAGE, SHIELD]
-    assert [(s, a.kind, a.other) for s, acts in game.acts.items() for a in acts] == [
-        (0, Kind.COLLISION, 1),
-        (1, Kind.COLLISION, 0),
+    assert [(s, a.kind, a.other) for s, events in game.events.items() for a in events] == [
+        (0, GameEventKind.COLLISION, 1),
+        (1, GameEventKind.COLLISION, 0),
     ]
     assert game.velocity[:2].tolist() == [[-5, 0, 0], [5, 0, 0]]
     game._crash()
@@ -203,10 +214,10 @@ def test_no_shields_no_ship() -> None:
     game = arena()
     game.shield[1] = 0.0
     game._explode()
-    assert [act.kind for act in game.acts[1]] == [Kind.EXPLODED]
+    assert [event.kind for event in game.events[1]] == [GameEventKind.EXPLODED]
     assert game.alive.tolist() == [True, False]
     game._explode()
-    assert len(game.acts[1]) == 1
+    assert len(game.events[1]) == 1
 
 
 def test_a_new_life_begins_elsewhere_with_full_shields_and_energy() -> None:
@@ -218,7 +229,9 @@ def test_a_new_life_begins_elsewhere_with_full_shields_and_energy() -> None:
         assert not game.alive[1]
         game.advance()
     assert game.alive[1]
-    assert game.acts[1] == [Act(Kind.RESPAWNED, 1, tuple(game.place[1].tolist()), 0.0)]
+    assert game.events[1] == [
+        GameEvent(GameEventKind.RESPAWNED, 1, tuple(game.place[1].tolist()), 0.0)
+    ]
     assert (game.shield[1], game.energy[1]) == (SHIELD, ENERGY)
     assert np.abs(game.place[1] - wreck).max() > 10
 
@@ -291,7 +304,7 @@ def test_a_lone_team_has_no_enemies() -> None:
     for _ in range(10):
         game.advance()
     assert (game.enemy == NOBODY).all()
-    assert (game.state == State.PATROL).all()
+    assert (game.state == BotState.PATROL).all()
 
 
 # Bots.
@@ -300,33 +313,37 @@ shares = st.floats(0, 1)
 distances = st.floats(0, 3) | st.just(float("inf"))
 
 
-@given(st.sampled_from(State), st.builds(Senses, shares, shares, distances))
-def test_a_bot_does_what_its_state_and_its_senses_ask_for(state: State, senses: Senses) -> None:
-    after = think(state, senses)
-    if after == State.FLEE:
+@given(st.sampled_from(BotState), st.builds(BotObservation, shares, shares, distances))
+def test_a_bot_does_what_its_state_and_its_senses_ask_for(
+    state: BotState, senses: BotObservation
+) -> None:
+    after = next_state(state, senses)
+    if after == BotState.FLEE:
         assert senses.enemy <= CLOSE
         assert senses.shield < FULL
-    if after == State.CHASE:
+    if after == BotState.CHASE:
         assert senses.enemy <= 1
-        assert senses.energy >= READY or state == State.CHASE
+        assert senses.energy >= READY or state == BotState.CHASE
     if senses.shield < LOW:
-        assert after in (State.FLEE, State.REPAIR)
+        assert after in (BotState.FLEE, BotState.REPAIR)
     if senses.shield >= FULL:
-        assert after in (State.PATROL, State.CHASE)
-    if after == State.PATROL:
+        assert after in (BotState.PATROL, BotState.CHASE)
+    if after == BotState.PATROL:
         assert not boosts(after, senses)
-    assert boosts(State.FLEE, senses)
+    assert boosts(BotState.FLEE, senses)
 
 
 def test_a_hurt_bot_flees_repairs_and_fights_again() -> None:
     story = [
-        Senses(1.0, 1.0, 9.0), Senses(1.0, 1.0, 0.9), Senses(0.3, 0.5, 0.3),
-        Senses(0.3, 0.5, 0.8), Senses(0.9, 1.0, 0.8), Senses(0.96, 1.0, 0.8),
+        BotObservation(1.0, 1.0, 9.0), BotObservation(1.0, 1.0, 0.9), BotObservation(0.3, 0.5, 0.3),
+        BotObservation(0.3, 0.5, 0.8), BotObservation(0.9, 1.0, 0.8), BotObservation(0.96, 1.0,
+        0.8),
     ]  # fmt: skip
-    states = [State.PATROL]
+    states = [BotState.PATROL]
     for senses in story:
-        states.append(think(states[-1], senses))
+        states.append(next_state(states[-1], senses))
     assert states[1:] == [
-        State.PATROL, State.CHASE, State.FLEE, State.REPAIR, State.REPAIR, State.CHASE,
+        BotState.PATROL, BotState.CHASE, BotState.FLEE, BotState.REPAIR, BotState.REPAIR,
+        BotState.CHASE,
     ]  # fmt: skip
-    assert all(before != after or before != State.FLEE for before, after in pairwise(states))
+    assert all(before != after or before != BotState.FLEE for before, after in pairwise(states))

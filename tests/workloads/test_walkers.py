@@ -14,9 +14,9 @@ from nearcast.scenario import stream
 from nearcast.space.motion import SECOND, Moving, Path
 from nearcast.space.shapes import Vector, disc
 from nearcast.workloads import clustering, waypoint
-from nearcast.workloads.clustering import attractor_count, attractors_of, drawn_to, reach
+from nearcast.workloads.clustering import attractor_count, attractors_of, go_to_attractors, reach
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.walker import Trail, Walker, Walking
+from nearcast.workloads.walker import RegionTimeline, Walker, WalkerWorkload
 
 
 def walker(kind: str = "waypoint", entity: int = 3, **chosen: object) -> Walker:
@@ -57,7 +57,7 @@ def test_nobody_is_ever_faster_than_the_speed(kind: str, motion: str) -> None:
     places = [lived.position(5 * SECOND + t * SECOND // 10) for t in range(3000)]
     steps = [dist(here, there) for here, there in pairwise(places)]
     assert max(steps) == pytest.approx(3, rel=1e-3)  # seed 003: 3 units in a step of 100 ms
-    size = lived.world.gait.size
+    size = lived.world.parameters.size
     assert all(0 <= x <= size and 0 <= y <= size and z == 0 for x, y, z in places)
 
 
@@ -83,7 +83,7 @@ def test_legs_too_short_to_last_a_microsecond_are_left_out() -> None:
     def dawdling(rng: Random, here: Vector) -> Vector:
         return here if rng.random() < 0.5 else (rng.random() * 100, 0.0, 0.0)
 
-    world = Walking("dawdling", 1, 1, waypoint.Parameters(), 0.0, dawdling, b"")
+    world = WalkerWorkload("dawdling", 1, 1, waypoint.Parameters(), 0.0, dawdling, b"")
     found = legs(world.life(0, 0, 0), 50)
     assert all(leg.moves and leg.since < leg.until for leg in found)
     assert all(leg.until == later.since for leg, later in pairwise(found))
@@ -94,9 +94,9 @@ def test_a_region_is_on_its_way_from_the_very_moment_it_begins() -> None:
     first, second, third = (
         Moving(disc(x, 0, 1), since=since) for x, since in ((1, 0), (2, 5), (3, 9))
     )
-    trail = Trail(iter((first, second, third)))
-    assert (list(trail.until(4)), trail.region) == ([], first)
-    assert (list(trail.until(5)), trail.region) == ([second], second)
+    timeline = RegionTimeline(iter((first, second, third)))
+    assert (list(timeline.until(4)), timeline.region) == ([], first)
+    assert (list(timeline.until(5)), timeline.region) == ([second], second)
 
 
 def test_a_line_is_sent_once_for_each_leg_when_it_begins() -> None:
@@ -193,7 +193,7 @@ def test_four_of_five_go_to_the_nearest_attractor_and_all_within_its_square() ->
     cube = Cube(900.0, 2)
     attractors: list[Vector] = [(150.0, 150.0, 0.0), (750.0, 150.0, 0.0), (450.0, 750.0, 0.0)]
     r = reach(cube, 3)
-    onward, rng = drawn_to(cube, attractors), stream(1, "test")
+    onward, rng = go_to_attractors(cube, attractors), stream(1, "test")
     chosen = [onward(rng, (200.0, 300.0, 0.0)) for _ in range(3000)]
     near = [min(attractors, key=lambda a: dist(a, place)) for place in chosen]
     # 80 % by loyalty, and a third of the rest by chance.

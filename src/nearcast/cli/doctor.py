@@ -49,13 +49,13 @@ def _disk() -> Finding:
 
 
 def _kernels() -> Finding:
-    from nearcast.matching.grid import Grid
+    from nearcast.matching.grid import GridMatcher
     from nearcast.model.publication import Publication
     from nearcast.model.subscription import Subscription
     from nearcast.space.motion import Moving
     from nearcast.space.shapes import disc, point
 
-    grid = Grid()
+    grid = GridMatcher()
     for k in range(100):
         grid.put(Subscription(k, k, Moving(disc(k, 0, 1.5))))
     answer = grid.match(Publication(1, 1000, 0, point(50, 0)), 0)

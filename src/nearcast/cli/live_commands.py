@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nearcast.cli.commands import say, say_json, split_setting
 
 if TYPE_CHECKING:
-    from nearcast.peer.peer import Options
+    from nearcast.peer.peer import PeerOptions
     from nearcast.server.server import Server
     from nearcast.space.shapes import Shape
 
@@ -175,11 +175,11 @@ def add_peer(commands: Any) -> argparse.ArgumentParser:
 
 
 def run_peer(arguments: argparse.Namespace) -> int:
-    from nearcast.peer.peer import Options, address, peer
+    from nearcast.peer.peer import PeerOptions, parse_address, run_peer_process
 
-    options = Options(
+    options = PeerOptions(
         overlay=arguments.overlay,
-        join=address(arguments.join) if arguments.join else None,
+        join=parse_address(arguments.join) if arguments.join else None,
         host=arguments.host,
         port=arguments.port,
         link=arguments.link,
@@ -190,7 +190,7 @@ def run_peer(arguments: argparse.Namespace) -> int:
         settings=dict(map(split_setting, arguments.set)),
     )
     if arguments.bots is None:
-        peer(options)
+        run_peer_process(options)
     else:
         _run_fleet(options, arguments)
     return 0
@@ -201,10 +201,10 @@ def run_ships(arguments: argparse.Namespace) -> int:
     from nearcast.demo.peer_bots import BotSettings, PeerBots
     from nearcast.demo.ship_page import SETTINGS, run_ship_page
     from nearcast.monitor.server import run_until_signal
-    from nearcast.peer.peer import Options
+    from nearcast.peer.peer import PeerOptions
 
     bots = SHIPS if arguments.bots is None else arguments.bots
-    options = Options(overlay="bubblestorm", trace=arguments.trace, settings=SETTINGS)
+    options = PeerOptions(overlay="bubblestorm", trace=arguments.trace, settings=SETTINGS)
 
     def ready(page: str, where: str) -> None:
         if arguments.json:
@@ -227,7 +227,7 @@ def run_ships(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _run_fleet(options: "Options", arguments: argparse.Namespace) -> None:
+def _run_fleet(options: "PeerOptions", arguments: argparse.Namespace) -> None:
     import msgspec
 
     from nearcast.demo.peer_bots import BotCounts, BotSettings, PeerBots, run_bots

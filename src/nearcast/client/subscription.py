@@ -17,7 +17,7 @@ from nearcast.client_protocol.geometry_json import (
     shape_from_fields,
     shift_time,
 )
-from nearcast.model.commands import onward
+from nearcast.model.commands import continue_region
 from nearcast.model.subscription import Region, Value
 from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.space.shapes import Shape
@@ -161,7 +161,7 @@ class Subscription:
             formula = shift_time(request.area.formula, seconds, names)
             return replace(request, area=Area(formula=formula)), self.region
         assert not isinstance(self.region, str)
-        region = onward(self.region, t).stamped(0)
+        region = continue_region(self.region, t).stamped(0)
         return replace(request, area=area_from_region(region)), region
 
     def end(self, why: Exception | None) -> None:

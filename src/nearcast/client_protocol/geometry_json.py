@@ -17,7 +17,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nearcast.model.expressions import TIME, Parser
+from nearcast.model.expressions import TIME, ExpressionParser
 from nearcast.model.subscription import Formula, Region
 from nearcast.space.motion import SECOND, Moving, Path, path
 from nearcast.space.shapes import EVERYWHERE, Shape, ShapeKind, Vector
@@ -158,7 +158,7 @@ def shift_time(text: str, seconds: float, variables: frozenset[str]) -> str:
     """The same formula or filter for a clock `t` that starts so many seconds later."""
     if seconds == 0:
         return text
-    cursor, pieces, copied = Parser(text, variables), [], 0
+    cursor, pieces, copied = ExpressionParser(text, variables), [], 0
     while cursor.token.kind != "end":
         token = cursor.take()
         if token.kind == "name" and token.text == TIME:

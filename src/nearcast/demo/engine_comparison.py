@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, msgpack
 
 from nearcast.matching import MATCHERS
-from nearcast.matching.matcher import Batch, Integers, Matcher, batch
+from nearcast.matching.matcher import Batch, Integers, Matcher, make_batch
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.protocols.brokers.frozen import evolves, frozen_at
@@ -142,7 +142,7 @@ class EngineComparison:
         self.publications += len(publications)
         posts = sum(CODEC.size(Post(publication)) for publication in publications)
         sizes = np.array([CODEC.size(Notify(one, (0,), 1)) for one in publications], np.int64)
-        columns = batch(publications)
+        columns = make_batch(publications)
         matched = {
             engine.counts.name: engine.match(columns, posts, sizes, self._names)
             for engine in self.engines

@@ -29,15 +29,22 @@ from nearcast.model.commands import Command, Leave, Publish, Subscribe, Unsubscr
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.peer.host import Host, run
-from nearcast.peer.line_protocol import numbers
-from nearcast.peer.peer import FLUSH_EVERY_S, Home, LivePeer, Options, recording_of, written
+from nearcast.peer.line_protocol import unique_ids
+from nearcast.peer.peer import (
+    FLUSH_EVERY_S,
+    LivePeer,
+    PeerOptions,
+    ProcessHost,
+    format_address,
+    open_recording,
+)
 from nearcast.protocols import PROTOCOLS
 from nearcast.scenario import Setting, stream
 from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.workloads import WORKLOADS
-from nearcast.workloads.planetpi4 import PlanetPi4, Player, channel
+from nearcast.workloads.planetpi4 import PlanetPi4, PlanetPi4Player, channel
 from nearcast.workloads.planetpi4_reckoning import unpack
 from nearcast.workloads.workload import Life, Scheduled, Workload
 
@@ -111,16 +118,16 @@ class Bot(Struct, eq=False):
 class PeerBots:
     """The bots of one process and the persons who fly with them, each a peer of the overlay."""
 
-    def __init__(self, options: Options, bot_settings: BotSettings) -> None:
+    def __init__(self, options: PeerOptions, bot_settings: BotSettings) -> None:
         self.bot_settings = bot_settings
         self.workload, rest = bot_settings.split(options.settings)
         self.options = replace(options, settings=rest)
         about: dict[str, Setting] = {
             "bots": bot_settings.bots, "world": bot_settings.workload, "seed": bot_settings.seed,
         }  # fmt: skip
-        self.recording = recording_of(options, about)
+        self.recording = open_recording(options, about)
         recorder = self.recording.recorder if self.recording else Recorder(MemoryTrace(), "none")
-        self.home = Home(recorder, self._deliver)
+        self.home = ProcessHost(recorder, self._deliver)
         self.bots: list[Bot] = []
         self.ships: dict[NodeId, int] = {}  # by peer: the bot's number
         self.ship_controls: dict[NodeId, ShipControl] = {}  # by peer: of persons in this process
@@ -131,7 +138,7 @@ class PeerBots:
         self.begins: Time = 0
         self.publications = self.deliveries = 0
         self._late: Time = 0
-        self._numbers = numbers(SystemRandom())
+        self._numbers = unique_ids(SystemRandom())
         self._channels: dict[str, str] = {}
 
     @property
@@ -159,7 +166,7 @@ class PeerBots:
             await self._wait_until_ready(report)
         return first.address
 
-    async def _start(self, options: Options) -> LivePeer:
+    async def _start(self, options: PeerOptions) -> LivePeer:
         member = LivePeer(options, self.home)
         await member.start()
         return member
@@ -180,7 +187,7 @@ class PeerBots:
             log.game.rules, stream(seed, "planetpi4", "landscape"), stream(seed, "planetpi4", 0)
         )
         for bot in self.bots:
-            assert isinstance(bot.life, Player)
+            assert isinstance(bot.life, PlanetPi4Player)
             bot.life.log = game_log
         names = list(self.ships)
         self.teams = dict(zip(names, game_log.game.team.tolist(), strict=True))
@@ -405,7 +412,7 @@ def run_bots(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
         try:
-            ready(written(*await peer_bots.start_peers(report_progress)))
+            ready(format_address(*await peer_bots.start_peers(report_progress)))
             reporting = asyncio.create_task(_report_regularly(peer_bots, report))
             await peer_bots.play(seconds)
             reporting.cancel()

@@ -15,10 +15,10 @@ import numpy as np
 
 from nearcast.model.subscription import NodeId
 from nearcast.space.motion import SECOND
-from nearcast.workloads.planetpi4_bots import State
+from nearcast.workloads.planetpi4_bots import BotState
 from nearcast.workloads.planetpi4_game import NOBODY, Floats, Game
-from nearcast.workloads.planetpi4_log import Log
-from nearcast.workloads.planetpi4_reckoning import Update
+from nearcast.workloads.planetpi4_log import GameLog
+from nearcast.workloads.planetpi4_reckoning import ShipUpdate
 from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
 
 KEPT = 100  # ticks of the past that lives may still ask about
@@ -33,7 +33,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class LiveGameLog(Log):
+class LiveGameLog(GameLog):
     """The log of a game that goes on; only its last ticks are kept."""
 
     external_ships: "ExternalShips | None" = None
@@ -50,7 +50,7 @@ class LiveGameLog(Log):
         while self._forgotten < len(self._flights) - KEPT:
             self._flights[self._forgotten] = nothing
             self._alive[self._forgotten] = nobody
-            self._acts[self._forgotten] = {}
+            self._events[self._forgotten] = {}
             self._forgotten += 1
 
 
@@ -63,7 +63,7 @@ class ExternalShips:
         self._updated_at: dict[NodeId, int] = {}  # by ship: the tick of its last update
         self._velocities: dict[NodeId, Floats] = {}  # by ship
 
-    def update(self, name: NodeId, state: Update) -> None:
+    def update(self, name: NodeId, state: ShipUpdate) -> None:
         """Take over a published state. States that cannot be true are ignored."""
         game, numbers = self._game, (*state.place, *state.velocity)
         if not all(isfinite(number) and abs(number) < 10 * game.rules.size for number in numbers):
@@ -111,7 +111,7 @@ class ExternalShips:
                 rows = getattr(game, column)
                 setattr(game, column, np.concatenate((rows, rows[:1])))
         game.team[slot] = self._team_of(name)
-        game.state[slot], game.enemy[slot], game.boosting[slot] = State.PATROL, NOBODY, False
+        game.state[slot], game.enemy[slot], game.boosting[slot] = BotState.PATROL, NOBODY, False
         game.heading[slot], game.spin[slot] = (1.0, 0.0, 0.0), 0.0
         game.safe_until[slot] = 0
         self.slots[name] = slot

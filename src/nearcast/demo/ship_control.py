@@ -16,7 +16,7 @@ from nearcast.peer.host import unix_time
 from nearcast.peer.line_protocol import LineProtocol
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
-from nearcast.workloads.planetpi4_reckoning import UPDATE, Update, predict, unpack
+from nearcast.workloads.planetpi4_reckoning import UPDATE, ShipUpdate, predict, unpack
 
 SILENT: Time = 2 * SECOND  # after which its position counts as unknown
 
@@ -26,7 +26,7 @@ class ShipControl(LineProtocol):
 
     def __init__(self, send: Callable[[messages.Notice], None]) -> None:
         super().__init__(send)
-        self._update: Update | None = None
+        self._update: ShipUpdate | None = None
         self._updated_at: Time = 0
 
     def packed(self, payload: Raw) -> bytes:

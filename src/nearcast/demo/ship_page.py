@@ -17,7 +17,7 @@ from nearcast.demo.peer_bots import PeerBots
 from nearcast.demo.ship_control import ShipControl
 from nearcast.errors import MalformedMessageError
 from nearcast.monitor.server import RATE, REQUEST, STATIC
-from nearcast.peer.peer import LivePeer, written
+from nearcast.peer.peer import LivePeer, format_address
 from nearcast.scenario import Setting
 from nearcast.server.access.tokens import foreign_page_refusal
 from nearcast.server.config import LimitSettings
@@ -34,7 +34,7 @@ from nearcast.server.http.protocol import (
 from nearcast.server.metrics import Metrics
 from nearcast.workloads import planetpi4_game as rules
 from nearcast.workloads.planetpi4 import PlanetPi4
-from nearcast.workloads.planetpi4_game import Rocks
+from nearcast.workloads.planetpi4_game import StaticBalls
 from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK
 
 # A small network is measured in seconds, so nobody waits long for the game to begin; two
@@ -77,7 +77,7 @@ def landscape(peer_bots: PeerBots) -> dict[str, Any]:
     }
 
 
-def _balls(rocks: Rocks) -> list[list[float]]:
+def _balls(rocks: StaticBalls) -> list[list[float]]:
     pairs = zip(rocks.places.tolist(), rocks.radii.tolist(), strict=True)
     return [[*place, radius] for place, radius in pairs]
 
@@ -125,7 +125,7 @@ class ShipPageConnection(WebSocketEndpoint):
             self._peer_bots.remove_person(member)
             return
         self._member, host = member, self._peer_bots.host
-        where = written(*member.address)
+        where = format_address(*member.address)
         self._send(messages.WelcomeNotice(member.node.id, host.now, where, id=number))
         waiting, self._waiting = self._waiting, []
         for line in waiting:
@@ -221,7 +221,7 @@ async def _begin(
         where = await peer_bots.start_peers(report)
         add_ship_routes(routes, peer_bots)
         page = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        ready(page, written(*where))
+        ready(page, format_address(*where))
         await peer_bots.play()
     finally:
         server.close()

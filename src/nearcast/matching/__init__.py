@@ -7,51 +7,51 @@ purpose. Parameters are keywords: `interval_us` of periodic, `threshold_us` of c
 from collections.abc import Callable
 
 from nearcast.matching.matcher import Matcher
-from nearcast.matching.rtree import RTree
-from nearcast.matching.scan import Scan
+from nearcast.matching.rtree import RTreeMatcher
+from nearcast.matching.scan import ScanMatcher
 from nearcast.space.motion import SECOND, Time
 
 
 def _grid() -> Matcher:
-    from nearcast.matching.grid import Grid
+    from nearcast.matching.grid import GridMatcher
 
-    return Grid()
+    return GridMatcher()
 
 
 def _periodic(interval_us: Time = SECOND) -> Matcher:
-    from nearcast.matching.periodic import Periodic
+    from nearcast.matching.periodic import PeriodicMatcher
 
-    return Periodic(interval_us)
+    return PeriodicMatcher(interval_us)
 
 
 def _lazy() -> Matcher:
-    from nearcast.matching.lazy import Lazy
+    from nearcast.matching.lazy import LazyMatcher
 
-    return Lazy()
+    return LazyMatcher()
 
 
 def _cached(threshold_us: Time = SECOND // 10) -> Matcher:
-    from nearcast.matching.cached import Cached
+    from nearcast.matching.cached import CachedMatcher
 
-    return Cached(threshold_us)
+    return CachedMatcher(threshold_us)
 
 
 def _swept() -> Matcher:
-    from nearcast.matching.swept import Swept
+    from nearcast.matching.swept import SweptMatcher
 
-    return Swept()
+    return SweptMatcher()
 
 
 def _keyed() -> Matcher:
-    from nearcast.matching.keyed import Keyed
+    from nearcast.matching.keyed import KeyedMatcher
 
-    return Keyed()
+    return KeyedMatcher()
 
 
 MATCHERS: dict[str, Callable[..., Matcher]] = {
-    "scan": Scan,
+    "scan": ScanMatcher,
     "grid": _grid,
-    "rtree": RTree,
+    "rtree": RTreeMatcher,
     "periodic": _periodic,
     "lazy": _lazy,
     "cached": _cached,

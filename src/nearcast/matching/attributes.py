@@ -20,45 +20,45 @@ import numpy as np
 from nearcast.matching.matcher import Integers
 from nearcast.model.subscription import SubscriptionId, Value
 
-Kind: TypeAlias = type  # str, bool, or float for all numbers
-Key: TypeAlias = tuple[str, Kind, Value]  # an attribute has this value
+ValueType: TypeAlias = type  # str, bool, or float for all numbers
+Key: TypeAlias = tuple[str, ValueType, Value]  # an attribute has this value
 CHANNEL = ""  # no predicate speaks of an attribute of this name
 
 
-def kind_of(value: Value) -> Kind:
+def type_of_value(value: Value) -> ValueType:
     return type(value) if isinstance(value, str | bool) else float
 
 
-class Comparison(NamedTuple):
+class AttributeComparison(NamedTuple):
     attribute: str
     operator: str  # one of < <= > >= == !=
     bound: Value
 
     @property
     def key(self) -> Key:
-        return self.attribute, kind_of(self.bound), self.bound
+        return self.attribute, type_of_value(self.bound), self.bound
 
 
-class Run(NamedTuple):
+class SortedBounds(NamedTuple):
     """Comparisons of one attribute in the order of their bounds, and who makes them."""
 
     bounds: list[tuple[Any, int]]
     slots: Integers
 
 
-class Bucket:
+class CountingBucket:
     """Subscriptions that are counted together."""
 
-    def __init__(self, members: list[tuple[SubscriptionId, list[Comparison]]]) -> None:
+    def __init__(self, members: list[tuple[SubscriptionId, list[AttributeComparison]]]) -> None:
         self._ids = np.array([subscription for subscription, _ in members], np.int64)
         self._needed = np.array([len(tests) for _, tests in members], np.int64)
-        above: dict[tuple[str, Kind], list[tuple[Any, int, int]]] = {}
-        below: dict[tuple[str, Kind], list[tuple[Any, int, int]]] = {}
+        above: dict[tuple[str, ValueType], list[tuple[Any, int, int]]] = {}
+        below: dict[tuple[str, ValueType], list[tuple[Any, int, int]]] = {}
         equal: dict[Key, list[int]] = {}
         unequal: dict[Key, list[int]] = {}
         for slot, (_, tests) in enumerate(members):
             for test in tests:
-                where = test.attribute, kind_of(test.bound)
+                where = test.attribute, type_of_value(test.bound)
                 match test.operator:
                     # Ties are in such order that what a value satisfies borders on (value, 0).
                     case ">=" | ">":
@@ -73,11 +73,11 @@ class Bucket:
                         equal.setdefault(test.key, []).append(slot)
                     case "!=":
                         unequal.setdefault(test.key, []).append(slot)
-        self._above = {where: _run(items) for where, items in above.items()}
-        self._below = {where: _run(items) for where, items in below.items()}
+        self._above = {where: _sort_bounds(items) for where, items in above.items()}
+        self._below = {where: _sort_bounds(items) for where, items in below.items()}
         self._equal = {key: np.array(slots) for key, slots in equal.items()}
         self._unequal = {key: np.array(slots) for key, slots in unequal.items()}
-        self._differing: dict[tuple[str, Kind], Integers] = {}
+        self._differing: dict[tuple[str, ValueType], Integers] = {}
         for (attribute, kind, _), slots in self._unequal.items():
             others = self._differing.get((attribute, kind), slots[:0])
             self._differing[attribute, kind] = np.concatenate((others, slots))
@@ -85,7 +85,7 @@ class Bucket:
     def find(self, attributes: Mapping[str, Value]) -> list[SubscriptionId]:
         counts = np.zeros(len(self._ids), np.int64)
         for attribute, value in attributes.items():
-            where = attribute, kind_of(value)
+            where = attribute, type_of_value(value)
             if (run := self._above.get(where)) is not None:
                 end = bisect_right(run.bounds, (value, 0))
                 counts += np.bincount(run.slots[:end], minlength=len(counts))
@@ -102,28 +102,30 @@ class Bucket:
         return found
 
 
-def _run(items: list[tuple[Any, int, int]]) -> Run:
+def _sort_bounds(items: list[tuple[Any, int, int]]) -> SortedBounds:
     items.sort()
-    return Run(
+    return SortedBounds(
         [(bound, tie) for bound, tie, _ in items], np.array([slot for *_, slot in items], np.int64)
     )
 
 
-class Attributes:
+class AttributeIndex:
     def __init__(self) -> None:
         self.clashes = 0  # publications with an attribute of another type than a predicate's
-        self._tests: dict[SubscriptionId, list[Comparison]] = {}
+        self._tests: dict[SubscriptionId, list[AttributeComparison]] = {}
         self._fresh: dict[SubscriptionId, None] = {}
         self._void: dict[SubscriptionId, None] = {}  # what the index says of these is not true
-        self._buckets: dict[Key, Bucket] = {}
-        self._kinds: dict[str, dict[Kind, None]] = {}
+        self._buckets: dict[Key, CountingBucket] = {}
+        self._kinds: dict[str, dict[ValueType, None]] = {}
 
     def __len__(self) -> int:
         return len(self._tests)
 
-    def put(self, subscription: SubscriptionId, channel: str, tests: Iterable[Comparison]) -> None:
+    def put(
+        self, subscription: SubscriptionId, channel: str, tests: Iterable[AttributeComparison]
+    ) -> None:
         """From now on it is found if all these tests hold."""
-        self._tests[subscription] = [Comparison(CHANNEL, "==", channel), *tests]
+        self._tests[subscription] = [AttributeComparison(CHANNEL, "==", channel), *tests]
         self._fresh[subscription] = self._void[subscription] = None
 
     def drop(self, subscription: SubscriptionId) -> None:
@@ -138,11 +140,11 @@ class Attributes:
             self._build()
         for attribute, value in attributes.items():
             kinds = self._kinds.get(attribute, {})
-            self.clashes += len(kinds) > (kind_of(value) in kinds)
+            self.clashes += len(kinds) > (type_of_value(value) in kinds)
         said = {**attributes, CHANNEL: channel}
         found = list(self._fresh)
         for attribute, value in said.items():
-            bucket = self._buckets.get((attribute, kind_of(value), value))
+            bucket = self._buckets.get((attribute, type_of_value(value), value))
             if bucket is not None:
                 found += [s for s in bucket.find(said) if s not in self._void]
         return sorted(found)
@@ -151,7 +153,7 @@ class Attributes:
         sizes = Counter(
             test.key for tests in self._tests.values() for test in tests if test.operator == "=="
         )
-        members: dict[Key, list[tuple[SubscriptionId, list[Comparison]]]] = {}
+        members: dict[Key, list[tuple[SubscriptionId, list[AttributeComparison]]]] = {}
         self._kinds = {}
         for subscription, tests in self._tests.items():
             rarest = min(
@@ -160,7 +162,7 @@ class Attributes:
             rest = [test for test in tests if test is not rarest]
             members.setdefault(rarest.key, []).append((subscription, rest))
             for attribute, _, bound in tests:
-                self._kinds.setdefault(attribute, {})[kind_of(bound)] = None
-        self._buckets = {key: Bucket(several) for key, several in members.items()}
+                self._kinds.setdefault(attribute, {})[type_of_value(bound)] = None
+        self._buckets = {key: CountingBucket(several) for key, several in members.items()}
         self._fresh.clear()
         self._void.clear()

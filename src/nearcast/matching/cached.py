@@ -9,12 +9,12 @@ moments out of order: a version also serves moments up to TT before it was made,
 import numpy as np
 
 from nearcast.matching import grid_build
-from nearcast.matching.freeze import Snapshot, halves, shown, snapshot
-from nearcast.matching.indexed_engine import Look
-from nearcast.matching.lazy import Loop, Table, meeting
+from nearcast.matching.freeze import Snapshot, snapshot, snapshot_wants, split_evolving
+from nearcast.matching.indexed_engine import RowSelection
+from nearcast.matching.lazy import EvolvingTable, RowScan, intersect_matches
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.matching.rows import ROW
-from nearcast.matching.swept import Swept
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
@@ -22,7 +22,7 @@ from nearcast.space.motion import FOREVER, SECOND, Time
 NEVER: Time = -FOREVER
 
 
-class Remembering(Loop):
+class CachedRowScan(RowScan):
     """Every region is looked at for every publication, as it was when it was last evaluated."""
 
     def __init__(self) -> None:
@@ -44,23 +44,23 @@ class Remembering(Loop):
             self._made[place], self._limit[place] = NEVER, threshold
 
     def renew(self, channel: str, at: Time) -> None:
-        self.evaluations += grid_build.renew(
+        self.evaluations += grid_build.refresh_versions(
             self._rows.array, self._rows.used, self._versions, self._made, self._limit,
             self._rows.channels.get(channel, -1), at,
         )  # fmt: skip
 
-    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
-        look = super()._look(count, lo, hi, reach)
-        return look._replace(rows=self._versions[: self._rows.used])
+    def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:
+        selected = super()._select_rows(count, lo, hi, reach)
+        return selected._replace(rows=self._versions[: self._rows.used])
 
 
-class Cached:
+class CachedMatcher:
     def __init__(self, threshold_us: Time = SECOND // 10) -> None:
-        _check(threshold_us)
+        _check_threshold(threshold_us)
         self._threshold = threshold_us
-        self._standard = Swept()
-        self._regions = Remembering()
-        self._table = Table()  # what has formulas, or filters that evolve
+        self._standard = SweptMatcher()
+        self._regions = CachedRowScan()
+        self._table = EvolvingTable()  # what has formulas, or filters that evolve
         self._snapshots: dict[SubscriptionId, Snapshot] = {}
         self._thresholds: dict[SubscriptionId, Time] = {}
         self._both: dict[SubscriptionId, bool] = {}  # of what evolves: has it a still half too?
@@ -78,8 +78,8 @@ class Cached:
     def put(self, subscription: Subscription, threshold_us: Time | None = None) -> None:
         self.drop(subscription.id)
         threshold = self._threshold if threshold_us is None else threshold_us
-        _check(threshold)
-        still, evolving = halves(subscription)
+        _check_threshold(threshold)
+        still, evolving = split_evolving(subscription)
         if still is not None:
             self._standard.put(still)
         if evolving is None:
@@ -103,7 +103,7 @@ class Cached:
         still = self._standard.match(publication, at)
         self._regions.renew(publication.channel, at)
         evolving = [*self._regions.match(publication, at), *self._recalled(publication, at)]
-        return meeting(still, evolving, self._both)
+        return intersect_matches(still, evolving, self._both)
 
     def match_many(self, publications: Batch) -> Matches:
         """One after the other: what one of them evaluates, the next may find in the cache."""
@@ -126,7 +126,7 @@ class Cached:
             if picture is None or abs(at - picture.made) > threshold:
                 self._evaluations += 1
                 picture = self._snapshots[half.id] = snapshot(half, at)
-            verdict = shown(half, picture, publication)
+            verdict = snapshot_wants(half, picture, publication)
             if verdict:
                 matching.append(half.id)
             elif verdict is None:
@@ -134,6 +134,6 @@ class Cached:
         return matching
 
 
-def _check(threshold: Time) -> None:
+def _check_threshold(threshold: Time) -> None:
     if threshold < 0:
         raise ValueError(f"a version cannot serve for {threshold} microseconds")

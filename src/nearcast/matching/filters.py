@@ -20,15 +20,15 @@ from numba import njit
 from nearcast.matching.formula_compiler import (
     NO_PROGRAM,
     STACK,
-    Pool,
     Programs,
-    bound_program,
-    program,
-    weight,
+    RecordPool,
+    compile_expression,
+    compile_region,
+    count_instructions,
 )
 from nearcast.matching.formula_vm import value
 from nearcast.matching.matcher import Integers
-from nearcast.model.expressions import Text, Truth, evaluator
+from nearcast.model.expressions import Boolean, Text, evaluator
 from nearcast.model.predicates import (
     NO_VALUES,
     REMEMBERED_TEXTS,
@@ -50,7 +50,7 @@ NO, YES, FAULT, ASK = 0, 1, 2, 3
 BYTES_A_STEP = 8  # of text, compared in one step
 
 # The first record of a filter's stretch is its head: how many tests follow (`column`), since when
-# it counts seconds (`text`), and for which moment its bounds were worked out (`program`).
+# it counts seconds (`text`), and for which moment its bounds were worked out (`compile_region`).
 TEST = np.dtype(
     [
         ("program", np.int64), ("bound", np.float64), ("text", np.int64),
@@ -58,7 +58,7 @@ TEST = np.dtype(
     ]
 )  # fmt: skip
 NEVER = -(2**63)
-Said: TypeAlias = Sequence[Mapping[str, Value]]  # attributes, by publication
+BatchAttributes: TypeAlias = Sequence[Mapping[str, Value]]  # attributes, by publication
 
 # An attribute of a publication.
 VALUE = np.dtype(
@@ -69,45 +69,45 @@ VALUE = np.dtype(
 )  # fmt: skip
 
 
-class Steps(NamedTuple):
+class StepCount(NamedTuple):
     """What it takes to ask a formula and a filter."""
 
     pair: int = 0  # about each publication
     moment: int = 0  # and at each moment, to work out bounds that change with time
 
 
-NO_STEPS = Steps()
+NO_STEPS = StepCount()
 
 
-def steps(subscription: Subscription) -> Steps:
+def count_steps(subscription: Subscription) -> StepCount:
     region, condition = subscription.region, subscription.filter
     if condition is None and not isinstance(region, Formula):
         return NO_STEPS
-    one = text_steps(region.text) if isinstance(region, Formula) else NO_STEPS
-    other = text_steps(condition.text) if condition is not None else NO_STEPS
-    return Steps(one.pair + other.pair, one.moment + other.moment)
+    one = count_text_steps(region.text) if isinstance(region, Formula) else NO_STEPS
+    other = count_text_steps(condition.text) if condition is not None else NO_STEPS
+    return StepCount(one.pair + other.pair, one.moment + other.moment)
 
 
 @lru_cache(REMEMBERED_TEXTS)
-def text_steps(text: str) -> Steps:
+def count_text_steps(text: str) -> StepCount:
     predicates = parse(text)
     sides, pair = spatial(predicates), len(predicates.items)
-    moment = weight(program(predicates)) if sides else 0
+    moment = count_instructions(compile_region(predicates)) if sides else 0
     for predicate in others(predicates):
         expression = predicate.expression
         if isinstance(expression, Text):
             pair += len(expression.value.encode()) // BYTES_A_STEP
-        elif predicate.evolves and not isinstance(expression, Truth):
-            moment += weight(bound_program(expression))
-    return Steps(pair, moment)
+        elif predicate.evolves and not isinstance(expression, Boolean):
+            moment += count_instructions(compile_expression(expression))
+    return StepCount(pair, moment)
 
 
 class Filters:
     """The filters of all rows, and the columns of the attributes that they speak of."""
 
     def __init__(self, programs: Programs) -> None:
-        self.tests = Pool(TEST)
-        self.texts = Pool(np.dtype(np.uint8))
+        self.tests = RecordPool(TEST)
+        self.texts = RecordPool(np.dtype(np.uint8))
         self._programs = programs
         self._columns: dict[str, tuple[int, int]] = {}  # by attribute: its column, and its tests
         self._names: dict[int, str] = {}
@@ -156,7 +156,7 @@ class Filters:
             text = expression.value.encode()
             where = self.texts.put(np.frombuffer(text or b"\0", np.uint8))
             return NO_PROGRAM, 0.0, where, len(text), column, operator, TEXT
-        if isinstance(expression, Truth):
+        if isinstance(expression, Boolean):
             return NO_PROGRAM, float(expression.value), 0, 0, column, operator, TRUTH
         if predicate.evolves:
             start = self._programs.add_bound(expression)
@@ -185,8 +185,8 @@ class Filters:
             del self._columns[attribute], self._names[column]
             self._free.append(column)
 
-    def judge(
-        self, t: Integers, publications: Sequence[Publication], attributes: Said | None,
+    def test_pairs(
+        self, t: Integers, publications: Sequence[Publication], attributes: BatchAttributes | None,
         rows: Any, which: Integers, places: Integers, found: Any,
     ) -> tuple[int, int, int]:  # fmt: skip
         """Let filters have their say on pairs of a publication and a row.
@@ -201,13 +201,13 @@ class Filters:
         else:
             several = [attributes[i] for i in asked]
         said, starts, texts = self._values(several)
-        n, m, faults = judge(
+        n, m, faults = test_filters(
             t, rows, self.tests.array, self.texts.array, self._programs.array,
             said, starts, texts, self._seen, which, places, *found,
         )  # fmt: skip
         return n, m, faults
 
-    def _values(self, several: Said) -> tuple[Any, Integers, Any]:
+    def _values(self, several: BatchAttributes) -> tuple[Any, Integers, Any]:
         """Of the attributes of publications, those that filters speak of; where each one's are."""
         columns, values, starts, texts = self._columns, [], [0], bytearray()
         for attributes in several:
@@ -232,7 +232,7 @@ class Filters:
 
 
 @njit(inline="always")
-def compared(
+def compare_texts(
     one: Any, begin: int, length: int, other: Any, other_begin: int, other_length: int
 ) -> int:
     """Two texts in alphabetical order: -1, 0 or 1."""
@@ -244,10 +244,11 @@ def compared(
 
 
 @njit(cache=True)
-def verdict(
+def test_filter(
     tests: Any, start: int, bound_texts: Any, said: Any, begin: int, end: int, texts: Any, seen: Any
 ) -> int:
-    """What `predicates.verdict` says, or ASK. `seen` says where the publication's values are."""
+    """What `predicates.test_attributes` says, or ASK. `seen`: where the publication's values
+    are."""
     for k in range(start + 1, start + 1 + tests[start].column):
         test = tests[k]
         place = seen[test.column]
@@ -259,7 +260,7 @@ def verdict(
         if one.kind != test.kind or test.bound != test.bound:
             return FAULT
         if test.kind == TEXT:
-            order = compared(
+            order = compare_texts(
                 texts, one.text, one.length, bound_texts, test.text, test.length
             )  # fmt: skip
         else:
@@ -270,11 +271,11 @@ def verdict(
 
 
 @njit(cache=True)
-def judge(
+def test_filters(
     t: Any, rows: Any, tests: Any, bound_texts: Any, programs: Any, said: Any, starts: Any,
     texts: Any, seen: Any, which: Any, places: Any, found_publication: Any, found_id: Any,
 ) -> Any:  # fmt: skip
-    """Judge pairs, those of one publication side by side. See `Filters.judge`."""
+    """Judge pairs, those of one publication side by side. See `Filters.test_pairs`."""
     stack = np.empty((STACK, 2))
     n = m = faults = 0
     turn, before = -1, -1
@@ -296,7 +297,7 @@ def judge(
                     if tests[j].program != NO_PROGRAM:
                         tests[j].bound = value(programs, tests[j].program, seconds, stack)
                 tests[start].program = t[i]
-            outcome = verdict(tests, start, bound_texts, said, begin, end, texts, seen)
+            outcome = test_filter(tests, start, bound_texts, said, begin, end, texts, seen)
         if outcome == YES:
             found_publication[n], found_id[n] = i, rows[place].id
             n += 1

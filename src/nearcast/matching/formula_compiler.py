@@ -36,23 +36,23 @@ NO_PROGRAM = -1
 Instructions = list[tuple[int, int, float]]
 
 
-def program(predicates: Predicates) -> Instructions:
+def compile_region(predicates: Predicates) -> Instructions:
     instructions: Instructions = []
     for predicate in spatial(predicates):
         assert isinstance(predicate.expression, Arithmetic)
-        _write(predicate.expression, instructions)
+        _append_postfix(predicate.expression, instructions)
         side = AXES.index(predicate.attribute) | SIDES[predicate.operator]
         instructions.append((SIDE, side, 0.0))
     return [*instructions, (STOP, 0, 0.0)]
 
 
-def bound_program(expression: Arithmetic) -> Instructions:
+def compile_expression(expression: Arithmetic) -> Instructions:
     instructions: Instructions = []
-    _write(expression, instructions)
+    _append_postfix(expression, instructions)
     return [*instructions, (STOP, 0, 0.0)]
 
 
-def _write(tree: Arithmetic, instructions: Instructions) -> None:
+def _append_postfix(tree: Arithmetic, instructions: Instructions) -> None:
     if isinstance(tree, Number):
         instructions.append((NUMBER, 0, tree.value))
     elif isinstance(tree, Variable):
@@ -61,17 +61,17 @@ def _write(tree: Arithmetic, instructions: Instructions) -> None:
     else:
         code = CODES[tree.function]
         for i, argument in enumerate(tree.arguments):
-            _write(argument, instructions)
+            _append_postfix(argument, instructions)
             if i > 0 or len(tree.arguments) == 1:  # the least of three is that of two and a third
                 instructions.append((code, 0, 0.0))
 
 
-def weight(instructions: Instructions) -> int:
+def count_instructions(instructions: Instructions) -> int:
     """What running them costs, in steps: a sine costs about as much as four other instructions."""
     return sum(4 if code in (SINE, COSINE) else 1 for code, *_ in instructions)
 
 
-class Pool:
+class RecordPool:
     """A growing array of stretches of records, with reuse of what was freed."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
@@ -100,15 +100,15 @@ class Pool:
         return self._lengths[start]
 
 
-class Programs(Pool):
+class Programs(RecordPool):
     """The programs of formulas, and of bounds that change with time."""
 
     def __init__(self) -> None:
         super().__init__(INSTRUCTION)
 
     def add(self, predicates: Predicates) -> int:
-        return self.put(program(predicates))
+        return self.put(compile_region(predicates))
 
     def add_bound(self, expression: Arithmetic) -> int:
         """A program whose value is one expression's."""
-        return self.put(bound_program(expression))
+        return self.put(compile_expression(expression))

@@ -1,7 +1,7 @@
 """Runs the programs of formulas: at one moment exactly, or over a slice of time as bounds.
 
-At one moment it does what `predicates.zone` does, number by number, and over a slice what
-`intervals.swept` does; tests hold them together. A part without a finite value ends a run.
+At one moment it does what `predicates.box_at` does, number by number, and over a slice what
+`intervals.bound_region` does; tests hold them together. A part without a finite value ends a run.
 """
 
 from math import cos, inf, isfinite, isnan, nan, pi, sin, sqrt
@@ -33,13 +33,13 @@ from nearcast.matching.formula_compiler import (
 from nearcast.model import predicates
 from nearcast.model.intervals import LARGEST_ANGLE, SLACK, UNSURE
 
-touching: Any = njit(predicates.touching)
+touching: Any = njit(predicates.box_touches)
 
 VALUELESS, EMPTY, SOMEWHERE = 0, 1, 2
 
 
 @njit(inline="always")
-def of_two(code: int, a: float, b: float) -> float:
+def apply_binary(code: int, a: float, b: float) -> float:
     if code == ADD:
         return a + b
     if code == SUBTRACT:
@@ -54,7 +54,7 @@ def of_two(code: int, a: float, b: float) -> float:
 
 
 @njit(inline="always")
-def of_one(code: int, a: float) -> float:
+def apply_unary(code: int, a: float) -> float:
     if code == NEGATE:
         return -a
     if code == MAGNITUDE:
@@ -67,7 +67,7 @@ def of_one(code: int, a: float) -> float:
 
 
 @njit(cache=True)
-def locate(programs: Any, start: int, t: float, stack: Any, ends: Any) -> int:
+def locate_region(programs: Any, start: int, t: float, stack: Any, ends: Any) -> int:
     """Where is the region at `t`? Writes lows, highs and, as 0 or 1, which of them are strict."""
     ends[0, :], ends[1, :], ends[2:, :] = -inf, inf, 0.0
     top, at = 0, start
@@ -87,10 +87,10 @@ def locate(programs: Any, start: int, t: float, stack: Any, ends: Any) -> int:
             stack[top, 0] = programs[at].number if code == NUMBER else t
             top += 1
         elif code >= NEGATE:
-            stack[top - 1, 0] = of_one(code, stack[top - 1, 0])
+            stack[top - 1, 0] = apply_unary(code, stack[top - 1, 0])
         else:
             top -= 1
-            stack[top - 1, 0] = of_two(code, stack[top - 1, 0], stack[top, 0])
+            stack[top - 1, 0] = apply_binary(code, stack[top - 1, 0], stack[top, 0])
         if top > 0 and not isfinite(stack[top - 1, 0]):
             return VALUELESS
         at += 1
@@ -111,10 +111,10 @@ def value(programs: Any, start: int, t: float, stack: Any) -> float:
             stack[top, 0] = programs[at].number if code == NUMBER else t
             top += 1
         elif code >= NEGATE:
-            stack[top - 1, 0] = of_one(code, stack[top - 1, 0])
+            stack[top - 1, 0] = apply_unary(code, stack[top - 1, 0])
         else:
             top -= 1
-            stack[top - 1, 0] = of_two(code, stack[top - 1, 0], stack[top, 0])
+            stack[top - 1, 0] = apply_binary(code, stack[top - 1, 0], stack[top, 0])
         if not isfinite(stack[top - 1, 0]):
             return nan
         at += 1
@@ -125,17 +125,17 @@ def value(programs: Any, start: int, t: float, stack: Any) -> float:
 
 
 @njit(inline="always")
-def outward(low: float, high: float) -> Any:
+def round_outward(low: float, high: float) -> Any:
     if low == inf or high == -inf:
         return inf, -inf
     return np.nextafter(low, -inf), np.nextafter(high, inf)
 
 
 @njit(inline="always")
-def corners(p: float, q: float, r: float, s: float) -> Any:
+def bound_corners(p: float, q: float, r: float, s: float) -> Any:
     p, q = 0.0 if isnan(p) else p, 0.0 if isnan(q) else q
     r, s = 0.0 if isnan(r) else r, 0.0 if isnan(s) else s
-    return outward(min(p, q, r, s), max(p, q, r, s))
+    return round_outward(min(p, q, r, s), max(p, q, r, s))
 
 
 @njit(inline="always")
@@ -145,7 +145,7 @@ def contains_turn(low: float, high: float, angle: float) -> Any:
 
 
 @njit(inline="always")
-def wave(first: float, second: float, a: float, b: float, peak: float) -> Any:
+def bound_wave(first: float, second: float, a: float, b: float, peak: float) -> Any:
     if not (a >= -LARGEST_ANGLE and b <= LARGEST_ANGLE and b - a < 2 * pi):
         return -1.0, 1.0
     low = -1.0 if contains_turn(a, b, peak + pi) else max(min(first, second) - UNSURE, -1.0)
@@ -154,14 +154,14 @@ def wave(first: float, second: float, a: float, b: float, peak: float) -> Any:
 
 
 @njit(inline="always")
-def bounds_of_two(code: int, a: float, b: float, c: float, d: float) -> Any:
+def bound_binary(code: int, a: float, b: float, c: float, d: float) -> Any:
     """What numbers from a to b and from c to d can give together; low above high: nothing."""
     if code == ADD:
-        return outward(a + c, b + d)
+        return round_outward(a + c, b + d)
     if code == SUBTRACT:
-        return outward(a - d, b - c)
+        return round_outward(a - d, b - c)
     if code == MULTIPLY:
-        return corners(a * c, a * d, b * c, b * d)
+        return bound_corners(a * c, a * d, b * c, b * d)
     if code == LEAST:
         return min(a, c), min(b, d)
     if code == GREATEST:
@@ -170,11 +170,11 @@ def bounds_of_two(code: int, a: float, b: float, c: float, d: float) -> Any:
         return inf, -inf
     if c <= 0.0 <= d:
         return -inf, inf
-    return corners(a / c, a / d, b / c, b / d)
+    return bound_corners(a / c, a / d, b / c, b / d)
 
 
 @njit(inline="always")
-def bounds_of_one(code: int, a: float, b: float) -> Any:
+def bound_unary(code: int, a: float, b: float) -> Any:
     if code == NEGATE:
         return -b, -a
     if code == MAGNITUDE:
@@ -182,16 +182,16 @@ def bounds_of_one(code: int, a: float, b: float) -> Any:
             return 0.0, max(-a, b)
         return (a, b) if a > 0.0 else (-b, -a)
     if code == SINE:
-        return wave(sin(a), sin(b), a, b, pi / 2)
+        return bound_wave(sin(a), sin(b), a, b, pi / 2)
     if code == COSINE:
-        return wave(cos(a), cos(b), a, b, 0.0)
+        return bound_wave(cos(a), cos(b), a, b, 0.0)
     if b < 0.0:
         return inf, -inf
-    return outward(sqrt(max(a, 0.0)), sqrt(b))
+    return round_outward(sqrt(max(a, 0.0)), sqrt(b))
 
 
 @njit(cache=True)
-def swept(programs: Any, start: int, low: float, high: float, stack: Any, ends: Any) -> None:
+def bound_region(programs: Any, start: int, low: float, high: float, stack: Any, ends: Any) -> None:
     """The box around the region while `t` goes from low to high; lows above highs: nowhere."""
     ends[0, :], ends[1, :] = -inf, inf
     top, at = 0, start
@@ -212,11 +212,11 @@ def swept(programs: Any, start: int, low: float, high: float, stack: Any, ends: 
             stack[top, 0], stack[top, 1] = low, high
             top += 1
         elif code >= NEGATE:
-            a, b = bounds_of_one(code, stack[top - 1, 0], stack[top - 1, 1])
+            a, b = bound_unary(code, stack[top - 1, 0], stack[top - 1, 1])
             stack[top - 1, 0], stack[top - 1, 1] = a, b
         else:
             top -= 1
-            a, b = bounds_of_two(
+            a, b = bound_binary(
                 code, stack[top - 1, 0], stack[top - 1, 1], stack[top, 0], stack[top, 1]
             )
             stack[top - 1, 0], stack[top - 1, 1] = a, b
@@ -235,6 +235,6 @@ def bound(rows: Any, places: Any, programs: Any, lo: int, hi: int) -> None:
         row = rows[place]
         begin = (lo - row.since) / 1e6 if lo > row.since else 0.0
         end = (hi - row.since) / 1e6 if hi > row.since else 0.0
-        swept(programs, row.program, begin, end, stack, ends)
+        bound_region(programs, row.program, begin, end, stack, ends)
         row.vx, row.vy, row.vz = ends[0, 0], ends[0, 1], ends[0, 2]
         row.gx, row.gy, row.gz = ends[1, 0], ends[1, 1], ends[1, 2]

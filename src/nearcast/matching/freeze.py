@@ -12,33 +12,33 @@ from msgspec.structs import replace
 from nearcast.matching.rows import evolves, region_evolves
 from nearcast.model import predicates
 from nearcast.model.expressions import MAX_LENGTH
-from nearcast.model.predicates import Zone
+from nearcast.model.predicates import PredicateBox
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
 from nearcast.space.motion import FOREVER, Moving, Path, Time
 from nearcast.space.shapes import EVERYWHERE
 
 
-def version(subscription: Subscription, at: Time) -> Subscription | None:
+def freeze(subscription: Subscription, at: Time) -> Subscription | None:
     """The subscription as it is at that moment, standing still; None if it then wants nothing."""
     try:
-        region = _standing(subscription.region, at)
+        region = _freeze_region(subscription.region, at)
     except ValueError:  # a shape beyond all numbers
         return None
     condition = subscription.filter
     if condition is not None and condition.parsed.evolves:
-        condition = _settled(condition, at)
+        condition = _freeze_filter(condition, at)
         if condition is None:
             return None
     return None if region is None else replace(subscription, region=region, filter=condition)
 
 
-def _standing(region: Region, at: Time) -> Region | None:
+def _freeze_region(region: Region, at: Time) -> Region | None:
     if not region_evolves(region):
         return region
     if not isinstance(region, Formula):
         return Moving(region.at(at), since=region.since)
-    zone = predicates.zone(region.parsed, seconds_since(region.since, at))
+    zone = predicates.box_at(region.parsed, seconds_since(region.since, at))
     if zone is None:
         return None
     sides = []
@@ -50,11 +50,11 @@ def _standing(region: Region, at: Time) -> Region | None:
     return Formula(", ".join(sides), region.since)
 
 
-def _settled(condition: Filter, at: Time) -> Filter | None:
-    bounds = predicates.settled(condition.parsed, seconds_since(condition.since, at))
+def _freeze_filter(condition: Filter, at: Time) -> Filter | None:
+    bounds = predicates.freeze_tests(condition.parsed, seconds_since(condition.since, at))
     said = []
     for (piece, predicate), (attribute, _, bound) in zip(
-        predicates.pieces(condition.text), bounds, strict=True
+        predicates.parse_with_text(condition.text), bounds, strict=True
     ):
         if bound is None:
             return None
@@ -64,7 +64,7 @@ def _settled(condition: Filter, at: Time) -> Filter | None:
     return condition if len(text) > MAX_LENGTH else Filter(text, condition.since)
 
 
-def faulty(subscription: Subscription, at: Time) -> bool:
+def has_fault(subscription: Subscription, at: Time) -> bool:
     """Does it want nothing then because a bound has no value, or a shape is beyond all numbers?"""
     region = subscription.region
     if not isinstance(region, Formula):
@@ -76,7 +76,7 @@ def faulty(subscription: Subscription, at: Time) -> bool:
     return not picture.valued or any(bound is None for *_, bound in picture.tests)
 
 
-def arrives(subscription: Subscription) -> Time:
+def stops_evolving_at(subscription: Subscription) -> Time:
     """From when on it stays as it is: a motion ends, a function of time goes on for ever."""
     region, condition = subscription.region, subscription.filter
     if condition is not None and condition.parsed.evolves:
@@ -87,21 +87,21 @@ def arrives(subscription: Subscription) -> Time:
     return last.until if last.moves else last.since
 
 
-class Halves(NamedTuple):
+class SplitSubscription(NamedTuple):
     """What does not evolve and what does, under one id; None: there is no such half."""
 
     still: Subscription | None
     evolving: Subscription | None
 
 
-def halves(subscription: Subscription) -> Halves:
+def split_evolving(subscription: Subscription) -> SplitSubscription:
     """Seed 001, section 4.2: the evolving predicates are isolated from the others.
 
     A region is never divided: a disc may touch what each of two predicates leaves and yet nothing
     of what both leave together.
     """
     if not evolves(subscription):
-        return Halves(subscription, None)
+        return SplitSubscription(subscription, None)
     everywhere = Moving(EVERYWHERE, since=subscription.region.since)
     moves = region_evolves(subscription.region)
     region, still_region = (
@@ -109,7 +109,8 @@ def halves(subscription: Subscription) -> Halves:
     )
     changing, lasting = None, None
     if subscription.filter is not None:
-        since, said = subscription.filter.since, predicates.pieces(subscription.filter.text)
+        since = subscription.filter.since
+        said = predicates.parse_with_text(subscription.filter.text)
         evolving_text = ", ".join(piece for piece, predicate in said if predicate.evolves)
         still_text = ", ".join(piece for piece, predicate in said if not predicate.evolves)
         changing = Filter(evolving_text, since) if evolving_text else None
@@ -117,32 +118,32 @@ def halves(subscription: Subscription) -> Halves:
     still = None
     if lasting is not None or not moves:
         still = replace(subscription, region=still_region, filter=lasting)
-    return Halves(still, replace(subscription, region=region, filter=changing))
+    return SplitSubscription(still, replace(subscription, region=region, filter=changing))
 
 
 class Snapshot(NamedTuple):
     """An evolving half as it was at one moment: seed 001's time-independent version."""
 
     made: Time
-    zone: Zone | None  # of a formula
-    tests: predicates.Settled
+    zone: PredicateBox | None  # of a formula
+    tests: predicates.FrozenTests
     valued: bool  # False: some bound had no value, so nothing matches
 
 
 def snapshot(half: Subscription, at: Time) -> Snapshot:
     region, condition = half.region, half.filter
     zone, valued = None, True
-    tests: predicates.Settled = ()
+    tests: predicates.FrozenTests = ()
     if isinstance(region, Formula):
         seconds = seconds_since(region.since, at)
-        zone = predicates.zone(region.parsed, seconds)
-        valued = zone is not None or predicates.valued(region.parsed, seconds)
+        zone = predicates.box_at(region.parsed, seconds)
+        valued = zone is not None or predicates.has_values(region.parsed, seconds)
     if condition is not None:
-        tests = predicates.settled(condition.parsed, seconds_since(condition.since, at))
+        tests = predicates.freeze_tests(condition.parsed, seconds_since(condition.since, at))
     return Snapshot(at, zone, tests, valued)
 
 
-def shown(half: Subscription, picture: Snapshot, publication: Publication) -> bool | None:
+def snapshot_wants(half: Subscription, picture: Snapshot, publication: Publication) -> bool | None:
     """Does the half, as it was then, want the publication? None: no, for a fault."""
     s = publication.shape
     if half.channel != publication.channel:
@@ -156,4 +157,4 @@ def shown(half: Subscription, picture: Snapshot, publication: Publication) -> bo
             return False
     elif picture.zone is None or not picture.zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
         return False
-    return predicates.holds(picture.tests, publication.attributes)
+    return predicates.run_frozen_tests(picture.tests, publication.attributes)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nearcast.matching import formula_vm, grid_build
-from nearcast.matching.indexed_engine import IndexedEngine, Look
+from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Floats, Integers
 from nearcast.matching.rows import FORMULA, region_evolves
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
@@ -25,7 +25,7 @@ BOX_SIDES = ("vx", "gx"), ("vy", "gy"), ("vz", "gz")  # where a formula's row ha
 UNBOUNDED = -inf, -inf, -inf, inf, inf, inf
 
 
-class Grid(IndexedEngine):
+class GridMatcher(IndexedEngine):
     def __init__(self) -> None:
         super().__init__()
         self._timed: dict[SubscriptionId, None] = {}  # regions whose place depends on the moment
@@ -111,7 +111,7 @@ class Grid(IndexedEngine):
         places = self._by_id[first[single]]
         if len(places) < len(subscriptions) or np.any(self._rows.array["flags"][places] & FORMULA):
             raise ValueError("only known subscriptions whose region is one shape can be moved so")
-        grid_build.move(self._rows.array, places, centre, now)
+        grid_build.move_rows(self._rows.array, places, centre, now)
         for subscription in subscriptions.tolist() if self._timed else ():
             self._timed.pop(subscription, None)
         fresh = places[self._state[places] != FRESH]
@@ -119,15 +119,15 @@ class Grid(IndexedEngine):
         self._state[fresh] = FRESH
         self._fresh += fresh.tolist()
 
-    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
+    def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:
         self._prepare(count, lo, hi, reach)
         rows, apart = self._rows.array[: self._rows.used], self._index[3]
         if not self._fresh and not self._void:
-            return Look(rows, self._index, apart, self._state[:0])
+            return RowSelection(rows, self._index, apart, self._state[:0])
         if self._apart is None:
             valid = apart[self._state[apart] == VALID]
             self._apart = np.concatenate((valid, np.array(self._fresh, np.int64)))
-        return Look(rows, self._index, self._apart, self._state)
+        return RowSelection(rows, self._index, self._apart, self._state)
 
     def _prepare(self, count: int, lo: Time, hi: Time, reach: float) -> None:
         """Build the index anew if it does not cover these moments or too much has changed."""
@@ -181,7 +181,7 @@ class Grid(IndexedEngine):
 
         Indexing slices of about this length keeps swept boxes tight and rebuilding rare.
         """
-        size, speed = grid_build.pace(self._rows.array, self._rows.used)
+        size, speed = grid_build.total_size_and_speed(self._rows.array, self._rows.used)
         size += sum(size for size, _ in self._paces.values())
         speed += sum(speed for _, speed in self._paces.values())
         return 0.25 * size / speed if speed > 0.0 and size > 0.0 else 1.0

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, EVOLVES, FORMULA, MOVES
+from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA, MOVES
 from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import BOX, DISC
 
 overlap = njit(inline="always")(shapes.overlap)
 elapsed = njit(inline="always")(motion.elapsed)
-grown = njit(inline="always")(motion.grown)
+grown = njit(inline="always")(motion.grow_extent)
 
 ENTRY = np.dtype(
     [(name, np.float64) for name in ("x", "y", "z", "rx", "ry", "rz")]
@@ -57,7 +57,7 @@ def bucket(ix: int, iy: int, iz: int, mask: int) -> int:
 
 
 @njit(inline="always")
-def room(middle: float, half: float) -> float:
+def widen(middle: float, half: float) -> float:
     """A half-extent that certainly covers every overlap that rounds to yes.
 
     Two units in the last place of the coordinate for the subtraction, one part in 1e12 for the sum
@@ -67,7 +67,7 @@ def room(middle: float, half: float) -> float:
 
 
 @njit(inline="always")
-def sweep(low_end: float, high_end: float, r0: float, r1: float) -> Any:
+def swept_interval(low_end: float, high_end: float, r0: float, r1: float) -> Any:
     """Centre and half-extent of the interval that covers a moving interval at both its ends.
 
     Floating-point addition is monotone, so the ends bound all that lies between.
@@ -78,11 +78,13 @@ def sweep(low_end: float, high_end: float, r0: float, r1: float) -> Any:
         return low_end, inf
     middle = low + (high - low) * 0.5
     half = max(high - middle, middle - low)
-    return middle, room(low, room(high, half))
+    return middle, widen(low, widen(high, half))
 
 
 @njit(cache=True)
-def gather(rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loose: Any) -> Any:
+def collect_entries(
+    rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loose: Any
+) -> Any:
     """Fill an entry per row that counts between lo and hi; return how many, and how many loose."""
     count = 0
     odd = 0
@@ -95,9 +97,9 @@ def gather(rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loo
             if row.vx > row.gx or row.vy > row.gy or row.vz > row.gz:
                 continue
             exact = False
-            entry.x, entry.rx = between(row.vx, row.gx)
-            entry.y, entry.ry = between(row.vy, row.gy)
-            entry.z, entry.rz = between(row.vz, row.gz)
+            entry.x, entry.rx = formula_interval(row.vx, row.gx)
+            entry.y, entry.ry = formula_interval(row.vy, row.gy)
+            entry.z, entry.rz = formula_interval(row.vz, row.gz)
         else:
             exact = box_of_slice(row, lo, hi, entry)
         unbounded = isinf(entry.rx) and isinf(entry.ry) and isinf(entry.rz)
@@ -112,18 +114,18 @@ def gather(rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loo
             continue
         entry.id, entry.node, entry.channel = row.id, row.node, row.channel
         entry.place, entry.kind = place, row.kind if exact else BOX
-        entry.flags = (row.flags & (ECHO | DOUBTFUL | EVOLVES)) | (0 if exact else SWEPT)
+        entry.flags = (row.flags & (ECHO | FILTERED | EVOLVES)) | (0 if exact else SWEPT)
         sizes[count] = size_class(entry.rx, entry.ry, entry.rz)
         count += 1
     return count, odd
 
 
 @njit(inline="always")
-def between(low: float, high: float) -> Any:
+def formula_interval(low: float, high: float) -> Any:
     """Centre and half-extent of a formula's bounds; unbounded unless both ends bound anything."""
     if low < -FAR or high > FAR:
         return 0.0, inf
-    return sweep(low, high, 0.0, 0.0)
+    return swept_interval(low, high, 0.0, 0.0)
 
 
 @njit(inline="always")
@@ -144,9 +146,9 @@ def box_of_slice(row: Any, lo: int, hi: int, entry: Any) -> bool:
         entry.x, entry.y, entry.z = x0, y0, z0
         entry.rx, entry.ry, entry.rz = rx0, ry0, rz0
     else:
-        entry.x, entry.rx = sweep(x0, row.x + row.vx * end, rx0, rx1)
-        entry.y, entry.ry = sweep(y0, row.y + row.vy * end, ry0, ry1)
-        entry.z, entry.rz = sweep(z0, row.z + row.vz * end, rz0, rz1)
+        entry.x, entry.rx = swept_interval(x0, row.x + row.vx * end, rx0, rx1)
+        entry.y, entry.ry = swept_interval(y0, row.y + row.vy * end, ry0, ry1)
+        entry.z, entry.rz = swept_interval(z0, row.z + row.vz * end, rz0, rz1)
     return exact
 
 
@@ -167,7 +169,7 @@ def size_class(rx: float, ry: float, rz: float) -> int:
 
 
 @njit(cache=True)
-def group(histogram: Any, level_of: Any) -> int:
+def assign_levels(histogram: Any, level_of: Any) -> int:
     """Give each size class its level: neighbouring classes share one, rare ones have none (-1)."""
     span = 2
     while True:
@@ -188,7 +190,7 @@ def group(histogram: Any, level_of: Any) -> int:
 
 
 @njit(inline="always")
-def pitch(largest: float, reach: float, low: float, high: float, count: int) -> float:
+def cells_per_unit(largest: float, reach: float, low: float, high: float, count: int) -> float:
     """Cells per unit along an axis: 0 (one cell) if it is unbounded or all centres agree."""
     if isinf(largest) or high <= low:
         return 0.0
@@ -204,13 +206,13 @@ def build(rows: Any, used: int, lo: int, hi: int, reach: float) -> Any:
     entries = np.empty(used, ENTRY)
     sizes = np.empty(used, np.int64)
     loose = np.empty(used, np.int64)
-    count, odd = gather(rows, used, lo, hi, entries, sizes, loose)
+    count, odd = collect_entries(rows, used, lo, hi, entries, sizes, loose)
 
     histogram = np.zeros(8 * 4096, np.int64)
     for i in range(count):
         histogram[sizes[i]] += 1
     level_of = np.empty(len(histogram), np.int64)
-    levels = np.zeros(group(histogram, level_of), LEVEL)
+    levels = np.zeros(assign_levels(histogram, level_of), LEVEL)
     sizes_of_levels = np.zeros(len(levels), np.int64)
     bounds = np.empty((len(levels), 6))
     bounds[:, :3], bounds[:, 3:] = inf, -inf
@@ -225,7 +227,7 @@ def build(rows: Any, used: int, lo: int, hi: int, reach: float) -> Any:
         bound[1], bound[4] = min(bound[1], entry.y), max(bound[4], entry.y)
         bound[2], bound[5] = min(bound[2], entry.z), max(bound[5], entry.z)
 
-    starts_total = plan(levels, sizes_of_levels, bounds, reach)
+    starts_total = plan_levels(levels, sizes_of_levels, bounds, reach)
     starts = np.zeros(starts_total, np.int32)
     where = np.empty(count, np.int64)
     for i in range(count):
@@ -246,7 +248,7 @@ def build(rows: Any, used: int, lo: int, hi: int, reach: float) -> Any:
 
 
 @njit(cache=True)
-def plan(levels: Any, sizes: Any, bounds: Any, reach: float) -> int:
+def plan_levels(levels: Any, sizes: Any, bounds: Any, reach: float) -> int:
     """Cell widths and tables of the levels; return the length of all tables together."""
     total = 1
     for i in range(len(levels)):
@@ -255,9 +257,9 @@ def plan(levels: Any, sizes: Any, bounds: Any, reach: float) -> int:
             continue
         per_row = int(np.sqrt(sizes[i])) + 1
         # Cells in x can be narrow for nothing: a run of them is read as one.
-        here.per_x = 4.0 * pitch(here.rx, reach, bound[0], bound[3], per_row)
-        here.per_y = pitch(here.ry, reach, bound[1], bound[4], per_row)
-        here.per_z = pitch(here.rz, reach, bound[2], bound[5], per_row)
+        here.per_x = 4.0 * cells_per_unit(here.rx, reach, bound[0], bound[3], per_row)
+        here.per_y = cells_per_unit(here.ry, reach, bound[1], bound[4], per_row)
+        here.per_z = cells_per_unit(here.rz, reach, bound[2], bound[5], per_row)
         table = 16
         while table < 2 * sizes[i]:
             table *= 2
@@ -279,7 +281,7 @@ def place_in_order(entries: Any, where: Any, starts: Any, ordered: Any) -> None:
 
 
 @njit(cache=True)
-def pace(rows: Any, used: int) -> Any:
+def total_size_and_speed(rows: Any, used: int) -> Any:
     """How large the moving regions are and how fast, each in sum."""
     size = speed = 0.0
     for place in range(used):
@@ -292,7 +294,7 @@ def pace(rows: Any, used: int) -> Any:
 
 
 @njit(cache=True)
-def move(rows: Any, places: Any, centre: Any, now: int) -> None:
+def move_rows(rows: Any, places: Any, centre: Any, now: int) -> None:
     """Each row stands still at its new centre from `now` on, as large as it is by then."""
     for k in range(len(places)):
         row = rows[places[k]]
@@ -306,7 +308,9 @@ def move(rows: Any, places: Any, centre: Any, now: int) -> None:
 
 
 @njit(cache=True)
-def renew(rows: Any, used: int, versions: Any, made: Any, limit: Any, channel: int, at: int) -> int:
+def refresh_versions(
+    rows: Any, used: int, versions: Any, made: Any, limit: Any, channel: int, at: int
+) -> int:
     """Let versions on that channel that are not of about `at` stand as their rows are then.
 
     Each is good for its limit, up to and including it. Returns how many were evaluated.

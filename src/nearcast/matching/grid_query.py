@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit
 
 from nearcast.matching.formula_compiler import STACK
-from nearcast.matching.formula_vm import SOMEWHERE, VALUELESS, locate, touching
-from nearcast.matching.grid_build import SWEPT, bucket, cell, elapsed, grown, overlap, room
-from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, EVOLVES, FORMULA
+from nearcast.matching.formula_vm import SOMEWHERE, VALUELESS, locate_region, touching
+from nearcast.matching.grid_build import SWEPT, bucket, cell, elapsed, grown, overlap, widen
+from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA
 from nearcast.space.shapes import DISC
 
 NO, YES, ASK = 0, 1, 2
@@ -22,17 +22,17 @@ ANY_ROW = 2**40  # no row of cells: cells are numbered within ±2**31
 
 
 @njit(inline="always")
-def concerns(row: Any, channel: int, at: int) -> Any:
+def is_in_force(row: Any, channel: int, at: int) -> Any:
     return row.channel == channel and row.valid_from <= at < row.valid_to
 
 
 @njit(inline="always")
-def within(
+def may_touch_formula(
     row: Any, kind: int, x: float, y: float, z: float, rx: float, ry: float, rz: float
 ) -> Any:
     """May the publication touch a formula's region, for all that the row's bounds say?"""
     wide = rx if kind == DISC else 0.0
-    hx, hy, hz = room(x, rx), room(y, max(ry, wide)), room(z, max(rz, wide))
+    hx, hy, hz = widen(x, rx), widen(y, max(ry, wide)), widen(z, max(rz, wide))
     return (
         x + hx >= row.vx and x - hx <= row.gx
         and y + hy >= row.vy and y - hy <= row.gy
@@ -41,15 +41,15 @@ def within(
 
 
 @njit(inline="always")
-def row_verdict(row: Any, p: Any) -> int:
+def check_row(row: Any, p: Any) -> int:
     """Does this row want the publication? NO, YES, or ASK: a filter or a formula must say."""
     at, node, channel, kind, x, y, z, rx, ry, rz = p
-    if not row.flags & ALIVE or not concerns(row, channel, at):
+    if not row.flags & ALIVE or not is_in_force(row, channel, at):
         return NO
     if row.node == node and not row.flags & ECHO:
         return NO
     if row.flags & FORMULA:
-        return ASK if within(row, kind, x, y, z, rx, ry, rz) else NO
+        return ASK if may_touch_formula(row, kind, x, y, z, rx, ry, rz) else NO
     dt = elapsed(at, row.since, row.until)
     if not overlap(
         row.kind, row.x + row.vx * dt, row.y + row.vy * dt, row.z + row.vz * dt,
@@ -57,11 +57,11 @@ def row_verdict(row: Any, p: Any) -> int:
         kind, x, y, z, rx, ry, rz,
     ):  # fmt: skip
         return NO
-    return ASK if row.flags & DOUBTFUL else YES
+    return ASK if row.flags & FILTERED else YES
 
 
 @njit(inline="always")
-def note_run(runs: Any, count: int, first: int, last: int, iy: int, iz: int) -> int:
+def append_run(runs: Any, count: int, first: int, last: int, iy: int, iz: int) -> int:
     run = runs[count]
     run[0], run[1], run[2], run[3] = first, last, iy, iz
     return count + 1
@@ -75,29 +75,29 @@ def runs_around(p: Any, level: Any, starts: Any, runs: Any) -> int:
     """
     _, _, _, kind, x, y, z, rx, ry, rz = p
     wide = rx if kind == DISC else 0.0  # a disc reaches rx on every axis
-    hx = room(x, level.rx + rx)
-    hy, hz = room(y, level.ry + max(ry, wide)), room(z, level.rz + max(rz, wide))
+    hx = widen(x, level.rx + rx)
+    hy, hz = widen(y, level.ry + max(ry, wide)), widen(z, level.rz + max(rz, wide))
     ix0, ix1 = cell(x - hx, level.per_x), cell(x + hx, level.per_x)
     iy0, iy1 = cell(y - hy, level.per_y), cell(y + hy, level.per_y)
     iz0, iz1 = cell(z - hz, level.per_z), cell(z + hz, level.per_z)
     table, base = level.mask + 1, level.starts
     rows_of_cells = (iy1 - iy0 + 1.0) * (iz1 - iz0 + 1.0)  # in floats: it may not fit an integer
     if (ix1 - ix0 + 4.0) * rows_of_cells > table or 2.0 * rows_of_cells > len(runs):
-        return note_run(runs, 0, starts[base], starts[base + table], ANY_ROW, 0)
+        return append_run(runs, 0, starts[base], starts[base + table], ANY_ROW, 0)
     count = 0
     for iz in range(iz0, iz1 + 1):
         for iy in range(iy0, iy1 + 1):
             first = bucket(ix0, iy, iz, level.mask)
             last = first + ix1 - ix0 + 1
             end = min(last, table)
-            count = note_run(runs, count, starts[base + first], starts[base + end], iy, iz)
+            count = append_run(runs, count, starts[base + first], starts[base + end], iy, iz)
             if last > table:  # the run goes on at the table's beginning
-                count = note_run(runs, count, starts[base], starts[base + last - table], iy, iz)
+                count = append_run(runs, count, starts[base], starts[base + last - table], iy, iz)
     return count
 
 
 @njit(cache=True)
-def arrange(centre: Any, levels: Any) -> Any:
+def order_by_bucket(centre: Any, levels: Any) -> Any:
     """The order in which to answer: by bucket, so that neighbours find the same cells in cache."""
     count = len(centre)
     order = np.arange(count)
@@ -148,11 +148,11 @@ def query(
         rx, ry, rz = extent[i, 0], extent[i, 1], extent[i, 2]
         p = (at, who, where, what, x, y, z, rx, ry, rz)
         # A box stands for what it was swept by: discs must not miss it by a rounding of their own.
-        swept_rx = room(max(abs(x), abs(y), abs(z)), rx) if what == DISC else rx
+        swept_rx = widen(max(abs(x), abs(y), abs(z)), rx) if what == DISC else rx
         for place in apart:
             row = rows[place]
-            looked += row.flags & EVOLVES != 0 and concerns(row, where, at)
-            verdict = row_verdict(row, p)
+            looked += row.flags & EVOLVES != 0 and is_in_force(row, where, at)
+            verdict = check_row(row, p)
             if verdict == YES:
                 found_publication[n], found_id[n] = i, rows[place].id
                 n += 1
@@ -178,12 +178,12 @@ def query(
                     )  # fmt: skip
                     if skipping:
                         hit &= skip[entry.place] == 0
-                    if not entry.flags & (SWEPT | DOUBTFUL):
+                    if not entry.flags & (SWEPT | FILTERED):
                         found_publication[n], found_id[n] = i, entry.id
                         n += hit
                     elif hit:
                         looked += entry.flags & EVOLVES != 0
-                        verdict = row_verdict(rows[entry.place], p)
+                        verdict = check_row(rows[entry.place], p)
                         if verdict == YES:
                             found_publication[n], found_id[n] = i, entry.id
                             n += 1
@@ -194,7 +194,7 @@ def query(
 
 
 @njit(cache=True)
-def verify(publications: Any, rows: Any, which: Any, places: Any) -> int:
+def keep_undecided(publications: Any, rows: Any, which: Any, places: Any) -> int:
     """Of these pairs of a publication and a row with a filter, keep those that are to be asked.
 
     Returns how many they are; they are moved to the front of both columns.
@@ -207,14 +207,14 @@ def verify(publications: Any, rows: Any, which: Any, places: Any) -> int:
             t[i], node[i], channel[i], kind[i], centre[i, 0], centre[i, 1], centre[i, 2],
             extent[i, 0], extent[i, 1], extent[i, 2],
         )  # fmt: skip
-        if row_verdict(rows[place], p) == ASK:
+        if check_row(rows[place], p) == ASK:
             which[m], places[m] = i, place
             m += 1
     return m
 
 
 @njit(cache=True)
-def tally(t: Any, rows: Any, which: Any, places: Any) -> Any:
+def count_pair_steps(t: Any, rows: Any, which: Any, places: Any) -> Any:
     """What it costs to ask these pairs: publications, ids and steps, as columns.
 
     What is worked out once for a moment is counted with the first pair of that moment.
@@ -230,14 +230,14 @@ def tally(t: Any, rows: Any, which: Any, places: Any) -> Any:
 
 
 @njit(cache=True)
-def note_place(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
+def locate_formula(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
     """Work out where a formula's region is at `t`, once for all publications of that moment.
 
     The row has no shape of its own, so its lows, its highs and which of them are strict are kept
     in place of one, and the moment in `until`.
     """
     seconds = (t - row.since) / 1e6 if t > row.since else 0.0
-    known = locate(programs, row.program, seconds, stack, ends)
+    known = locate_region(programs, row.program, seconds, stack, ends)
     for axis in range(3):
         known |= (ends[2, axis] != 0.0) << (2 + axis)
         known |= (ends[3, axis] != 0.0) << (5 + axis)
@@ -247,7 +247,7 @@ def note_place(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
 
 
 @njit(cache=True)
-def settle(
+def run_formulas(
     publications: Any, rows: Any, programs: Any, ask_publication: Any, ask_place: Any,
     found_publication: Any, found_id: Any,
 ) -> Any:  # fmt: skip
@@ -266,7 +266,7 @@ def settle(
         left, outcome = True, SOMEWHERE
         if row.flags & FORMULA:
             if row.until != t[i]:
-                note_place(row, t[i], programs, stack, ends)
+                locate_formula(row, t[i], programs, stack, ends)
             outcome = row.kind & OUTCOME
             touches = outcome == SOMEWHERE and touching(
                 (row.x, row.y, row.z), (row.rx, row.ry, row.rz),
@@ -275,7 +275,7 @@ def settle(
                 kind[i], centre[i, 0], centre[i, 1], centre[i, 2],
                 extent[i, 0], extent[i, 1], extent[i, 2],
             )  # fmt: skip
-            left = outcome == VALUELESS or (touches and row.flags & DOUBTFUL != 0)
+            left = outcome == VALUELESS or (touches and row.flags & FILTERED != 0)
             if touches and not left:
                 found_publication[n], found_id[n] = i, row.id
                 n += 1

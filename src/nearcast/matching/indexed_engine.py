@@ -1,7 +1,7 @@
 """What engines over packed rows share: publications become columns, kernels find pairs.
 
-An engine says which rows may want the publications at all (`_look`); kernels run formulas and
-filters, and Python has the last word on pairs that they could not settle.
+An engine says which rows may want the publications at all (`_select_rows`). Kernels run formulas
+and filters; Python has the last word on pairs that they could not settle.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nearcast.matching import grid_query
-from nearcast.matching.filters import Said
-from nearcast.matching.matcher import Batch, Effort, Integers, Matches
-from nearcast.matching.residual_check import judged
+from nearcast.matching.filters import BatchAttributes
+from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matches
+from nearcast.matching.residual_check import check_residual
 from nearcast.matching.rows import Rows
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
@@ -24,7 +24,7 @@ _ALONE = np.zeros(1, np.int64)
 FEW = 3  # pairs with a filter that Python judges sooner than a kernel, which needs columns first
 
 
-class Look(NamedTuple):
+class RowSelection(NamedTuple):
     """Where a kernel looks: in the index, passing over places that `skip` marks, and apart."""
 
     rows: Any
@@ -88,45 +88,51 @@ class IndexedEngine:
     def refresh(self, now: Time) -> None:
         """Nothing is done ahead of being asked."""
 
-    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:
+    def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:
         """For so many publications between these moments that reach about so far."""
         raise NotImplementedError
 
     def _match(
-        self, columns: Any, publications: Sequence[Publication], attributes: Said | None,
+        self, columns: Any, publications: Sequence[Publication], attributes: BatchAttributes | None,
         lo: Time, hi: Time, reach: float,
     ) -> Matches:  # fmt: skip
-        look = self._look(len(publications), lo, hi, reach)
-        order = grid_query.arrange(columns[4], look.index[0]) if len(publications) > 1 else _ALONE
-        capacity = 2 * len(look.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
+        selected = self._select_rows(len(publications), lo, hi, reach)
+        order = _ALONE
+        if len(publications) > 1:
+            order = grid_query.order_by_bucket(columns[4], selected.index[0])
+        capacity = 2 * len(selected.rows) + max(min(2**18, 64 * len(columns[0])), self._answers)
         found: list[tuple[Integers, Integers]] = []
         asked: list[tuple[Integers, Integers, Integers]] = []
         done, total = 0, len(columns[0])
         while done < total:
             out = [np.empty(capacity, np.int64) for _ in range(4)]
-            done, n, m, looked = grid_query.query(columns, order, done, *look, *out)
+            done, n, m, looked = grid_query.query(columns, order, done, *selected, *out)
             self.evaluations += looked
             found.append((out[0][:n], out[1][:n]))
             if m:
                 which, places = out[2][:m], out[3][:m]
-                asked.append(grid_query.tally(columns[0], look.rows, which, places))
-                found += self._settle(columns, look.rows, publications, attributes, which, places)
+                asked.append(grid_query.count_pair_steps(columns[0], selected.rows, which, places))
+                found += self._settle(
+                    columns, selected.rows, publications, attributes, which, places
+                )
         self._answers = sum(len(f[0]) for f in found)
-        effort = Effort(*joined(asked)) if asked else None
-        publication, subscription = joined(found)
-        return Matches(publication, subscription, effort)
+        cost = EvaluationCost(*concatenate_columns(asked)) if asked else None
+        publication, subscription = concatenate_columns(found)
+        return Matches(publication, subscription, cost)
 
     def _settle(
         self, columns: Any, rows: Any, publications: Sequence[Publication],
-        attributes: Said | None, which: Integers, places: Integers,
+        attributes: BatchAttributes | None, which: Integers, places: Integers,
     ) -> Iterator[tuple[Integers, Integers]]:  # fmt: skip
         """Which of these pairs do formulas and filters let through? Both arrays are overwritten."""
         found = np.empty((2, len(which)), np.int64)
-        n, m = grid_query.settle(columns, rows, self._rows.programs.array, which, places, *found)
+        n, m = grid_query.run_formulas(
+            columns, rows, self._rows.programs.array, which, places, *found
+        )
         yield found[0, :n], found[1, :n]
         if m >= FEW:
             which, places, found = which[:m], places[:m], found[:, n:]
-            n, m, faults = self._rows.filters.judge(
+            n, m, faults = self._rows.filters.test_pairs(
                 columns[0], publications, attributes, rows, which, places, found
             )
             self.faults += faults
@@ -142,7 +148,9 @@ class IndexedEngine:
         pairs: list[tuple[int, int]] = []
         ids = self._rows.array["id"][places].tolist()
         for i, subscription_id in zip(which.tolist(), ids, strict=True):
-            verdict = judged(self._subscriptions[subscription_id], publications[i], int(at[i]))
+            verdict = check_residual(
+                self._subscriptions[subscription_id], publications[i], int(at[i])
+            )
             if verdict:
                 pairs.append((i, subscription_id))
             elif verdict is None:
@@ -151,7 +159,7 @@ class IndexedEngine:
         return columns[:, 0], columns[:, 1]
 
 
-def joined(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
+def concatenate_columns(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
     """The same columns one after the other."""
     if len(several) == 1:
         return several[0]

@@ -13,26 +13,26 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nearcast.matching import grid_query
-from nearcast.matching.attributes import Kind, kind_of
-from nearcast.matching.grid import Grid
-from nearcast.matching.indexed_engine import IndexedEngine, joined
-from nearcast.matching.matcher import Batch, Effort, Integers, Matches
-from nearcast.matching.residual_check import heard
-from nearcast.matching.swept import has_box
+from nearcast.matching.attributes import ValueType, type_of_value
+from nearcast.matching.grid import GridMatcher
+from nearcast.matching.indexed_engine import IndexedEngine, concatenate_columns
+from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matches
+from nearcast.matching.residual_check import check_subscription
+from nearcast.matching.swept import is_bounded
 from nearcast.model.expressions import evaluator
 from nearcast.model.predicates import NO_VALUES
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId, Value
 from nearcast.space.motion import Path, Time
 
-Key: TypeAlias = tuple[str, str, Kind, Value]  # channel, attribute, and what it is equal to
+Key: TypeAlias = tuple[str, str, ValueType, Value]  # channel, attribute, and what it is equal to
 AT_ONCE = 2**18  # pairs that are judged at a time
 
 
-class Keyed:
+class KeyedMatcher:
     def __init__(self) -> None:
-        self._regions = Grid()
-        self._table = Table()
+        self._regions = GridMatcher()
+        self._table = EqualityTable()
 
     @property
     def evaluations(self) -> int:
@@ -44,7 +44,7 @@ class Keyed:
 
     def put(self, subscription: Subscription) -> None:
         self.drop(subscription.id)
-        keys = list(_keys(subscription))
+        keys = list(_equality_keys(subscription))
         if keys:
             self._table.put(subscription, keys)
         else:
@@ -63,12 +63,12 @@ class Keyed:
         if not len(self._table) or not len(publications):
             return found
         others = self._table.judge(publications)
-        effort = [one.effort for one in (found, others) if one.effort is not None]
-        columns = [(one.publication, one.subscription, one.steps) for one in effort]
+        cost = [one.cost for one in (found, others) if one.cost is not None]
+        columns = [(one.publication, one.subscription, one.steps) for one in cost]
         return Matches(
             np.concatenate((found.publication, others.publication)),
             np.concatenate((found.subscription, others.subscription)),
-            Effort(*joined(columns)) if columns else None,
+            EvaluationCost(*concatenate_columns(columns)) if columns else None,
         )
 
     def due(self) -> Time | None:
@@ -78,7 +78,7 @@ class Keyed:
         """Nothing is done ahead of being asked."""
 
 
-class Table(IndexedEngine):
+class EqualityTable(IndexedEngine):
     """Subscriptions by one attribute that must have one value, as places of rows."""
 
     def __init__(self) -> None:
@@ -113,10 +113,10 @@ class Table(IndexedEngine):
     def wanting(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         wanting: list[SubscriptionId] = []
         for name, value in publication.attributes.items():
-            key = publication.channel, name, kind_of(value), value
+            key = publication.channel, name, type_of_value(value), value
             for place in self._members.get(key, ()):
                 wanted = self._subscriptions[int(self._rows.array[place]["id"])]
-                verdict = heard(wanted, publication, at)
+                verdict = check_subscription(wanted, publication, at)
                 if verdict:
                     wanting.append(wanted.id)
                 elif verdict is None:
@@ -130,16 +130,16 @@ class Table(IndexedEngine):
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         asked: list[tuple[Integers, Integers, Integers]] = []
         for which, places in self._candidates(publications):
-            m = grid_query.verify(columns, rows, which, places)
+            m = grid_query.keep_undecided(columns, rows, which, places)
             if m:
                 which, places = which[:m], places[:m]
-                asked.append(grid_query.tally(columns[0], rows, which, places))
+                asked.append(grid_query.count_pair_steps(columns[0], rows, which, places))
                 found += self._settle(
                     columns, rows, publications.publications, publications.attributes, which, places
                 )
-        publication, subscription = joined(found)
-        effort = Effort(*joined(asked)) if asked else None
-        return Matches(publication, subscription, effort)
+        publication, subscription = concatenate_columns(found)
+        cost = EvaluationCost(*concatenate_columns(asked)) if asked else None
+        return Matches(publication, subscription, cost)
 
     def _candidates(self, publications: Batch) -> Iterator[tuple[Any, Any]]:
         """Pairs of a publication and a place, those of one publication side by side."""
@@ -151,7 +151,7 @@ class Table(IndexedEngine):
             attributes = said[i] if said is not None else publications.publications[i].attributes
             channel = channels[i] if channels is not None else ""
             for name, value in attributes.items():
-                places = self._listed((channel, name, kind_of(value), value))
+                places = self._listed((channel, name, type_of_value(value), value))
                 if places is not None:
                     which.append(i)
                     several.append(places)
@@ -170,13 +170,13 @@ class Table(IndexedEngine):
         return self._arrays[key]
 
 
-def _keys(subscription: Subscription) -> Iterator[Key]:
+def _equality_keys(subscription: Subscription) -> Iterator[Key]:
     """The equalities of the filter of a subscription without a region, if it stands still."""
     region, condition = subscription.region, subscription.filter
-    if condition is None or isinstance(region, Formula | Path) or has_box(region):
+    if condition is None or isinstance(region, Formula | Path) or is_bounded(region):
         return
     for predicate in condition.parsed.items:
         if predicate.operator == "==" and not predicate.evolves:
             value = evaluator(predicate.expression)(0.0, NO_VALUES)
             assert value is not None, "the parser refuses a constant without a value"
-            yield subscription.channel, predicate.attribute, kind_of(value), value
+            yield subscription.channel, predicate.attribute, type_of_value(value), value

@@ -13,17 +13,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from nearcast.matching import grid_build
-from nearcast.matching.freeze import halves
-from nearcast.matching.indexed_engine import IndexedEngine, Look
+from nearcast.matching.freeze import split_evolving
+from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Batch, Integers, Matches
-from nearcast.matching.residual_check import heard
-from nearcast.matching.swept import Swept
+from nearcast.matching.residual_check import check_subscription
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import Time
 
 
-class Loop(IndexedEngine):
+class RowScan(IndexedEngine):
     """Every region is looked at for every publication."""
 
     def __init__(self) -> None:
@@ -42,14 +42,14 @@ class Loop(IndexedEngine):
             self._rows.remove(self._places.pop(subscription))
             self._all = None
 
-    def _look(self, count: int, lo: Time, hi: Time, reach: float) -> Look:  # noqa: ARG002
+    def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:  # noqa: ARG002
         rows = self._rows.array[: self._rows.used]
         if self._all is None:
             self._all = np.flatnonzero(rows["flags"])
-        return Look(rows, self._nothing, self._all, np.empty(0, np.uint8))
+        return RowSelection(rows, self._nothing, self._all, np.empty(0, np.uint8))
 
 
-class Table:
+class EvolvingTable:
     """LEME, for what no compiled loop can evaluate: the evolving halves by channel."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Table:
                 yield half
 
 
-def meeting(
+def intersect_matches(
     still: list[SubscriptionId], evolving: list[SubscriptionId], both: dict[SubscriptionId, bool]
 ) -> list[SubscriptionId]:
     """M1 ∩ M2; `both` says of what evolves whether it has a still half too."""
@@ -88,7 +88,9 @@ def meeting(
     return sorted([*whole, *(s for s in evolving if not both[s] or s in m1)])
 
 
-def all_meeting(still: Matches, evolving: Matches, both: dict[SubscriptionId, bool]) -> Matches:
+def intersect_match_columns(
+    still: Matches, evolving: Matches, both: dict[SubscriptionId, bool]
+) -> Matches:
     """The same for pairs."""
     if not len(still.subscription) and not any(both.values()):
         return evolving
@@ -103,11 +105,11 @@ def all_meeting(still: Matches, evolving: Matches, both: dict[SubscriptionId, bo
     return Matches(publications[kept], ids[kept])
 
 
-class Lazy:
+class LazyMatcher:
     def __init__(self) -> None:
-        self._standard = Swept()
-        self._regions = Loop()
-        self._table = Table()
+        self._standard = SweptMatcher()
+        self._regions = RowScan()
+        self._table = EvolvingTable()
         self._both: dict[SubscriptionId, bool] = {}  # of what evolves: has it a still half too?
         self._evaluations = 0
         self._faults = 0
@@ -122,7 +124,7 @@ class Lazy:
 
     def put(self, subscription: Subscription) -> None:
         self.drop(subscription.id)
-        still, evolving = halves(subscription)
+        still, evolving = split_evolving(subscription)
         if still is not None:
             self._standard.put(still)
         if evolving is not None:
@@ -138,13 +140,13 @@ class Lazy:
     def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         still = self._standard.match(publication, at)
         evolving = [*self._regions.match(publication, at), *self._evaluated(publication, at)]
-        return meeting(still, evolving, self._both)
+        return intersect_matches(still, evolving, self._both)
 
     def match_many(self, publications: Batch) -> Matches:
         still = self._standard.match_many(publications)
         moving = self._regions.match_many(publications)
         if not self._table:
-            return all_meeting(still, moving, self._both)
+            return intersect_match_columns(still, moving, self._both)
         pairs = [
             (i, s)
             for i, publication in enumerate(publications.publications)
@@ -155,7 +157,7 @@ class Lazy:
             np.concatenate((moving.publication, columns[:, 0])),
             np.concatenate((moving.subscription, columns[:, 1])),
         )
-        return all_meeting(still, evolving, self._both)
+        return intersect_match_columns(still, evolving, self._both)
 
     def due(self) -> Time | None:
         return None
@@ -167,7 +169,7 @@ class Lazy:
         matching = []
         for half in self._table.covered(publication):
             self._evaluations += 1
-            verdict = heard(half, publication, at)
+            verdict = check_subscription(half, publication, at)
             if verdict:
                 matching.append(half.id)
             elif verdict is None:

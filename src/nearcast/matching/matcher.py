@@ -35,7 +35,7 @@ class Batch(Struct, frozen=True):
         return len(self.t)
 
 
-def batch(publications: Sequence[Publication]) -> Batch:
+def make_batch(publications: Sequence[Publication]) -> Batch:
     shapes = [p.shape for p in publications]
     return Batch(
         np.array([p.t for p in publications], np.int64),
@@ -48,7 +48,7 @@ def batch(publications: Sequence[Publication]) -> Batch:
     )
 
 
-class Effort(Struct, frozen=True):
+class EvaluationCost(Struct, frozen=True):
     """Pairs whose formula or filter was asked, and how many steps that took at most."""
 
     publication: Integers
@@ -61,7 +61,7 @@ class Matches(Struct, frozen=True):
 
     publication: Integers
     subscription: Integers
-    effort: Effort | None = None  # what formulas and filters cost, if the engine counts it
+    cost: EvaluationCost | None = None  # what formulas and filters cost, if the engine counts it
 
 
 class Matcher(Protocol):

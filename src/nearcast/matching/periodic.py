@@ -7,21 +7,21 @@ it always was; an answer is as stale as the version that gave it, one interval a
 
 from heapq import heappop, heappush
 
-from nearcast.matching.freeze import arrives, faulty, version
+from nearcast.matching.freeze import freeze, has_fault, stops_evolving_at
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.matching.rows import evolves
-from nearcast.matching.swept import Swept
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import SECOND, Time
 
 
-class Periodic:
+class PeriodicMatcher:
     def __init__(self, interval_us: Time = SECOND) -> None:
-        _check(interval_us)
+        _check_interval(interval_us)
         self.evaluations = 0
         self._interval = interval_us
-        self._standard = Swept()
+        self._standard = SweptMatcher()
         self._faults = 0
         self._now: Time = 0  # the latest moment that was heard of
         self._evolving: dict[SubscriptionId, Subscription] = {}
@@ -39,7 +39,7 @@ class Periodic:
             self._standard.put(subscription)
             return
         interval = self._interval if interval_us is None else interval_us
-        _check(interval)
+        _check_interval(interval)
         self._evolving[subscription.id] = subscription
         self._intervals[subscription.id] = interval
         submitted = subscription.region.since  # SUBT(S) = T
@@ -84,9 +84,9 @@ class Periodic:
         """Replace the version in the standard engine by the one for now."""
         self.evaluations += 1
         evolving = self._evolving[subscription]
-        still = version(evolving, now)
+        still = freeze(evolving, now)
         if still is None:
-            self._faults += faulty(evolving, now)
+            self._faults += has_fault(evolving, now)
             self._standard.drop(subscription)
         else:
             self._standard.put(still)
@@ -94,13 +94,13 @@ class Periodic:
     def _schedule(self, subscription: SubscriptionId, due: Time, now: Time) -> None:
         """The next evolution after now, unless what moved has arrived for good by then."""
         self._scheduled.pop(subscription, None)
-        if arrives(self._evolving[subscription]) > now:
+        if stops_evolving_at(self._evolving[subscription]) > now:
             interval = self._intervals[subscription]
             missed = max(0, (now - due) // interval + 1)
             self._scheduled[subscription] = due + missed * interval
             heappush(self._queue, (due + missed * interval, subscription))
 
 
-def _check(interval: Time) -> None:
+def _check_interval(interval: Time) -> None:
     if interval < 1:
         raise ValueError(f"subscriptions cannot evolve every {interval} microseconds")

@@ -11,7 +11,7 @@ from nearcast.model.subscription import Formula, Subscription, seconds_since
 from nearcast.space.motion import Time
 
 
-def heard(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
+def check_subscription(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
     """As `wants`; None: no, for a fault."""
     if wanted.channel != publication.channel:
         return False
@@ -20,21 +20,21 @@ def heard(wanted: Subscription, publication: Publication, at: Time) -> bool | No
     region = wanted.region
     if not isinstance(region, Formula) and not region.touches(publication.shape, at):
         return False
-    return judged(wanted, publication, at)
+    return check_residual(wanted, publication, at)
 
 
-def judged(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
+def check_residual(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
     """What a formula and a filter say, as `wants` asks them; None: no, for a fault."""
     region, condition = wanted.region, wanted.filter
     if isinstance(region, Formula):
         seconds, s = seconds_since(region.since, at), publication.shape
-        zone = predicates.zone(region.parsed, seconds)
+        zone = predicates.box_at(region.parsed, seconds)
         if zone is None:
-            return False if predicates.valued(region.parsed, seconds) else None
+            return False if predicates.has_values(region.parsed, seconds) else None
         if not zone.touches(s.kind, s.x, s.y, s.z, s.rx, s.ry, s.rz):
             return False
     if condition is None:
         return True
-    return predicates.verdict(
+    return predicates.test_attributes(
         condition.parsed, publication.attributes, seconds_since(condition.since, at)
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nearcast.matching.filters import Filters, Steps, steps
+from nearcast.matching.filters import Filters, StepCount, count_steps
 from nearcast.matching.formula_compiler import NO_PROGRAM, Programs
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
@@ -43,7 +43,7 @@ PACK = Packing("=14q12d").pack_into
 ALIVE = 1
 ECHO = 2
 MOVES = 4
-DOUBTFUL = 8  # a filter has the last word
+FILTERED = 8  # a filter has the last word
 FORMULA = 16  # a program says where the region is; velocity and growth are a box around it
 EVOLVES = 32  # region or filter change by themselves: looking at them at a moment is an evaluation
 
@@ -65,7 +65,7 @@ class Rows:
 
     def remove(self, places: list[int]) -> None:
         """Free the places of one subscription."""
-        if self.array[places[0]]["flags"] & DOUBTFUL:
+        if self.array[places[0]]["flags"] & FILTERED:
             self.filters.remove(int(self.array[places[0]]["filter"]))
         for place in places:
             if self.array[place]["flags"] & FORMULA:
@@ -102,9 +102,9 @@ class Rows:
         """Pack the subscription and return the places it took."""
         region = subscription.region
         flags = ALIVE | (ECHO if subscription.echo else 0)
-        flags |= DOUBTFUL if subscription.filter else 0
+        flags |= FILTERED if subscription.filter else 0
         flags |= EVOLVES if evolves(subscription) else 0
-        cost = steps(subscription)
+        cost = count_steps(subscription)
         condition = self.filters.add(subscription.filter) if subscription.filter else NO_FILTER
         if isinstance(region, Formula):
             flags |= FORMULA
@@ -119,7 +119,7 @@ class Rows:
 
     def _pack(
         self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int,
-        condition: int, cost: Steps,
+        condition: int, cost: StepCount,
     ) -> int:  # fmt: skip
         place, s = self._place(), leg.shape
         PACK(
@@ -132,7 +132,7 @@ class Rows:
         return place
 
     def _pack_formula(
-        self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: Steps
+        self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: StepCount
     ) -> int:
         """Its box is unbounded, until somebody says better (`machine.bound`)."""
         place, s = self._place(), EVERYWHERE

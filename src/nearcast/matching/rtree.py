@@ -16,7 +16,7 @@ from msgspec import Struct
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
-from nearcast.space.motion import SECOND, Moving, Path, Time, elapsed, grown
+from nearcast.space.motion import SECOND, Moving, Path, Time, elapsed, grow_extent
 from nearcast.space.rtree import SPLITS, BoxBounds, choose, union
 from nearcast.space.shapes import DISC, Vector
 
@@ -30,7 +30,7 @@ NOWHERE = BoxBounds((inf, inf, inf), (-inf, -inf, -inf))  # the union of no boxe
 # Boxes around regions
 
 
-def room(half: float) -> float:
+def widen_extent(half: float) -> float:
     """A half-extent that covers every overlap that rounds to yes.
 
     `overlap` finds a distance at most a few roundings too short, in proportion to the extents that
@@ -41,50 +41,50 @@ def room(half: float) -> float:
     return half * 1.000000000001 + 1e-160
 
 
-def side(begin: float, end: float, half: float) -> tuple[float, float]:
+def interval_along_line(begin: float, end: float, half: float) -> tuple[float, float]:
     """Along one axis, what a half-extent covers while its centre goes from begin to end."""
     low, high = min(begin, end), max(begin, end)
-    return low - room(half), high + room(half)
+    return low - widen_extent(half), high + widen_extent(half)
 
 
-def enclosing(kind: int, begin: Vector, end: Vector, extents: Vector) -> BoxBounds:
+def box_along_line(kind: int, begin: Vector, end: Vector, extents: Vector) -> BoxBounds:
     """The box around a shape of these half-extents while its centre goes from begin to end."""
     rx, ry, rz = extents
     if kind == DISC:
         ry = rz = rx
-    west, east = side(begin[0], end[0], rx)
-    south, north = side(begin[1], end[1], ry)
-    bottom, top = side(begin[2], end[2], rz)
+    west, east = interval_along_line(begin[0], end[0], rx)
+    south, north = interval_along_line(begin[1], end[1], ry)
+    bottom, top = interval_along_line(begin[2], end[2], rz)
     return BoxBounds((west, south, bottom), (east, north, top))
 
 
-def swept(region: Moving | Path, lo: Time, hi: Time) -> BoxBounds:
+def swept_box(region: Moving | Path, lo: Time, hi: Time) -> BoxBounds:
     """The box around all that the region touches from lo to hi."""
     if isinstance(region, Moving):
-        return _swept_by_leg(region, lo, hi)
+        return leg_box(region, lo, hi)
     # A leg that begins later is no concern, and one that arrives earlier stays where it arrives.
     under_way = [region.leg(lo), *(leg for leg in region.legs if lo < leg.since <= hi)]
-    return union([_swept_by_leg(leg, lo, hi) for leg in under_way])
+    return union([leg_box(leg, lo, hi) for leg in under_way])
 
 
-def _swept_by_leg(leg: Moving, lo: Time, hi: Time) -> BoxBounds:
+def leg_box(leg: Moving, lo: Time, hi: Time) -> BoxBounds:
     s, (vx, vy, vz), (gx, gy, gz) = leg.shape, leg.velocity, leg.growth
     # Each step from the moment to the centre and to the extents is monotone, and so is rounding:
     # the two ends of the slice bound all that lies between them.
     begin, end = elapsed(lo, leg.since, leg.until), elapsed(hi, leg.since, leg.until)
-    return enclosing(
+    return box_along_line(
         s.kind,
         (s.x + vx * begin, s.y + vy * begin, s.z + vz * begin),
         (s.x + vx * end, s.y + vy * end, s.z + vz * end),
         (
-            max(grown(s.rx, gx, begin), grown(s.rx, gx, end)),
-            max(grown(s.ry, gy, begin), grown(s.ry, gy, end)),
-            max(grown(s.rz, gz, begin), grown(s.rz, gz, end)),
+            max(grow_extent(s.rx, gx, begin), grow_extent(s.rx, gx, end)),
+            max(grow_extent(s.ry, gy, begin), grow_extent(s.ry, gy, end)),
+            max(grow_extent(s.rz, gz, begin), grow_extent(s.rz, gz, end)),
         ),
     )
 
 
-def calm(regions: Iterable[Moving | Path], at: Time) -> float:
+def slice_seconds(regions: Iterable[Moving | Path], at: Time) -> float:
     """Seconds in which a typical region that still moves travels its own width.
 
     In boxes swept for so long, a third of the candidates are answers. With shorter slices more are,
@@ -233,7 +233,7 @@ class Tree:
 # The engine
 
 
-class RTree:
+class RTreeMatcher:
     def __init__(self, least: int = 4, most: int = 8, split: str = "rstar") -> None:
         self.tree = Tree(least, most, split)
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
@@ -250,7 +250,7 @@ class RTree:
             return
         if isinstance(region, Path) or region.moves:
             self._moving[subscription.id] = region
-        self.tree.insert(subscription.id, swept(region, *self._slice))
+        self.tree.insert(subscription.id, swept_box(region, *self._slice))
 
     def drop(self, subscription: SubscriptionId) -> None:
         known = self._subscriptions.pop(subscription, None)
@@ -266,7 +266,7 @@ class RTree:
         self._cover(at)
         s = publication.shape
         centre = (s.x, s.y, s.z)
-        near = self.tree.search(enclosing(s.kind, centre, centre, (s.rx, s.ry, s.rz)))
+        near = self.tree.search(box_along_line(s.kind, centre, centre, (s.rx, s.ry, s.rz)))
         candidates = sorted([*near, *self._apart])
         return [c for c in candidates if wants(self._subscriptions[c], publication, at)]
 
@@ -288,10 +288,10 @@ class RTree:
         lo, hi = self._slice
         if not self._moving or lo <= at <= hi:
             return
-        ahead = round(calm(self._moving.values(), at) * SECOND)
+        ahead = round(slice_seconds(self._moving.values(), at) * SECOND)
         lo, hi = self._slice = at - ahead // 4, at + ahead  # publications may be a little late
         for subscription, region in self._moving.items():
-            box = swept(region, lo, hi)
+            box = swept_box(region, lo, hi)
             if box != self.tree.box(subscription):  # else it has arrived, or not yet begun
                 self.tree.remove(subscription)
                 self.tree.insert(subscription, box)

@@ -8,7 +8,7 @@ from nearcast.model.subscription import Subscription, SubscriptionId
 from nearcast.space.motion import Time
 
 
-class Scan:
+class ScanMatcher:
     def __init__(self) -> None:
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
 

@@ -13,14 +13,14 @@ from math import inf
 
 import numpy as np
 
-from nearcast.matching.attributes import Attributes, Comparison
-from nearcast.matching.grid import Grid
+from nearcast.matching.attributes import AttributeComparison, AttributeIndex
+from nearcast.matching.grid import GridMatcher
 from nearcast.matching.matcher import Batch, Matches
-from nearcast.matching.residual_check import heard
+from nearcast.matching.residual_check import check_subscription
 from nearcast.matching.rows import evolves
-from nearcast.model.expressions import Text, Truth, evaluator
-from nearcast.model.intervals import admitted
-from nearcast.model.predicates import NO_VALUES, Predicate, boxed
+from nearcast.model.expressions import Boolean, Text, evaluator
+from nearcast.model.intervals import admitted_interval
+from nearcast.model.predicates import NO_VALUES, Predicate, has_bounded_axis
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     Filter,
@@ -35,10 +35,10 @@ from nearcast.space.motion import SECOND, Path, Time
 SHORTEST, USUAL, LONGEST = SECOND // 10, SECOND, 60 * SECOND  # that a slice may last
 
 
-class Swept:
+class SweptMatcher:
     def __init__(self) -> None:
-        self._regions = Grid()
-        self._conditions = Attributes()
+        self._regions = GridMatcher()
+        self._conditions = AttributeIndex()
         self._conditional: dict[SubscriptionId, Subscription] = {}  # those without a region
         self._evolving: dict[SubscriptionId, Filter] = {}  # their filters that change with time
         self._slice: tuple[Time, Time] = (0, -1)
@@ -65,7 +65,7 @@ class Swept:
         self.drop(subscription.id)
         if subscription.filter is None and isinstance(subscription.region, Formula):
             self._regions.put(subscription)  # the grid says if it is bounded nowhere
-        elif has_box(subscription.region):
+        elif is_bounded(subscription.region):
             self._regions.put(subscription)
         else:
             self._conditional[subscription.id] = subscription
@@ -116,7 +116,7 @@ class Swept:
         for candidate in self._conditions.find(publication.channel, publication.attributes):
             wanted = self._conditional[candidate]
             self._evaluations += evolves(wanted)
-            verdict = heard(wanted, publication, at)
+            verdict = check_subscription(wanted, publication, at)
             if verdict:
                 wanting.append(candidate)
             elif verdict is None:
@@ -139,46 +139,48 @@ class Swept:
         self._served += count
 
     def _index(self, wanted: Subscription, lo: Time, hi: Time) -> None:
-        tests: list[Comparison] | None = []
+        tests: list[AttributeComparison] | None = []
         if wanted.filter is not None:
             begin, end = (
                 seconds_since(wanted.filter.since, moment) for moment in (lo, max(lo, hi))
             )
-            tests = _tests(wanted.filter.parsed.items, begin, end)
+            tests = _comparisons_over(wanted.filter.parsed.items, begin, end)
         if tests is None:
             self._conditions.drop(wanted.id)  # in this slice it wants nothing
         else:
             self._conditions.put(wanted.id, wanted.channel, tests)
 
 
-def has_box(region: Region) -> bool:
+def is_bounded(region: Region) -> bool:
     """Can a box around it say anything?"""
     if isinstance(region, Formula):
-        return boxed(region.parsed)
+        return has_bounded_axis(region.parsed)
     shapes = [leg.shape for leg in region.legs] if isinstance(region, Path) else [region.shape]
     return any(s.rx < inf or s.ry < inf for s in shapes)
 
 
-def _tests(predicates: tuple[Predicate, ...], begin: float, end: float) -> list[Comparison] | None:
+def _comparisons_over(
+    predicates: tuple[Predicate, ...], begin: float, end: float
+) -> list[AttributeComparison] | None:
     """What holds whenever the predicates do, while `t` goes from begin to end; None: never."""
     tests = []
     for predicate in predicates:
         attribute, operator, expression = (
             predicate.attribute, predicate.operator, predicate.expression,
         )  # fmt: skip
-        if isinstance(expression, Text | Truth):
-            tests.append(Comparison(attribute, operator, expression.value))
+        if isinstance(expression, Text | Boolean):
+            tests.append(AttributeComparison(attribute, operator, expression.value))
             continue
         if not predicate.evolves:
             constant = evaluator(expression)(0.0, NO_VALUES)
             assert constant is not None, "the parser refuses a constant without a value"
-            tests.append(Comparison(attribute, operator, constant))
+            tests.append(AttributeComparison(attribute, operator, constant))
             continue
-        side = admitted(predicate, begin, end)
+        side = admitted_interval(predicate, begin, end)
         if side is None:
             return None
         if side.high < inf:
-            tests.append(Comparison(attribute, "<=", side.high))
-        if side.low > -inf or side.high == inf:
-            tests.append(Comparison(attribute, ">=", side.low))  # at the least, it must be a number
+            tests.append(AttributeComparison(attribute, "<=", side.high))
+        if side.low > -inf or side.high == inf:  # at the least, it must be a number
+            tests.append(AttributeComparison(attribute, ">=", side.low))
     return tests

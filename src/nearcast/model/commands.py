@@ -26,18 +26,18 @@ from nearcast.space.motion import Moving, Path, Time
 from nearcast.space.shapes import Shape
 
 
-def onward(region: Region, now: Time) -> Region:
+def continue_region(region: Region, now: Time) -> Region:
     """The same places from `now` on, beginning where it is: as a new row of the trace says it."""
     if isinstance(region, Formula) or region.since >= now:
         return region
     if isinstance(region, Path):
         leg = region.leg(now)
         later = tuple(further for further in region.legs if further.since > now)
-        return Path((_onward(leg, now), *later))
-    return _onward(region, now)
+        return Path((_continue_leg(leg, now), *later))
+    return _continue_leg(region, now)
 
 
-def _onward(leg: Moving, now: Time) -> Moving:
+def _continue_leg(leg: Moving, now: Time) -> Moving:
     if leg.until <= now:
         return Moving(leg.at(now), since=now)
     left = None if leg.duration is None else leg.until - now
@@ -88,7 +88,7 @@ class Subscribe(Struct, frozen=True):
         if isinstance(self.region, str):
             region = Formula(bind(self.region, self.variables), region.since)
         else:
-            region = onward(region, now)
+            region = continue_region(region, now)
         if isinstance(self.filter, str) and condition is not None:
             condition = Filter(bind(self.filter, self.variables), condition.since)
         return replace(current, region=region, filter=condition)

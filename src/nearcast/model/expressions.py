@@ -57,21 +57,21 @@ class Text(Struct, frozen=True):
     value: str
 
 
-class Truth(Struct, frozen=True):
+class Boolean(Struct, frozen=True):
     value: bool
 
 
 Arithmetic: TypeAlias = Number | Variable | Call
-Expression: TypeAlias = Arithmetic | Text | Truth
+Expression: TypeAlias = Arithmetic | Text | Boolean
 Value: TypeAlias = float | str | bool
 
 
-def nodes(expression: Expression) -> Iterator[Expression]:
+def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and all its parts, from the left."""
     yield expression
     if isinstance(expression, Call):
         for argument in expression.arguments:
-            yield from nodes(argument)
+            yield from walk(argument)
 
 
 # Evaluation.
@@ -121,15 +121,15 @@ RESERVED = frozenset({TIME, "true", "false", *_NAMED})  # words that name nothin
 _NO_VALUE = (ArithmeticError, ValueError, KeyError)
 
 Evaluator: TypeAlias = Callable[[float, Mapping[str, float]], Value | None]
-_Closure: TypeAlias = Callable[[float, Mapping[str, float]], float]
+_Compiled: TypeAlias = Callable[[float, Mapping[str, float]], float]
 
 
 def evaluator(expression: Expression) -> Evaluator:
     """The function from `t` and the variables' values to the expression's value, or None."""
-    if isinstance(expression, Text | Truth):
+    if isinstance(expression, Text | Boolean):
         constant = expression.value
         return lambda _t, _values: constant
-    closure = _closure(_folded(expression))
+    closure = _compile(_fold_constants(expression))
 
     def evaluate(t: float, values: Mapping[str, float]) -> float | None:
         try:
@@ -149,11 +149,11 @@ def _calculate(function: str, numbers: Sequence[float]) -> float | None:
     return result if -inf < result < inf else None
 
 
-def _folded(tree: Arithmetic) -> Arithmetic:
+def _fold_constants(tree: Arithmetic) -> Arithmetic:
     """The same tree with its constant parts worked out."""
     if not isinstance(tree, Call):
         return tree
-    arguments = tuple(map(_folded, tree.arguments))
+    arguments = tuple(map(_fold_constants, tree.arguments))
     numbers = [argument.value for argument in arguments if isinstance(argument, Number)]
     if len(numbers) == len(arguments):
         constant = _calculate(tree.function, numbers)
@@ -162,7 +162,7 @@ def _folded(tree: Arithmetic) -> Arithmetic:
     return Call(tree.function, arguments)
 
 
-def _closure(tree: Arithmetic) -> _Closure:
+def _compile(tree: Arithmetic) -> _Compiled:
     if isinstance(tree, Number):
         number = tree.value
         return lambda _t, _values: number
@@ -173,7 +173,7 @@ def _closure(tree: Arithmetic) -> _Closure:
             return lambda t, _values: 0.0 + t
         return lambda _t, values: 0.0 + values[name]
     function = FUNCTIONS[tree.function]
-    first, *rest = map(_closure, tree.arguments)
+    first, *rest = map(_compile, tree.arguments)
     if not rest:
         return lambda t, values: function(first(t, values))
     if len(rest) > 1:
@@ -217,7 +217,7 @@ class Token(NamedTuple):
     position: int
 
 
-class _Part(NamedTuple):
+class _Subtree(NamedTuple):
     """A piece of arithmetic on its way into the tree; `constant` is its value if it is one."""
 
     tree: Arithmetic
@@ -226,7 +226,7 @@ class _Part(NamedTuple):
     constant: float | None
 
 
-class Parser:
+class ExpressionParser:
     """A cursor over a text: `token` is the next token, not yet taken."""
 
     def __init__(self, text: str, variables: frozenset[str]) -> None:
@@ -276,7 +276,7 @@ class Parser:
         self.take()
         if self.token.text in ("+", "-", "*", "/"):
             raise self._not_a_number(token)
-        return Text(token.text[1:-1]) if token.kind == "string" else Truth(token.text == "true")
+        return Text(token.text[1:-1]) if token.kind == "string" else Boolean(token.text == "true")
 
     def _not_a_number(self, token: Token) -> FormulaError:
         return self.error(f"no arithmetic with {_quoted(token.text)}", token.position)
@@ -293,21 +293,21 @@ class Parser:
             raise self.error(f"unexpected character {_quoted(token.text)}{code}", token.position)
         return token
 
-    def _sum(self, nesting: int) -> _Part:
+    def _sum(self, nesting: int) -> _Subtree:
         part = self._product(nesting)
         while self.token.text in ("+", "-"):
             function = self.take().text
             part = self._call(function, part.start, [part, self._product(nesting)])
         return part
 
-    def _product(self, nesting: int) -> _Part:
+    def _product(self, nesting: int) -> _Subtree:
         part = self._unary(nesting)
         while self.token.text in ("*", "/"):
             function = self.take().text
             part = self._call(function, part.start, [part, self._unary(nesting)])
         return part
 
-    def _unary(self, nesting: int) -> _Part:
+    def _unary(self, nesting: int) -> _Subtree:
         token = self.token
         if nesting > MAX_DEPTH:
             raise self.error(f"nested deeper than {MAX_DEPTH}", token.position)
@@ -325,7 +325,7 @@ class Parser:
             return part._replace(start=token.position)
         raise self.expected("a value")
 
-    def _number(self) -> _Part:
+    def _number(self) -> _Subtree:
         token = self.token
         value = float(token.text)
         if value == inf:
@@ -334,15 +334,15 @@ class Parser:
         if token.text.isdecimal() and int(token.text) != value:
             raise self.error("whole number too large to be exact", token.position)
         self.take()
-        return _Part(Number(value), token.position, 1, value)
+        return _Subtree(Number(value), token.position, 1, value)
 
-    def _named(self, nesting: int) -> _Part:
+    def _named(self, nesting: int) -> _Subtree:
         token = self.token
         if token.text in ("true", "false"):
             raise self._not_a_number(token)
         if token.text in self.variables:
             self.take()
-            return _Part(Variable(token.text), token.position, 1, None)
+            return _Subtree(Variable(token.text), token.position, 1, None)
         if token.text not in _NAMED:
             raise self.error(f"unknown name {_quoted(token.text)}", token.position)
         self.take()
@@ -357,7 +357,7 @@ class Parser:
             raise self.error(f"{token.text} takes {takes}, not {len(arguments)}", token.position)
         return self._call(token.text, token.position, arguments)
 
-    def _call(self, function: str, start: int, parts: list[_Part]) -> _Part:
+    def _call(self, function: str, start: int, parts: list[_Subtree]) -> _Subtree:
         depth = 1 + max(part.depth for part in parts)
         if depth > MAX_DEPTH:
             raise self.error(f"more than {MAX_DEPTH - 1} operations inside one another", start)
@@ -367,12 +367,12 @@ class Parser:
             constant = _calculate(function, numbers)
             if constant is None:
                 raise self.error(f"{_quoted(self.text[start : self.taken])} has no value", start)
-        return _Part(Call(function, tuple(part.tree for part in parts)), start, depth, constant)
+        return _Subtree(Call(function, tuple(part.tree for part in parts)), start, depth, constant)
 
 
 def parse_expression(text: str, variables: frozenset[str] = frozenset()) -> Expression:
     """The tree of one expression in which `t` and `variables` may occur; or FormulaError."""
-    parser = Parser(text, variables)
+    parser = ExpressionParser(text, variables)
     expression = parser.expression()
     parser.take_kind("end", "the end")
     return expression

@@ -21,22 +21,22 @@ SLACK = 1e-9  # of an angle up to there, against rounded multiples of pi
 UNSURE = 1e-15  # of a sine: the library's may be off by one in the last place, at either end
 
 
-class Bounds(NamedTuple):
+class ClosedInterval(NamedTuple):
     """A closed interval; an infinite end says that nothing bounds that side."""
 
     low: float
     high: float
 
 
-UNBOUNDED = Bounds(-inf, inf)
+UNBOUNDED = ClosedInterval(-inf, inf)
 
 
-def enclosure(tree: Arithmetic, low: float, high: float) -> Bounds | None:
+def enclosure(tree: Arithmetic, low: float, high: float) -> ClosedInterval | None:
     """Bounds of all values that the tree has while `t` goes from low to high; None: it has none."""
     if isinstance(tree, Number):
-        return Bounds(tree.value, tree.value)
+        return ClosedInterval(tree.value, tree.value)
     if isinstance(tree, Variable):
-        return Bounds(low, high) if tree.name == TIME else UNBOUNDED
+        return ClosedInterval(low, high) if tree.name == TIME else UNBOUNDED
     parts = []
     for argument in tree.arguments:
         part = enclosure(argument, low, high)
@@ -46,22 +46,22 @@ def enclosure(tree: Arithmetic, low: float, high: float) -> Bounds | None:
     return OPERATIONS[tree.function](*parts)
 
 
-def _outward(low: float, high: float) -> Bounds | None:
+def _outward(low: float, high: float) -> ClosedInterval | None:
     """Rounded away from each other; nothing is left if all of it is beyond all numbers."""
     if low == inf or high == -inf:
         return None
-    return Bounds(nextafter(low, -inf), nextafter(high, inf))
+    return ClosedInterval(nextafter(low, -inf), nextafter(high, inf))
 
 
-def _sum(a: Bounds, b: Bounds) -> Bounds | None:
+def _sum(a: ClosedInterval, b: ClosedInterval) -> ClosedInterval | None:
     return _outward(a.low + b.low, a.high + b.high)
 
 
-def _negation(a: Bounds) -> Bounds:
-    return Bounds(-a.high, -a.low)
+def _negation(a: ClosedInterval) -> ClosedInterval:
+    return ClosedInterval(-a.high, -a.low)
 
 
-def _difference(a: Bounds, b: Bounds) -> Bounds | None:
+def _difference(a: ClosedInterval, b: ClosedInterval) -> ClosedInterval | None:
     return _sum(a, _negation(b))
 
 
@@ -70,12 +70,12 @@ def _corner(number: float) -> float:
     return number if number == number else 0.0
 
 
-def _product(a: Bounds, b: Bounds) -> Bounds | None:
+def _product(a: ClosedInterval, b: ClosedInterval) -> ClosedInterval | None:
     corners = [_corner(x * y) for x in a for y in b]
     return _outward(min(corners), max(corners))
 
 
-def _quotient(a: Bounds, b: Bounds) -> Bounds | None:
+def _quotient(a: ClosedInterval, b: ClosedInterval) -> ClosedInterval | None:
     if b.low == b.high == 0.0:
         return None
     if b.low <= 0.0 <= b.high:
@@ -84,21 +84,21 @@ def _quotient(a: Bounds, b: Bounds) -> Bounds | None:
     return _outward(min(corners), max(corners))
 
 
-def _least(*parts: Bounds) -> Bounds:
-    return Bounds(min(part.low for part in parts), min(part.high for part in parts))
+def _least(*parts: ClosedInterval) -> ClosedInterval:
+    return ClosedInterval(min(part.low for part in parts), min(part.high for part in parts))
 
 
-def _greatest(*parts: Bounds) -> Bounds:
-    return Bounds(max(part.low for part in parts), max(part.high for part in parts))
+def _greatest(*parts: ClosedInterval) -> ClosedInterval:
+    return ClosedInterval(max(part.low for part in parts), max(part.high for part in parts))
 
 
-def _magnitude(a: Bounds) -> Bounds:
+def _magnitude(a: ClosedInterval) -> ClosedInterval:
     if a.low <= 0.0 <= a.high:
-        return Bounds(0.0, max(-a.low, a.high))
+        return ClosedInterval(0.0, max(-a.low, a.high))
     return a if a.low > 0.0 else _negation(a)
 
 
-def _root(a: Bounds) -> Bounds | None:
+def _root(a: ClosedInterval) -> ClosedInterval | None:
     if a.high < 0.0:
         return None
     return _outward(sqrt(max(a.low, 0.0)), sqrt(a.high))
@@ -110,19 +110,21 @@ def _contains_turn(low: float, high: float, angle: float) -> bool:
     return angle + 2 * pi * turns >= low - SLACK
 
 
-def _wave(function: Callable[[float], float], peak: float) -> Callable[[Bounds], Bounds]:
-    def bounds(a: Bounds) -> Bounds:
+def _wave(
+    function: Callable[[float], float], peak: float
+) -> Callable[[ClosedInterval], ClosedInterval]:
+    def bounds(a: ClosedInterval) -> ClosedInterval:
         if not (a.low >= -LARGEST_ANGLE and a.high <= LARGEST_ANGLE and a.high - a.low < 2 * pi):
-            return Bounds(-1.0, 1.0)
+            return ClosedInterval(-1.0, 1.0)
         ends = function(a.low), function(a.high)
         low = -1.0 if _contains_turn(*a, peak + pi) else max(min(ends) - UNSURE, -1.0)
         high = 1.0 if _contains_turn(*a, peak) else min(max(ends) + UNSURE, 1.0)
-        return Bounds(low, high)
+        return ClosedInterval(low, high)
 
     return bounds
 
 
-OPERATIONS: dict[str, Callable[..., Bounds | None]] = {
+OPERATIONS: dict[str, Callable[..., ClosedInterval | None]] = {
     "+": _sum,
     "-": _difference,
     "*": _product,
@@ -139,24 +141,26 @@ OPERATIONS: dict[str, Callable[..., Bounds | None]] = {
 
 # Predicates over a stretch of time.
 
-Box = tuple[Bounds, Bounds, Bounds]
+Box = tuple[ClosedInterval, ClosedInterval, ClosedInterval]
 
 
-def swept(predicates: Predicates, low: float, high: float) -> Box | None:
+def swept_box(predicates: Predicates, low: float, high: float) -> Box | None:
     """The box around all places where the spatial predicates hold at some t from low to high.
 
     None: they hold nowhere meanwhile.
     """
     ends = dict.fromkeys(AXES, UNBOUNDED)
     for predicate in spatial(predicates):
-        axis, side = ends[predicate.attribute], admitted(predicate, low, high)
+        axis, side = ends[predicate.attribute], admitted_interval(predicate, low, high)
         if side is None or side.low > axis.high or side.high < axis.low:
             return None
-        ends[predicate.attribute] = Bounds(max(axis.low, side.low), min(axis.high, side.high))
+        ends[predicate.attribute] = ClosedInterval(
+            max(axis.low, side.low), min(axis.high, side.high)
+        )
     return ends["x"], ends["y"], ends["z"]
 
 
-def admitted(predicate: Predicate, low: float, high: float) -> Bounds | None:
+def admitted_interval(predicate: Predicate, low: float, high: float) -> ClosedInterval | None:
     """Bounds of all numbers that a comparison with a number admits at some t from low to high."""
     assert isinstance(predicate.expression, Arithmetic)
     bound = enclosure(predicate.expression, low, high)
@@ -165,5 +169,5 @@ def admitted(predicate: Predicate, low: float, high: float) -> Bounds | None:
     if predicate.operator == "!=":
         return UNBOUNDED
     if predicate.operator in ("<", "<="):
-        return Bounds(-inf, bound.high)
-    return Bounds(bound.low, inf)
+        return ClosedInterval(-inf, bound.high)
+    return ClosedInterval(bound.low, inf)

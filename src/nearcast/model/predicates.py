@@ -2,7 +2,8 @@
 
 A predicate compares an attribute with an expression, which may change with the seconds `t` since
 submission: seed 001's evolving subscriptions (section 2). Predicates over x, y and z describe a
-region, the `Zone`; all others filter a publication's attributes. Predicates travel as text, so
+region, the `PredicateBox`; all others filter a publication's attributes. Predicates travel as
+text, so
 `parse` remembers what it has read.
 
     predicates = list | "{" list "}"
@@ -23,22 +24,23 @@ from msgspec import Struct
 from nearcast.model.expressions import (
     RESERVED,
     TIME,
+    Boolean,
     Evaluator,
     Expression,
-    Parser,
+    ExpressionParser,
     Text,
-    Truth,
     Value,
     Variable,
     evaluator,
-    nodes,
+    walk,
 )
 from nearcast.space.shapes import DISC
 
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
 # Matchers ask for the same texts again and again. One takes some 5 kB once it has been evaluated;
-# the worst that a stranger can send takes 75 kB, and 300 kB evaluated, which `cost` can prevent.
+# the worst text that a client can send takes 75 kB, and 300 kB evaluated; a limit on
+# `expression_size` prevents that.
 REMEMBERED_TEXTS = 8_192
 
 COMPARISONS: Mapping[str, Callable[..., bool]] = {
@@ -61,7 +63,7 @@ class Predicate(Struct, frozen=True, dict=True):
 
     @cached_property
     def evolves(self) -> bool:
-        return Variable(TIME) in nodes(self.expression)
+        return Variable(TIME) in walk(self.expression)
 
 
 # One end of an interval as a function of time, and whether it is strict.
@@ -111,19 +113,21 @@ class Predicates(Struct, frozen=True, dict=True):
 @lru_cache(REMEMBERED_TEXTS)
 def parse(text: str, variables: frozenset[str] = frozenset()) -> Predicates:
     """Read predicates in whose expressions `t` and `variables` may occur; or FormulaError."""
-    return Predicates(tuple(predicate for _, predicate in pieces(text, variables)))
+    return Predicates(tuple(predicate for _, predicate in parse_with_text(text, variables)))
 
 
-def pieces(text: str, variables: frozenset[str] = frozenset()) -> list[tuple[str, Predicate]]:
+def parse_with_text(
+    text: str, variables: frozenset[str] = frozenset()
+) -> list[tuple[str, Predicate]]:
     """Each predicate and the stretch of the text that says it."""
-    parser = Parser(text, variables)
+    parser = ExpressionParser(text, variables)
     braced = parser.accept("{")
     items: list[tuple[str, Predicate]] = []
     while not items or parser.accept(","):
         begin = parser.token.position
         if len(items) == MAX_PREDICATES:
             raise parser.error(f"more than {MAX_PREDICATES} predicates", begin)
-        predicate = _predicate(parser)
+        predicate = _parse_predicate(parser)
         items.append((text[begin : parser.taken], predicate))
     if braced:
         parser.expect("}")
@@ -131,7 +135,7 @@ def pieces(text: str, variables: frozenset[str] = frozenset()) -> list[tuple[str
     return items
 
 
-def _predicate(parser: Parser) -> Predicate:
+def _parse_predicate(parser: ExpressionParser) -> Predicate:
     wrapped = parser.accept("(")
     if parser.token.text in RESERVED:
         raise parser.expected("an attribute")
@@ -139,11 +143,11 @@ def _predicate(parser: Parser) -> Predicate:
     comparison = parser.take_kind("comparison", "one of < <= > >= == !=")
     position = parser.token.position
     expression = parser.expression()
-    if isinstance(expression, Truth) and comparison.text not in ("==", "!="):
+    if isinstance(expression, Boolean) and comparison.text not in ("==", "!="):
         raise parser.error("true and false know only == and !=", comparison.position)
     if attribute in AXES and comparison.text == "!=":
         raise parser.error(f"{attribute} cannot be compared with !=", comparison.position)
-    if attribute in AXES and isinstance(expression, Text | Truth):
+    if attribute in AXES and isinstance(expression, Text | Boolean):
         raise parser.error(f"{attribute} can only be compared with numbers", position)
     if wrapped:
         parser.expect(")")
@@ -155,7 +159,7 @@ def spatial(predicates: Predicates) -> tuple[Predicate, ...]:
     return predicates._spatial
 
 
-def boxed(predicates: Predicates) -> bool:
+def has_bounded_axis(predicates: Predicates) -> bool:
     """Is the region bounded from below and from above, along one axis at least?"""
     return any(lows and highs for lows, highs in predicates._sides)
 
@@ -165,27 +169,27 @@ def others(predicates: Predicates) -> tuple[Predicate, ...]:
     return predicates._others
 
 
-def cost(predicates: Predicates) -> int:
+def expression_size(predicates: Predicates) -> int:
     """How many nodes all expressions have: what one evaluation takes, for a server's limits."""
-    return sum(1 for item in predicates.items for _ in nodes(item.expression))
+    return sum(1 for item in predicates.items for _ in walk(item.expression))
 
 
-class Names(NamedTuple):
+class PredicateNames(NamedTuple):
     """Each name once, in the order of first use; `t` is no variable here, see `evolves`."""
 
     attributes: tuple[str, ...]
     variables: tuple[str, ...]
 
 
-def names(predicates: Predicates) -> Names:
+def collect_names(predicates: Predicates) -> PredicateNames:
     attributes = dict.fromkeys(item.attribute for item in predicates.items)
     variables = dict.fromkeys(
         node.name
         for item in predicates.items
-        for node in nodes(item.expression)
+        for node in walk(item.expression)
         if isinstance(node, Variable) and node.name != TIME
     )
-    return Names(tuple(attributes), tuple(variables))
+    return PredicateNames(tuple(attributes), tuple(variables))
 
 
 def accepts(
@@ -195,10 +199,10 @@ def accepts(
     values: Mapping[str, float] = NO_VALUES,
 ) -> bool:
     """Do these attributes satisfy every predicate that is not over x, y or z?"""
-    return verdict(predicates, attributes, t, values) is True
+    return test_attributes(predicates, attributes, t, values) is True
 
 
-def verdict(
+def test_attributes(
     predicates: Predicates,
     attributes: Mapping[str, Value],
     t: float,
@@ -214,10 +218,10 @@ def verdict(
     return True
 
 
-Settled: TypeAlias = tuple[tuple[str, Callable[..., bool], Value | None], ...]
+FrozenTests: TypeAlias = tuple[tuple[str, Callable[..., bool], Value | None], ...]
 
 
-def settled(predicates: Predicates, t: float) -> Settled:
+def freeze_tests(predicates: Predicates, t: float) -> FrozenTests:
     """The tests of attributes with the bounds that they have at `t`: they evolve no more."""
     return tuple(
         (attribute, compare, evaluate(t, NO_VALUES))
@@ -225,7 +229,7 @@ def settled(predicates: Predicates, t: float) -> Settled:
     )
 
 
-def holds(tests: Settled, attributes: Mapping[str, Value]) -> bool | None:
+def run_frozen_tests(tests: FrozenTests, attributes: Mapping[str, Value]) -> bool | None:
     """The verdict of settled tests."""
     for attribute, compare, bound in tests:
         value = attributes.get(attribute)
@@ -236,7 +240,7 @@ def holds(tests: Settled, attributes: Mapping[str, Value]) -> bool | None:
     return True
 
 
-def valued(predicates: Predicates, t: float) -> bool:
+def has_values(predicates: Predicates, t: float) -> bool:
     """Has every bound over x, y and z a value at `t`?"""
     return all(
         evaluate(t, NO_VALUES) is not None
@@ -270,7 +274,7 @@ class Interval(Struct, frozen=True):
 EVERY_NUMBER = Interval()
 
 
-class Zone(Struct, frozen=True):
+class PredicateBox(Struct, frozen=True):
     """Where all the spatial predicates hold at one moment: an interval for each axis."""
 
     x: Interval = EVERY_NUMBER
@@ -282,7 +286,7 @@ class Zone(Struct, frozen=True):
     ) -> bool:
         """Does the closed shape (see `space.shapes`) share a point with the zone?"""
         a, b, c = self.x, self.y, self.z
-        return touching(
+        return box_touches(
             (a.low, b.low, c.low), (a.high, b.high, c.high),
             (a.strict_low, b.strict_low, c.strict_low),
             (a.strict_high, b.strict_high, c.strict_high),
@@ -290,7 +294,7 @@ class Zone(Struct, frozen=True):
         )  # fmt: skip
 
 
-def touching(
+def box_touches(
     low: Sequence[float], high: Sequence[float],
     strict_low: Sequence[bool], strict_high: Sequence[bool],
     kind: int, x: float, y: float, z: float, rx: float, ry: float, rz: float,
@@ -325,18 +329,20 @@ def touching(
     return distance < rx or (distance == rx and not excluded)
 
 
-def zone(predicates: Predicates, t: float, values: Mapping[str, float] = NO_VALUES) -> Zone | None:
+def box_at(
+    predicates: Predicates, t: float, values: Mapping[str, float] = NO_VALUES
+) -> PredicateBox | None:
     """The region at `t` seconds after submission; None if it is empty or has no value then."""
     intervals = []
     for lows, highs in predicates._sides:
-        interval = _interval(lows, highs, t, values) if lows or highs else EVERY_NUMBER
+        interval = _intersect_sides(lows, highs, t, values) if lows or highs else EVERY_NUMBER
         if interval is None:
             return None
         intervals.append(interval)
-    return Zone(*intervals)
+    return PredicateBox(*intervals)
 
 
-def _interval(
+def _intersect_sides(
     lows: tuple[_Side, ...], highs: tuple[_Side, ...], t: float, values: Mapping[str, float]
 ) -> Interval | None:
     """What all the sides leave; at equal bounds, the strict one leaves less."""

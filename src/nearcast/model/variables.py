@@ -12,7 +12,7 @@ have one name, as in `price < price`, the left one is the publication's and the 
 from collections.abc import Mapping
 from math import isfinite
 
-from nearcast.model.expressions import RESERVED, Parser
+from nearcast.model.expressions import RESERVED, ExpressionParser
 from nearcast.model.predicates import parse
 
 
@@ -38,7 +38,7 @@ def bind(text: str, variables: Mapping[str, float]) -> str:
     check_variables(variables)
     known = frozenset(variables)
     parse(text, known)
-    cursor, pieces, copied = Parser(text, known), [], 0
+    cursor, pieces, copied = ExpressionParser(text, known), [], 0
     while cursor.token.kind != "end":
         token = cursor.take()
         is_attribute = cursor.token.kind == "comparison"

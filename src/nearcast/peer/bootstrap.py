@@ -85,7 +85,7 @@ def _introduce_to_contacts(node: Any, name: NodeId) -> None:
     node.contacts.add(name)
 
 
-class OpenBroker(Broker):
+class JoinableBroker(Broker):
     """A broker beside which others may come up: whichever greets it is its neighbour.
 
     A newcomer greets one broker alone, so the network stays the tree that it must be.
@@ -100,7 +100,7 @@ class OpenBroker(Broker):
 
 
 def _broker(parameters: BrokerParameters, node_id: NodeId, rng: Random, beside: NodeId) -> Node:
-    return OpenBroker(node_id, rng, parameters, [] if beside == node_id else [beside])
+    return JoinableBroker(node_id, rng, parameters, [] if beside == node_id else [beside])
 
 
 def _broker_client(
@@ -150,9 +150,9 @@ class KnownPeers:
             self._reminded = now
             self._told.clear()
         for name in self._book.names():
-            card = self._book.card(name)
-            if name == self._node.id or name >= FIRST_SERVER or card is None:
+            record = self._book.record(name)
+            if name == self._node.id or name >= FIRST_SERVER or record is None:
                 continue
-            if self._told.get(name) != card.t and now - card.t >= self._bootstrap.newcomer:
-                self._told[name] = card.t
+            if self._told.get(name) != record.t and now - record.t >= self._bootstrap.newcomer:
+                self._told[name] = record.t
                 self._bootstrap.introduce(self._node, name)

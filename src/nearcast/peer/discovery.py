@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.scenario import Setting
-from nearcast.transport.links import Links
+from nearcast.transport.links import LinkTransport
 from nearcast.transport.transport import Receive
 
 QUESTION, ANSWER = b"\xc1?", b"\xc1!"  # 0xC1 is never used in MessagePack
@@ -29,7 +29,7 @@ class OverlayDescription(Struct, frozen=True):
 class Discovery:
     """A transport of one node, which answers such questions by itself."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: LinkTransport) -> None:
         self.links = links
         self.name = links.name
         self.about: OverlayDescription | None = None  # until it is known, nobody is answered

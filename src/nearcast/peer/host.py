@@ -31,7 +31,7 @@ from nearcast.node import (
     SetTimer,
     Timer,
 )
-from nearcast.peer.signing import Signing, carried
+from nearcast.peer.signing import Signing, carried_publications
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.interest_log import InterestLog
@@ -175,7 +175,7 @@ class Host:
             try:
                 message = self._codec.decode(frame)
                 if signing is not None:
-                    for publication in carried(message):
+                    for publication in carried_publications(message):
                         signing.check(publication, sender, now)
                 arrivals.append((sender, message))
             except SignatureError as why:

@@ -20,7 +20,7 @@ from nearcast.peer.host import Host
 from nearcast.space.shapes import ShapeKind
 
 
-def numbers(rng: Random) -> Iterator[int]:
+def unique_ids(rng: Random) -> Iterator[int]:
     """Identifiers that nobody else uses, though nobody is asked: from blocks drawn by chance."""
     while True:
         first = rng.getrandbits(37) << 16
@@ -32,7 +32,7 @@ class LineProtocol:
 
     def __init__(self, say: Callable[[messages.Notice], None]) -> None:
         self._say = say
-        self._numbers = numbers(SystemRandom())
+        self._numbers = unique_ids(SystemRandom())
         self._ids: dict[messages.SubscriptionNumber, SubscriptionId] = {}
         self._wanted: dict[SubscriptionId, messages.SubscriptionNumber] = {}
 

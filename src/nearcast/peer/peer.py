@@ -25,7 +25,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.peer.bootstrap import BOOTSTRAPS, KnownPeers
 from nearcast.peer.discovery import Discovery, OverlayDescription
 from nearcast.peer.host import Host, OnDeliver, run, unix_time
-from nearcast.peer.line_protocol import LineProtocol, numbers
+from nearcast.peer.line_protocol import LineProtocol
 from nearcast.peer.signing import Signing
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.overlay import FIRST_SERVER
@@ -33,30 +33,19 @@ from nearcast.scenario import Setting
 from nearcast.trace.live_recording import LiveRecording
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from nearcast.transport.identity import Identity, kept_identity, new_identity
-from nearcast.transport.links import Links
-from nearcast.transport.quic import Quic
-from nearcast.transport.tls import Tls
+from nearcast.transport.identity import Identity, load_identity, new_identity
+from nearcast.transport.links import LinkTransport
+from nearcast.transport.quic import QuicTransport
+from nearcast.transport.tls import TlsTransport
 
-LINKS: dict[str, type[Links]] = {"tls": Tls, "quic": Quic}
+LINKS: dict[str, type[LinkTransport]] = {"tls": TlsTransport, "quic": QuicTransport}
 FLUSH_EVERY_S = 5.0
 INTRODUCE_EVERY_S = 1.0
 JOIN_WITHIN_S = 10.0
 PROBE_S = 1.0  # to find out whether anybody listens at all
 
-__all__ = [
-    "BOOTSTRAPS",
-    "LineProtocol",
-    "LivePeer",
-    "Options",
-    "address",
-    "live",
-    "numbers",
-    "peer",
-]
 
-
-def address(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Of HOST:PORT; ValueError if it is not that."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
@@ -64,11 +53,11 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def written(host: str, port: int) -> str:
+def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def parameters_of(overlay: str, settings: dict[str, Setting]) -> Struct:
+def parse_settings(overlay: str, settings: dict[str, Setting]) -> Struct:
     """ValueError if a setting is not one of the overlay's, or wrong."""
     kind = PROTOCOLS[overlay].parameters
     for name in settings:
@@ -81,7 +70,7 @@ def parameters_of(overlay: str, settings: dict[str, Setting]) -> Struct:
     return parameters
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PeerOptions(Struct, frozen=True, kw_only=True):
     overlay: str = ""  # with `join` it need not be said: whoever is asked there knows
     join: tuple[str, int] | None = None  # where somebody listens who is in the overlay already
     host: str = ""  # where we listen, and where others find us; empty: where `join` reaches us
@@ -109,7 +98,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def parameters(self) -> Struct:
-        return parameters_of(self.overlay, self.settings)
+        return parse_settings(self.overlay, self.settings)
 
     def own_host(self) -> str:
         """The address of this machine from which the one to be joined is reached."""
@@ -125,7 +114,7 @@ class Options(Struct, frozen=True, kw_only=True):
         return str(ip_address(own))
 
 
-class Home:
+class ProcessHost:
     """The host of all nodes of a process; made when it is known of which overlay they are."""
 
     def __init__(self, recorder: Recorder, on_deliver: OnDeliver) -> None:
@@ -149,17 +138,17 @@ class Home:
 class LivePeer:
     """A node in its overlay, with all that it needs in this process."""
 
-    def __init__(self, options: Options, home: Home) -> None:
+    def __init__(self, options: PeerOptions, home: ProcessHost) -> None:
         self.options, self._home = options, home
 
     async def start(self) -> messages.WelcomeNotice:
         """ValueError, OSError and TimeoutError tell in one line why it cannot be."""
         options = self.options
-        identity = kept_identity(options.key) if options.key else new_identity()
+        identity = load_identity(options.key) if options.key else new_identity()
         if options.join is None:
             _ = options.parameters  # what is wrong with them is told before anything begins
         met = about = None
-        served: Links | None = None
+        served: LinkTransport | None = None
         begins = options.join is None and BOOTSTRAPS[options.overlay].server is not None
         reception = self._reception(identity, 0 if begins or options.serve else options.port)
         await reception.open(None)
@@ -168,11 +157,11 @@ class LivePeer:
                 met, about = await self._meet(reception, *options.join)
             about = self._agreed(about)
             self.bootstrap = BOOTSTRAPS[about.overlay]
-            parameters = parameters_of(about.overlay, about.settings)
+            parameters = parse_settings(about.overlay, about.settings)
             self.host = self._home.host_of(about.overlay)
             if begins or options.serve:
                 served = await self._serve(identity.as_server(), parameters, about, met)
-                reception.links.learn(served.card)
+                reception.links.add_record(served.record)
                 met = served.name
         except BaseException:
             await reception.close()
@@ -186,14 +175,14 @@ class LivePeer:
         await self.host.start(self.node, reception, self._signing(self.links))
         asked = served or self.links
         self.address = asked.host, asked.port
-        return messages.WelcomeNotice(identity.name, self.host.now, written(*self.address))
+        return messages.WelcomeNotice(identity.name, self.host.now, format_address(*self.address))
 
     def _agreed(self, said: OverlayDescription | None) -> OverlayDescription:
         """Overlay and settings: the other's, unless ours say otherwise."""
         options = self.options
         if said is not None and options.overlay not in ("", said.overlay):
             assert options.join is not None
-            where = written(*options.join)
+            where = format_address(*options.join)
             raise ValueError(f"{where} is in an overlay of {said.overlay}, not {options.overlay}")
         overlay = said.overlay if said else options.overlay
         if overlay not in BOOTSTRAPS:
@@ -202,7 +191,7 @@ class LivePeer:
             raise ValueError(f"an overlay of {overlay} has no room for a further server")
         if said is not None and said.signed == options.unsigned:
             assert options.join is not None
-            where = written(*options.join)
+            where = format_address(*options.join)
             raise ValueError(
                 f"publications are signed in the overlay at {where}: leave out --unsigned"
                 if said.signed
@@ -217,11 +206,11 @@ class LivePeer:
     async def _meet(
         self, reception: Discovery, host: str, port: int
     ) -> tuple[NodeId, OverlayDescription]:
-        where, links = written(host, port), reception.links
+        where, links = format_address(host, port), reception.links
         try:
             name = await links.meet(host, port, JOIN_WITHIN_S)
         except TimeoutError:
-            why = await _who_listens(host, port, self.options.link)
+            why = await _explain_no_answer(host, port, self.options.link)
             raise TimeoutError(why.format(where)) from None
         except ConnectionError:
             raise ConnectionError(
@@ -243,7 +232,7 @@ class LivePeer:
 
     async def _serve(
         self, identity: Identity, parameters: Struct, about: OverlayDescription, met: NodeId | None
-    ) -> Links:
+    ) -> LinkTransport:
         assert self.bootstrap.server is not None
         reception = self._reception(identity, self.options.port)
         reception.about = about
@@ -261,7 +250,7 @@ class LivePeer:
         options = self.options
         return Discovery(LINKS[options.link](identity, options.own_host(), port))
 
-    def _signing(self, links: Links) -> Signing | None:
+    def _signing(self, links: LinkTransport) -> Signing | None:
         return None if self.options.unsigned else Signing(links.identity, links.book.key)
 
     def introduce(self) -> None:
@@ -269,7 +258,7 @@ class LivePeer:
         self._acquaintances.tell(unix_time())
 
 
-async def _who_listens(host: str, port: int, link: str) -> str:
+async def _explain_no_answer(host: str, port: int, link: str) -> str:
     """Why nobody has answered, as far as can be told from here."""
     with suppress(OSError, TimeoutError):
         async with asyncio.timeout(PROBE_S):
@@ -280,26 +269,28 @@ async def _who_listens(host: str, port: int, link: str) -> str:
     return "nobody answers at {}"
 
 
-def recording_of(options: Options, more: dict[str, Setting]) -> LiveRecording | None:
+def open_recording(options: PeerOptions, more: dict[str, Setting]) -> LiveRecording | None:
     if options.trace is None:
         return None
     settings = {**options.settings, "overlay": options.overlay, "link": options.link, **more}
     return LiveRecording(options.trace, unix_time(), settings)
 
 
-async def live(
-    options: Options, lines: asyncio.Queue[bytes | None], say: Callable[[messages.Notice], None]
+async def run_peer(
+    options: PeerOptions, lines: asyncio.Queue[bytes | None], say: Callable[[messages.Notice], None]
 ) -> None:
     """From the welcome until the application leaves; None among the lines makes it leave too."""
-    desk, recording = LineProtocol(say), recording_of(options, {})
-    home = Home(recording.recorder if recording else Recorder(MemoryTrace(), "none"), desk.deliver)
+    desk, recording = LineProtocol(say), open_recording(options, {})
+    home = ProcessHost(
+        recording.recorder if recording else Recorder(MemoryTrace(), "none"), desk.deliver
+    )
     member = LivePeer(options, home)
     try:
         say(await member.start())
         host, node_id = member.host, member.node.id
         gone = asyncio.create_task(host.stopped(node_id))
         gone.add_done_callback(lambda _: lines.put_nowait(None))
-        chores = asyncio.create_task(_chores(member))
+        chores = asyncio.create_task(_run_periodic_tasks(member))
         while (line := await lines.get()) is not None:
             if node_id in host.nodes:
                 desk.obey(host, node_id, line)
@@ -312,7 +303,7 @@ async def live(
     say(messages.ByeNotice("left"))
 
 
-async def _chores(member: LivePeer) -> None:
+async def _run_periodic_tasks(member: LivePeer) -> None:
     turns = round(FLUSH_EVERY_S / INTRODUCE_EVERY_S)
     for turn in range(sys.maxsize):
         await asyncio.sleep(INTRODUCE_EVERY_S)
@@ -321,7 +312,7 @@ async def _chores(member: LivePeer) -> None:
             member.host.recorder.flush()
 
 
-def peer(options: Options) -> None:
+def run_peer_process(options: PeerOptions) -> None:
     """Until its application says leave, or the process is asked to end.
 
     ValueError, OSError and TimeoutError tell in one line why it cannot begin.
@@ -350,7 +341,7 @@ def peer(options: Options) -> None:
         # A thread of its own, which nobody waits for: reading a terminal cannot be given up.
         threading.Thread(target=read_lines, daemon=True).start()
         with suppress(asyncio.CancelledError):
-            await live(options, lines, say)
+            await run_peer(options, lines, say)
 
     def say(notice: messages.Notice) -> None:
         if isinstance(notice, messages.WelcomeNotice):

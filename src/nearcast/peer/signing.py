@@ -24,7 +24,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.node import Message
 from nearcast.space.motion import SECOND, Time
-from nearcast.transport.identity import Identity, verified
+from nearcast.transport.identity import Identity, verify_signature
 
 SIGNATURE_BYTES = 64
 # How far a publication's time may be from the receiver's clock, either way: what the clocks of
@@ -37,7 +37,7 @@ DIGEST_BYTES = 16
 DISTRUST: Time = SECOND
 
 
-def words_of(publication: Publication, payload: bytes) -> bytes:
+def signed_bytes(publication: Publication, payload: bytes) -> bytes:
     """What the author signs. Numbers and the order of attributes have one form only."""
     shape = publication.shape
     said = (
@@ -48,7 +48,7 @@ def words_of(publication: Publication, payload: bytes) -> bytes:
     return b"nearcast publication" + msgspec.msgpack.encode(said)
 
 
-def carried(message: Message) -> Sequence[Publication]:
+def carried_publications(message: Message) -> Sequence[Publication]:
     """All publications in a message of any overlay; most messages have none or one."""
     publication = getattr(message, "publication", None)
     if publication is not None:
@@ -56,7 +56,7 @@ def carried(message: Message) -> Sequence[Publication]:
     return [piece.publication for piece in getattr(message, "pieces", ())]
 
 
-class _Heard:
+class _AcceptedPublication:
     """One verified publication: its time, what it says, and to whom it was delivered."""
 
     __slots__ = ("digest", "t", "to")
@@ -73,7 +73,7 @@ class _Author:
 
     def __init__(self) -> None:
         self.floor: Time = -1
-        self.heard: dict[PublicationId, _Heard] = {}
+        self.heard: dict[PublicationId, _AcceptedPublication] = {}
 
 
 class Signing:
@@ -94,7 +94,7 @@ class Signing:
     def signed(self, command: Publish, now: Time) -> Publish:
         """The command with a payload that begins with the author's signature."""
         publication = command.stamped(self._identity.name, now)
-        words = words_of(publication, command.payload)
+        words = signed_bytes(publication, command.payload)
         signature = self._identity.sign(words)
         self._remember(publication, _digest(signature, words), now)
         return replace(command, payload=signature + command.payload)
@@ -107,7 +107,7 @@ class Signing:
             raise SignatureError("stale")
         known = self._known(publication)
         signature, payload = _split(publication)
-        words = words_of(publication, payload)
+        words = signed_bytes(publication, payload)
         digest = _digest(signature, words)
         if known is not None:
             if known.digest != digest:
@@ -121,7 +121,7 @@ class Signing:
             raise SignatureError("unknown author")
         if now < self._distrusted.get(sender, 0):
             raise SignatureError("from a forger")
-        if not verified(key, signature, words):
+        if not verify_signature(key, signature, words):
             self._distrusted[sender] = now + DISTRUST
             raise SignatureError("forged")
         self._remember(publication, digest, now)
@@ -135,7 +135,7 @@ class Signing:
         """
         known = self._known(publication)
         signature, payload = _split(publication)
-        if known is None or known.digest != _digest(signature, words_of(publication, payload)):
+        if known is None or known.digest != _digest(signature, signed_bytes(publication, payload)):
             raise SignatureError("unchecked")
         new = tuple(one for one in to if one not in known.to)
         if not new:
@@ -143,7 +143,7 @@ class Signing:
         known.to = known.to.union(new)
         return replace(publication, payload=payload), new
 
-    def _known(self, publication: Publication) -> _Heard | None:
+    def _known(self, publication: Publication) -> _AcceptedPublication | None:
         author = self._authors.get(publication.node)
         return None if author is None else author.heard.get(publication.id)
 
@@ -155,7 +155,7 @@ class Signing:
             if len(self._authors) >= self._most and publication.node != self._identity.name:
                 raise SignatureError("too many authors")
             author = self._authors[publication.node] = _Author()
-        author.heard[publication.id] = _Heard(publication.t, digest)
+        author.heard[publication.id] = _AcceptedPublication(publication.t, digest)
         self._count += 1
 
     def _sweep(self, now: Time) -> None:

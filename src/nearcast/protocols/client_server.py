@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from nearcast.matching import EXACT, MATCHERS
-from nearcast.matching.matcher import Matcher, batch
+from nearcast.matching.matcher import Matcher, make_batch
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
@@ -164,7 +164,7 @@ class CentralServer(Node):
     def _notify_all(self, posts: list[Publication]) -> None:
         if not posts:
             return
-        matches = self.matcher.match_many(batch(posts))
+        matches = self.matcher.match_many(make_batch(posts))
         order = np.lexsort((matches.subscription, matches.publication))
         wanted = matches.subscription[order].tolist()
         ends = np.searchsorted(matches.publication[order], np.arange(len(posts)), "right").tolist()

@@ -195,7 +195,7 @@ def _wants(versions: list[Version], publication: Publication) -> bool:
 def ball_around_region(region: Region, t: Time, flat: bool = False) -> Ball | None:
     """A ball around a region as it is at `t`; None: it is nowhere."""
     if isinstance(region, Formula):
-        zone = predicates.zone(region.parsed, seconds_since(region.since, t))
+        zone = predicates.box_at(region.parsed, seconds_since(region.since, t))
         if zone is None:
             return None
         sides = (_middle(side.low, side.high) for side in (zone.x, zone.y, zone.z))

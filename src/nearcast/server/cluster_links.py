@@ -16,8 +16,8 @@ from nearcast.errors import KeyFileError, WireError
 from nearcast.model.subscription import NodeId
 from nearcast.service.cluster.messages import CODEC, Credential, LinkRefused
 from nearcast.transport.identity import Identity
-from nearcast.transport.links import MESSAGE, Link, framed
-from nearcast.transport.tls import Tls
+from nearcast.transport.links import MESSAGE, Link, make_frame
+from nearcast.transport.tls import TlsTransport
 
 LOG = logging.getLogger(__name__)
 SHORTEST_KEY = 16
@@ -47,7 +47,7 @@ def cluster_key(file: Path, *, make: bool) -> bytes:
     return key
 
 
-class ClusterLinks(Tls):
+class ClusterLinks(TlsTransport):
     """Links between nodes; whoever has not shown the key of the cluster is not heard."""
 
     def __init__(self, identity: Identity, host: str, port: int, key: bytes) -> None:
@@ -64,7 +64,7 @@ class ClusterLinks(Tls):
         return hmac.digest(self._secret, b"nearcast cluster" + sender + receiver, sha256)
 
     def _key_of(self, peer: NodeId) -> bytes:
-        card = self.book.card(peer)
+        card = self.book.record(peer)
         return b"" if card is None else card.key
 
     def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
@@ -76,10 +76,10 @@ class ClusterLinks(Tls):
             frames = [shown, *frames]
         super()._write(link, frames, first)
 
-    def _learn_all(self, link: Link, frame: bytes) -> None:
+    def _add_records(self, link: Link, frame: bytes) -> None:
         """A stranger's word for where others listen waits until it is no stranger any more."""
         if link.peer is None or link.peer in self.members:
-            super()._learn_all(link, frame)
+            super()._add_records(link, frame)
         elif link in self._early or len(self._early) < MOST_EARLY:
             early = self._early.setdefault(link, [])
             if len(early) < MOST_EARLY_FRAMES and len(frame) <= LONGEST_EARLY:
@@ -94,7 +94,7 @@ class ClusterLinks(Tls):
             self.members[sender] = None
             for link in [link for link in self._early if link.peer == sender]:
                 for cards in self._early.pop(link):
-                    super()._learn_all(link, cards)
+                    super()._add_records(link, cards)
         if frames:
             super()._deliver(sender, frames)
 
@@ -114,16 +114,18 @@ class ClusterLinks(Tls):
                 self.refused = WRONG_KEY
                 self.on_refused()
             LOG.warning("node %d is refused: it has not shown the key of this cluster", sender)
-            link.wire.write(b"".join(framed(MESSAGE, CODEC.encode(LinkRefused(STRANGER)))))
-            link.wire.end()
-            self.lost(link)
+            link.connection.write(
+                b"".join(make_frame(MESSAGE, CODEC.encode(LinkRefused(STRANGER))))
+            )
+            link.connection.end()
+            self.connection_lost(link)
 
-    def _is_stranger(self, link: Link) -> bool:
+    def _is_unidentified(self, link: Link) -> bool:
         """Who has greeted and not shown the key is one still."""
         return not link.called and (link.peer is None or link.peer not in self.members)
 
-    def lost(self, link: Link) -> None:
-        super().lost(link)
+    def connection_lost(self, link: Link) -> None:
+        super().connection_lost(link)
         self._shown.pop(link, None)
         self._early.pop(link, None)
         peer = self._peers.get(link.peer) if link.peer is not None else None

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nearcast.client_protocol.limits import Limits
 from nearcast.matching.matcher import Matcher
-from nearcast.peer.peer import address
+from nearcast.peer.peer import parse_address
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.server.cluster_links import ClusterLinks, cluster_key
 from nearcast.server.config import ClusterSettings
@@ -38,6 +38,6 @@ class ClusterSetup:
             departure_trigger=1000, site_beat_ms=1000.0,
         )  # fmt: skip
         member = ClusterNode(gateway, self._realm, links, cluster.advertise or url, parameters)
-        await member.start([address(one) for one in cluster.join.split(",") if one])
+        await member.start([parse_address(one) for one in cluster.join.split(",") if one])
         gateway.number, gateway.cluster = links.name, member
         return member

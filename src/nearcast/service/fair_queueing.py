@@ -22,7 +22,7 @@ from msgspec import Struct
 from numba import njit
 from numpy.typing import NDArray
 
-from nearcast.matching.matcher import Effort, Integers
+from nearcast.matching.matcher import EvaluationCost, Integers
 from nearcast.service.client_state import Accepted, ClientState
 from nearcast.service.retained_state import Said, clear_retain
 
@@ -74,7 +74,7 @@ class Accounts:
 
     def charge(
         self, said: Said, entities: Integers, publication: Integers, listener: Integers,
-        effort: Effort | None, askers: Integers | None,
+        effort: EvaluationCost | None, askers: Integers | None,
     ) -> None:  # fmt: skip
         """A flush is done: `publication` and `listener` are the pairs that were heard.
 

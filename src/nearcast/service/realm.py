@@ -29,8 +29,8 @@ from nearcast.client_protocol.limits import (
 from nearcast.client_protocol.payloads import MAX_NESTING
 from nearcast.errors import Busy, Refused
 from nearcast.matching import MATCHERS
-from nearcast.matching.filters import steps
-from nearcast.matching.matcher import Batch, Effort, Integers, Matcher
+from nearcast.matching.filters import count_steps
+from nearcast.matching.matcher import Batch, EvaluationCost, Integers, Matcher
 from nearcast.model import commands
 from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Formula, Subscription, Value
@@ -286,7 +286,7 @@ class Realm:
         self, seat: ClientState, before: ActiveSubscription | None, wanted: Subscription
     ) -> int:
         """How many steps its formula and filter take; Refused if that is too much for a client."""
-        cost = sum(steps(wanted))
+        cost = sum(count_steps(wanted))
         if cost > (before.steps if before else 0):
             total = cost + sum(s.steps for s in seat.subscriptions.values() if s is not before)
             if total > self.limits.steps:
@@ -500,10 +500,10 @@ class Realm:
         self._voices.hear(t, accepted, said)
         matches = self._matcher.match_many(publications)
         heard = self._sorted(t, accepted, matches.publication, matches.subscription)
-        self._charge(heard, said, matches.effort)
+        self._charge(heard, said, matches.cost)
         return heard, said
 
-    def _charge(self, heard: Heard, said: Said, effort: Effort | None) -> None:
+    def _charge(self, heard: Heard, said: Said, effort: EvaluationCost | None) -> None:
         askers = self._listeners[effort.subscription] if effort is not None else None
         self.accounts.charge(said, self.entities, heard.publication, heard.seat, effort, askers)
 

@@ -15,12 +15,12 @@ from nearcast.model.commands import Command, Leave, Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import (
     ClearTimer,
-    Crowd,
     Deliver,
-    Deliveries,
+    DeliveryBatch,
     Effect,
     Message,
     Node,
+    NodeGroup,
     Note,
     Send,
     SendMany,
@@ -49,9 +49,9 @@ class Simulation:
         self.messages = 0  # sent so far, for whoever shows progress
         self.latest_arrival: Time = 0  # of all that was sent so far
         self.latest_carrying: Time = 0  # of all that carries a publication
-        self.crowd: Crowd | None = None  # of all nodes, if they have one in common
+        self.node_group: NodeGroup | None = None  # of all nodes, if they have one in common
         self._lonely = False  # some have none, or another
-        self._hears: tuple[type[Message], ...] = ()
+        self._group_messages: tuple[type[Message], ...] = ()
         self._encode = codec.encode
         self._constant = network.delay if isinstance(network, ConstantDelay) else None
         self._checkers = tuple(checkers)
@@ -65,9 +65,9 @@ class Simulation:
     def start(self, node: Node) -> None:
         assert node.id not in self.nodes, f"node {node.id} is here already"
         self.nodes[node.id] = node
-        self._lonely |= node.crowd is None or self.crowd not in (None, node.crowd)
-        self.crowd = None if self._lonely else node.crowd
-        self._hears = () if self.crowd is None else self.crowd.hears
+        self._lonely |= node.node_group is None or self.node_group not in (None, node.node_group)
+        self.node_group = None if self._lonely else node.node_group
+        self._group_messages = () if self.node_group is None else self.node_group.message_types
         self._apply(node, node.start(self.now))
 
     def crash(self, node_id: NodeId) -> None:
@@ -116,12 +116,12 @@ class Simulation:
                 step()
                 continue
             target, sender, message = step
-            if self.crowd is not None and isinstance(message, self._hears):
+            if self.node_group is not None and isinstance(message, self._group_messages):
                 first = i - 1
                 while i < len(steps) and _brings(steps[i], message):
                     i += 1
                 if not isinstance(target, int) or i > first + 1:
-                    self._deliver(self.crowd.receive(self.now, _ways(steps[first:i]), message))
+                    self._deliver(self.node_group.receive(self.now, _ways(steps[first:i]), message))
                     continue
             if not isinstance(target, int):
                 now, find, apply = self.now, self.nodes.get, self._apply
@@ -144,7 +144,7 @@ class Simulation:
 
     # Effects.
 
-    def _deliver(self, made: Deliveries) -> None:
+    def _deliver(self, made: DeliveryBatch) -> None:
         publication, now = made.publication, self.now
         self.recorder.delivered_many(now, made.node, publication.id, made.subscription, made.hops)
         if self._checkers:
@@ -228,8 +228,8 @@ class Simulation:
 
     def _forget(self, node_id: NodeId) -> None:
         node = self.nodes.pop(node_id, None)
-        if node is not None and node.crowd is not None:
-            node.crowd.leave(node_id, self.now)
+        if node is not None and node.node_group is not None:
+            node.node_group.leave(node_id, self.now)
         self._ledger.gone(self.now, node_id)
 
 

@@ -107,7 +107,7 @@ def _misplaced(
     subscription: SubscriptionId,
     owner: Site,
     sites: Mapping[NodeId, Site],
-    regions: Mapping[NodeId, voronoi.Region],
+    regions: Mapping[NodeId, voronoi.VoronoiRegion],
     now: Time,
 ) -> Iterator[str]:
     records = owner.ownership.records

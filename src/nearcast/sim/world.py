@@ -207,7 +207,7 @@ class SimulatedWorld:
             simulation.start(server)
         later = []
         for t, entity, act in self._population:
-            if t == 0 and act is churn.Act.JOIN:
+            if t == 0 and act is churn.ChurnAction.JOIN:
                 self._start(entity)
             else:
                 later.append((t, entity, act))
@@ -239,18 +239,18 @@ class SimulatedWorld:
 
     # Comings and goings.
 
-    def _plan_next(self, act: tuple[Time, NodeId, churn.Act] | None) -> None:
+    def _plan_next(self, act: tuple[Time, NodeId, churn.ChurnAction] | None) -> None:
         if act is not None:
             self.simulation.at(self.begins + act[0], partial(self._come_or_go, act))
 
-    def _come_or_go(self, act: tuple[Time, NodeId, churn.Act]) -> None:
+    def _come_or_go(self, act: tuple[Time, NodeId, churn.ChurnAction]) -> None:
         _, entity, what = act
-        if what is churn.Act.JOIN:
+        if what is churn.ChurnAction.JOIN:
             self.join(entity)
         elif entity not in self.simulation.nodes:  # a fault was faster
             self._gone[entity] = None
         else:
-            if what is churn.Act.LEAVE:
+            if what is churn.ChurnAction.LEAVE:
                 self._script.leave(entity)
                 self.simulation.obey(entity, Leave())
             else:
@@ -294,14 +294,14 @@ class SimulatedWorld:
         self._script.enter(entity, life, settled=settled)
 
     def _sample(self) -> None:
-        now, recorder, crowd = self.simulation.now, self.recorder, self.simulation.crowd
+        now, recorder, node_group = self.simulation.now, self.recorder, self.simulation.node_group
         sampled = list(self._script.positions(now))
         for entity, place in sampled:
             recorder.position(now, entity, *place)
-        if crowd is not None:
-            views = crowd.views(now, [entity for entity, _ in sampled])
+        if node_group is not None:
+            views = node_group.known_positions(now, [entity for entity, _ in sampled])
             recorder.view_many(now, views.node, views.other, views.place)
-        for entity, _ in sampled if crowd is None else ():
+        for entity, _ in sampled if node_group is None else ():
             node = self.simulation.nodes.get(entity)
             for other, (x, y, z) in node.known(now) if node else ():
                 recorder.view(now, entity, other, x, y, z)

@@ -28,7 +28,7 @@ def elapsed(t: Time, since: Time, until: Time) -> float:
     return (end - since) / 1e6 if end > since else 0.0
 
 
-def grown(extent: float, growth: float, seconds: float) -> float:
+def grow_extent(extent: float, growth: float, seconds: float) -> float:
     """A half-extent after so many seconds; it shrinks to nothing, never below."""
     now = extent + growth * seconds
     return now if now > 0.0 else 0.0
@@ -80,7 +80,7 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
         dt = elapsed(t, self.since, self.until)
         return Shape(
             s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
-            grown(s.rx, gx, dt), grown(s.ry, gy, dt), grown(s.rz, gz, dt),
+            grow_extent(s.rx, gx, dt), grow_extent(s.ry, gy, dt), grow_extent(s.rz, gz, dt),
         )  # fmt: skip
 
     def centre(self, t: Time) -> Vector:
@@ -101,12 +101,12 @@ class Moving(Struct, frozen=True, array_like=True, tag=1):
             dx = s.x + vx * dt - other.x
             dy = s.y + vy * dt - other.y
             dz = s.z + vz * dt - other.z
-            reach = grown(s.rx, gx, dt) if gx else s.rx
+            reach = grow_extent(s.rx, gx, dt) if gx else s.rx
             return sqrt(dx * dx + dy * dy + dz * dz) <= reach + other.rx
         dt = elapsed(t, self.since, self.until)
         return overlap(
             s.kind, s.x + vx * dt, s.y + vy * dt, s.z + vz * dt,
-            grown(s.rx, gx, dt), grown(s.ry, gy, dt), grown(s.rz, gz, dt),
+            grow_extent(s.rx, gx, dt), grow_extent(s.ry, gy, dt), grow_extent(s.rz, gz, dt),
             other.kind, other.x, other.y, other.z, other.rx, other.ry, other.rz,
         )  # fmt: skip
 

@@ -80,7 +80,7 @@ Question = Callable[[Sequence[Side], float, float, Sequence[float], float], bool
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class VoronoiRegion:
     """The closed region of one site: keep it to ask many questions while the sites rest."""
 
     site: int
@@ -145,16 +145,16 @@ def nearest(sites: Sites, x: float, y: float) -> int:
     return min((spoke[0], site) for spoke, site in zip(spokes, close, strict=True))[1]
 
 
-def region(sites: Sites, site: int) -> Region:
+def region(sites: Sites, site: int) -> VoronoiRegion:
     """The region of one site among all."""
     here = sites[site]
     twins = [other for other, place in sites.items() if place == here and other != site]
     if any(other < site for other in twins):
-        return Region(site, {site: here}, (), tuple(sorted(twins)), empty=True)
+        return VoronoiRegion(site, {site: here}, (), tuple(sorted(twins)), empty=True)
     edges = _edges(sites, site)
     neighbours = [edge.spoke[3] for edge in edges]
     places = {other: sites[other] for other in (site, *neighbours)}
-    return Region(site, places, tuple(edges), tuple(sorted(neighbours + twins)), empty=False)
+    return VoronoiRegion(site, places, tuple(edges), tuple(sorted(neighbours + twins)), empty=False)
 
 
 def enclosing(sites: Sites, site: int) -> list[int]:

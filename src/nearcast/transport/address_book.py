@@ -18,12 +18,12 @@ from msgspec import Meta, Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.space.motion import Time
-from nearcast.transport.identity import KEY_BYTES, Identity, owns, verified
+from nearcast.transport.identity import KEY_BYTES, Identity, is_name_of, verify_signature
 
-MOST_CARDS = 100_000  # beyond that, those that were learnt first are forgotten
+MAX_RECORDS = 100_000  # beyond that, those that were learnt first are forgotten
 
 
-class Card(Struct, frozen=True, array_like=True):
+class PeerRecord(Struct, frozen=True, array_like=True):
     """The owner of `key`, called `name`, listens there; `t` is when it began to."""
 
     key: Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
@@ -33,61 +33,63 @@ class Card(Struct, frozen=True, array_like=True):
     t: Time
     signature: Annotated[bytes, Meta(max_length=64)] = b""
 
-    def words(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         return b"nearcast card" + msgspec.msgpack.encode((self.name, self.host, self.port, self.t))
 
     @property
-    def genuine(self) -> bool:
-        return owns(self.key, self.name) and verified(self.key, self.signature, self.words())
+    def is_genuine(self) -> bool:
+        return is_name_of(self.key, self.name) and verify_signature(
+            self.key, self.signature, self.signed_bytes()
+        )
 
 
-def write_card(identity: Identity, host: str, port: int, t: Time) -> Card:
-    card = Card(identity.key, identity.name, host, port, t)
-    return msgspec.structs.replace(card, signature=identity.sign(card.words()))
+def sign_record(identity: Identity, host: str, port: int, t: Time) -> PeerRecord:
+    record = PeerRecord(identity.key, identity.name, host, port, t)
+    return msgspec.structs.replace(record, signature=identity.sign(record.signed_bytes()))
 
 
 class AddressBook:
     """Cards by name, numbered in the order in which they were learnt."""
 
-    def __init__(self, most: int = MOST_CARDS) -> None:
+    def __init__(self, most: int = MAX_RECORDS) -> None:
         self._most = most
-        self._cards: dict[NodeId, tuple[int, Card]] = {}
+        self._records: dict[NodeId, tuple[int, PeerRecord]] = {}
         self.latest = 0  # the number of the card learnt last
 
-    def card(self, name: NodeId) -> Card | None:
-        known = self._cards.get(name)
+    def record(self, name: NodeId) -> PeerRecord | None:
+        known = self._records.get(name)
         return known[1] if known else None
 
     def key(self, name: NodeId) -> bytes | None:
-        card = self.card(name)
-        return None if card is None else card.key
+        record = self.record(name)
+        return None if record is None else record.key
 
     def names(self) -> list[NodeId]:
-        return list(self._cards)
+        return list(self._records)
 
-    def learn(self, card: Card) -> bool:
+    def add_record(self, record: PeerRecord) -> bool:
         """Is this card genuine, or known already? Then the book holds it or a newer one."""
-        known = self.card(card.name)
+        known = self.record(record.name)
         if known is not None:
-            if known.key != card.key:
+            if known.key != record.key:
                 return False
-            if known == card:
+            if known == record:
                 return True
-        if not card.genuine:
+        if not record.is_genuine:
             return False
-        if known is None or known.t < card.t:
-            self._cards.pop(card.name, None)
+        if known is None or known.t < record.t:
+            self._records.pop(record.name, None)
             self.latest += 1
-            self._cards[card.name] = (self.latest, card)
-            if len(self._cards) > self._most:
-                del self._cards[next(iter(self._cards))]
+            self._records[record.name] = (self.latest, record)
+            if len(self._records) > self._most:
+                del self._records[next(iter(self._records))]
         return True
 
-    def since(self, number: int) -> tuple[int, list[Card]]:
+    def since(self, number: int) -> tuple[int, list[PeerRecord]]:
         """Cards learnt after the one of this number, oldest first, and the latest number."""
-        news: list[Card] = []
-        for own, card in reversed(self._cards.values()):
+        news: list[PeerRecord] = []
+        for own, record in reversed(self._records.values()):
             if own <= number:
                 break
-            news.append(card)
+            news.append(record)
         return self.latest, news[::-1]

@@ -42,14 +42,14 @@ def name_of(key: bytes, *, serves: bool = False) -> NodeId:
     return digest >> (256 - 40)
 
 
-def owns(key: bytes, name: NodeId) -> bool:
+def is_name_of(key: bytes, name: NodeId) -> bool:
     return name == name_of(key, serves=name >= FIRST_SERVER)
 
 
-def verified(key: bytes, signature: bytes, words: bytes) -> bool:
+def verify_signature(key: bytes, signature: bytes, signed_bytes: bytes) -> bool:
     """Has the owner of this key signed these words?"""
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, words)
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, signed_bytes)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -76,8 +76,8 @@ class Identity:
         """The same key under its other name."""
         return Identity(self._private, serves=True)
 
-    def sign(self, words: bytes) -> bytes:
-        return self._private.sign(words)
+    def sign(self, signed_bytes: bytes) -> bytes:
+        return self._private.sign(signed_bytes)
 
     def private_pem(self) -> bytes:
         return self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -103,7 +103,7 @@ def new_identity(*, serves: bool = False) -> Identity:
     return Identity(Ed25519PrivateKey.generate(), serves=serves)
 
 
-def kept_identity(file: Path) -> Identity:
+def load_identity(file: Path) -> Identity:
     """The identity in this file, which is made if there is none. Nobody else may read it."""
     try:
         if not file.exists():

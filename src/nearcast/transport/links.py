@@ -32,26 +32,26 @@ from msgspec import Meta, Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.space.motion import Time
-from nearcast.transport.address_book import AddressBook, Card, write_card
-from nearcast.transport.identity import Identity, verified
+from nearcast.transport.address_book import AddressBook, PeerRecord, sign_record
+from nearcast.transport.identity import Identity, verify_signature
 from nearcast.transport.transport import Receive
 from nearcast.wire import LONGEST
 
 log = logging.getLogger(__name__)
 
 HEADER = Packing(">I")  # the kind in the upper eight bits, the length in the rest
-MESSAGE, GREETING, CARDS = range(3)
-LONGEST_GREETING = 4096
-CARDS_PER_FRAME = 1000
-MOST_STRANGERS = 256  # connections in their handshake, and as many that have not greeted yet
-MOST_PEERS = 100_000  # beyond that, those without a link are forgotten
+MESSAGE, HELLO, RECORDS = range(3)
+LONGEST_HELLO = 4096
+RECORDS_PER_FRAME = 1000
+MAX_UNIDENTIFIED = 256  # connections in their handshake, and as many that have not greeted yet
+MAX_PEERS = 100_000  # beyond that, those without a link are forgotten
 HANDSHAKE_S = 10.0  # for an encrypted handshake
 PATIENCE_S = 5.0  # for a card, an answer or a greeting
 REST_S = 0.5  # after a call that nobody has answered
 CLOSING_S = 1.0  # for the last words of a transport that closes
 
 
-Cards: TypeAlias = Annotated[list[Card], Meta(max_length=CARDS_PER_FRAME)]
+PeerRecords: TypeAlias = Annotated[list[PeerRecord], Meta(max_length=RECORDS_PER_FRAME)]
 
 
 class LinkLimits(Struct, frozen=True):
@@ -64,7 +64,7 @@ class LinkLimits(Struct, frozen=True):
         assert 0 <= self.lossy <= self.all
 
 
-class Wire(Protocol):
+class LinkConnection(Protocol):
     """One encrypted connection; it calls `heard` and `lost` of its links."""
 
     def write(self, part: bytes) -> None: ...
@@ -87,24 +87,24 @@ class Wire(Protocol):
 class Link:
     """What both ends know of one connection. `key`: of an acceptor, as its handshake has proven."""
 
-    def __init__(self, wire: Wire, *, called: bool) -> None:
-        self.wire = wire
+    def __init__(self, connection: LinkConnection, *, called: bool) -> None:
+        self.connection = connection
         self.called = called  # by us
         self.key = b""
         self.peer: NodeId | None = None  # once it is proven
         self.life: Time = 0  # of the peer: since when it listens
-        self.told = 0  # the number of the last card that the peer was told
+        self.records_sent = 0  # the number of the last card that the peer was told
         self.unsent = 0  # when we last looked
         self.unread = bytearray()
-        self.met: asyncio.Future[NodeId] | None = None
+        self.identified: asyncio.Future[NodeId] | None = None
 
 
-class Greeting(Struct, frozen=True, array_like=True):
-    card: Card
+class CallerHello(Struct, frozen=True, array_like=True):
+    record: PeerRecord
     proof: bytes
 
     @staticmethod
-    def words(acceptor: bytes) -> bytes:
+    def signed_bytes(acceptor: bytes) -> bytes:
         return b"nearcast caller" + acceptor
 
 
@@ -129,7 +129,7 @@ class _Peer:
         return waiting
 
 
-def framed(kind: int, frame: bytes) -> tuple[bytes, bytes]:
+def make_frame(kind: int, frame: bytes) -> tuple[bytes, bytes]:
     return HEADER.pack(kind << 24 | len(frame)), frame
 
 
@@ -153,7 +153,7 @@ def take_frames(
     return frames
 
 
-class Links(ABC):
+class LinkTransport(ABC):
     """A transport over connections. A subclass knows how to listen and how to call."""
 
     def __init__(
@@ -172,7 +172,7 @@ class Links(ABC):
         self._peers: dict[NodeId, _Peer] = {}
         self._links: dict[Link, None] = {}
         self._dirty: dict[NodeId, None] = {}
-        self._unknown: dict[NodeId, asyncio.Future[Card]] = {}
+        self._awaited_records: dict[NodeId, asyncio.Future[PeerRecord]] = {}
 
     @abstractmethod
     async def listen(self) -> int:
@@ -192,8 +192,8 @@ class Links(ABC):
         if self._receive is None:
             self._loop = asyncio.get_running_loop()
             self.port = await self.listen()
-            self.card = write_card(self.identity, self.host, self.port, time.time_ns() // 1000)
-            self.book.learn(self.card)
+            self.record = sign_record(self.identity, self.host, self.port, time.time_ns() // 1000)
+            self.book.add_record(self.record)
         self._receive = on_receive
 
     def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:
@@ -208,9 +208,9 @@ class Links(ABC):
         if not self._fits(to, peer, len(frame), lossy):
             return
         if lossy and peer.link is not None:
-            if peer.link.told != self.book.latest:
+            if peer.link.records_sent != self.book.latest:
                 self._write(peer.link, [])  # cards: the datagram may mention a name
-            if peer.link.wire.datagram(frame):
+            if peer.link.connection.datagram(frame):
                 return
         peer.waiting.append(frame)
         peer.bytes += len(frame)
@@ -230,13 +230,13 @@ class Links(ABC):
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        await self._until(lambda: not any(link.wire.unsent() for link in self._links))
+        await self._until(lambda: not any(link.connection.unsent() for link in self._links))
         for link in list(self._links):
-            link.wire.end()
+            link.connection.end()
         await self.unlisten()
         await self._until(lambda: not self._links)
         for link in list(self._links):
-            link.wire.cut()
+            link.connection.cut()
         self._peers.clear()
 
     async def _until(self, done: Callable[[], bool]) -> None:
@@ -253,48 +253,48 @@ class Links(ABC):
                     break
                 await asyncio.sleep(0.1)
             self._links[link] = None
-            link.met = self._loop.create_future()
-            self._write(link, [], self._greeting(link))
-            return await link.met
+            link.identified = self._loop.create_future()
+            self._write(link, [], self._caller_hello(link))
+            return await link.identified
 
-    def learn(self, card: Card) -> bool:
+    def add_record(self, record: PeerRecord) -> bool:
         """Is this card genuine? Then its owner can be reached from now on."""
-        known = self.book.learn(card)
-        waiting = self._unknown.get(card.name)
+        known = self.book.add_record(record)
+        waiting = self._awaited_records.get(record.name)
         if known and waiting is not None and not waiting.done():
-            waiting.set_result(card)
+            waiting.set_result(record)
         return known
 
     # What wires say.
 
-    def called_by(self, link: Link) -> None:
+    def accept(self, link: Link) -> None:
         """Somebody has called, and must say who it is."""
         if self._receive is None:
-            link.wire.cut()
+            link.connection.cut()
             return
         # The oldest has had the most time: silent connections keep no honest caller out.
-        strangers = [other for other in self._links if self._is_stranger(other)]
-        for other in strangers[: max(0, len(strangers) - MOST_STRANGERS + 1)]:
+        unidentified = [other for other in self._links if self._is_unidentified(other)]
+        for other in unidentified[: max(0, len(unidentified) - MAX_UNIDENTIFIED + 1)]:
             self._cut(other)
         self._links[link] = None
-        self._loop.call_later(PATIENCE_S, self._expect_greeting, link)
+        self._loop.call_later(PATIENCE_S, self._require_hello, link)
 
-    def heard(self, link: Link, part: bytes) -> None:
+    def data_received(self, link: Link, part: bytes) -> None:
         link.unread += part
         messages: list[bytes] = []
         try:
             if link.peer is None and not link.called:
-                for kind, frame in take_frames(link.unread, LONGEST_GREETING, most=1):
-                    if kind != GREETING:
+                for kind, frame in take_frames(link.unread, LONGEST_HELLO, most=1):
+                    if kind != HELLO:
                         raise ValueError("who calls must greet first")
-                    self._greeted(link, msgspec.msgpack.decode(frame, type=Greeting))
+                    self._identify_caller(link, msgspec.msgpack.decode(frame, type=CallerHello))
                 if link.peer is None:
                     return
             for kind, frame in take_frames(link.unread, LONGEST):
                 if kind == MESSAGE and link.peer is not None:
                     messages.append(frame)
-                elif kind == CARDS:
-                    self._learn_all(link, frame)
+                elif kind == RECORDS:
+                    self._add_records(link, frame)
                 else:
                     raise ValueError(f"a frame of kind {kind} out of turn")
         except (ValueError, msgspec.MsgspecError, RecursionError) as why:
@@ -303,14 +303,14 @@ class Links(ABC):
         if messages and link.peer is not None:
             self._deliver(link.peer, messages)
 
-    def heard_datagram(self, link: Link, frame: bytes) -> None:
+    def datagram_received(self, link: Link, frame: bytes) -> None:
         if link.peer is not None:  # else it has overtaken the greeting, and is lost
             self._deliver(link.peer, [frame])
 
-    def lost(self, link: Link) -> None:
+    def connection_lost(self, link: Link) -> None:
         self._links.pop(link, None)
-        if link.met is not None and not link.met.done():
-            link.met.set_exception(ConnectionError("it has hung up"))
+        if link.identified is not None and not link.identified.done():
+            link.identified.set_exception(ConnectionError("it has hung up"))
         peer = self._peers.get(link.peer) if link.peer is not None else None
         if peer is not None and peer.link is link:
             peer.link = next((other for other in self._links if other.peer == link.peer), None)
@@ -327,7 +327,7 @@ class Links(ABC):
         if size + peer.bytes + (link.unsent if link else 0) <= limit:
             return True
         if link is not None:
-            link.unsent = link.wire.unsent()
+            link.unsent = link.connection.unsent()
             if size + peer.bytes + link.unsent <= limit:
                 return True
         if not lossy:
@@ -353,29 +353,31 @@ class Links(ABC):
     def _write(self, link: Link, frames: Iterable[bytes], first: tuple[bytes, ...] = ()) -> None:
         """All at once: one system call, however many frames."""
         parts = [*first]
-        link.told, news = self.book.since(link.told)
-        told = [card for card in news if card.name != link.peer]
-        for i in range(0, len(told), CARDS_PER_FRAME):
-            parts += framed(CARDS, msgspec.msgpack.encode(told[i : i + CARDS_PER_FRAME]))
+        link.records_sent, news = self.book.since(link.records_sent)
+        records_sent = [record for record in news if record.name != link.peer]
+        for i in range(0, len(records_sent), RECORDS_PER_FRAME):
+            parts += make_frame(
+                RECORDS, msgspec.msgpack.encode(records_sent[i : i + RECORDS_PER_FRAME])
+            )
         for frame in frames:
-            parts += framed(MESSAGE, frame)
+            parts += make_frame(MESSAGE, frame)
         if parts:
-            link.wire.write(b"".join(parts))
-            link.unsent = link.wire.unsent()
+            link.connection.write(b"".join(parts))
+            link.unsent = link.connection.unsent()
 
     # Calling and being called.
 
-    def _greeting(self, link: Link) -> tuple[bytes, bytes]:
-        proof = self.identity.sign(Greeting.words(link.key))
-        return framed(GREETING, msgspec.msgpack.encode(Greeting(self.card, proof)))
+    def _caller_hello(self, link: Link) -> tuple[bytes, bytes]:
+        proof = self.identity.sign(CallerHello.signed_bytes(link.key))
+        return make_frame(HELLO, msgspec.msgpack.encode(CallerHello(self.record, proof)))
 
     async def _call(self, name: NodeId, peer: _Peer) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                card = self.book.card(name) or await self._introduction(name)
-                link = await self.dial(card.host, card.port)
-            if link.key != card.key:
-                link.wire.cut()
+                record = self.book.record(name) or await self._await_record(name)
+                link = await self.dial(record.host, record.port)
+            if link.key != record.key:
+                link.connection.cut()
                 raise ConnectionError("somebody else has answered")
         except (OSError, ValueError) as why:  # ValueError: an address that cannot be one
             log.debug("node %d cannot reach %d: %s", self.name, name, why)
@@ -385,62 +387,64 @@ class Links(ABC):
             return
         finally:
             peer.call = None
-            self._unknown.pop(name, None)
+            self._awaited_records.pop(name, None)
         if peer.link is not None:  # it has called us meanwhile, or somebody has met it
-            link.wire.end()
+            link.connection.end()
             return
         self._links[link] = None
-        link.peer, link.life = name, card.t
+        link.peer, link.life = name, record.t
         peer.link = link
-        self._write(link, peer.take(), self._greeting(link))
+        self._write(link, peer.take(), self._caller_hello(link))
 
-    async def _introduction(self, name: NodeId) -> Card:
+    async def _await_record(self, name: NodeId) -> PeerRecord:
         """The card of a node that we have heard of by a datagram, before its card."""
-        self._unknown[name] = self._loop.create_future()
-        return await self._unknown[name]
+        self._awaited_records[name] = self._loop.create_future()
+        return await self._awaited_records[name]
 
-    def _is_stranger(self, link: Link) -> bool:
+    def _is_unidentified(self, link: Link) -> bool:
         """Has somebody called, and not yet said who it is?"""
         return link.peer is None and not link.called
 
-    def _expect_greeting(self, link: Link) -> None:
-        if link in self._links and self._is_stranger(link):
+    def _require_hello(self, link: Link) -> None:
+        if link in self._links and self._is_unidentified(link):
             self._cut(link)
 
-    def _greeted(self, link: Link, greeting: Greeting) -> None:
-        card = greeting.card
-        if card.name == self.name or not self.learn(card):
-            raise ValueError(f"a card of {card.name} that is not its own")
-        if not verified(card.key, greeting.proof, Greeting.words(self.identity.key)):
-            raise ValueError(f"somebody says to be {card.name} and cannot prove it")
-        link.peer, link.life = card.name, card.t
-        if len(self._peers) >= MOST_PEERS:
+    def _identify_caller(self, link: Link, hello: CallerHello) -> None:
+        record = hello.record
+        if record.name == self.name or not self.add_record(record):
+            raise ValueError(f"a card of {record.name} that is not its own")
+        if not verify_signature(
+            record.key, hello.proof, CallerHello.signed_bytes(self.identity.key)
+        ):
+            raise ValueError(f"somebody says to be {record.name} and cannot prove it")
+        link.peer, link.life = record.name, record.t
+        if len(self._peers) >= MAX_PEERS:
             self._peers = {name: one for name, one in self._peers.items() if one.is_busy}
-        peer = self._peers.setdefault(card.name, _Peer())
+        peer = self._peers.setdefault(record.name, _Peer())
         former = peer.link
         if former is None:
             peer.link = link
-        elif not former.called or former.life < card.t:
+        elif not former.called or former.life < record.t:
             # It calls again, or has begun a new life: it knows nothing of the former link.
             peer.link = link
             self._cut(former)
         self._write(link, peer.take() if peer.link is link else [])
 
-    def _learn_all(self, link: Link, frame: bytes) -> None:
-        for card in msgspec.msgpack.decode(frame, type=Cards):
-            known = self.book.key(card.name)
-            if not self.learn(card) and known in (None, card.key):
+    def _add_records(self, link: Link, frame: bytes) -> None:
+        for record in msgspec.msgpack.decode(frame, type=PeerRecords):
+            known = self.book.key(record.name)
+            if not self.add_record(record) and known in (None, record.key):
                 # Nobody honest passes it on; and each one that is checked costs time.
-                raise ValueError(f"a card of {card.name} that is not its own")
-            if link.peer is None and card.key == link.key and card.genuine:
-                link.peer, link.life = card.name, card.t
-                peer = self._peers.setdefault(card.name, _Peer())
+                raise ValueError(f"a card of {record.name} that is not its own")
+            if link.peer is None and record.key == link.key and record.is_genuine:
+                link.peer, link.life = record.name, record.t
+                peer = self._peers.setdefault(record.name, _Peer())
                 if peer.link is None:
                     peer.link = link
                     self._write(link, peer.take())
-                if link.met is not None and not link.met.done():
-                    link.met.set_result(card.name)
+                if link.identified is not None and not link.identified.done():
+                    link.identified.set_result(record.name)
 
     def _cut(self, link: Link) -> None:
-        link.wire.cut()
-        self.lost(link)
+        link.connection.cut()
+        self.connection_lost(link)

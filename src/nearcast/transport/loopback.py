@@ -10,38 +10,38 @@ class LoopbackNetwork:
     """Where loopback transports find each other by name."""
 
     def __init__(self) -> None:
-        self.present: dict[NodeId, Loopback] = {}
+        self.present: dict[NodeId, LoopbackTransport] = {}
 
 
-class Loopback:
-    def __init__(self, name: NodeId, room: LoopbackNetwork) -> None:
+class LoopbackTransport:
+    def __init__(self, name: NodeId, network: LoopbackNetwork) -> None:
         self.name = name
-        self._room = room
+        self._network = network
         self._receive: Receive | None = None
         self._arriving: dict[NodeId, list[bytes]] = {}
 
     async def open(self, on_receive: Receive) -> None:
         self._receive = on_receive
-        self._room.present[self.name] = self
+        self._network.present[self.name] = self
 
     def send(self, to: NodeId, frame: bytes, lossy: bool) -> None:  # noqa: ARG002  loses nothing
-        other = self._room.present.get(to)
+        other = self._network.present.get(to)
         if other is not None and self._receive is not None:
             other._put(self.name, frame)
 
     async def close(self) -> None:
         self._receive = None
-        if self._room.present.get(self.name) is self:
-            del self._room.present[self.name]
+        if self._network.present.get(self.name) is self:
+            del self._network.present[self.name]
 
     def _put(self, sender: NodeId, frame: bytes) -> None:
         # Never at once: a node must not be spoken to while it still speaks.
         if sender not in self._arriving:
             self._arriving[sender] = []
-            asyncio.get_running_loop().call_soon(self._arrive, sender)
+            asyncio.get_running_loop().call_soon(self._deliver, sender)
         self._arriving[sender].append(frame)
 
-    def _arrive(self, sender: NodeId) -> None:
+    def _deliver(self, sender: NodeId) -> None:
         frames = self._arriving.pop(sender)
         if self._receive is not None:
             self._receive(sender, frames)

@@ -30,7 +30,7 @@ from qh3.tls import SignatureAlgorithm
 from nearcast.errors import TraceError
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
-from nearcast.transport.links import Link, LinkLimits, Links
+from nearcast.transport.links import Link, LinkLimits, LinkTransport
 
 DATAGRAM = 1100  # bytes that fit a packet on any path, with all its headers
 IDLE_S = 30.0  # without a word, after which a link is forgotten
@@ -58,8 +58,8 @@ def _configurations(identity: Identity) -> tuple[QuicConfiguration, QuicConfigur
     return accepting, calling
 
 
-class _Wire(QuicConnectionProtocol):
-    def __init__(self, links: "Quic", quic: QuicConnection, *, called: bool) -> None:
+class _QuicConnection(QuicConnectionProtocol):
+    def __init__(self, links: "QuicTransport", quic: QuicConnection, *, called: bool) -> None:
         super().__init__(quic)
         self.link = Link(self, called=called)
         self._links = links
@@ -70,15 +70,15 @@ class _Wire(QuicConnectionProtocol):
         if isinstance(event, StreamDataReceived):
             # Either side opens one stream, the first of its kind.
             if event.stream_id == self._own ^ 1:
-                self._links.heard(self.link, event.data)
+                self._links.data_received(self.link, event.data)
             else:
                 self.cut()
         elif isinstance(event, DatagramFrameReceived):
-            self._links.heard_datagram(self.link, event.data)
+            self._links.datagram_received(self.link, event.data)
         elif isinstance(event, HandshakeCompleted):
             if not self.link.called:
-                self._links.shaken(self)
-                self._links.called_by(self.link)
+                self._links.handshake_ended(self)
+                self._links.accept(self.link)
         elif isinstance(event, ConnectionTerminated):
             self._hang_up()
 
@@ -133,21 +133,21 @@ class _Wire(QuicConnectionProtocol):
         if self._transmit_task is not None:
             self._transmit_task.cancel()
         if not self.link.called:
-            self._links.shaken(self)
+            self._links.handshake_ended(self)
             self._connection_terminated_handler()  # the server forgets it
         elif self._transport is not None:
             self._transport.close()  # only a caller has a socket of its own
-        self._links.lost(self.link)
+        self._links.connection_lost(self.link)
 
 
-class _Door(QuicServer):
+class _QuicListener(QuicServer):
     """Where callers knock."""
 
     def __init__(
         self,
         closed: asyncio.Event,
         configuration: QuicConfiguration,
-        accept: Callable[..., _Wire],
+        accept: Callable[..., _QuicConnection],
     ) -> None:
         super().__init__(configuration=configuration, create_protocol=accept)
         self._closed = closed
@@ -156,7 +156,7 @@ class _Door(QuicServer):
         self._closed.set()
 
 
-class Quic(Links):
+class QuicTransport(LinkTransport):
     def __init__(
         self,
         identity: Identity,
@@ -169,34 +169,34 @@ class Quic(Links):
         self._listening: asyncio.DatagramTransport | None = None
         self._closed = asyncio.Event()
         # Callers in their handshake, oldest first, and what cuts them when they are too slow.
-        self._handshakes: dict[_Wire, asyncio.TimerHandle] = {}
+        self._handshakes: dict[_QuicConnection, asyncio.TimerHandle] = {}
 
     async def listen(self) -> int:
-        def accept(quic: QuicConnection, **_: object) -> _Wire:
-            while len(self._handshakes) >= bounds.MOST_STRANGERS:
+        def accept(quic: QuicConnection, **_: object) -> _QuicConnection:
+            while len(self._handshakes) >= bounds.MAX_UNIDENTIFIED:
                 next(iter(self._handshakes)).cut()
-            wire = _Wire(self, quic, called=False)
-            self._handshakes[wire] = loop.call_later(bounds.HANDSHAKE_S, wire.cut)
-            return wire
+            connection = _QuicConnection(self, quic, called=False)
+            self._handshakes[connection] = loop.call_later(bounds.HANDSHAKE_S, connection.cut)
+            return connection
 
         loop = asyncio.get_running_loop()
 
         self._listening, _ = await loop.create_datagram_endpoint(
-            lambda: _Door(self._closed, self._accepting, accept),
+            lambda: _QuicListener(self._closed, self._accepting, accept),
             local_addr=(self.host, self.port),
         )
         port: int = self._listening.get_extra_info("sockname")[1]
         return port
 
-    def shaken(self, wire: _Wire) -> None:
+    def handshake_ended(self, connection: _QuicConnection) -> None:
         """Its handshake is complete, or has ended."""
-        handle = self._handshakes.pop(wire, None)
+        handle = self._handshakes.pop(connection, None)
         if handle is not None:
             handle.cancel()
 
     async def unlisten(self) -> None:
-        for wire in list(self._handshakes):
-            wire.cut()
+        for connection in list(self._handshakes):
+            connection.cut()
         if self._listening is not None:
             self._listening.close()
             await self._closed.wait()
@@ -208,20 +208,20 @@ class Quic(Links):
         own.bind(("", 0))
         quic = QuicConnection(configuration=self._calling)
         _, protocol = await create_optimized_datagram_transport(
-            loop, lambda: _Wire(self, quic, called=True), sock=own
+            loop, lambda: _QuicConnection(self, quic, called=True), sock=own
         )
-        wire = cast(_Wire, protocol)
+        connection = cast(_QuicConnection, protocol)
         try:
-            wire.connect(address)
-            await wire.wait_connected()
+            connection.connect(address)
+            await connection.wait_connected()
             certificate = quic.get_peercert()
             if certificate is not None:
                 with suppress(ValueError):
-                    wire.link.key = key_of_certificate(certificate.public_bytes())
+                    connection.link.key = key_of_certificate(certificate.public_bytes())
         except QuicConnectionError as why:
-            wire.cut()
+            connection.cut()
             raise ConnectionError(str(why)) from why
         except BaseException:
-            wire.cut()
+            connection.cut()
             raise
-        return wire.link
+        return connection.link

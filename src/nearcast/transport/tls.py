@@ -14,13 +14,13 @@ from typing import cast
 
 from nearcast.transport import links as bounds
 from nearcast.transport.identity import Identity, key_of_certificate
-from nearcast.transport.links import Link, LinkLimits, Links
+from nearcast.transport.links import Link, LinkLimits, LinkTransport
 
 log = logging.getLogger(__name__)
 
 # Bytes that a connection is handed at once. What it has taken it hides from us, so it gets no more
 # than this before it says whether it can go on.
-MOUTHFUL = 1 << 16
+WRITE_CHUNK = 1 << 16
 BACKLOG = 512  # connections that the system holds until they are accepted
 AGAIN_S = 0.5  # after which somebody is accepted again if the system could not, for want of files
 
@@ -45,8 +45,8 @@ def _contexts(identity: Identity) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return accepting, calling
 
 
-class _Wire(asyncio.Protocol):
-    def __init__(self, links: Links, *, called: bool) -> None:
+class _TlsConnection(asyncio.Protocol):
+    def __init__(self, links: LinkTransport, *, called: bool) -> None:
         self.link = Link(self, called=called)
         self._links = links
         self._paused = False
@@ -54,7 +54,7 @@ class _Wire(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base
-        self._transport.set_write_buffer_limits(MOUTHFUL)
+        self._transport.set_write_buffer_limits(WRITE_CHUNK)
         if self.link.called:
             certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             try:
@@ -62,13 +62,13 @@ class _Wire(asyncio.Protocol):
             except ValueError:
                 self.cut()
         else:
-            self._links.called_by(self.link)
+            self._links.accept(self.link)
 
     def data_received(self, data: bytes) -> None:
-        self._links.heard(self.link, data)
+        self._links.data_received(self.link, data)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._links.lost(self.link)
+        self._links.connection_lost(self.link)
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -81,8 +81,8 @@ class _Wire(asyncio.Protocol):
     def write(self, part: bytes) -> None:
         at = 0
         while at < len(part) and not self._paused:
-            self._transport.write(part[at : at + MOUTHFUL])
-            at += MOUTHFUL
+            self._transport.write(part[at : at + WRITE_CHUNK])
+            at += WRITE_CHUNK
         self._held += part[at:]
 
     def unsent(self) -> int:
@@ -98,7 +98,7 @@ class _Wire(asyncio.Protocol):
         self._transport.abort()
 
 
-class Tls(Links):
+class TlsTransport(LinkTransport):
     def __init__(
         self,
         identity: Identity,
@@ -152,7 +152,7 @@ class Tls(Links):
             loop.call_later(AGAIN_S, self._accept_on)
             return
         connection.setblocking(False)
-        while len(self._handshakes) >= bounds.MOST_STRANGERS:
+        while len(self._handshakes) >= bounds.MAX_UNIDENTIFIED:
             # It has had the most time: silent connections keep no honest caller out.
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
@@ -170,12 +170,12 @@ class Tls(Links):
     async def _shake_hands(self, connection: socket.socket) -> None:
         with suppress(OSError):  # it has hung up, is too slow, or does not speak TLS
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _Wire(self, called=False), connection, ssl=self._accepting,
+                lambda: _TlsConnection(self, called=False), connection, ssl=self._accepting,
                 ssl_handshake_timeout=bounds.HANDSHAKE_S,
             )  # fmt: skip
 
     async def dial(self, host: str, port: int) -> Link:
-        _, wire = await asyncio.get_running_loop().create_connection(
-            lambda: _Wire(self, called=True), host, port, ssl=self._calling
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _TlsConnection(self, called=True), host, port, ssl=self._calling
         )
-        return wire.link
+        return connection.link

@@ -20,7 +20,7 @@ from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import first_id
 
 
-class Act(Enum):
+class ChurnAction(Enum):
     JOIN = "join"
     LEAVE = "leave"
     CRASH = "crash"
@@ -64,7 +64,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         between("servers_until", self.servers_until, 0, 1e7)
 
 
-class Cause(IntEnum):
+class ChurnCause(IntEnum):
     """Why somebody comes or goes; at the same moment, in this order."""
 
     ARRIVAL = 0
@@ -78,7 +78,7 @@ MOST = 2**53 // first_id(1, 0)  # entities whose identifiers stay below 2^53
 
 def population(
     parameters: Parameters, entities: int, seconds: float, seed: int
-) -> Iterator[tuple[Time, NodeId, Act]]:
+) -> Iterator[tuple[Time, NodeId, ChurnAction]]:
     """All joins, leaves and crashes of a run, in order of time.
 
     Newcomers have the numbers `entities`, `entities` + 1, … An exchange lets the newcomer in before
@@ -99,50 +99,52 @@ def population(
     exchanged = ceil(chosen.churn_rate * max(last - chosen.churn_from, 0))
     if entities + chosen.flash_nodes + exchanged > MOST:
         raise ValueError(f"with its newcomers the run would have more than {MOST:,} entities")
-    return acts(chosen, entities, seconds, seed)
+    return _draw_actions(chosen, entities, seconds, seed)
 
 
-def acts(
+def _draw_actions(
     chosen: Parameters, entities: int, seconds: float, seed: int
-) -> Iterator[tuple[Time, NodeId, Act]]:
+) -> Iterator[tuple[Time, NodeId, ChurnAction]]:
     present: list[NodeId] = []
     arrivals, newcomers = count(), count(entities)
-    goodbye = Act.LEAVE if chosen.churn_by == "leave" else Act.CRASH
+    goodbye = ChurnAction.LEAVE if chosen.churn_by == "leave" else ChurnAction.CRASH
     victims, crashed = stream(seed, "churn", "victims"), stream(seed, "churn", "crash")
-    for t, cause in causes(chosen, entities, seconds, seed):
+    for t, cause in _schedule_causes(chosen, entities, seconds, seed):
         match cause:
-            case Cause.ARRIVAL:
+            case ChurnCause.ARRIVAL:
                 present.append(next(arrivals))
-                yield t, present[-1], Act.JOIN
-            case Cause.EXCHANGE:
+                yield t, present[-1], ChurnAction.JOIN
+            case ChurnCause.EXCHANGE:
                 place = victims.randrange(len(present))
                 gone, present[place] = present[place], next(newcomers)
-                yield t, present[place], Act.JOIN
+                yield t, present[place], ChurnAction.JOIN
                 yield t, gone, goodbye
-            case Cause.FLASH:
+            case ChurnCause.FLASH:
                 crowd = list(islice(newcomers, chosen.flash_nodes))
                 present += crowd
-                yield from ((t, entity, Act.JOIN) for entity in crowd)
-            case Cause.CRASH:
+                yield from ((t, entity, ChurnAction.JOIN) for entity in crowd)
+            case ChurnCause.CRASH:
                 many = min(round(chosen.crash_share * len(present)), len(present) - 1)
                 crashed.shuffle(present)
-                yield from ((t, entity, Act.CRASH) for entity in present[:many])
+                yield from ((t, entity, ChurnAction.CRASH) for entity in present[:many])
                 del present[:many]
 
 
-def causes(
+def _schedule_causes(
     chosen: Parameters, entities: int, seconds: float, seed: int
-) -> Iterator[tuple[Time, Cause]]:
+) -> Iterator[tuple[Time, ChurnCause]]:
     end = int(seconds * SECOND)
     spacing = SECOND / chosen.join_rate if chosen.join_rate else 0.0
-    arrivals = ((int(number * spacing), Cause.ARRIVAL) for number in range(entities))
-    flash = [(int(chosen.flash_at * SECOND), Cause.FLASH)] if chosen.flash_nodes else []
-    crash = [(int(chosen.crash_at * SECOND), Cause.CRASH)] if chosen.crash_share else []
-    everything = merge(arrivals, flash, exchanges(chosen, end, seed), crash)
+    arrivals = ((int(number * spacing), ChurnCause.ARRIVAL) for number in range(entities))
+    flash = [(int(chosen.flash_at * SECOND), ChurnCause.FLASH)] if chosen.flash_nodes else []
+    crash = [(int(chosen.crash_at * SECOND), ChurnCause.CRASH)] if chosen.crash_share else []
+    everything = merge(arrivals, flash, _schedule_exchanges(chosen, end, seed), crash)
     return takewhile(lambda happening: happening[0] < end, everything)
 
 
-def exchanges(chosen: Parameters, end: Time, seed: int) -> Iterator[tuple[Time, Cause]]:
+def _schedule_exchanges(
+    chosen: Parameters, end: Time, seed: int
+) -> Iterator[tuple[Time, ChurnCause]]:
     """One exchange in each period 1/churn_rate, at a moment drawn uniformly within it."""
     if not chosen.churn_rate:
         return
@@ -152,4 +154,4 @@ def exchanges(chosen: Parameters, end: Time, seed: int) -> Iterator[tuple[Time, 
         t = int((chosen.churn_from + (number + rng.random()) / chosen.churn_rate) * SECOND)
         if t >= last:
             return
-        yield t, Cause.EXCHANGE
+        yield t, ChurnCause.EXCHANGE

@@ -11,7 +11,7 @@ from nearcast.scenario import stream
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.parameter_checks import between, fits_identifiers
-from nearcast.workloads.walker import Gait, Onward, Walking
+from nearcast.workloads.walker import ChooseDestination, WalkerParameters, WalkerWorkload
 from nearcast.workloads.workload import Workload
 
 LOYALTY = 0.8  # how often a walker chooses the nearest attractor rather than any
@@ -19,8 +19,9 @@ TRIES = 200  # places tried for one attractor before all are placed anew, a litt
 CLOSER = 0.95  # by how much
 
 
-class Parameters(Gait, frozen=True, kw_only=True):
-    """See `Gait` for the unit and range of each. The defaults are the seed's, except `rate`."""
+class Parameters(WalkerParameters, frozen=True, kw_only=True):
+    """See `WalkerParameters` for the unit and range of each. The defaults are the seed's, except
+    `rate`."""
 
     dims: int = 2
     size: float = 768.0
@@ -68,23 +69,25 @@ def attractors_of(cube: Cube, entities: int, seed: int) -> list[Vector]:
         apart *= CLOSER
 
 
-def drawn_to(cube: Cube, attractors: list[Vector]) -> Onward:
+def go_to_attractors(cube: Cube, attractors: list[Vector]) -> ChooseDestination:
     """On arrival: to the square of half-side r around the nearest attractor, or around any."""
     r = reach(cube, len(attractors))
 
-    def onward(rng: Random, here: Vector) -> Vector:
+    def choose_destination(rng: Random, here: Vector) -> Vector:
         if rng.random() < LOYALTY:
             x, y, z = min(attractors, key=lambda attractor: dist(here, attractor))
         else:
             x, y, z = rng.choice(attractors)
         return cube.inside((x + rng.uniform(-r, r), y + rng.uniform(-r, r), z + rng.uniform(-r, r)))
 
-    return onward
+    return choose_destination
 
 
 def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
     fits_identifiers(parameters.rate * seconds)
     cube = Cube(parameters.size, parameters.dims)
-    onward = drawn_to(cube, attractors_of(cube, entities, seed))
+    choose_destination = go_to_attractors(cube, attractors_of(cube, entities, seed))
     payload = bytes(parameters.payload)
-    return Walking("clustering", entities, seed, parameters, 0.0, onward, payload, parameters.blast)
+    return WalkerWorkload(
+        "clustering", entities, seed, parameters, 0.0, choose_destination, payload, parameters.blast
+    )

@@ -62,7 +62,7 @@ def hotspot_count(hotspots: str, entities: int) -> int:
     return max(1, round(wanted))
 
 
-class Resident:
+class HotspotEntity:
     """A peer that stays where its area is."""
 
     def __init__(self, world: "Hotspots", entity: NodeId, stay: int, begins: Time) -> None:
@@ -103,8 +103,8 @@ class Hotspots(Struct, frozen=True):
     def world(self) -> tuple[Vector, Vector]:
         return self.cube.corners
 
-    def life(self, entity: NodeId, stay: int, begins: Time) -> Resident:
-        return Resident(self, entity, stay, begins)
+    def life(self, entity: NodeId, stay: int, begins: Time) -> HotspotEntity:
+        return HotspotEntity(self, entity, stay, begins)
 
     def area(self, rng: Random) -> Shape:
         """A box of random sides, anywhere (cold) or about one of the hotspots."""

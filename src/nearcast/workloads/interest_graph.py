@@ -24,12 +24,12 @@ from nearcast.scenario import stream
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, disc, point
 from nearcast.workloads.parameter_checks import between, fits_identifiers
-from nearcast.workloads.stationary import Standing
+from nearcast.workloads.stationary import StationaryEntity
 from nearcast.workloads.workload import Workload, first_id
 
 Graph: TypeAlias = list[list[int]]  # of each vertex its neighbours, in order
 MOST_BUCKETS = 6  # of memberships that want groups of about the same size
-EAR = 0.25  # radius of what an entity hears around a neighbour's place; places are 1 apart
+INTEREST_RADIUS = 0.25  # around each neighbour's place; places are 1 apart
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
@@ -72,18 +72,18 @@ def groups_of(
     buckets = min(max(1, floor(clustering * vertices / (4 * degree))), MOST_BUCKETS)
     chance = min(degree * buckets / vertices, clustering / 2)
     wanted = 1 - (1 - sqrt(1 - 4 * chance * (1 - clustering))) / (2 * chance)
-    wishes: list[tuple[float, int]] = []  # a group's size, and who wants to join one
+    requests: list[tuple[float, int]] = []  # a group's size, and who wants to join one
     for vertex in range(vertices):
         near = max(rng.gauss(degree, spread), 2.0)
         many = memberships((wanted * (near - 1) + 1) / near, rng)
-        wishes += [(near / many + 1, vertex)] * many
-    wishes.sort()
-    ends = [len(wishes) * n // buckets for n in range(buckets + 1)]
-    parts = [wishes[begin:end] for begin, end in pairwise(ends) if begin < end]
-    return [group for part in parts for group in _cut(part, rng)]
+        requests += [(near / many + 1, vertex)] * many
+    requests.sort()
+    ends = [len(requests) * n // buckets for n in range(buckets + 1)]
+    parts = [requests[begin:end] for begin, end in pairwise(ends) if begin < end]
+    return [group for part in parts for group in _fill_groups(part, rng)]
 
 
-def _cut(bucket: list[tuple[float, int]], rng: Random) -> list[list[int]]:
+def _fill_groups(bucket: list[tuple[float, int]], rng: Random) -> list[list[int]]:
     """Groups of the size that is wanted on average, nobody twice in one."""
     mean = sum(size for size, _ in bucket) / len(bucket)
     groups: list[list[int]] = [[] for _ in range(max(1, round(len(bucket) / mean)))]
@@ -163,15 +163,15 @@ class InterestGraph(Struct, frozen=True):
     def place(self, vertex: int) -> Vector:
         return vertex % self.side + 0.5, vertex // self.side + 0.5, 0.0
 
-    def life(self, entity: NodeId, stay: int, begins: Time) -> Standing:
+    def life(self, entity: NodeId, stay: int, begins: Time) -> StationaryEntity:
         """A newcomer takes the place and the interests of an entity that was there before."""
         vertex = entity % len(self.graph)
         place = self.place(vertex)
         # Its own place first, from which nobody else speaks: that is where an overlay puts it.
-        heard = [disc(*self.place(other)[:2], EAR) for other in self.graph[vertex]]
+        heard = [disc(*self.place(other)[:2], INTEREST_RADIUS) for other in self.graph[vertex]]
         rng = stream(self.seed, "interest-graph", "phase", entity, stay)
         chosen = self.parameters
-        return Standing(
+        return StationaryEntity(
             first_id(entity, stay), begins, place, (point(*place), *heard), chosen.rate,
             1 - rng.random(), self.payload,
         )  # fmt: skip

@@ -24,7 +24,7 @@ from nearcast.space.motion import SECOND, Moving, Time, line
 from nearcast.space.shapes import Vector, box, point
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.parameter_checks import between, fits_identifiers
-from nearcast.workloads.walker import Trail
+from nearcast.workloads.walker import RegionTimeline
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 WIDTH, HEIGHT = 6.0, 4.0  # of the area of interest (seed 001, section 3)
@@ -66,7 +66,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         between("payload", self.payload, 0, 1_000_000)
 
 
-class Player:
+class MammothPlayer:
     """One stay of one player. Commands and positions follow the same walk, each on its own."""
 
     def __init__(self, game: "Mammoth", entity: NodeId, stay: int, begins: Time) -> None:
@@ -79,7 +79,7 @@ class Player:
         """From a uniform start on, move after move without end, each with its moment."""
         game, chosen, rng = self.game, self.game.parameters, self._stream("walk")
         leader = game.leader(self.entity)
-        led = Trail(game.life(leader, 0, 0).moves()) if leader is not None else None
+        led = RegionTimeline(game.life(leader, 0, 0).moves()) if leader is not None else None
         here, since, first = game.cube.anywhere(rng), self.begins, True
         rx, ry = WIDTH / 2 * chosen.scale, HEIGHT / 2 * chosen.scale
         while True:
@@ -112,14 +112,14 @@ class Player:
             yield t, True
 
     def commands(self) -> Iterator[Scheduled]:
-        trail, rng = Trail(self.moves()), self._stream("reach")
+        timeline, rng = RegionTimeline(self.moves()), self._stream("reach")
         first, payload = first_id(self.entity, self.stay), self.game.payload
-        yield self.begins, Subscribe(first, trail.region.stamped(0))
+        yield self.begins, Subscribe(first, timeline.region.stamped(0))
         moments = merge(self._updates(), self._pickups())
         for publication, (t, is_pickup) in enumerate(moments, first + 1):
-            for move in trail.until(t):
+            for move in timeline.until(t):
                 yield move.since, Move(first, move.stamped(0))
-            x, y, _ = _centre(trail, t)
+            x, y, _ = _centre(timeline, t)
             if is_pickup:
                 reach = self.game.parameters.scale
                 place = point(x + rng.uniform(-reach, reach), y + rng.uniform(-reach, reach))
@@ -128,25 +128,25 @@ class Player:
                 yield t, Publish(publication, point(x, y), payload=payload)
 
     def position(self, t: Time) -> Vector:
-        return _place(self._trail, t)
+        return _place(self._timeline, t)
 
     @cached_property
-    def _trail(self) -> Trail:
-        return Trail(self.moves())
+    def _timeline(self) -> RegionTimeline:
+        return RegionTimeline(self.moves())
 
 
 def _near(rng: Random, here: Vector, stride: float) -> Vector:
     return here[0] + rng.uniform(-stride, stride), here[1] + rng.uniform(-stride, stride), 0.0
 
 
-def _place(trail: Trail, t: Time) -> Vector:
-    for _ in trail.until(t):
+def _place(timeline: RegionTimeline, t: Time) -> Vector:
+    for _ in timeline.until(t):
         pass
-    return _centre(trail, t)
+    return _centre(timeline, t)
 
 
-def _centre(trail: Trail, t: Time) -> Vector:
-    here = trail.region.at(t)
+def _centre(timeline: RegionTimeline, t: Time) -> Vector:
+    here = timeline.region.at(t)
     return here.x, here.y, here.z
 
 
@@ -164,8 +164,8 @@ class Mammoth(Struct, frozen=True):
     def world(self) -> tuple[Vector, Vector]:
         return self.cube.corners
 
-    def life(self, entity: NodeId, stay: int, begins: Time) -> Player:
-        return Player(self, entity, stay, begins)
+    def life(self, entity: NodeId, stay: int, begins: Time) -> MammothPlayer:
+        return MammothPlayer(self, entity, stay, begins)
 
     def follows(self, entity: NodeId) -> bool:
         return stream(self.seed, "mammoth", "follows", entity).random() < self.parameters.follow

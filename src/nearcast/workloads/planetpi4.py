@@ -27,15 +27,15 @@ from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector, ball, point
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.parameter_checks import between, fits_identifiers
-from nearcast.workloads.planetpi4_reckoning import Update, pack, predict
-from nearcast.workloads.planetpi4_rules import TICK, Act, Kind, Rules
+from nearcast.workloads.planetpi4_reckoning import ShipUpdate, pack, predict
+from nearcast.workloads.planetpi4_rules import TICK, GameEvent, GameEventKind, Rules
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 if TYPE_CHECKING:
-    from nearcast.workloads.planetpi4_log import Log
+    from nearcast.workloads.planetpi4_log import GameLog
 
-MOST_ACTS = 20  # hits, collisions and new lives of a ship in a second, far more than there can be
-ASTRAY = 0.25  # of the radius: so far the smaller ball may be from its ship
+MOST_EVENTS = 20  # hits, collisions and new lives of a ship in a second, far more than there can be
+DRIFT_SHARE = 0.25  # of the radius: so far the smaller ball may be from its ship
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
@@ -90,16 +90,16 @@ def rotation(heading: Vector) -> Vector:
     return atan2(y, x), asin(min(max(z, -1.0), 1.0)), 0.0
 
 
-class Player:
+class PlanetPi4Player:
     """One stay of one player."""
 
     def __init__(self, game: "PlanetPi4", entity: NodeId, stay: int, begins: Time) -> None:
         self.game, self.entity, self.stay, self.begins = game, entity, stay, begins
-        self.fleet, self.ship = divmod(entity, game.entities)
+        self.game_number, self.ship = divmod(entity, game.entities)
 
     @cached_property
-    def log(self) -> "Log":
-        return self.game.log(self.fleet)
+    def log(self) -> "GameLog":
+        return self.game.log(self.game_number)
 
     def position(self, t: Time) -> Vector:
         return self.flight(t).place
@@ -133,29 +133,31 @@ class Player:
         own = own.stamped(self.begins)
         numbers = count(first + 2)
         for t, is_update in self.moments():
-            acts = self.log.acts(self.ship, t)
-            is_turn = any(act.kind in (Kind.EXPLODED, Kind.RESPAWNED) for act in acts)
+            events = self.log.events(self.ship, t)
+            is_turn = any(
+                event.kind in (GameEventKind.EXPLODED, GameEventKind.RESPAWNED) for event in events
+            )
             is_alive = self.log.is_alive(self.ship, t)
             if is_turn or (is_update and is_alive):
                 flight = self.flight(t)
                 yield t, Move(first, _ball(flight, radius))
                 believed = own.at(t)
                 off = dist((believed.x, believed.y, believed.z), flight.place)
-                if is_turn or off > ASTRAY * radius:
+                if is_turn or off > DRIFT_SHARE * radius:
                     yield t, Move(first + 1, _ball(flight, radius / 2))
                     own = _ball(flight, radius / 2).stamped(t)
                 if is_alive:
-                    yield t, _said(flight, next(numbers))
-            for act in acts:
-                if act.kind != Kind.RESPAWNED:
-                    yield t, self._told(act, next(numbers))
+                    yield t, _publish_update(flight, next(numbers))
+            for event in events:
+                if event.kind != GameEventKind.RESPAWNED:
+                    yield t, self._publish_event(event, next(numbers))
 
-    def _told(self, act: Act, number: int) -> Publish:
-        place = point(*act.place)
-        if act.kind == Kind.EXPLODED:
+    def _publish_event(self, event: GameEvent, number: int) -> Publish:
+        place = point(*event.place)
+        if event.kind == GameEventKind.EXPLODED:
             return Publish(number, place, attributes={"exploded": True})
-        whom = channel(self.fleet * self.game.entities + act.other)
-        hit: dict[str, Value] = {"hit": act.kind.name.lower(), "damage": act.damage}
+        whom = channel(self.game_number * self.game.entities + event.other)
+        hit: dict[str, Value] = {"hit": event.kind.name.lower(), "damage": event.damage}
         return Publish(number, place, whom, hit)
 
 
@@ -163,8 +165,8 @@ def _ball(flight: Flight, radius: float) -> Moving:
     return Moving(ball(*flight.place, radius), flight.velocity)
 
 
-def _said(flight: Flight, number: int) -> Publish:
-    update = Update(flight.place, rotation(flight.heading), flight.velocity, flight.spin)
+def _publish_update(flight: Flight, number: int) -> Publish:
+    update = ShipUpdate(flight.place, rotation(flight.heading), flight.velocity, flight.spin)
     return Publish(number, point(*flight.place), payload=pack(update))
 
 
@@ -182,18 +184,20 @@ class PlanetPi4(Struct, frozen=True, dict=True):
         return self.cube.corners
 
     @cached_property
-    def _logs(self) -> "dict[int, Log]":
+    def _logs(self) -> "dict[int, GameLog]":
         return {}
 
-    def log(self, fleet: int) -> "Log":
+    def log(self, game_number: int) -> "GameLog":
         """The game of the first players, or of the next so many."""
         # Numbers in columns are loaded when the first life begins, not with the register.
-        from nearcast.workloads.planetpi4_log import Log
+        from nearcast.workloads.planetpi4_log import GameLog
 
-        if fleet not in self._logs:
+        if game_number not in self._logs:
             landscape = stream(self.seed, "planetpi4", "landscape")
-            self._logs[fleet] = Log(self._rules, landscape, stream(self.seed, "planetpi4", fleet))
-        return self._logs[fleet]
+            self._logs[game_number] = GameLog(
+                self._rules, landscape, stream(self.seed, "planetpi4", game_number)
+            )
+        return self._logs[game_number]
 
     @property
     def _rules(self) -> Rules:
@@ -203,10 +207,10 @@ class PlanetPi4(Struct, frozen=True, dict=True):
             chosen.asteroids, chosen.zones, max(1, round(chosen.respawn * SECOND / TICK)),
         )  # fmt: skip
 
-    def life(self, entity: NodeId, stay: int, begins: Time) -> Player:
-        return Player(self, entity, stay, begins)
+    def life(self, entity: NodeId, stay: int, begins: Time) -> PlanetPi4Player:
+        return PlanetPi4Player(self, entity, stay, begins)
 
 
 def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
-    fits_identifiers((parameters.rate + MOST_ACTS) * seconds)
+    fits_identifiers((parameters.rate + MOST_EVENTS) * seconds)
     return PlanetPi4(parameters, entities, seed)

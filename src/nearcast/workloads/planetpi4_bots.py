@@ -17,14 +17,14 @@ READY = 0.25  # of the energy: with less, a fight is not begun
 CLOSE = 0.5  # of the sight: an enemy nearer than that is fled from
 
 
-class State(IntEnum):
+class BotState(IntEnum):
     PATROL = 0
     CHASE = 1
     FLEE = 2
     REPAIR = 3
 
 
-class Senses(NamedTuple):
+class BotObservation(NamedTuple):
     """What a bot goes by. Shields and energy are shares of what there can be."""
 
     shield: float
@@ -32,24 +32,24 @@ class Senses(NamedTuple):
     enemy: float  # distance to the nearest, as a share of how far it sees; above 1: none in sight
 
 
-def think(state: State, senses: Senses) -> State:
+def next_state(state: BotState, senses: BotObservation) -> BotState:
     """What to do next."""
     in_sight, close = senses.enemy <= 1.0, senses.enemy <= CLOSE
-    hurt = senses.shield < (FULL if state in (State.FLEE, State.REPAIR) else LOW)
+    hurt = senses.shield < (FULL if state in (BotState.FLEE, BotState.REPAIR) else LOW)
     match state:
         case _ if hurt and close:
-            return State.FLEE
+            return BotState.FLEE
         case _ if hurt:
-            return State.REPAIR
-        case State.CHASE if in_sight:
-            return State.CHASE  # to the end, whatever energy is left
+            return BotState.REPAIR
+        case BotState.CHASE if in_sight:
+            return BotState.CHASE  # to the end, whatever energy is left
         case _ if in_sight and senses.energy >= READY:
-            return State.CHASE
+            return BotState.CHASE
         case _:
-            return State.PATROL
+            return BotState.PATROL
 
 
-def boosts(state: State, senses: Senses) -> bool:
+def boosts(state: BotState, senses: BotObservation) -> bool:
     """To escape, or to reach a repair zone (section 2.1); and to catch up with an enemy."""
     far = senses.enemy > CLOSE
-    return state == State.FLEE or (state == State.CHASE and far and senses.energy > 2 * READY)
+    return state == BotState.FLEE or (state == BotState.CHASE and far and senses.energy > 2 * READY)

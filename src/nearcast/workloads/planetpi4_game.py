@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
-from nearcast.workloads.planetpi4_bots import Senses, State, boosts, think
-from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK, Act, Kind, Rules
+from nearcast.workloads.planetpi4_bots import BotObservation, BotState, boosts, next_state
+from nearcast.workloads.planetpi4_rules import ENERGY, SHIELD, TICK, GameEvent, GameEventKind, Rules
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -42,17 +42,17 @@ WARY = 3.0  # seconds of flight within which an asteroid ahead is dodged
 NOBODY = -1
 
 
-class Rocks(NamedTuple):
+class StaticBalls(NamedTuple):
     """Asteroids or repair zones: balls that stay where they are."""
 
     places: Floats
     radii: Floats
 
 
-def rocks(cube: Cube, many: int, least: float, most: float, rng: Random) -> Rocks:
+def place_balls(cube: Cube, many: int, least: float, most: float, rng: Random) -> StaticBalls:
     places = [cube.anywhere(rng) for _ in range(many)]
     radii = [rng.uniform(least, most) for _ in range(many)]
-    return Rocks(np.array(places).reshape(-1, 3), np.array(radii))
+    return StaticBalls(np.array(places).reshape(-1, 3), np.array(radii))
 
 
 def lengths(vectors: Floats) -> Floats:
@@ -76,10 +76,12 @@ class Game:
         """`landscape` makes asteroids and zones, `rng` everything else."""
         n, self.rules, self.rng = rules.ships, rules, rng
         self.cube = Cube(rules.size, 3)
-        self.asteroids = rocks(
+        self.asteroids = place_balls(
             self.cube, rules.asteroids, rules.size / 100, rules.size / 40, landscape
         )
-        self.zones = rocks(self.cube, rules.zones, rules.size / 20, rules.size / 12, landscape)
+        self.zones = place_balls(
+            self.cube, rules.zones, rules.size / 20, rules.size / 12, landscape
+        )
         self.team: Ships = np.arange(n, dtype=np.int64) % rules.teams
         self.place: Floats = np.array([self.cube.anywhere(rng) for _ in range(n)])
         self.waypoint: Floats = np.array([self.cube.anywhere(rng) for _ in range(n)])
@@ -88,14 +90,14 @@ class Game:
         self.spin: Floats = np.zeros((n, 3))
         self.shield: Floats = np.full(n, SHIELD)
         self.energy: Floats = np.full(n, ENERGY)
-        self.state: Ships = np.full(n, State.PATROL, np.int64)
+        self.state: Ships = np.full(n, BotState.PATROL, np.int64)
         self.enemy: Ships = np.full(n, NOBODY, np.int64)
         self.boosting: Flags = np.zeros(n, np.bool_)
         self.ready_at: Ships = np.zeros(n, np.int64)  # tick from which it may shoot
         self.safe_until: Ships = np.zeros(n, np.int64)  # tick until which it cannot crash
         self.back_at: Ships = np.zeros(n, np.int64)  # tick of its latest respawn, maybe to come
         self.tick = 0
-        self.acts: dict[int, list[Act]] = {}  # by ship, at the beginning of this tick
+        self.events: dict[int, list[GameEvent]] = {}  # by ship, at the beginning of this tick
         self._stay_inside()
 
     @property
@@ -106,7 +108,7 @@ class Game:
         """One tick later."""
         self.place = np.clip(self.place + self.velocity * STEP, 0.0, self.rules.size)
         self.tick += 1
-        self.acts = {}
+        self.events = {}
         self._come_back()
         self._think()
         self._shoot()
@@ -116,8 +118,8 @@ class Game:
         self._steer()
         self._stay_inside()
 
-    def _note(self, ship: int, act: Act) -> None:
-        self.acts.setdefault(ship, []).append(act)
+    def _note(self, ship: int, event: GameEvent) -> None:
+        self.events.setdefault(ship, []).append(event)
 
     def _where(self, ship: int) -> Vector:
         x, y, z = self.place[ship].tolist()
@@ -130,8 +132,8 @@ class Game:
             self.heading[ship] = directions(self.waypoint[ship] - self.place[ship])
             self.velocity[ship] = self.heading[ship] * self.rules.speed
             self.shield[ship], self.energy[ship] = SHIELD, ENERGY
-            self.state[ship], self.enemy[ship] = State.PATROL, NOBODY
-            self._note(ship, Act(Kind.RESPAWNED, ship, self._where(ship), 0.0))
+            self.state[ship], self.enemy[ship] = BotState.PATROL, NOBODY
+            self._note(ship, GameEvent(GameEventKind.RESPAWNED, ship, self._where(ship), 0.0))
 
     # Bots.
 
@@ -148,10 +150,10 @@ class Game:
             thinking.tolist(), away.tolist(), arrived.tolist(), strict=True
         ):
             shield, energy = self.shield[ship] / SHIELD, self.energy[ship] / ENERGY
-            senses = Senses(shield, energy, distance / self.rules.sight)
-            state = think(State(self.state[ship]), senses)
-            if not self.rules.zones and state == State.REPAIR:
-                state = State.PATROL  # there is nowhere to go
+            senses = BotObservation(shield, energy, distance / self.rules.sight)
+            state = next_state(BotState(self.state[ship]), senses)
+            if not self.rules.zones and state == BotState.REPAIR:
+                state = BotState.PATROL  # there is nowhere to go
             self.state[ship] = state
             self.boosting[ship] = boosts(state, senses)
             if is_there:
@@ -168,13 +170,13 @@ class Game:
     def _goals(self) -> Floats:
         """Where each ship wants to go."""
         goal = self.waypoint.copy()
-        chased = (self.state == State.CHASE) & (self.enemy != NOBODY)
+        chased = (self.state == BotState.CHASE) & (self.enemy != NOBODY)
         goal[chased] = self.place[self.enemy[chased]]
         if self.rules.zones:
-            hurt = np.flatnonzero((self.state == State.REPAIR) | (self.state == State.FLEE))
+            hurt = np.flatnonzero((self.state == BotState.REPAIR) | (self.state == BotState.FLEE))
             gaps = lengths(self.zones.places[None, :, :] - self.place[hurt][:, None, :])
             goal[hurt] = self.zones.places[gaps.argmin(axis=1)]
-        fleeing = (self.state == State.FLEE) & (self.enemy != NOBODY)
+        fleeing = (self.state == BotState.FLEE) & (self.enemy != NOBODY)
         away = directions(self.place[fleeing] - self.place[self.enemy[fleeing]])
         goal[fleeing] += away * self.rules.sight
         return goal
@@ -183,7 +185,7 @@ class Game:
 
     def _shoot(self) -> None:
         """Every beam of a tick is on its way before any takes effect."""
-        able = self.alive & (self.state == State.CHASE) & (self.enemy != NOBODY)
+        able = self.alive & (self.state == BotState.CHASE) & (self.enemy != NOBODY)
         able &= (self.ready_at <= self.tick) & (self.energy >= BEAM_COST)
         shooters = np.flatnonzero(able)
         targets = self.enemy[shooters]
@@ -195,7 +197,9 @@ class Game:
             self.energy[ship] -= BEAM_COST
             self.ready_at[ship] = self.tick + BEAM_TICKS
             self.shield[target] -= BEAM_DAMAGE
-            self._note(ship, Act(Kind.BEAM, target, self._where(target), BEAM_DAMAGE))
+            self._note(
+                ship, GameEvent(GameEventKind.BEAM, target, self._where(target), BEAM_DAMAGE)
+            )
 
     def _crash(self) -> None:
         exposed = self.alive & (self.safe_until <= self.tick)
@@ -210,8 +214,12 @@ class Game:
             if max(self.safe_until[one], self.safe_until[other]) > self.tick:
                 continue
             here, there = self.place[one].copy(), self.place[other].copy()
-            self._note(one, Act(Kind.COLLISION, other, self._where(other), CRASH_DAMAGE))
-            self._note(other, Act(Kind.COLLISION, one, self._where(one), CRASH_DAMAGE))
+            self._note(
+                one, GameEvent(GameEventKind.COLLISION, other, self._where(other), CRASH_DAMAGE)
+            )
+            self._note(
+                other, GameEvent(GameEventKind.COLLISION, one, self._where(one), CRASH_DAMAGE)
+            )
             self._bounce(one, there)
             self._bounce(other, here)
 
@@ -255,7 +263,7 @@ class Game:
             self.back_at[ship] = self.tick + self.rules.respawn
             self.velocity[ship] = 0.0
             self.boosting[ship] = False
-            self._note(ship, Act(Kind.EXPLODED, ship, self._where(ship), 0.0))
+            self._note(ship, GameEvent(GameEventKind.EXPLODED, ship, self._where(ship), 0.0))
 
     def _steer(self) -> None:
         """Headings turn to the goal, away from asteroids; velocities follow."""

@@ -10,22 +10,22 @@ import numpy as np
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
 from nearcast.workloads.planetpi4_game import Flags, Floats, Game
-from nearcast.workloads.planetpi4_rules import TICK, Act, Rules
+from nearcast.workloads.planetpi4_rules import TICK, GameEvent, Rules
 
 
-class Log:
+class GameLog:
     def __init__(self, rules: Rules, landscape: Random, rng: Random) -> None:
         self.game = Game(rules, landscape, rng)
         self._flights: list[Floats] = []  # by tick: place, velocity, heading and spin of all
         self._alive: list[Flags] = []
-        self._acts: list[dict[int, list[Act]]] = []
+        self._events: list[dict[int, list[GameEvent]]] = []
         self._keep()
 
     def _keep(self) -> None:
         game = self.game
         self._flights.append(np.hstack((game.place, game.velocity, game.heading, game.spin)))
         self._alive.append(game.alive)
-        self._acts.append(game.acts)
+        self._events.append(game.events)
 
     def _play(self, tick: int) -> None:
         while len(self._flights) <= tick:
@@ -42,9 +42,9 @@ class Log:
         self._play(t // TICK)
         return bool(self._alive[t // TICK][ship])
 
-    def acts(self, ship: int, t: Time) -> list[Act]:
+    def events(self, ship: int, t: Time) -> list[GameEvent]:
         """What a ship does at that very moment: things happen when a tick begins."""
         if t % TICK:
             return []
         self._play(t // TICK)
-        return self._acts[t // TICK].get(ship, [])
+        return self._events[t // TICK].get(ship, [])

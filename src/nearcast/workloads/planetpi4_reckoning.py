@@ -21,23 +21,23 @@ from nearcast.space.shapes import Vector
 UPDATE = Layout("<12f")
 
 
-class Update(NamedTuple):
+class ShipUpdate(NamedTuple):
     place: Vector
     rotation: Vector  # yaw, pitch and roll in radians
     velocity: Vector  # units per second
     spin: Vector  # radians per second around each axis
 
 
-def pack(update: Update) -> bytes:
+def pack(update: ShipUpdate) -> bytes:
     return UPDATE.pack(*update.place, *update.rotation, *update.velocity, *update.spin)
 
 
-def unpack(payload: bytes) -> Update:
+def unpack(payload: bytes) -> ShipUpdate:
     """ValueError: this is no update."""
     if len(payload) != UPDATE.size:
         raise ValueError(f"an update has {UPDATE.size} bytes, not {len(payload)}")
     a, b, c, d, e, f, g, h, i, j, k, n = UPDATE.unpack(payload)
-    return Update((a, b, c), (d, e, f), (g, h, i), (j, k, n))
+    return ShipUpdate((a, b, c), (d, e, f), (g, h, i), (j, k, n))
 
 
 def predict(place: Vector, velocity: Vector, since: Time, t: Time) -> Vector:
@@ -48,7 +48,7 @@ def predict(place: Vector, velocity: Vector, since: Time, t: Time) -> Vector:
     return x + vx * seconds, y + vy * seconds, z + vz * seconds
 
 
-class Heard(NamedTuple):
+class ReceivedUpdate(NamedTuple):
     """Who knew from when on where a ship was, and how it flew."""
 
     known: Time
@@ -59,7 +59,7 @@ class Heard(NamedTuple):
     velocity: Vector
 
 
-class Difference(NamedTuple):
+class PositionError(NamedTuple):
     """How far from the truth somebody believed a ship to be, without dead reckoning and with."""
 
     t: Time
@@ -69,12 +69,12 @@ class Difference(NamedTuple):
     reckoned: float
 
 
-def differences(
-    heard: Iterable[Heard], truth: Iterable[tuple[Time, NodeId, Vector]], memory: Time
-) -> Iterator[Difference]:
+def position_errors(
+    heard: Iterable[ReceivedUpdate], truth: Iterable[tuple[Time, NodeId, Vector]], memory: Time
+) -> Iterator[PositionError]:
     """At each instant of the truth, for all who heard of a ship at most `memory` ago."""
     due = sorted(heard)
-    beliefs: dict[tuple[NodeId, NodeId], Heard] = {}
+    beliefs: dict[tuple[NodeId, NodeId], ReceivedUpdate] = {}
     instants: dict[Time, dict[NodeId, Vector]] = {}
     for t, ship, place in truth:
         instants.setdefault(t, {})[ship] = place
@@ -90,4 +90,4 @@ def differences(
             if ship in instants[t] and t - belief.known <= memory:
                 truly = instants[t][ship]
                 reckoned = predict(belief.place, belief.velocity, belief.said, t)
-                yield Difference(t, by, ship, dist(belief.place, truly), dist(reckoned, truly))
+                yield PositionError(t, by, ship, dist(belief.place, truly), dist(reckoned, truly))

@@ -26,18 +26,18 @@ class Rules(Struct, frozen=True):
     respawn: int  # ticks from the explosion to the next life
 
 
-class Kind(IntEnum):
+class GameEventKind(IntEnum):
     BEAM = 0
     COLLISION = 1
     EXPLODED = 2
     RESPAWNED = 3
 
 
-class Act(NamedTuple):
+class GameEvent(NamedTuple):
     """What happens to or by a ship at the beginning of a tick; `other` and `place` of a hit are
     those of the ship that is hit."""
 
-    kind: Kind
+    kind: GameEventKind
     other: int
     place: Vector
     damage: float

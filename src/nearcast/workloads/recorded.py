@@ -53,7 +53,7 @@ def leg(here: "Fix", there: "Fix", radius: float) -> Moving:
     return Moving(ball(x, y, z, radius), velocity, STILL, arrival - t)
 
 
-class Replay:
+class RecordedEntity:
     """One stay of one entity."""
 
     def __init__(self, recording: "Recorded", entity: NodeId, stay: int, begins: Time) -> None:
@@ -111,13 +111,13 @@ class Recorded(Struct, frozen=True):
     radius: float
     payload: bytes  # one for all publications
 
-    def life(self, entity: NodeId, stay: int, begins: Time) -> Replay:
+    def life(self, entity: NodeId, stay: int, begins: Time) -> RecordedEntity:
         if entity >= len(self.order):
             raise ValueError(
                 f"{self.parameters.file} holds {len(self.order):,} entities;"
                 f" there is no recording for one more"
             )
-        return Replay(self, entity, stay, begins)
+        return RecordedEntity(self, entity, stay, begins)
 
 
 def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:

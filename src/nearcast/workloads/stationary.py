@@ -12,7 +12,7 @@ from nearcast.space.shapes import Shape, Vector, point
 from nearcast.workloads.workload import Scheduled
 
 
-class Standing(Struct, frozen=True):
+class StationaryEntity(Struct, frozen=True):
     """One stay of one entity, whose identifiers begin with `first`."""
 
     first: int

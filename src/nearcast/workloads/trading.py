@@ -63,7 +63,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
         between("payload", self.payload, 0, 1_000_000)
 
 
-class Walk:
+class PriceWalk:
     """A price as a function of time: one step per tick, remembered from the beginning on."""
 
     def __init__(self, rng: Random, begin: float, step: float) -> None:
@@ -140,7 +140,7 @@ class Market(Struct, frozen=True):
     entities: int
     seed: int
     payload: bytes  # one for all quotes
-    walks: dict[int, Walk]
+    walks: dict[int, PriceWalk]
 
     @property
     def world(self) -> tuple[Vector, Vector]:
@@ -155,7 +155,7 @@ class Market(Struct, frozen=True):
             chosen = self.parameters
             step = chosen.volatility * (TICK / SECOND) ** 0.5
             rng = stream(self.seed, "trading", "price", symbol)
-            self.walks[symbol] = Walk(rng, chosen.price, step)
+            self.walks[symbol] = PriceWalk(rng, chosen.price, step)
         return self.walks[symbol].at(t)
 
 

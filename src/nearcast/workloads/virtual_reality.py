@@ -16,13 +16,13 @@ from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector, ball
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.parameter_checks import between, fits_identifiers
-from nearcast.workloads.stationary import Standing
-from nearcast.workloads.walker import Gait, Walking
+from nearcast.workloads.stationary import StationaryEntity
+from nearcast.workloads.walker import WalkerParameters, WalkerWorkload
 from nearcast.workloads.workload import Life, Workload, first_id
 
 
-class Parameters(Gait, frozen=True, kw_only=True):
-    """See `Gait` for the unit and range of what all walkers share."""
+class Parameters(WalkerParameters, frozen=True, kw_only=True):
+    """See `WalkerParameters` for the unit and range of what all walkers share."""
 
     dims: int = 2
     size: float = 1000.0
@@ -43,7 +43,7 @@ class Parameters(Gait, frozen=True, kw_only=True):
 class VirtualReality(Struct, frozen=True):
     entities: int
     seed: int
-    walkers: Walking
+    walkers: WalkerWorkload
     share: float
 
     @property
@@ -52,23 +52,27 @@ class VirtualReality(Struct, frozen=True):
 
     def life(self, entity: NodeId, stay: int, begins: Time) -> Life:
         rng = stream(self.seed, "virtual-reality", "participant", entity, stay)
-        gait = self.walkers.gait
-        place, phase = Cube(gait.size, gait.dims).anywhere(rng), 1 - rng.random()
+        parameters = self.walkers.parameters
+        place, phase = Cube(parameters.size, parameters.dims).anywhere(rng), 1 - rng.random()
         if rng.random() < self.share:
             return self.walkers.life(entity, stay, begins)
-        wanted = (ball(*place, gait.radius),)
+        wanted = (ball(*place, parameters.radius),)
         payload = self.walkers.payload
-        return Standing(first_id(entity, stay), begins, place, wanted, gait.rate, phase, payload)
+        return StationaryEntity(
+            first_id(entity, stay), begins, place, wanted, parameters.rate, phase, payload
+        )
 
 
 def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Workload:
     fits_identifiers(parameters.rate * seconds)
     cube = Cube(parameters.size, parameters.dims)
 
-    def onward(rng: Random, here: Vector) -> Vector:
+    def choose_destination(rng: Random, here: Vector) -> Vector:
         del here  # the next place does not depend on this one
         return cube.anywhere(rng)
 
     payload = bytes(parameters.payload)
-    walkers = Walking("virtual-reality", entities, seed, parameters, 0.0, onward, payload)
+    walkers = WalkerWorkload(
+        "virtual-reality", entities, seed, parameters, 0.0, choose_destination, payload
+    )
     return VirtualReality(entities, seed, walkers, parameters.walking)

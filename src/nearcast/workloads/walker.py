@@ -29,10 +29,10 @@ from nearcast.workloads.cube import Cube
 from nearcast.workloads.parameter_checks import between, one_of
 from nearcast.workloads.workload import Scheduled, first_id
 
-Onward: TypeAlias = Callable[[Random, Vector], Vector]  # from here, where next?
+ChooseDestination: TypeAlias = Callable[[Random, Vector], Vector]  # from here, where next?
 
 
-class Gait(Struct, frozen=True, kw_only=True):
+class WalkerParameters(Struct, frozen=True, kw_only=True):
     """What all workloads of walkers let the user choose; each gives its own defaults."""
 
     # Dimensions of the world, 2 or 3; with 3, discs become balls and hold far fewer neighbours.
@@ -65,44 +65,44 @@ class Gait(Struct, frozen=True, kw_only=True):
         between("payload", self.payload, 0, 1_000_000)
 
 
-class Walking(Struct, frozen=True):
+class WalkerWorkload(Struct, frozen=True):
     """A workload of walkers; `name` keeps its random streams apart from other workloads'."""
 
     name: str
     entities: int
     seed: int
-    gait: Gait
+    parameters: WalkerParameters
     pause: float  # mean seconds at the end of a leg: uniform between 0 and twice that
-    onward: Onward
+    choose_destination: ChooseDestination
     payload: bytes  # one for all publications
     blast: float = 0.0  # radius of what is published; 0: a point
 
     @property
     def world(self) -> tuple[Vector, Vector]:
-        return Cube(self.gait.size, self.gait.dims).corners
+        return Cube(self.parameters.size, self.parameters.dims).corners
 
     def life(self, entity: NodeId, stay: int, begins: Time) -> "Walker":
         return Walker(self, entity, stay, begins)
 
-    def said(self, here: Vector) -> Shape:
+    def shape_to_publish(self, here: Vector) -> Shape:
         """What a walker publishes from the middle of its disc: its own place, or a disc around."""
         return ball(*here, self.blast) if self.blast else point(*here)
 
     def legs(self, rng: Random, begins: Time) -> Iterator[Moving]:
         """From a uniform start on, leg after leg without end."""
-        gait = self.gait
-        longest_pause = 0.0 if gait.motion == "path" else 2 * self.pause
-        here, since = Cube(gait.size, gait.dims).anywhere(rng), begins
+        parameters = self.parameters
+        longest_pause = 0.0 if parameters.motion == "path" else 2 * self.pause
+        here, since = Cube(parameters.size, parameters.dims).anywhere(rng), begins
         while True:
-            there = self.onward(rng, here)
-            leg = line(ball(*here, gait.radius), there, gait.speed).stamped(since)
+            there = self.choose_destination(rng, here)
+            leg = line(ball(*here, parameters.radius), there, parameters.speed).stamped(since)
             if leg.until == since:
                 continue  # shorter than a microsecond: no leg at all
             yield leg
             here, since = there, leg.until + round(rng.uniform(0, longest_pause) * SECOND)
 
 
-class Trail:
+class RegionTimeline:
     """A walk, followed in order of time."""
 
     def __init__(self, regions: Iterator[Moving | Path]) -> None:
@@ -119,44 +119,44 @@ class Trail:
 class Walker:
     """One stay of one entity. Commands and positions follow the same walk, each on its own."""
 
-    def __init__(self, world: Walking, entity: NodeId, stay: int, begins: Time) -> None:
+    def __init__(self, world: WalkerWorkload, entity: NodeId, stay: int, begins: Time) -> None:
         self.world, self.entity, self.stay, self.begins = world, entity, stay, begins
 
     def regions(self) -> Iterator[Moving | Path]:
-        gait = self.world.gait
+        parameters = self.world.parameters
         rng = stream(self.world.seed, self.world.name, "walk", self.entity, self.stay)
         legs = self.world.legs(rng, self.begins)
-        if gait.motion != "path":
+        if parameters.motion != "path":
             return legs
-        return (Path(tuple(islice(legs, gait.legs))) for _ in count())
+        return (Path(tuple(islice(legs, parameters.legs))) for _ in count())
 
     def moments(self) -> Iterator[Time]:
         """When it publishes: regularly, with a phase of its own, always after it has begun."""
-        period = SECOND / self.world.gait.rate
+        period = SECOND / self.world.parameters.rate
         rng = stream(self.world.seed, self.world.name, "phase", self.entity, self.stay)
         phase = 1 - rng.random()  # above 0 and at most 1
         return (self.begins + ceil((number + phase) * period) for number in count())
 
     def commands(self) -> Iterator[Scheduled]:
-        trail = Trail(self.regions())
+        timeline = RegionTimeline(self.regions())
         first = first_id(self.entity, self.stay)
-        steps = self.world.gait.motion == "steps"
-        begun = Moving(trail.region.at(self.begins)) if steps else trail.region.stamped(0)
+        steps = self.world.parameters.motion == "steps"
+        begun = Moving(timeline.region.at(self.begins)) if steps else timeline.region.stamped(0)
         yield self.begins, Subscribe(first, begun)
         for publication, t in enumerate(self.moments(), first + 1):
-            for region in trail.until(t):
+            for region in timeline.until(t):
                 if not steps:
                     yield region.since, Move(first, region.stamped(0))
             if steps:
-                yield t, Move(first, Moving(trail.region.at(t)))
-            said = self.world.said(trail.region.centre(t))
-            yield t, Publish(publication, said, payload=self.world.payload)
+                yield t, Move(first, Moving(timeline.region.at(t)))
+            shape_to_publish = self.world.shape_to_publish(timeline.region.centre(t))
+            yield t, Publish(publication, shape_to_publish, payload=self.world.payload)
 
     def position(self, t: Time) -> Vector:
-        for _ in self._trail.until(t):
+        for _ in self._timeline.until(t):
             pass
-        return self._trail.region.centre(t)
+        return self._timeline.region.centre(t)
 
     @cached_property
-    def _trail(self) -> Trail:
-        return Trail(self.regions())
+    def _timeline(self) -> RegionTimeline:
+        return RegionTimeline(self.regions())

@@ -9,12 +9,12 @@ from random import Random
 from nearcast.space.shapes import Vector
 from nearcast.workloads.cube import Cube
 from nearcast.workloads.parameter_checks import between, fits_identifiers
-from nearcast.workloads.walker import Gait, Walking
+from nearcast.workloads.walker import WalkerParameters, WalkerWorkload
 from nearcast.workloads.workload import Workload
 
 
-class Parameters(Gait, frozen=True, kw_only=True):
-    """See `Gait` for the unit and range of what all walkers share."""
+class Parameters(WalkerParameters, frozen=True, kw_only=True):
+    """See `WalkerParameters` for the unit and range of what all walkers share."""
 
     dims: int = 2
     size: float = 1000.0
@@ -37,9 +37,11 @@ def make(parameters: Parameters, entities: int, seconds: float, seed: int) -> Wo
     fits_identifiers(parameters.rate * seconds)
     cube = Cube(parameters.size, parameters.dims)
 
-    def onward(rng: Random, here: Vector) -> Vector:
+    def choose_destination(rng: Random, here: Vector) -> Vector:
         del here  # the next place does not depend on this one
         return cube.anywhere(rng)
 
     payload = bytes(parameters.payload)
-    return Walking("waypoint", entities, seed, parameters, parameters.pause, onward, payload)
+    return WalkerWorkload(
+        "waypoint", entities, seed, parameters, parameters.pause, choose_destination, payload
+    )

@@ -20,10 +20,10 @@ from nearcast.peer.host import run
 from nearcast.protocols.bubblestorm.messages import CODEC, Told
 from nearcast.space.shapes import point
 from nearcast.transport.identity import new_identity
-from nearcast.transport.links import Links
-from nearcast.transport.quic import Quic
-from nearcast.transport.tls import Tls
-from nearcast.workloads.planetpi4_reckoning import Update, pack
+from nearcast.transport.links import LinkTransport
+from nearcast.transport.quic import QuicTransport
+from nearcast.transport.tls import TlsTransport
+from nearcast.workloads.planetpi4_reckoning import ShipUpdate, pack
 
 COUNTED, TIMED = 200, 1000  # updates
 GAP_S = 0.001  # between two of them: each is a packet of its own
@@ -43,7 +43,7 @@ class Cost(Struct, frozen=True):
 def update() -> bytes:
     """What a ship says of itself, as it is sent."""
     place = 512.0, 300.5, 77.25
-    said = pack(Update(place, (0.5, 0.1, 0.0), (60.0, 20.0, 5.0), (0.0, 0.1, 0.0)))
+    said = pack(ShipUpdate(place, (0.5, 0.1, 0.0), (60.0, 20.0, 5.0), (0.0, 0.1, 0.0)))
     publication = Publication(2**40, 15, 10**9, point(*place), payload=said)
     return CODEC.encode(Told(publication, True))
 
@@ -178,7 +178,7 @@ class Plain:
 class Ours:
     """Over a transport of live nodes."""
 
-    def __init__(self, kind: type[Links]) -> None:
+    def __init__(self, kind: type[LinkTransport]) -> None:
         self.received = 0
         self._near, self._far = kind(new_identity()), kind(new_identity())
 
@@ -197,7 +197,7 @@ class Ours:
         self._near.send(self._far.name, frame, True)
 
     async def shake(self, port: int) -> None:
-        (await self._near.dial("127.0.0.1", port)).wire.end()
+        (await self._near.dial("127.0.0.1", port)).connection.end()
 
     async def end(self) -> None:
         await self._near.close()
@@ -223,7 +223,7 @@ async def shaken(link: Plain | Ours, port: int) -> None:
 
 
 def ends(name: str) -> Plain | Ours:
-    return Plain() if name == "plain" else Ours(Tls if name == "TLS" else Quic)
+    return Plain() if name == "plain" else Ours(TlsTransport if name == "TLS" else QuicTransport)
 
 
 async def measured(name: str) -> Cost:

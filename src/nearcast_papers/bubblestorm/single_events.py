@@ -18,7 +18,7 @@ from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
-from nearcast.workloads.churn import Act
+from nearcast.workloads.churn import ChurnAction
 from nearcast_papers.bubblestorm.scenarios import CRASH_AT_S, QUICK, RADIUS, explanation_scenario
 
 LEAVING_SHARE = 0.9
@@ -44,13 +44,13 @@ class MassLeaveWorld(SimulatedWorld):
         self.recall: dict[int, float] = {}
         self.accuracy: dict[int, float] = {}
 
-    def _come_and_go(self) -> Iterator[tuple[Time, NodeId, Act]]:
+    def _come_and_go(self) -> Iterator[tuple[Time, NodeId, ChurnAction]]:
         everybody = list(range(self.scenario.nodes))
         for entity in everybody:
-            yield 0, entity, Act.JOIN
+            yield 0, entity, ChurnAction.JOIN
         stream(self.scenario.seed, "exodus").shuffle(everybody)
         for entity in everybody[: round(LEAVING_SHARE * len(everybody))]:
-            yield round(CRASH_AT_S * SECOND), entity, Act.LEAVE
+            yield round(CRASH_AT_S * SECOND), entity, ChurnAction.LEAVE
 
     def _sample(self) -> None:
         now, nodes = self.simulation.now, self.simulation.nodes

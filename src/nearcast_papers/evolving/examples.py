@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from random import Random
 
 from nearcast.matching import MATCHERS
-from nearcast.matching.cached import Cached
-from nearcast.matching.freeze import halves
-from nearcast.matching.lazy import Lazy
+from nearcast.matching.cached import CachedMatcher
+from nearcast.matching.freeze import split_evolving
+from nearcast.matching.lazy import LazyMatcher
 from nearcast.matching.matcher import Matcher
-from nearcast.matching.periodic import Periodic
-from nearcast.matching.scan import Scan
-from nearcast.matching.swept import Swept
+from nearcast.matching.periodic import PeriodicMatcher
+from nearcast.matching.scan import ScanMatcher
+from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, Value
 from nearcast.space.motion import SECOND, Moving, Time
@@ -70,7 +70,7 @@ def reached_places(name: str, seconds: int) -> list[int]:
 
 def evolution_times(intervals: Sequence[Time], number: int) -> list[Time]:
     """The first evolutions of a periodic engine, counted from the submission of all."""
-    engine = Periodic()
+    engine = PeriodicMatcher()
     for place, interval in enumerate(intervals):
         subscription = Subscription(place, place, Formula(EVOLVING, SUBMITTED))
         engine.put(subscription, interval_us=interval)
@@ -93,7 +93,7 @@ def matching_places(engine: Matcher, after: Time) -> list[float]:
 
 def staleness(interval: Time, seconds: int) -> tuple[float, list[float]]:
     """How old a periodic engine's versions get, and how tall the regions are that answer."""
-    engine = Periodic(interval_us=interval)
+    engine = PeriodicMatcher(interval_us=interval)
     engine.put(Subscription(1, 1, Formula(EVOLVING, SUBMITTED)))
     oldest, heights = 0.0, dict[float, None]()
     for tenth in range(10 * seconds):
@@ -117,7 +117,7 @@ def moving_subscriptions(number: int = MOVING_SUBSCRIPTIONS) -> list[Subscriptio
 def matching_costs(publications: int) -> tuple[int, int, int]:
     """Evaluations while publications are matched by PES and by a standard engine that holds the
     same versions as still subscriptions; and how many answers of theirs differ."""
-    periodic, standard = Periodic(interval_us=SECOND), Swept()
+    periodic, standard = PeriodicMatcher(interval_us=SECOND), SweptMatcher()
     for walking in moving_subscriptions():
         assert isinstance(walking.region, Moving)
         periodic.put(walking)
@@ -141,12 +141,12 @@ def lazy_differences(publications: int) -> tuple[int, int, int]:
         Subscription(3, 1, Formula(STATIC, SUBMITTED), Filter(fruit, SUBMITTED)),
         Subscription(4, 1, Formula(STATIC, SUBMITTED), Filter(both, SUBMITTED)),
     )
-    engine, everything, first, second = Lazy(), Scan(), Scan(), Scan()
+    engine, everything, first, second = LazyMatcher(), ScanMatcher(), ScanMatcher(), ScanMatcher()
     for one in wanted:
         engine.put(one)
         everything.put(one)
         # What has no such half is in that set always.
-        still, evolving = halves(one)
+        still, evolving = split_evolving(one)
         first.put(still or Subscription(one.id, 1, Moving(EVERYWHERE)))
         second.put(evolving or Subscription(one.id, 1, Moving(EVERYWHERE)))
     from_sets = from_truth = answers = 0
@@ -163,7 +163,7 @@ def lazy_differences(publications: int) -> tuple[int, int, int]:
     return from_sets, from_truth, answers
 
 
-def evaluations_of(engine: Cached | Lazy, moments: Sequence[Time]) -> int:
+def evaluations_of(engine: CachedMatcher | LazyMatcher, moments: Sequence[Time]) -> int:
     """What a crowd costs an engine when somebody publishes at these moments."""
     for subscription in moving_subscriptions():
         engine.put(subscription)
@@ -174,7 +174,7 @@ def evaluations_of(engine: Cached | Lazy, moments: Sequence[Time]) -> int:
 
 def cached_versions(threshold: Time, moments: Sequence[Time]) -> list[int]:
     """How many versions CLEES has made after each of these moments, each with a publication."""
-    engine, made = Cached(threshold_us=threshold), []
+    engine, made = CachedMatcher(threshold_us=threshold), []
     engine.put(Subscription(1, 1, Formula(EVOLVING, SUBMITTED)))
     for moment in moments:
         match_as_broker(engine, publication_at(moment, PICK_UP))
@@ -187,7 +187,11 @@ def cached_errors(threshold: Time, publications: int) -> tuple[int, int]:
 
     What it answers must be what all wanted at one moment that lies at most the threshold back.
     """
-    engine, everybody, rng = Cached(threshold_us=threshold), moving_subscriptions(), Random(13)
+    engine, everybody, rng = (
+        CachedMatcher(threshold_us=threshold),
+        moving_subscriptions(),
+        Random(13),
+    )
     for subscription in everybody:
         engine.put(subscription)
     moments: list[Time] = []

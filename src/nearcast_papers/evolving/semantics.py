@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from nearcast.matching import EXACT, MATCHERS
-from nearcast.matching.cached import Cached
-from nearcast.matching.lazy import Lazy
+from nearcast.matching.cached import CachedMatcher
+from nearcast.matching.lazy import LazyMatcher
 from nearcast.model.subscription import Formula
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import box
@@ -137,7 +137,9 @@ def both_sets(_: EvolvingMeasures) -> tuple[str, bool]:
 
 def lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
     counts = (0, 1, 3, 17)
-    found = {n: examples.evaluations_of(Lazy(), [k * SECOND for k in range(n)]) for n in counts}
+    found = {
+        n: examples.evaluations_of(LazyMatcher(), [k * SECOND for k in range(n)]) for n in counts
+    }
     good = all(cost == n * examples.MOVING_SUBSCRIPTIONS for n, cost in found.items())
     words = ", ".join(f"{cost} for {n}" for n, cost in found.items())
     runs = [crossover_run(measures, "lazy", pickups) for pickups in PICKUPS]
@@ -162,11 +164,13 @@ def expires(_: EvolvingMeasures) -> tuple[str, bool]:
 def fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
     apart = [k * 7 * SECOND // 10 for k in range(20)]
     twice = sorted([*apart, *apart])
-    lazy, lazy_twice = (examples.evaluations_of(Lazy(), moments) for moments in (apart, twice))
+    lazy, lazy_twice = (
+        examples.evaluations_of(LazyMatcher(), moments) for moments in (apart, twice)
+    )
     words, good = [], True
     for threshold in THRESHOLDS:
-        once = examples.evaluations_of(Cached(threshold), apart)
-        again = examples.evaluations_of(Cached(threshold), twice)
+        once = examples.evaluations_of(CachedMatcher(threshold), apart)
+        again = examples.evaluations_of(CachedMatcher(threshold), twice)
         close = threshold >= 7 * SECOND // 10
         good &= (once < lazy if close else once == lazy) and again < lazy_twice
         words.append(f"TT {threshold / SECOND:g} s {once} and {again}")

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from nearcast.pipeline.jobs import dead_reckoning
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
-from nearcast.workloads.planetpi4_reckoning import Heard, differences
+from nearcast.workloads.planetpi4_reckoning import ReceivedUpdate, position_errors
 from support.small_runs import rows_of, told
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ def at(place: Vector, prefix: str = "") -> Row:
     return dict(zip((f"{prefix}x", f"{prefix}y", f"{prefix}z"), place, strict=True))
 
 
-def a_game(rng: Random) -> tuple[dict[str, list[Row]], list[Heard], list[Any]]:
+def a_game(rng: Random) -> tuple[dict[str, list[Row]], list[ReceivedUpdate], list[Any]]:
     """Five ships that say ten times a second where they are; some of it is lost, or late."""
     tables: dict[str, list[Row]] = {
         name: [] for name in ("publications", "interests", "deliveries", "positions")
@@ -60,7 +60,7 @@ def a_game(rng: Random) -> tuple[dict[str, list[Row]], list[Heard], list[Any]]:
                         {"t": late, "node": other, "publication": publication}
                     )
                     if other != ship:
-                        heard.append(Heard(late, other, ship, t, place, velocity))
+                        heard.append(ReceivedUpdate(late, other, ship, t, place, velocity))
         for second in range(1, 6):
             place = tuple(rng.uniform(0, 100) for _ in range(3))
             tables["positions"].append({"t": second * SECOND, "node": ship, **at(place)})
@@ -79,7 +79,7 @@ def test_differences_are_those_of_plain_python(spark: SparkSession) -> None:
         {"t": 995_000, "node": 2, "publication": number} for number in (900_000, 900_001)
     ]
     memory: Time = dead_reckoning.MEMORY_S * SECOND
-    wanted = list(differences(heard, truth, memory))
+    wanted = list(position_errors(heard, truth, memory))
     found = told(dead_reckoning.position_difference(**frames(spark, **tables)), ("run", "ring"))
     _, beliefs, plain, _, reckoned, *_ = found["a", "all"]
     assert beliefs == len(wanted) > 80

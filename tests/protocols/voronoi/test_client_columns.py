@@ -73,7 +73,7 @@ class Hall:
 
     def known(self, now: int) -> list[tuple[Any, ...]]:
         if self.together:
-            views = self.overlay.audience.views(now, [*self.members, 99])
+            views = self.overlay.audience.known_positions(now, [*self.members, 99])
             columns = (views.node.tolist(), views.other.tolist(), *views.place.T.tolist())
             return sorted(zip(*columns, strict=True))
         return sorted(
@@ -181,7 +181,7 @@ def test_a_run_with_a_crowd_leaves_the_trace_of_one_without(
     more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = tables_of(**more)
-    monkeypatch.setattr(Member, "crowd", property(lambda _: None, lambda *_: None))
+    monkeypatch.setattr(Member, "node_group", property(lambda _: None, lambda *_: None))
     apart = tables_of(**more)
     for name, table in apart.items():
         assert table.equals(together[name]), name

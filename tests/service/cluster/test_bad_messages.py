@@ -48,9 +48,9 @@ from nearcast.service.cluster.remote_subscriptions import record_of
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import disc, point
 from nearcast.transport import links as bounds
-from nearcast.transport.address_book import write_card
+from nearcast.transport.address_book import sign_record
 from nearcast.transport.identity import new_identity
-from nearcast.transport.tls import Tls
+from nearcast.transport.tls import TlsTransport
 from support.cluster_processes import Node
 from support.join_targets import address
 
@@ -113,7 +113,7 @@ def test_a_stranger_is_refused_told_so_and_changes_nothing(
     async def story() -> None:
         async with pair(tmp_path) as (one, _):
             before = state(one)
-            stranger = Tls(new_identity(serves=True))
+            stranger = TlsTransport(new_identity(serves=True))
             answers: list[bytes] = []
             await stranger.open(lambda _, frames: answers.extend(frames))
             name = await stranger.meet(*where(one))
@@ -138,12 +138,12 @@ def test_a_stranger_that_shows_no_key_is_cut_however_it_behaves_otherwise(
             assert one.cluster is not None
             links = one.cluster.links
             monkeypatch.setattr(bounds, "PATIENCE_S", 0.3)
-            stranger = Tls(new_identity(serves=True))
+            stranger = TlsTransport(new_identity(serves=True))
             await stranger.open(lambda *_: None)
             name = await stranger.meet(*where(one))  # which greets
             for _ in range(10):  # cards of others wait until it has shown the key
-                card = write_card(new_identity(), "127.0.0.1", 4000, 7)
-                stranger.learn(card)
+                card = sign_record(new_identity(), "127.0.0.1", 4000, 7)
+                stranger.add_record(card)
                 stranger._write(stranger._peers[name].link, [])
             async with asyncio.timeout(PATIENCE_S):
                 while links._links:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.grid_build import cell, room, sweep
+from nearcast.matching.grid_build import cell, swept_interval, widen
 from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import DISC
 
 overlap = njit(inline="always")(shapes.overlap)
 elapsed = njit(inline="always")(motion.elapsed)
-grown = njit(inline="always")(motion.grown)
+grown = njit(inline="always")(motion.grow_extent)
 
 ENTRY = np.dtype(
     [(name, np.float64) for name in ("x", "y", "z", "hx", "hy", "hz")]
@@ -101,7 +101,7 @@ def _double_table(keys: Any, later: Any) -> Any:
 
 @njit(inline="always")
 def _bound_axis(centre: float, half: float, v: float, g: float, begin: float, last: float) -> Any:
-    middle, around = sweep(
+    middle, around = swept_interval(
         centre + v * begin, centre + v * last, grown(half, g, begin), grown(half, g, last)
     )
     if isinf(middle):  # so far away that only the row itself can say
@@ -126,7 +126,7 @@ def bound_rows(live: Any, lo: int, hi: int, rows: Any, boxes: Any, sizes: Any) -
         x, y, z, rx, ry, rz = xs[k], ys[k], zs[k], rxs[k], rys[k], rzs[k]
         if disc:
             asking = FULL_CHECK
-            rx, ry, rz = room(x, rx), room(y, rx), room(z, rx)
+            rx, ry, rz = widen(x, rx), widen(y, rx), widen(z, rx)
         if len(until):
             vx, vy, vz, gx, gy, gz = vxs[k], vys[k], vzs[k], gxs[k], gys[k], gzs[k]
             if disc:
@@ -254,7 +254,7 @@ def sort_publications(first: int, last: int, said: Any, starts: Any, measure: An
         asked.hx, asked.hy, asked.hz = rxs[i], rys[i], rzs[i]
         if kind[i] == DISC:  # what rounds to a touch must not be passed over
             r = asked.hx
-            asked.hx, asked.hy, asked.hz = room(asked.x, r), room(asked.y, r), room(asked.z, r)
+            asked.hx, asked.hy, asked.hz = widen(asked.x, r), widen(asked.y, r), widen(asked.z, r)
     return questions
 
 
@@ -292,7 +292,11 @@ def query_grid(
         asked = questions[turn]
         i, node, where, before = asked.place, asked.node, asked.lane, n
         x, y, z, hx, hy, hz = asked.x, asked.y, asked.z, asked.hx, asked.hy, asked.hz
-        reach_x, reach_y, reach_z = room(x, most_x + hx), room(y, most_y + hy), room(z, most_z + hz)
+        reach_x, reach_y, reach_z = (
+            widen(x, most_x + hx),
+            widen(y, most_y + hy),
+            widen(z, most_z + hz),
+        )
         ix0, ix1 = cell(x - reach_x, per_x), cell(x + reach_x, per_x)
         iy0, iy1 = cell(y - reach_y, per_y), cell(y + reach_y, per_y)
         iz0, iz1 = cell(z - reach_z, per_z), cell(z + reach_z, per_z)

@@ -30,7 +30,7 @@ SHAPE_COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
 def formula_box(formula: str) -> FormulaBox:
     """Centre and half-extents of a box around all that the formula ever touches."""
     parsed = predicates.parse(formula)
-    zone = None if parsed.evolves else predicates.zone(parsed, 0.0)
+    zone = None if parsed.evolves else predicates.box_at(parsed, 0.0)
     if zone is None:
         return 0.0, 0.0, 0.0, inf, inf, inf
     (x, rx), (y, ry), (z, rz) = map(_middle_and_half, (zone.x, zone.y, zone.z))

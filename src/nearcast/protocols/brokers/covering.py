@@ -13,7 +13,7 @@ from math import inf, isfinite, sqrt
 from typing import TypeAlias
 
 from nearcast.model import predicates
-from nearcast.model.expressions import Text, Truth, evaluator
+from nearcast.model.expressions import Boolean, Text, evaluator
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Region, Subscription
 from nearcast.protocols.brokers.messages import Advertisement
@@ -180,7 +180,7 @@ def _apart(a: Filter | None, b: Filter | None) -> bool:
     equal: dict[str, str | bool] = {}
     for item in (*predicates.parse(a.text).items, *predicates.parse(b.text).items):
         name = item.attribute
-        if isinstance(item.expression, Text | Truth):
+        if isinstance(item.expression, Text | Boolean):
             if item.operator == "==" and equal.setdefault(name, item.expression.value) != (
                 item.expression.value
             ):

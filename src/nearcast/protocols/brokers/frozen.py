@@ -10,7 +10,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nearcast.model import predicates
-from nearcast.model.expressions import MAX_LENGTH, Text, Truth, evaluator
+from nearcast.model.expressions import MAX_LENGTH, Boolean, Text, evaluator
 from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
 from nearcast.protocols.brokers.covering import Bounds, bounds
 from nearcast.space.motion import Moving, Path, Time
@@ -129,7 +129,7 @@ def _renumbered(text: str, values: list[float]) -> str:
         return text
     items = []
     for item in predicates.parse(text).items:
-        if isinstance(item.expression, Text | Truth):
+        if isinstance(item.expression, Text | Boolean):
             items.append(_written(item, item.expression.value))
         elif not values:
             raise ValueError("too few numbers")
@@ -145,7 +145,7 @@ def box_at(region: Region, t: Time) -> Bounds | None:
     """None: it is empty then."""
     if not isinstance(region, Formula):
         return bounds(region.at(t))
-    zone = predicates.zone(predicates.parse(region.text), seconds_since(region.since, t))
+    zone = predicates.box_at(predicates.parse(region.text), seconds_since(region.since, t))
     if zone is None:
         return None
     sides = (zone.x, zone.y, zone.z)

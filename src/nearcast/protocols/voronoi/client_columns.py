@@ -15,11 +15,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.matching.formula_compiler import NO_PROGRAM
-from nearcast.matching.grid_query import ASK, NO, row_verdict
-from nearcast.matching.rows import ALIVE, DOUBTFUL, ECHO, NO_FILTER, PACK, ROW
+from nearcast.matching.grid_query import ASK, NO, check_row
+from nearcast.matching.rows import ALIVE, ECHO, FILTERED, NO_FILTER, PACK, ROW
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
-from nearcast.node import Deliveries, Message, Views
+from nearcast.node import DeliveryBatch, KnownPositions, Message
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications, ReceiverNumbers
 from nearcast.protocols.voronoi.recent_senders import RecentSenders
 from nearcast.protocols.voronoi.vso_messages import Notify
@@ -72,7 +72,7 @@ def _listen(
         while ear >= 0:
             row = rows[ear]
             if mark[ear] != stamp:
-                verdict = ASK if at < row.valid_from else row_verdict(row, p)
+                verdict = ASK if at < row.valid_from else check_row(row, p)
                 if verdict != NO:
                     mark[ear] = stamp
                     doubts += verdict == ASK
@@ -174,7 +174,7 @@ class ClientColumns:
         still = Moving(EVERYWHERE)
         region, flags, channel, since = still, 0, 0, now
         if wanted is not None:
-            flags = ALIVE | (ECHO if wanted.echo else 0) | (DOUBTFUL if wanted.filter else 0)
+            flags = ALIVE | (ECHO if wanted.echo else 0) | (FILTERED if wanted.filter else 0)
             channel = self._channels.setdefault(wanted.channel, len(self._channels))
             if isinstance(wanted.region, Moving):
                 region = wanted.region
@@ -205,11 +205,11 @@ class ClientColumns:
 
     # All together: see `node.Crowd`.
 
-    hears: tuple[type[Message], ...] = (Notify,)
+    message_types: tuple[type[Message], ...] = (Notify,)
 
     def receive(
         self, now: Time, arrivals: Sequence[tuple[Sequence[NodeId], NodeId]], message: Message
-    ) -> Deliveries:
+    ) -> DeliveryBatch:
         assert isinstance(message, Notify)
         publication = message.publication
         targets: list[NodeId] = []
@@ -235,15 +235,15 @@ class ClientColumns:
             ears, found = ears[sure], found[:, sure]
         if len(ears):
             self._had.add(publication.id, had, ears, now)
-        return Deliveries(publication, found[0], found[1], message.hops)
+        return DeliveryBatch(publication, found[0], found[1], message.hops)
 
-    def views(self, now: Time, nodes: Sequence[NodeId]) -> Views:
+    def known_positions(self, now: Time, nodes: Sequence[NodeId]) -> KnownPositions:
         here = np.array([node for node in nodes if node in self._here], np.int64)
         seats = np.array([self._here[node] for node in here.tolist()], np.int32)
         who, others, places = self._hearsay.of_many(seats, now)
         node = here[who]
         not_itself = others != node
-        return Views(node[not_itself], others[not_itself], places[not_itself])
+        return KnownPositions(node[not_itself], others[not_itself], places[not_itself])
 
     def _matcher(self, node: NodeId) -> int:
         row = self._matchers.get(node)

@@ -15,7 +15,7 @@ from nearcast.model.subscription import NodeId
 from nearcast.protocols.voronoi import compiled_cells
 from nearcast.space import voronoi
 from nearcast.space.shapes import DISC, POINT
-from nearcast.space.voronoi import Point, Region
+from nearcast.space.voronoi import Point, VoronoiRegion
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -37,7 +37,7 @@ class LocalDiagram:
         self.places: dict[NodeId, Point] = {}
         self._reaches: dict[NodeId, float] = {}
         self._columns: Columns | None = None
-        self._regions: dict[NodeId, Region] = {}
+        self._regions: dict[NodeId, VoronoiRegion] = {}
 
     def put(self, site: NodeId, place: Point, reach: float) -> None:
         is_new = site not in self.places
@@ -58,7 +58,7 @@ class LocalDiagram:
             self._columns = None
             self._regions.clear()
 
-    def region(self, site: NodeId) -> Region:
+    def region(self, site: NodeId) -> VoronoiRegion:
         found = self._regions.get(site)
         if found is None:
             found = self._regions[site] = voronoi.region(self.places, site)

@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.matching.grid_build import elapsed as compiled_elapsed
-from nearcast.model.predicates import Interval, zone
+from nearcast.model.predicates import Interval, box_at
 from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
 from nearcast.protocols.voronoi.vso_messages import Place, Record
 from nearcast.space.motion import FOREVER, Path, Time, elapsed
@@ -40,7 +40,7 @@ def leg(region: Region, now: Time) -> tuple[tuple[float, ...], Time, Time, Time,
     zone where it began, as far as that has bounds.
     """
     if isinstance(region, Formula):
-        began = zone(region.parsed, 0.0)
+        began = box_at(region.parsed, 0.0)
         x, y = (0.0, 0.0) if began is None else (_middle(began.x), _middle(began.y))
         return (x, y, inf, inf, 0.0, 0.0, 0.0, 0.0), region.since, FOREVER, FOREVER, False
     holds = FOREVER

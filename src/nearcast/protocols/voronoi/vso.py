@@ -76,7 +76,7 @@ class Member(Node):
         self.parameters = parameters
         self.directory = directory
         self.matcher: Matcher | None = None
-        self.crowd = audience
+        self.node_group = audience
         self.client = Client(
             node_id, self.out, self._clock, parameters, audience, self._gateway, self._tell
         )

@@ -400,7 +400,7 @@ class ClusterNode:
             probe.add_done_callback(self._probes.pop)
 
     async def _probe(self, node: NodeId) -> None:
-        card = self.links.book.card(node)
+        card = self.links.book.record(node)
         if card is None:
             return
         try:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import Limits, publication_shape
-from nearcast.matching.filters import steps
+from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
@@ -166,7 +166,7 @@ class ClusterRealm(Realm):
         turned = (publication - own) % len(accepted)
         heard = self._sorted(t, accepted, turned, standing)
         heard = replace(heard, publication=(heard.publication + own) % len(accepted))
-        self._charge(heard, said, matches.effort)
+        self._charge(heard, said, matches.cost)
         retained = np.flatnonzero(said["retain"][:own])
         return self._remembered(heard, publications, own, retained), said
 
@@ -244,7 +244,7 @@ class ClusterRealm(Realm):
             place = self._take_standing(seat, came.number, wanted.id)
             standing = replace(
                 came, place=place, watch=None, sparer=None, homes=came.homes + 1,
-                steps=sum(steps(wanted)),
+                steps=sum(count_steps(wanted)),
             )  # fmt: skip
             seat.subscriptions[came.number] = standing
             self._note_change(came.since, standing)
