@@ -64,7 +64,7 @@ async def answers(caller: Any, callee: Any, ear: Any) -> None:
 
 @KINDS
 def test_callers_that_never_complete_a_handshake_are_few_and_keep_nobody_out(kind, monkeypatch):
-    monkeypatch.setattr(bounds, "MOST_STRANGERS", FEW)
+    monkeypatch.setattr(bounds, "MAX_UNIDENTIFIED", FEW)
     monkeypatch.setattr(bounds, "HANDSHAKE_S", 3600.0)
 
     async def main() -> None:
@@ -106,7 +106,7 @@ def test_callers_that_never_complete_a_handshake_are_cut_in_time(kind, monkeypat
 
 @KINDS
 def test_callers_that_do_not_greet_are_few_and_keep_nobody_out(kind, monkeypatch):
-    monkeypatch.setattr(bounds, "MOST_STRANGERS", FEW)
+    monkeypatch.setattr(bounds, "MAX_UNIDENTIFIED", FEW)
     monkeypatch.setattr(bounds, "PATIENCE_S", 3600.0)
 
     async def main() -> None:
@@ -185,7 +185,7 @@ def test_an_answer_that_makes_no_sense_is_told_as_such(answer):
 
 
 def test_peers_without_a_link_are_forgotten_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(bounds, "MOST_PEERS", FEW)
+    monkeypatch.setattr(bounds, "MAX_PEERS", FEW)
 
     async def main() -> None:
         async with Net("tls") as net:
