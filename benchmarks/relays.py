@@ -27,9 +27,9 @@ from nearcast.node import Outbox
 from nearcast.protocols.relays import bloom, cost_model, kernels, rounds
 from nearcast.protocols.relays.cost_model import Weights
 from nearcast.protocols.relays.kernels import Flows
-from nearcast.protocols.relays.messages import Word
+from nearcast.protocols.relays.messages import PeerStatus
 from nearcast.protocols.relays.parameters import Parameters
-from nearcast.protocols.relays.relays import Interval, Relays
+from nearcast.protocols.relays.relays import OptimiseFlows, Relays
 from nearcast.sim.network import MILLISECOND, Embedding
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import point
@@ -128,7 +128,7 @@ def measure_protocol_step(neighbours: int) -> None:
         0, Outbox(), Random(1), lambda: now, Parameters(), 40_000.0, lambda node: node <= neighbours
     )
     for peer in peers:
-        relays.neighbours.hear(peer, now, Word(60_000, peer % 900, 60, 1, 0, 0))
+        relays.neighbours.hear(peer, now, PeerStatus(60_000, peer % 900, 60, 1, 0, 0))
         relays.neighbours.known[peer].leg = 20_000 + 100 * peer
         relays.neighbours.learn_audience(peer, bloom.filter_of([0, *peers[peer % 3 :: 3]]))
     times = []
@@ -141,7 +141,7 @@ def measure_protocol_step(neighbours: int) -> None:
         began = process_time()
         relays._decide(now)
         times.append(process_time() - began)
-    relays.wake(Interval())
+    relays.wake(OptimiseFlows())
     times = sorted(times[2:])
     print(
         f"one step of the protocol, {neighbours} flows and neighbours: "

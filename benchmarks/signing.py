@@ -22,7 +22,7 @@ from nearcast.node import Message
 from nearcast.peer.host import Host, run
 from nearcast.peer.peer import PeerOptions
 from nearcast.peer.signing import SIGNATURE_BYTES, Signing
-from nearcast.protocols.bubblestorm.messages import CODEC, Told
+from nearcast.protocols.bubblestorm.messages import CODEC, DirectPublication
 from nearcast.scenario import Scenario
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.shapes import point
@@ -61,7 +61,7 @@ def alone() -> None:
     }
     for what, figure in figures.items():
         print(f"{what:20}{figure:>10.1f} µs CPU")
-    before, after = (CODEC.size(Told(one, True)) for one in (plain[0], signed[0]))
+    before, after = (CODEC.size(DirectPublication(one, True)) for one in (plain[0], signed[0]))
     print(f"{'an update':20}{before:>10} bytes, signed {after}: {after / before:.2f} times")
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.relays import rounds
-from nearcast.protocols.relays.peer import Parameters, Peer
+from nearcast.protocols.relays.peer import Parameters, RelayPeer
 from nearcast.scenario import stream
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
@@ -67,7 +67,7 @@ def test_every_figure_has_a_caption_a_drawing_and_runs_in_both_forms() -> None:
 def test_the_round_model_has_the_uplinks_and_delays_of_peers_of_the_same_seed() -> None:
     drawn = worlds.uplink_capacities(range(5), 7)
     for node in range(5):
-        peer = Peer(node, stream(7, "node", node, 0), Parameters(), FIRST_SERVER)
+        peer = RelayPeer(node, stream(7, "node", node, 0), Parameters(), FIRST_SERVER)
         assert drawn[node] == pytest.approx(peer.relays.uplink.capacity)
     delays = worlds.delay_matrix(range(5), 7)
     assert np.array_equal(delays, delays.T)
@@ -162,9 +162,9 @@ def at(second: float) -> int:
 
 def test_what_a_peer_is_to_send_is_what_it_sent_and_what_it_withheld(spark: SparkSession) -> None:
     sent = [
-        (-1.0, 1, "relays.Say", 500, None), (0.1, 1, "relays.Update", 172, 5),
-        (0.2, 1, "relays.Update", 100, 6), (1.1, 1, "relays.Say", 22, None),
-        (0.5, 2, "relays.Update", 222, 7), (0.6, FIRST_SERVER, "relays.Told", 99, 8),
+        (-1.0, 1, "relays.Status", 500, None), (0.1, 1, "relays.Update", 172, 5),
+        (0.2, 1, "relays.Update", 100, 6), (1.1, 1, "relays.Status", 22, None),
+        (0.5, 2, "relays.Update", 222, 7), (0.6, FIRST_SERVER, "relays.Notify", 99, 8),
     ]  # fmt: skip
     messages = [
         {"run": "a", "t": at(t), "node": node, "kind": kind, "bytes": size, "publication": p}

@@ -78,8 +78,8 @@ def sent(traces: list[Path]) -> list[str]:
 @pytest.mark.parametrize(
     ("overlay", "link", "elsewhere"),
     [
-        ("bubblestorm", "quic", "bubblestorm.Told"),
-        ("von", "tls", "von.Tell"),
+        ("bubblestorm", "quic", "bubblestorm.DirectPublication"),
+        ("von", "tls", "von.PublicationMessage"),
         ("relays", "tls", "relays.Post"),
     ],
 )

@@ -54,12 +54,12 @@ async def refused(host: Host, count: int) -> None:
 def told(overlay: str, publication: Any) -> Message:
     """A message by which a neighbour, or anybody, passes a publication on."""
     if overlay == "bubblestorm":
-        return bubblestorm.Heard(publication, 1)
+        return bubblestorm.RendezvousPublication(publication, 1)
     if overlay == "von":
-        return von.Tell(publication, 1)
+        return von.PublicationMessage(publication, 1)
     sequence = layouts.sequence_at(publication.t)
-    seen = layouts.Sighting(publication.node, (1.0, 1.0, 0.0), 50.0, sequence, 0)
-    return psense.Tell(layouts.pack_position(seen, (), 2), publication)
+    seen = layouts.PositionRecord(publication.node, (1.0, 1.0, 0.0), 50.0, sequence, 0)
+    return psense.PublicationMessage(layouts.pack_position(seen, (), 2), publication)
 
 
 async def two_peers(

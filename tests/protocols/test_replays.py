@@ -20,11 +20,17 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense import messages as psense
 from nearcast.protocols.psense.parameters import Parameters as PSenseParameters
-from nearcast.protocols.psense.peer import Peer as PSensePeer
-from nearcast.protocols.relays.directory import Around, Directory, Interest, Post, Told
-from nearcast.protocols.relays.messages import Piece, Update
+from nearcast.protocols.psense.peer import PSensePeer
+from nearcast.protocols.relays.directory import (
+    Interest,
+    NeighbourhoodUpdate,
+    Notify,
+    Post,
+    RelayDirectory,
+)
+from nearcast.protocols.relays.messages import RelayedPublication, Update
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
-from nearcast.protocols.relays.peer import Peer as RelaysPeer
+from nearcast.protocols.relays.peer import RelayPeer
 from nearcast.protocols.voronoi import mesh_messages, von
 from nearcast.protocols.voronoi.mesh_messages import SiteInfo
 from nearcast.space.motion import SECOND, Moving
@@ -60,16 +66,18 @@ def psense_peer() -> PSensePeer:
     return peer
 
 
-def sighting(t: int, x: float, hops: int) -> layouts.Sighting:
-    return layouts.Sighting(ANN, (x, 0.0, 0.0), 100.0, layouts.sequence_at(t), hops)
+def sighting(t: int, x: float, hops: int) -> layouts.PositionRecord:
+    return layouts.PositionRecord(ANN, (x, 0.0, 0.0), 100.0, layouts.sequence_at(t), hops)
 
 
 def position(t: int, x: float, hops: int) -> psense.Position:
     return psense.Position(layouts.pack_position(sighting(t, x, hops), (ME,), 2))
 
 
-def psense_tell(t: int, hops: int, publication: Publication) -> psense.Tell:
-    return psense.Tell(layouts.pack_position(sighting(t, 10.0, hops), (ME,), 2), publication)
+def psense_tell(t: int, hops: int, publication: Publication) -> psense.PublicationMessage:
+    return psense.PublicationMessage(
+        layouts.pack_position(sighting(t, 10.0, hops), (ME,), 2), publication
+    )
 
 
 @pytest.mark.parametrize("minutes", [2, 6, 9])  # from five and a half on, numbers wrap around
@@ -77,7 +85,7 @@ def test_psense_refuses_what_was_said_of_somebody_minutes_ago(minutes: int) -> N
     peer, then = psense_peer(), NOW - minutes * 60 * SECOND
     old = sighting(then, -50.0, 2)
     refuses(peer, EVE, position(then, -50.0, 2))
-    response = layouts.Response(EVE, 0, old, 0)
+    response = layouts.SensorSuggestion(EVE, 0, old, 0)
     refuses(peer, EVE, psense.Response(layouts.pack_response(response, 2)))
     refuses(peer, EVE, psense_tell(then, 2, said(5, ANN)))
     peer.known_of.forget(ANN)  # who has gone is not brought back to life either
@@ -106,12 +114,12 @@ def test_psense_refuses_old_publications() -> None:
 # VON.
 
 
-def von_peer(*, joined: bool = True) -> von.Peer:
+def von_peer(*, joined: bool = True) -> von.VonPeer:
     """With Ann as its neighbour; or on its way in, with Ann as its contact."""
     contacts = Contacts()
     if not joined:
         contacts.add(ANN)
-    peer = von.Peer(ME, Random(1), von.Parameters(), contacts)
+    peer = von.VonPeer(ME, Random(1), von.Parameters(), contacts)
     peer.obey(NOW - SECOND, Subscribe(1, AREA))
     if joined:
         peer.receive(NOW, ANN, mesh_messages.Hello(site(ANN, NOW), asks=True))
@@ -126,14 +134,18 @@ def site(node: int, since: int) -> SiteInfo:
 
 ANNS = site(ANN, NOW + 1)  # newer than what is known of her
 REPLAYED = [
-    mesh_messages.Hello(ANNS, asks=True), mesh_messages.Moved(ANNS), mesh_messages.Ring(ANNS,
+    mesh_messages.Hello(ANNS, asks=True), mesh_messages.Moved(ANNS),
+    mesh_messages.EnclosingNeighbours(ANNS,
     (site(BEN, NOW),)),
-    mesh_messages.Found(ANNS), mesh_messages.Seek(ANNS), mesh_messages.Find(ANNS, 0.0, 0.0, 1),
-    mesh_messages.Seek(site(ANN, LONG_AGO), 3), mesh_messages.Find(site(ANN, LONG_AGO), 0.0, 0.0,
+    mesh_messages.PointOwner(ANNS), mesh_messages.NearestSiteQuery(ANNS),
+    mesh_messages.PointOwnerQuery(ANNS, 0.0, 0.0, 1),
+    mesh_messages.NearestSiteQuery(site(ANN, LONG_AGO), 3),
+    mesh_messages.PointOwnerQuery(site(ANN, LONG_AGO), 0.0, 0.0,
     3),
-    mesh_messages.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True), mesh_messages.Meet((),
+    mesh_messages.SiteIntroduction((site(ANN, NOW), site(BEN, NOW)), accepted=True),
+    mesh_messages.SiteIntroduction((),
     accepted=True),
-    von.Tell(said(5, ANN, LONG_AGO), 1), von.Route(said(5, ANN, LONG_AGO), 1),
+    von.PublicationMessage(said(5, ANN, LONG_AGO), 1), von.Route(said(5, ANN, LONG_AGO), 1),
     von.Cast(said(5, ANN, LONG_AGO), 0.0, 0.0, disc(0, 0, 9), 1),
 ]  # fmt: skip
 
@@ -145,8 +157,12 @@ def test_von_refuses_what_only_another_may_say_and_what_is_old(message: Any) -> 
 
 def test_von_is_accepted_by_nobody_who_does_not_name_itself() -> None:
     peer = von_peer(joined=False)
-    refuses(peer, EVE, mesh_messages.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True))
-    peer.receive(NOW, ANN, mesh_messages.Meet((site(ANN, NOW), site(BEN, NOW)), accepted=True))
+    refuses(
+        peer, EVE, mesh_messages.SiteIntroduction((site(ANN, NOW), site(BEN, NOW)), accepted=True)
+    )
+    peer.receive(
+        NOW, ANN, mesh_messages.SiteIntroduction((site(ANN, NOW), site(BEN, NOW)), accepted=True)
+    )
     peer.receive(NOW, ANN, mesh_messages.Hello(site(ANN, NOW), asks=False))
     peer.receive(NOW, BEN, mesh_messages.Hello(site(BEN, NOW), asks=False))
     assert peer.mesh.joined
@@ -155,19 +171,19 @@ def test_von_is_accepted_by_nobody_who_does_not_name_itself() -> None:
 # Relays.
 
 
-def relays_peer() -> RelaysPeer:
+def relays_peer() -> RelayPeer:
     """It has heard from Ann where she is, and trusts Ben as a neighbour."""
-    peer = RelaysPeer(ME, Random(1), RelaysParameters(), FIRST_SERVER)
+    peer = RelayPeer(ME, Random(1), RelaysParameters(), FIRST_SERVER)
     peer.start(NOW - SECOND)
     peer.obey(NOW - SECOND, Subscribe(1, AREA))
-    peer.receive(NOW - SECOND, FIRST_SERVER, Around((), (), (ANN, BEN), ()))
+    peer.receive(NOW - SECOND, FIRST_SERVER, NeighbourhoodUpdate((), (), (ANN, BEN), ()))
     heard = peer.receive(NOW, ANN, Update((piece(said(5, ANN), 0),)))
     assert any(isinstance(effect, Deliver) for effect in heard)
     return peer
 
 
-def piece(publication: Publication, hops: int, source: int = ANN) -> Piece:
-    return Piece(source, publication, hops, 0)
+def piece(publication: Publication, hops: int, source: int = ANN) -> RelayedPublication:
+    return RelayedPublication(source, publication, hops, 0)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +194,7 @@ def piece(publication: Publication, hops: int, source: int = ANN) -> Piece:
         piece(said(6, ANN, LONG_AGO), 1),
     ],
 )
-def test_relays_refuse_replays_even_of_neighbours(replayed: Piece) -> None:
+def test_relays_refuse_replays_even_of_neighbours(replayed: RelayedPublication) -> None:
     refuses(relays_peer(), BEN, Update((replayed,)))
 
 
@@ -193,16 +209,16 @@ def test_an_old_piece_that_is_passed_on_late_never_overrides_a_newer_place() -> 
 
 def test_relays_take_what_is_said_elsewhere_from_the_directory_and_that_from_its_author() -> None:
     peer = relays_peer()
-    refuses(peer, BEN, Told(said(6, ANN)))
-    refuses(peer, FIRST_SERVER, Told(said(6, ANN, LONG_AGO)))
-    directory = Directory(FIRST_SERVER, Random(1), 5.0)
+    refuses(peer, BEN, Notify(said(6, ANN)))
+    refuses(peer, FIRST_SERVER, Notify(said(6, ANN, LONG_AGO)))
+    directory = RelayDirectory(FIRST_SERVER, Random(1), 5.0)
     wanted = Subscribe(1, AREA).stamped(BEN, NOW - SECOND)
     directory.receive(NOW - SECOND, BEN, Interest(wanted))
     directory.receive(NOW, EVE, Post(said(3, EVE)))  # from now on it knows Eve
     for replayed in (said(6, ANN), said(6, EVE, LONG_AGO)):
         refuses(directory, EVE, Post(replayed))
     told = directory.receive(NOW, ANN, Post(said(6, ANN)))
-    assert any(getattr(effect, "message", None) == Told(said(6, ANN)) for effect in told)
+    assert any(getattr(effect, "message", None) == Notify(said(6, ANN)) for effect in told)
 
 
 # Numbers.
@@ -213,8 +229,8 @@ def test_whoever_uses_anothers_number_does_not_keep_the_other_from_being_heard()
     client.obey(NOW - SECOND, Subscribe(1, AREA))
     nodes: list[tuple[Node, int, Any]] = [
         (client, FIRST_SERVER, lambda p: client_server.Notify(p, (1,))),
-        (von_peer(), ANN, lambda p: von.Tell(p, 1)),
-        (psense_peer(), ANN, lambda p: psense.Tell(
+        (von_peer(), ANN, lambda p: von.PublicationMessage(p, 1)),
+        (psense_peer(), ANN, lambda p: psense.PublicationMessage(
             layouts.pack_position(replace_node(p.node), (ME,), 2), p)),
     ]  # fmt: skip
     for node, sender, told in nodes:
@@ -224,5 +240,5 @@ def test_whoever_uses_anothers_number_does_not_keep_the_other_from_being_heard()
             assert [e.publication for e in effects if isinstance(e, Deliver)] == [publication]
 
 
-def replace_node(node: int) -> layouts.Sighting:
+def replace_node(node: int) -> layouts.PositionRecord:
     return sighting(NOW, 10.0, 2)._replace(node=node)

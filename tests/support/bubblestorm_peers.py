@@ -3,7 +3,7 @@
 from random import Random
 from typing import Any
 
-from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.space.shapes import disc
 from support.bubblestorm_worlds import Crowd
 
@@ -25,7 +25,7 @@ def somewhere(count: int, size: float, seed: int = 1) -> list[tuple[float, float
     return [(rng.uniform(0, size), rng.uniform(0, size)) for _ in range(count)]
 
 
-def peer_of(crowd: Crowd, node: int) -> Peer:
+def peer_of(crowd: Crowd, node: int) -> BubbleStormPeer:
     peer = crowd.simulation.nodes[node]
-    assert isinstance(peer, Peer)
+    assert isinstance(peer, BubbleStormPeer)
     return peer

@@ -5,7 +5,7 @@ from random import Random
 from nearcast.model.commands import Command, Leave, Subscribe
 from nearcast.protocols.bubblestorm.messages import CODEC
 from nearcast.protocols.bubblestorm.parameters import Parameters
-from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.protocols.contacts import Contacts
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished
@@ -48,8 +48,8 @@ class Crowd:
         self.simulation._checkers = tuple(checkers)
         self.contacts = Contacts()
 
-    def come(self, node: int, *areas: Shape, strength: float = 1.0) -> Peer:
-        peer = Peer(node, Random(node), self.parameters, self.contacts, strength)
+    def come(self, node: int, *areas: Shape, strength: float = 1.0) -> BubbleStormPeer:
+        peer = BubbleStormPeer(node, Random(node), self.parameters, self.contacts, strength)
         self.simulation.start(peer)
         for number, area in enumerate(areas):
             self.obey(node, Subscribe(node * 1000 + number, Moving(area)))
@@ -65,8 +65,10 @@ class Crowd:
     def pass_seconds(self, seconds: float) -> None:
         self.simulation.run(self.simulation.now + round(seconds * SECOND))
 
-    def peers(self) -> list[Peer]:
-        return [node for node in self.simulation.nodes.values() if isinstance(node, Peer)]
+    def peers(self) -> list[BubbleStormPeer]:
+        return [
+            node for node in self.simulation.nodes.values() if isinstance(node, BubbleStormPeer)
+        ]
 
     def faults(self) -> list[str]:
         nodes = self.simulation.nodes
@@ -76,7 +78,7 @@ class Crowd:
     def settle(self, seconds: int) -> int:
         """How many seconds it takes until links are symmetric and the graph is whole."""
         for passed in range(seconds + 1):
-            if not self.faults() and all(peer.storm.circuit.joined for peer in self.peers()):
+            if not self.faults() and all(peer.overlay.circuit.joined for peer in self.peers()):
                 return passed
             self.pass_seconds(1)
         raise AssertionError(f"after {seconds} s: {self.faults()[:5]}")

@@ -5,7 +5,7 @@ from random import Random
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.voronoi.local_diagram import LocalDiagram
-from nearcast.protocols.voronoi.mesh import MESSAGES, Mesh, Notice, Parameters
+from nearcast.protocols.voronoi.mesh import MESSAGES, Mesh, MeshEvent, Parameters
 from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.space import voronoi
@@ -29,7 +29,7 @@ class Lone(Node):
     def __init__(self, node: NodeId, parameters: Parameters | None = None) -> None:
         super().__init__(node, Random(node))
         self.mesh = Mesh(node, self.out, self.rng, lambda: self.now, parameters)
-        self.noticed: list[Notice] = []
+        self.noticed: list[MeshEvent] = []
 
     def on_start(self) -> None:
         self.out.set_timer(Tick(), SECOND // 5)

@@ -6,7 +6,7 @@ from random import Random
 from nearcast.model.commands import Publish, Subscribe
 from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.psense.parameters import Parameters
-from nearcast.protocols.psense.peer import Peer, Round
+from nearcast.protocols.psense.peer import PlayRound, PSensePeer
 from nearcast.sim.network import Network
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import ball, disc, point
@@ -49,9 +49,9 @@ def run(nodes: int, seconds: float, seed: int = 1, **settings: object) -> Memory
     return party.run("psense", "waypoint", nodes, seconds, seed, **settings)
 
 
-def alone(limit: int = 5000) -> Peer:
+def alone(limit: int = 5000) -> PSensePeer:
     """A peer at the origin that sees 100 units and has had its first round."""
-    peer = Peer(0, Random(1), Parameters(limit=limit), Contacts())
+    peer = PSensePeer(0, Random(1), Parameters(limit=limit), Contacts())
     peer.obey(0, Subscribe(1, Moving(disc(0, 0, 100))))
-    peer.wake(SECOND, Round())
+    peer.wake(SECOND, PlayRound())
     return peer

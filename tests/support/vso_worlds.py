@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Command, Subscribe
 from nearcast.model.subscription import Region
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso import CODEC, Member, Vso
+from nearcast.protocols.voronoi.vso import CODEC, VsoDeployment, VsoNode
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.scenario import Scenario, stream
 from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished
@@ -51,20 +51,22 @@ class Town:
             (DeliveredOnce(), NotBeforePublished()),
         )
         watch(self.simulation, SingleOwners(self.simulation.nodes, calm=calm))
-        self.overlay = Vso(Parameters(**settings), lambda node: stream(seed, "node", node))
+        self.overlay = VsoDeployment(
+            Parameters(**settings), lambda node: stream(seed, "node", node)
+        )
         for server in self.overlay.servers():
             self.simulation.start(server)
         self.passes(2)
 
     @property
-    def members(self) -> dict[int, Member]:
-        return {n: node for n, node in self.simulation.nodes.items() if isinstance(node, Member)}
+    def members(self) -> dict[int, VsoNode]:
+        return {n: node for n, node in self.simulation.nodes.items() if isinstance(node, VsoNode)}
 
     @property
     def sites(self) -> dict[int, Site]:
         return {site.id: site for site in sites_of(self.simulation.nodes)}
 
-    def enter(self, node: int, *regions: Region, echo: bool = False) -> Member:
+    def enter(self, node: int, *regions: Region, echo: bool = False) -> VsoNode:
         member = self.overlay.entity(node, Random(node))
         self.simulation.start(member)
         for number, region in enumerate(regions):

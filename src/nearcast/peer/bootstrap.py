@@ -22,9 +22,9 @@ from nearcast.protocols.brokers.parameters import Parameters as BrokerParameters
 from nearcast.protocols.drtree.messages import SLOTS
 from nearcast.protocols.drtree.peer import DRTreePeer
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.relays.directory import Directory
+from nearcast.protocols.relays.directory import RelayDirectory
 from nearcast.protocols.relays.peer import Parameters as RelaysParameters
-from nearcast.protocols.relays.peer import Peer as RelayingPeer
+from nearcast.protocols.relays.peer import RelayPeer
 from nearcast.space.motion import SECOND, Time
 from nearcast.transport.address_book import AddressBook
 
@@ -112,11 +112,11 @@ def _broker_client(
 def _relaying_peer(
     parameters: RelaysParameters, node_id: NodeId, rng: Random, directory: NodeId
 ) -> Node:
-    return RelayingPeer(node_id, rng, parameters, directory)
+    return RelayPeer(node_id, rng, parameters, directory)
 
 
 def _directory(parameters: RelaysParameters, node_id: NodeId, rng: Random, _: NodeId) -> Node:
-    return Directory(node_id, rng, parameters.room)
+    return RelayDirectory(node_id, rng, parameters.room)
 
 
 BOOTSTRAPS: dict[str, Bootstrap] = {

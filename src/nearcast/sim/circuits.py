@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping
 from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
-from nearcast.protocols.bubblestorm.location import Location, State
-from nearcast.protocols.bubblestorm.messages import End
-from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm.location import Location, LocationState
+from nearcast.protocols.bubblestorm.messages import LocationRef
+from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.sim.checkers import Checker
 from nearcast.space.motion import SECOND, Time
 
 UNDER_WAY: Time = 2 * SECOND  # so long the last word of a join or a leave may take
 
 
-def locations_of(nodes: Mapping[NodeId, Node]) -> Iterator[tuple[End, Location]]:
+def locations_of(nodes: Mapping[NodeId, Node]) -> Iterator[tuple[LocationRef, Location]]:
     for node in nodes.values():
-        if isinstance(node, Peer):
-            for number, location in node.storm.circuit.locations.items():
+        if isinstance(node, BubbleStormPeer):
+            for number, location in node.overlay.circuit.locations.items():
                 yield (node.id, number), location
 
 
@@ -34,12 +34,12 @@ def torn(nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
     sure = [
         end
         for end, one in standing.items()
-        if one.state == State.SETTLED and now - one.since > UNDER_WAY
+        if one.state == LocationState.SETTLED and now - one.since > UNDER_WAY
     ]
     if not sure:
         return []
-    visited: dict[End, None] = {}
-    at: End | None = sure[0]
+    visited: dict[LocationRef, None] = {}
+    at: LocationRef | None = sure[0]
     while at not in visited:
         if at not in standing:
             return [f"the walk leads from {list(visited)[-1:]} to {at}, which is nowhere"]
@@ -68,7 +68,7 @@ def asymmetric(nodes: Mapping[NodeId, Node]) -> list[str]:
 
 def islands(nodes: Mapping[NodeId, Node]) -> list[list[NodeId]]:
     """The parts of the graph between which there is no link; one if all is well."""
-    peers = {node.id: node for node in nodes.values() if isinstance(node, Peer)}
+    peers = {node.id: node for node in nodes.values() if isinstance(node, BubbleStormPeer)}
     found: list[list[NodeId]] = []
     left = dict.fromkeys(peers)
     while left:
@@ -77,7 +77,7 @@ def islands(nodes: Mapping[NodeId, Node]) -> list[list[NodeId]]:
         while edge:
             node = edge.pop()
             island.append(node)
-            for _, (other, _) in peers[node].storm.circuit.ways:
+            for _, (other, _) in peers[node].overlay.circuit.links:
                 if other in left:
                     del left[other]
                     edge.append(other)

@@ -14,7 +14,7 @@ from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Node
 from nearcast.protocols.voronoi.site import Record, Site
-from nearcast.protocols.voronoi.vso import Member
+from nearcast.protocols.voronoi.vso import VsoNode
 from nearcast.sim.checkers import Checker
 from nearcast.space import voronoi
 from nearcast.space.motion import Time
@@ -66,7 +66,7 @@ class SingleOwners(Checker):
 
 def sites_of(nodes: Mapping[NodeId, Node]) -> Iterator[Site]:
     for node in nodes.values():
-        if isinstance(node, Member) and node.matcher is not None and node.matcher.site.ready:
+        if isinstance(node, VsoNode) and node.matcher is not None and node.matcher.site.ready:
             yield node.matcher.site
 
 
@@ -83,7 +83,7 @@ def wrong(nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
     regions = {number: voronoi.region(places, number) for number in places}
     found: list[str] = []
     for client in nodes.values():
-        if not isinstance(client, Member):
+        if not isinstance(client, VsoNode):
             continue
         for subscription in client.client.subscriptions:
             owners = [s for s in sites.values() if s.owner(subscription) == s.id]
@@ -95,7 +95,7 @@ def wrong(nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
             if client.client.owner.get(subscription) != owner.id:
                 found.append(f"node {client.id} does not know the owner of {subscription}")
             found += _misplaced(subscription, owner, sites, regions, now)
-    wanted = {s for n in nodes.values() if isinstance(n, Member) for s in n.client.subscriptions}
+    wanted = {s for n in nodes.values() if isinstance(n, VsoNode) for s in n.client.subscriptions}
     for site in sites.values():
         left = sorted(record.id for record in _records(site) if record.id not in wanted)
         if left:

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from nearcast.model.publication import Publication
 from nearcast.peer.host import run
-from nearcast.protocols.bubblestorm.messages import CODEC, Told
+from nearcast.protocols.bubblestorm.messages import CODEC, DirectPublication
 from nearcast.space.shapes import point
 from nearcast.transport.identity import new_identity
 from nearcast.transport.links import LinkTransport
@@ -45,7 +45,7 @@ def update() -> bytes:
     place = 512.0, 300.5, 77.25
     said = pack(ShipUpdate(place, (0.5, 0.1, 0.0), (60.0, 20.0, 5.0), (0.0, 0.1, 0.0)))
     publication = Publication(2**40, 15, 10**9, point(*place), payload=said)
-    return CODEC.encode(Told(publication, True))
+    return CODEC.encode(DirectPublication(publication, True))
 
 
 class Datagrams(asyncio.DatagramProtocol):

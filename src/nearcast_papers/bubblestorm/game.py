@@ -3,7 +3,7 @@
 from itertools import pairwise
 from statistics import mean
 
-from nearcast.protocols.bubblestorm.messages import Bubble
+from nearcast.protocols.bubblestorm.messages import SubscriptionBubble
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
     ONE,
@@ -129,7 +129,8 @@ def enough(measures: BubbleStormMeasures) -> tuple[str, bool]:
         for world in (mobility_runs, game_runs)
     }
     ratio = mean(
-        measures.rate((Bubble.kind,), **world(THREE)) / measures.rate((Bubble.kind,), **world(ONE))
+        measures.rate((SubscriptionBubble.kind,), **world(THREE))
+        / measures.rate((SubscriptionBubble.kind,), **world(ONE))
         for world in (mobility_runs, game_runs)
     )
     ours, theirs = (measures.all_mib(**game_runs(one)) for one in (ONE, PSENSE3D))

@@ -15,8 +15,12 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.protocols import client_server
-from nearcast.protocols.bubblestorm.messages import Heard, Shout, Told
-from nearcast.protocols.psense.messages import Tell
+from nearcast.protocols.bubblestorm.messages import (
+    DirectPublication,
+    PublicationBubble,
+    RendezvousPublication,
+)
+from nearcast.protocols.psense.messages import PublicationMessage
 from nearcast.scenario import Scenario
 from nearcast_papers.bubblestorm.scenarios import (
     BOTS,
@@ -38,7 +42,8 @@ MIB = 2**20
 PUBLISHED = tuple(  # kinds of messages with a publication
     message.kind
     for message in (
-        client_server.Post, client_server.Notify, Told, Shout, Heard, Tell,
+        client_server.Post, client_server.Notify, DirectPublication, PublicationBubble,
+        RendezvousPublication, PublicationMessage,
     )
 )  # fmt: skip
 PAPER_RUN_S = {"waypoint": 900.0, "planetpi4": 600.0}  # the thesis' runs

@@ -3,7 +3,7 @@
 from statistics import mean
 
 from nearcast.protocols.bubblestorm import layouts
-from nearcast.protocols.bubblestorm.layouts import Kind
+from nearcast.protocols.bubblestorm.layouts import MessageType
 from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast_papers.bubblestorm import meeting_probability, single_events
 from nearcast_papers.bubblestorm.measures import (
@@ -71,7 +71,7 @@ def twice(_: BubbleStormMeasures) -> tuple[str, bool]:
 
 def bytes_(_: BubbleStormMeasures) -> tuple[str, bool]:
     header, element = layouts.HEADER.size, layouts.ELEMENT.size
-    packet = layouts.pack_position(Kind.SUBSCRIPTION, 15, (1.0, 2.0, 3.0), 100.0, 0)
+    packet = layouts.pack_position(MessageType.SUBSCRIPTION, 15, (1.0, 2.0, 3.0), 100.0, 0)
     body, reply = len(packet) - header, len(layouts.pack_reply(15, [1, 2, 3])) - header
     return (
         f"header {header}, subscription body {body}, reply element {element} bytes; a reply of"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from statistics import mean
 
-from nearcast.protocols.bubblestorm.messages import Bubble
+from nearcast.protocols.bubblestorm.messages import SubscriptionBubble
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
     ONE,
@@ -93,7 +93,10 @@ def linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
 
 def dearer(measures: BubbleStormMeasures) -> tuple[str, bool]:
     one, three = (measures.own_mib(**mobility_runs(overlay)) for overlay in (ONE, THREE))
-    parts = [measures.rate((Bubble.kind,), **mobility_runs(overlay)) for overlay in (ONE, THREE)]
+    parts = [
+        measures.rate((SubscriptionBubble.kind,), **mobility_runs(overlay))
+        for overlay in (ONE, THREE)
+    ]
     ratio, more = parts[1] / parts[0], three - one
     return (
         f"{one:.2f} MiB at λ = 1, {three:.2f} at λ = 3: {more:.2f} more per peer; bubbles alone"
@@ -221,7 +224,9 @@ def specific(measures: BubbleStormMeasures) -> tuple[str, bool]:
 def growth(measures: BubbleStormMeasures) -> tuple[str, bool]:
     whole = [(float(n), n * measures.all_rate(**scale_runs(n))) for n in SCALES]
     own = [(float(n), n * measures.rate(**scale_runs(n))) for n in SCALES]
-    part = [(float(n), n * measures.rate((Bubble.kind,), **scale_runs(n))) for n in SCALES]
+    part = [
+        (float(n), n * measures.rate((SubscriptionBubble.kind,), **scale_runs(n))) for n in SCALES
+    ]
     exponents = [power(points) for points in (whole, own, part)]
     return (
         f"exponent {exponents[0]:.2f} for all traffic, {exponents[1]:.2f} without updates,"

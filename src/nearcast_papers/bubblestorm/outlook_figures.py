@@ -7,7 +7,7 @@ from nearcast.pipeline.jobs.dead_reckoning import ONE_UPDATE_IN
 from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
-from nearcast.protocols.bubblestorm.messages import Bubble, Reply
+from nearcast.protocols.bubblestorm.messages import Reply, SubscriptionBubble
 from nearcast_papers.bubblestorm import encryption_cost, single_events
 from nearcast_papers.bubblestorm.figures import bars, drawn, line, smooth
 from nearcast_papers.bubblestorm.measures import BubbleStormMeasures, explanation_runs, scale_runs
@@ -52,7 +52,7 @@ def cache(measures: BubbleStormMeasures) -> list[Plot]:
                 chosen = explanation_runs(cache_s=held, **{"lambda": certainty})
                 row[name] = (
                     measures.confusion(**chosen).recall,
-                    measures.rate((Bubble.kind, Reply.kind), **chosen),
+                    measures.rate((SubscriptionBubble.kind, Reply.kind), **chosen),
                 )
             for name, (recall, sent) in row.items():
                 recalls.setdefault(name, []).append(recall)
@@ -74,7 +74,7 @@ def scale(measures: BubbleStormMeasures) -> list[Plot]:
     parts: dict[str, Callable[[int], float]] = {
         "all": lambda n: measures.all_rate(**scale_runs(n)),
         "all but updates": lambda n: measures.rate(**scale_runs(n)),
-        "bubbles": lambda n: measures.rate((Bubble.kind,), **scale_runs(n)),
+        "bubbles": lambda n: measures.rate((SubscriptionBubble.kind,), **scale_runs(n)),
     }
     series = []
     for place, (name, measure) in enumerate(parts.items()):

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.connections import Connections
-from nearcast.protocols.bubblestorm.layouts import Sighting
-from nearcast.protocols.bubblestorm.messages import Contact, Told
+from nearcast.protocols.bubblestorm.layouts import PeerPosition
+from nearcast.protocols.bubblestorm.messages import Contact, DirectPublication
 from nearcast.protocols.interests import Ball
 from nearcast.scenario import Scenario, stream
 from nearcast.sim.circuits import asymmetric, islands
@@ -112,7 +112,7 @@ def measure_connection_setup() -> ConnectionSetup:
             met.setdefault((note["node"], note["about"]), note["t"])
     told: dict[tuple[int, int], Time] = {}
     for row in rows:
-        if row["kind"] == Told.kind:
+        if row["kind"] == DirectPublication.kind:
             told.setdefault((row["node"], row["to"]), row["t"])
     # Of two who call each other at once, the one called first has no call of its own to wait for.
     pairs = [pair for pair in asked if pair in met and pair[::-1] not in asked]
@@ -133,13 +133,13 @@ def neighbour_removal() -> list[str]:
     def look(second: int, x: float) -> str:
         now = second * SECOND
         if 7 in connections.open:
-            connections.see(Sighting(7, x, 0.0, 0.0, 100.0, second * 1000), now)
+            connections.see(PeerPosition(7, x, 0.0, 0.0, 100.0, second * 1000), now)
         connections.check(area, now)
         if 7 not in connections.open:
             return "closed"
         state = connections.open[7]
         return "hard" if state.hard else "inside" if state.soft is None else "soft"
 
-    connections.connect(Sighting(7, 50.0, 0.0, 0.0, 100.0, 0), 0)
+    connections.connect(PeerPosition(7, 50.0, 0.0, 0.0, 100.0, 0), 0)
     away = [50.0, 150.0, 150.0, 50.0, *[150.0] * 8]
     return [look(second, x) for second, x in enumerate(away, 1)]

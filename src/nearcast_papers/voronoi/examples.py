@@ -11,7 +11,7 @@ from nearcast.node import Node
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.balance import towards
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso import Member
+from nearcast.protocols.voronoi.vso import VsoNode
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
@@ -70,7 +70,7 @@ def find_sites(nodes: Mapping[NodeId, Node]) -> list[Site]:
     return [
         node.matcher.site
         for node in nodes.values()
-        if isinstance(node, Member) and node.matcher is not None
+        if isinstance(node, VsoNode) and node.matcher is not None
     ]
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
-from nearcast.protocols.voronoi.vso_messages import Cast, Matched, Notify
+from nearcast.protocols.voronoi.vso_messages import Cast, Notify, ReplicaMatch
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.voronoi import structure
 from nearcast_papers.voronoi.loads import TABLE
@@ -235,7 +235,8 @@ def areas(measures: VSOMeasures) -> list[Plot]:
             style=series_style(place),
         )
         for place, (kind, name) in enumerate(
-            ((Cast.kind, "between matchers, by VoroCast"), (Matched.kind, "to owners elsewhere"),
+            ((Cast.kind, "between matchers, by VoroCast"), (ReplicaMatch.kind,
+            "to owners elsewhere"),
              (Notify.kind, "to clients"))
         )
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from statistics import mean
 import numpy as np
 from numpy.typing import NDArray
 
-from nearcast.protocols.voronoi.balance import Burden, apart, towards
+from nearcast.protocols.voronoi.balance import LoadTrend, apart, towards
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.scenario import stream
 from nearcast.space import voronoi
@@ -75,9 +75,9 @@ def voronoi_regions(places: Sequence[Place], capacity: int, rng: Random) -> int:
     return len(sites)
 
 
-def _new_burden() -> Burden:
+def _new_burden() -> LoadTrend:
     p = PARAMETERS
-    return Burden(round(p.overload_ms * 1000), p.insertion_trigger, p.departure_trigger)
+    return LoadTrend(round(p.overload_ms * 1000), p.insertion_trigger, p.departure_trigger)
 
 
 def _clients_by_site(sites: dict[int, Place], clients: Places) -> dict[int, Places]:

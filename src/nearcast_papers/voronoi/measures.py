@@ -10,11 +10,11 @@ from msgspec import Struct
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.vso_messages import (
     Cast,
-    Copies,
     Inventory,
-    Matched,
-    Moves,
     Notify,
+    RecordCopies,
+    RegionUpdates,
+    ReplicaMatch,
     Transfer,
 )
 from nearcast.scenario import Scenario
@@ -97,7 +97,8 @@ class VSOMeasures:
         rows = self.rows("traffic_by_kind", **nine_matcher_runs(partitioning))
         told = sum(row["bytes"] for row in rows if row["kind"] == Notify.kind)
         between_matchers = [
-            message.kind for message in (Moves, Matched, Copies, Cast, Transfer, Inventory)
+            message.kind
+            for message in (RegionUpdates, ReplicaMatch, RecordCopies, Cast, Transfer, Inventory)
         ]
         return float(told), float(
             sum(row["bytes"] for row in rows if row["kind"] in between_matchers)
@@ -178,7 +179,7 @@ class VSOMeasures:
         made = self.rows("publications_made", **area_runs(), blast=blast)
         found["publications"] = sum(row["publications"] for row in made)
         kinds = self.rows("traffic_by_kind", **area_runs(), blast=blast)
-        for kind in (Cast.kind, Matched.kind, Notify.kind):
+        for kind in (Cast.kind, ReplicaMatch.kind, Notify.kind):
             found[kind] = sum(row["messages"] for row in kinds if row["kind"] == kind)
         return found
 

@@ -12,26 +12,26 @@ from nearcast.errors import WireError
 from nearcast.model.commands import Leave, Publish
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
-from nearcast.protocols.bubblestorm import messages as say
-from nearcast.protocols.bubblestorm.congestion import MOST_BYTES, Uplink
-from nearcast.protocols.bubblestorm.layouts import Kind, pack_position
+from nearcast.protocols.bubblestorm import messages
+from nearcast.protocols.bubblestorm.congestion import MOST_BYTES, CongestedUplink
+from nearcast.protocols.bubblestorm.layouts import MessageType, pack_position
 from nearcast.protocols.bubblestorm.messages import CODEC
-from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc, point
 from nearcast.wire import LONGEST
 from support.bubblestorm_peers import party, peer_of, somewhere
 from support.bubblestorm_worlds import Crowd
-from support.message_strategies import messages
+from support.message_strategies import messages as drawn_messages
 
 STRANGER = 4242
-ANYTHING = st.one_of(*map(messages, CODEC.messages))
+ANYTHING = st.one_of(*map(drawn_messages, CODEC.messages))
 
 
-def state(peer: Peer) -> object:
+def state(peer: BubbleStormPeer) -> object:
     """All that a peer knows and has decided; what was handed to the application apart."""
-    circuit, measurement = peer.storm.circuit, peer.storm.measurement
+    circuit, measurement = peer.overlay.circuit, peer.overlay.measurement
     locations = {
         number: (one.state, one.master, one.slave, one.changing, one.leaver, one.degree)
         for number, one in circuit.locations.items()
@@ -45,7 +45,7 @@ def state(peer: Peer) -> object:
         connections,
         dict(peer.connections.attempted),
         dict(peer.cache.entries),
-        (measurement.round, measurement.census, measurement._weight, measurement._peers),
+        (measurement.round, measurement.network, measurement._weight, measurement._peers),
         peer.holders.nodes,
         dict(peer.tokens),
     )
@@ -69,15 +69,21 @@ def test_a_strangers_nonsense_changes_nothing(said: list[Message]) -> None:
 
 
 def test_what_is_oversized_is_no_message() -> None:
-    bubble = say.Bubble(1, 1, 1, 1, False, bytes(LONGEST))
+    bubble = messages.SubscriptionBubble(1, 1, 1, 1, False, bytes(LONGEST))
     with pytest.raises(WireError):
         CODEC.decode(CODEC.encode(bubble))
     peer = peer_of(PARTY, 3)
     before = state(peer)
     for packet in (b"", bytes(37), bytes(60_000)):
-        for message in (say.Contact(packet), say.Accept(packet), say.Position(packet)):
+        for message in (
+            messages.Contact(packet),
+            messages.Accept(packet),
+            messages.Position(packet),
+        ):
             assert peer.receive(PARTY.simulation.now, STRANGER, message) == []
-        peer.receive(PARTY.simulation.now, STRANGER, say.Reply(next(iter(peer.tokens)), packet))
+        peer.receive(
+            PARTY.simulation.now, STRANGER, messages.Reply(next(iter(peer.tokens)), packet)
+        )
     assert state(peer) == before
 
 
@@ -101,9 +107,11 @@ def test_whatever_was_ever_said_changes_nothing_when_a_stranger_repeats_it() -> 
     crowd.leave(1)
     crowd.pass_seconds(20)
     assert {type(message) for message in overheard} >= {
-        say.Join, say.Walk, say.Adopt, say.Insert, say.Yes, say.Settled, say.Leave, say.Released,
-        say.Beat, say.Gossip, say.Bubble, say.Shout, say.Reply, say.Contact, say.Accept,
-        say.Position, say.Told, say.Close,
+        messages.Join, messages.Walk, messages.Adopt, messages.Insert, messages.InsertAccepted,
+        messages.JoinCompleted, messages.Leave, messages.Released,
+        messages.Heartbeat, messages.Gossip, messages.SubscriptionBubble,
+        messages.PublicationBubble, messages.Reply, messages.Contact, messages.Accept,
+        messages.Position, messages.DirectPublication, messages.Close,
     }  # fmt: skip
     for peer in crowd.peers():
         before = state(peer)
@@ -115,8 +123,10 @@ def test_whatever_was_ever_said_changes_nothing_when_a_stranger_repeats_it() -> 
 def test_a_stranger_from_afar_cannot_connect() -> None:
     peer = peer_of(PARTY, 3)
     before = state(peer)
-    far = pack_position(Kind.CONTACT, STRANGER, (9000.0, 0.0, 0.0), 5.0, PARTY.simulation.now)
-    assert peer.receive(PARTY.simulation.now, STRANGER, say.Contact(far)) == []
+    far = pack_position(
+        MessageType.CONTACT, STRANGER, (9000.0, 0.0, 0.0), 5.0, PARTY.simulation.now
+    )
+    assert peer.receive(PARTY.simulation.now, STRANGER, messages.Contact(far)) == []
     assert state(peer) == before
 
 
@@ -130,7 +140,7 @@ def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], mana
         for peer in peers:
             heard = [message]
             if hasattr(message, "location"):  # on a link that there is, too
-                for number in list(peer.storm.circuit.locations)[:2]:
+                for number in list(peer.overlay.circuit.locations)[:2]:
                     heard.append(replace(message, location=number))
             for one in heard:
                 effects = peer.receive(crowd.simulation.now, sender, one)
@@ -150,11 +160,11 @@ def test_no_message_in_any_state_breaks_a_peer(said: list[tuple[int, Any]], mana
 
 def test_a_free_line_carries_at_once_and_a_busy_one_the_important_first() -> None:
     sent: list[tuple[NodeId, Any]] = []
-    uplink = Uplink(1_000.0, lambda to, message: sent.append((to, message)))
-    close = say.Close()
+    uplink = CongestedUplink(1_000.0, lambda to, message: sent.append((to, message)))
+    close = messages.Close()
     uplink.offer(0, 1, 0.1, 30, close)  # takes 30 ms of the line
     assert sent == [(1, close)]
-    holding = [say.Holding(number) for number in range(3)]
+    holding = [messages.ReplicaHeld(number) for number in range(3)]
     for priority, message in zip((0.2, 0.9, 0.5), holding, strict=True):
         uplink.offer(0, 2, priority, 1000, message)
     assert len(sent) == 1
@@ -166,10 +176,10 @@ def test_a_free_line_carries_at_once_and_a_busy_one_the_important_first() -> Non
 
 def test_what_waits_for_one_neighbour_is_bounded_and_the_least_reliable_is_lost() -> None:
     sent: list[Any] = []
-    uplink = Uplink(1.0, lambda _, message: sent.append(message))
-    uplink.offer(0, 1, 1.0, 1, say.Close())
+    uplink = CongestedUplink(1.0, lambda _, message: sent.append(message))
+    uplink.offer(0, 1, 1.0, 1, messages.Close())
     for number in range(200):
-        uplink.offer(0, 1, (number * 37 % 200) / 200, 1024, say.Holding(number))
+        uplink.offer(0, 1, (number * 37 % 200) / 200, 1024, messages.ReplicaHeld(number))
     (queue,) = uplink._queues.values()
     assert queue.bytes == sum(waiting.size for waiting in queue.waiting) <= MOST_BYTES
     assert uplink.lost == 200 - MOST_BYTES // 1024
@@ -179,7 +189,7 @@ def test_what_waits_for_one_neighbour_is_bounded_and_the_least_reliable_is_lost(
 def test_a_peer_with_a_thin_line_says_that_it_is_congested_and_goes_on() -> None:
     crowd = party(somewhere(12, 30), 40.0, upload_kbit=1.0, **{"lambda": 3.0})
     crowd.pass_seconds(20)
-    assert any(peer.storm.uplink.waits for peer in crowd.peers())
+    assert any(peer.overlay.uplink.waits for peer in crowd.peers())
     assert sum(len(peer.connections.open) for peer in crowd.peers()) > 60
 
 

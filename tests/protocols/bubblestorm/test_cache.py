@@ -5,8 +5,8 @@ from math import dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearcast.protocols.bubblestorm.cache import FIRST_ROOM, Cache
-from nearcast.protocols.bubblestorm.layouts import Sighting
+from nearcast.protocols.bubblestorm.cache import FIRST_ROOM, SubscriptionCache
+from nearcast.protocols.bubblestorm.layouts import PeerPosition
 
 coordinates = st.integers(-5, 5).map(float)  # few, so that borders are hit exactly
 nodes = st.integers(0, 3 * FIRST_ROOM)
@@ -21,28 +21,28 @@ def test_whoever_was_last_seen_inside_is_found_and_nobody_else(
     around: tuple[float, float, float],
     radius: int,
 ) -> None:
-    cache, known = Cache(timeout=1000), dict[int, tuple[float, float, float]]()
+    cache, known = SubscriptionCache(timeout=1000), dict[int, tuple[float, float, float]]()
     for stamp, (node, place) in enumerate(history):
         if place is not None:
-            cache.update(Sighting(node, *place, 1.0, stamp), 0, False, ())
+            cache.update(PeerPosition(node, *place, 1.0, stamp), 0, False, ())
             known[node] = place
         elif node in known:
             cache.drop(node)
             del known[node]
-    found = cache.inside(Sighting(asks, *around, float(radius), 0))
+    found = cache.inside(PeerPosition(asks, *around, float(radius), 0))
     assert sorted(found) == sorted(
         node for node, place in known.items() if node != asks and dist(place, around) <= radius
     )
 
 
 def test_entries_that_are_not_renewed_time_out_and_leave_their_room_to_others() -> None:
-    cache = Cache(timeout=10)
+    cache = SubscriptionCache(timeout=10)
     for node in range(2 * FIRST_ROOM):
         cache.update(
-            Sighting(node, float(node), 0.0, 0.0, 1.0, 0), now=node, managed=False, wanted=()
+            PeerPosition(node, float(node), 0.0, 0.0, 1.0, 0), now=node, managed=False, wanted=()
         )
     cache.clean(now=2 * FIRST_ROOM)
-    everywhere = Sighting(-1, 0.0, 0.0, 0.0, 1e6, 0)
+    everywhere = PeerPosition(-1, 0.0, 0.0, 0.0, 1e6, 0)
     assert sorted(cache.inside(everywhere)) == list(range(2 * FIRST_ROOM - 10, 2 * FIRST_ROOM))
-    cache.update(Sighting(7, 0.5, 0.0, 0.0, 1.0, 0), now=200, managed=False, wanted=())
-    assert cache.inside(Sighting(-1, 0.0, 0.0, 0.0, 1.0, 0)) == [7]
+    cache.update(PeerPosition(7, 0.5, 0.0, 0.0, 1.0, 0), now=200, managed=False, wanted=())
+    assert cache.inside(PeerPosition(-1, 0.0, 0.0, 0.0, 1.0, 0)) == [7]

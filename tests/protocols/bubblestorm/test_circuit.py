@@ -7,8 +7,16 @@ import pytest
 
 from nearcast.errors import InvariantError
 from nearcast.node import Send
-from nearcast.protocols.bubblestorm.location import State
-from nearcast.protocols.bubblestorm.messages import Adopt, Beat, Insert, No, Released, Settled, Yes
+from nearcast.protocols.bubblestorm.location import LocationState
+from nearcast.protocols.bubblestorm.messages import (
+    Adopt,
+    Heartbeat,
+    Insert,
+    InsertAccepted,
+    JoinCompleted,
+    LinkRejected,
+    Released,
+)
 from nearcast.protocols.bubblestorm.parameters import Parameters, tolerance
 from nearcast.sim.circuits import OneCircuit, asymmetric, islands, locations_of, torn
 from nearcast.sim.network import ConstantDelay, Duplication, Jitter, Loss
@@ -35,8 +43,8 @@ def assert_one_walk(crowd: Crowd) -> None:
 def test_the_first_peer_is_a_ring_by_itself() -> None:
     crowd = crowd_of(1)
     (peer,) = crowd.peers()
-    assert peer.storm.circuit.degree == 16
-    assert {end[0] for _, end in peer.storm.circuit.ways} == {0}
+    assert peer.overlay.circuit.degree == 16
+    assert {end[0] for _, end in peer.overlay.circuit.links} == {0}
     assert_one_walk(crowd)
 
 
@@ -45,7 +53,7 @@ def test_a_crowd_that_joins_at_once_stands_on_one_closed_walk(count: int) -> Non
     """The checker looks after every change of a pointer."""
     crowd = crowd_of(count)
     assert_one_walk(crowd)
-    assert {peer.storm.circuit.degree for peer in crowd.peers()} == {16}
+    assert {peer.overlay.circuit.degree for peer in crowd.peers()} == {16}
 
 
 def test_degree_grows_with_bandwidth() -> None:
@@ -56,7 +64,7 @@ def test_degree_grows_with_bandwidth() -> None:
     crowd.pass_seconds(15)
     for peer in crowd.peers():
         desired = 64 if peer.id % 5 == 0 else 16
-        assert abs(peer.storm.circuit.degree - desired) <= tolerance(desired)
+        assert abs(peer.overlay.circuit.degree - desired) <= tolerance(desired)
     assert_one_walk(crowd)
 
 
@@ -86,7 +94,7 @@ def test_whoever_comes_and_goes_the_walk_stays_one(seed: int) -> None:
     crowd.come(1)
     crowd.pass_seconds(2)
     for newcomer in range(2, 22):
-        present = [peer.id for peer in crowd.peers() if not peer.storm.circuit.leaving]
+        present = [peer.id for peer in crowd.peers() if not peer.overlay.circuit.leaving]
         if rng.random() < 0.6 or len(present) < 2:
             crowd.come(newcomer)
         else:
@@ -109,7 +117,7 @@ def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(
     crowd.pass_seconds(120)
     assert crowd.faults() == []
     for peer in crowd.peers():
-        assert abs(peer.storm.circuit.degree - 16) <= 1
+        assert abs(peer.overlay.circuit.degree - 16) <= 1
     missing = [
         end
         for end, location in locations_of(crowd.simulation.nodes)
@@ -126,7 +134,7 @@ def test_a_crashed_peer_that_returns_is_not_taken_for_its_former_life() -> None:
     crowd.come(5)
     crowd.pass_seconds(120)
     assert crowd.faults() == []
-    assert {peer.storm.circuit.degree for peer in crowd.peers()} <= {15, 16, 17}
+    assert {peer.overlay.circuit.degree for peer in crowd.peers()} <= {15, 16, 17}
 
 
 def test_a_bad_network_does_not_tear_the_graph_for_good() -> None:
@@ -143,17 +151,17 @@ def test_a_bad_network_does_not_tear_the_graph_for_good() -> None:
     crowd.pass_seconds(120)
     assert crowd.faults() == []
     assert len(crowd.peers()) == 24
-    assert all(peer.storm.circuit.degree >= 14 for peer in crowd.peers())
+    assert all(peer.overlay.circuit.degree >= 14 for peer in crowd.peers())
 
 
 def test_a_lone_ring_gives_itself_up_for_another() -> None:
     crowd = Crowd()
     one, other = crowd.come(1), crowd.come(2)
-    other.storm.circuit.locations.clear()
-    other.storm.circuit.create()
+    other.overlay.circuit.locations.clear()
+    other.overlay.circuit.create()
     crowd.pass_seconds(15)
     assert len(islands(crowd.simulation.nodes)) == 1
-    assert {end[0] for _, end in one.storm.circuit.ways} >= {2}
+    assert {end[0] for _, end in one.overlay.circuit.links} >= {2}
 
 
 def test_a_contact_that_has_died_is_replaced() -> None:
@@ -163,7 +171,7 @@ def test_a_contact_that_has_died_is_replaced() -> None:
     crowd.simulation.crash(2)
     peer = crowd.come(9)
     crowd.pass_seconds(120)
-    assert peer.storm.circuit.joined
+    assert peer.overlay.circuit.joined
 
 
 # One step at a time.
@@ -172,15 +180,15 @@ def test_a_contact_that_has_died_is_replaced() -> None:
 def test_a_joiner_stands_between_only_when_its_slave_has_agreed() -> None:
     crowd = crowd_of(3)
     peer = crowd.peers()[0]
-    location = peer.storm.circuit._new(State.JOINING)
+    location = peer.overlay.circuit._new(LocationState.JOINING)
     now, me = crowd.simulation.now, (0, location.number)
-    census = peer.storm.measurement.census
-    adopt = Adopt(location.number, (1, 11), (2, 22), census, 1)
+    network = peer.overlay.measurement.network
+    adopt = Adopt(location.number, (1, 11), (2, 22), network, 1)
     assert peer.receive(now, 1, adopt) == [Send(2, Insert(22, (1, 11), me))]
     assert not location.is_in
-    assert peer.receive(now, 1, Yes(location.number, (1, 11))) == [], "it is not the slave"
-    effects = peer.receive(now, 2, Yes(location.number, (2, 22)))
-    assert Send(1, Settled(11, me, (2, 22))) in effects
+    assert peer.receive(now, 1, InsertAccepted(location.number, (1, 11))) == [], "not the slave"
+    effects = peer.receive(now, 2, InsertAccepted(location.number, (2, 22)))
+    assert Send(1, JoinCompleted(11, me, (2, 22))) in effects
     assert (location.master, location.slave) == ((1, 11), (2, 22))
 
 
@@ -188,22 +196,22 @@ def test_nobody_speaks_for_another() -> None:
     crowd = crowd_of(3)
     peer = crowd.peers()[0]
     before = [(e, one.master, one.slave) for e, one in locations_of(crowd.simulation.nodes)]
-    for number, location in list(peer.storm.circuit.locations.items()):
+    for number, location in list(peer.overlay.circuit.locations.items()):
         master, slave = location.master, location.slave
         assert master is not None
         assert slave is not None
         for message in (
             Insert(number, master, (7, 7)),
-            No(number, slave, False),
-            No(number, master, True),
-            Beat(number, master, True, 16),
-            Settled(number, (7, 7), slave),
+            LinkRejected(number, slave, False),
+            LinkRejected(number, master, True),
+            Heartbeat(number, master, True, 16),
+            JoinCompleted(number, (7, 7), slave),
             Released(number),
-            Yes(number, slave),
+            InsertAccepted(number, slave),
         ):
             for effect in peer.receive(crowd.simulation.now, 99, message):
                 assert isinstance(effect, Send)
-                assert isinstance(effect.message, No)
+                assert isinstance(effect.message, LinkRejected)
     assert [(e, o.master, o.slave) for e, o in locations_of(crowd.simulation.nodes)] == before
 
 
@@ -211,7 +219,7 @@ def test_the_checker_sees_a_torn_walk_and_a_link_of_one_end() -> None:
     crowd = crowd_of(4)
     checker = OneCircuit(crowd.simulation.nodes)
     checker.passed(crowd.simulation.now)
-    location = next(iter(crowd.peers()[0].storm.circuit.locations.values()))
+    location = next(iter(crowd.peers()[0].overlay.circuit.locations.values()))
     location.slave = (0, location.number)
     assert asymmetric(crowd.simulation.nodes)
     with pytest.raises(InvariantError, match="the walk"):

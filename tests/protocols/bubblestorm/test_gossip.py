@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nearcast.protocols.bubblestorm.gossip import Measurement
 from nearcast.protocols.bubblestorm.messages import Gossip
-from nearcast.protocols.bubblestorm.sizes import ALONE, Census
+from nearcast.protocols.bubblestorm.sizes import ALONE, NetworkEstimate
 
 
 def play(degrees: list[int], words: int, seed: int = 1) -> list[Measurement]:
@@ -26,20 +26,20 @@ def play(degrees: list[int], words: int, seed: int = 1) -> list[Measurement]:
 def test_everybody_measures_the_network_exactly(count: int) -> None:
     degrees = [64 if number % 7 == 0 else 16 for number in range(count)]
     for peer in play(degrees, 150 * count):
-        census = peer.finished
+        network = peer.finished
         assert peer.took_part
         assert peer.round > 1
-        assert census.peers == pytest.approx(count, rel=0.03)
-        assert census.ends == pytest.approx(sum(degrees), rel=0.03)
-        assert census.squares == pytest.approx(sum(d * d for d in degrees), rel=0.03)
-        assert census.largest == 64.0
+        assert network.peers == pytest.approx(count, rel=0.03)
+        assert network.ends == pytest.approx(sum(degrees), rel=0.03)
+        assert network.squares == pytest.approx(sum(d * d for d in degrees), rel=0.03)
+        assert network.largest == 64.0
 
 
 def test_a_newcomer_adds_nothing_to_the_round_under_way() -> None:
     peers = play([16] * 20, 1000)
     newcomer = Measurement(Random(99))
-    newcomer.join(peers[0].round, peers[0].census)
-    assert newcomer.census == peers[0].census
+    newcomer.join(peers[0].round, peers[0].network)
+    assert newcomer.network == peers[0].network
     word = newcomer.share(0, 16, 16)
     assert (word.weight, word.peers, word.ends, word.squares) == (0.0, 0.0, 0.0, 0.0)
 
@@ -71,10 +71,10 @@ def test_no_word_makes_nonsense_of_a_measurement(
     peer.begin(1, 16, contributes=True)
     for _ in range(40):
         peer.hear(Gossip(0, round_, token, *numbers, 16), 16)
-    assert peer.census.sound
-    peer.join(round_, Census(*numbers[:4]))
-    assert peer.census.sound
+    assert peer.network.sound
+    peer.join(round_, NetworkEstimate(*numbers[:4]))
+    assert peer.network.sound
 
 
 def test_a_peer_that_knows_nothing_takes_itself_for_alone() -> None:
-    assert Measurement(Random(1)).census == ALONE
+    assert Measurement(Random(1)).network == ALONE

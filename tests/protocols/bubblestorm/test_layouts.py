@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nearcast.protocols.bubblestorm import layouts
 from nearcast.protocols.bubblestorm.layouts import (
-    Kind,
+    MessageType,
     is_newer,
     pack_position,
     pack_reply,
@@ -25,12 +25,14 @@ def test_header_body_and_element_have_16_20_and_14_bytes() -> None:
     assert layouts.HEADER.size == 16
     assert layouts.POSITION.size == 20
     assert layouts.ELEMENT.size == 14
-    assert len(pack_position(Kind.SUBSCRIPTION, 1, (1.0, 2.0, 3.0), 4.0, 5)) == 36
+    assert len(pack_position(MessageType.SUBSCRIPTION, 1, (1.0, 2.0, 3.0), 4.0, 5)) == 36
     assert [len(pack_reply(1, list(range(k)))) for k in (0, 1, 5)] == [16, 30, 86]
 
 
 def test_fields_stand_where_the_tables_have_them() -> None:
-    packet = pack_position(Kind.POSITION, 0x1122334455667, (1.0, -2.0, 0.5), 100.0, 7 * SECOND)
+    packet = pack_position(
+        MessageType.POSITION, 0x1122334455667, (1.0, -2.0, 0.5), 100.0, 7 * SECOND
+    )
     assert packet[:4] == bytes([36, 0, 5, 0])
     assert packet[8:16] == (0x1122334455667).to_bytes(8, "little")
     assert packet[16:20] == b"\x00\x00\x80\x3f"
@@ -44,11 +46,11 @@ def test_fields_stand_where_the_tables_have_them() -> None:
 @given(NODES, st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 3), st.floats(0, 1e6, width=32))
 @settings(deadline=None, max_examples=50)
 def test_a_position_comes_back(node: int, place: tuple[float, float, float], radius: float) -> None:
-    packet = pack_position(Kind.CONTACT, node, place, radius, 123_456_789)
-    sighting = unpack_position(Kind.CONTACT, packet)
-    assert sighting is not None
-    assert sighting == (node, *place, radius, 123_456)
-    assert unpack_position(Kind.ACCEPT, packet) is None
+    packet = pack_position(MessageType.CONTACT, node, place, radius, 123_456_789)
+    position = unpack_position(MessageType.CONTACT, packet)
+    assert position is not None
+    assert position == (node, *place, radius, 123_456)
+    assert unpack_position(MessageType.ACCEPT, packet) is None
 
 
 @given(NODES, st.lists(NODES, max_size=120))
@@ -62,7 +64,7 @@ def test_a_reply_comes_back_and_fits_a_datagram(node: int, peers: list[int]) -> 
 @given(st.binary(max_size=90))
 @settings(deadline=None, max_examples=300)
 def test_other_bytes_are_nothing(packet: bytes) -> None:
-    for kind in Kind:
+    for kind in MessageType:
         found = unpack_position(kind, packet)
         assert found is None or len(packet) == 36
     reply = unpack_reply(packet)
@@ -70,18 +72,18 @@ def test_other_bytes_are_nothing(packet: bytes) -> None:
 
 
 def test_packets_that_lie_are_nothing() -> None:
-    good = pack_position(Kind.POSITION, 1, (1.0, 2.0, 3.0), 4.0, 5)
-    assert unpack_position(Kind.POSITION, good) is not None
+    good = pack_position(MessageType.POSITION, 1, (1.0, 2.0, 3.0), 4.0, 5)
+    assert unpack_position(MessageType.POSITION, good) is not None
     for number in (nan, inf, -inf):
-        packet = layouts.PLACED.pack(36, Kind.POSITION, 0, 1, number, 0.0, 0.0, 1.0, 0)
-        assert unpack_position(Kind.POSITION, packet) is None
+        packet = layouts.PLACED.pack(36, MessageType.POSITION, 0, 1, number, 0.0, 0.0, 1.0, 0)
+        assert unpack_position(MessageType.POSITION, packet) is None
     for radius in (nan, -1.0):
-        packet = layouts.PLACED.pack(36, Kind.POSITION, 0, 1, 0.0, 0.0, 0.0, radius, 0)
-        assert unpack_position(Kind.POSITION, packet) is None
-    too_high = layouts.PLACED.pack(36, Kind.POSITION, 0, 2**53, 0.0, 0.0, 0.0, 1.0, 0)
-    assert unpack_position(Kind.POSITION, too_high) is None
-    assert unpack_position(Kind.POSITION, good + b"x") is None
-    assert unpack_position(Kind.POSITION, b"\x25" + good[1:]) is None
+        packet = layouts.PLACED.pack(36, MessageType.POSITION, 0, 1, 0.0, 0.0, 0.0, radius, 0)
+        assert unpack_position(MessageType.POSITION, packet) is None
+    too_high = layouts.PLACED.pack(36, MessageType.POSITION, 0, 2**53, 0.0, 0.0, 0.0, 1.0, 0)
+    assert unpack_position(MessageType.POSITION, too_high) is None
+    assert unpack_position(MessageType.POSITION, good + b"x") is None
+    assert unpack_position(MessageType.POSITION, b"\x25" + good[1:]) is None
     reply = pack_reply(1, [2, 3])
     assert unpack_reply(reply[:-1]) is None
     assert unpack_reply(b"\x2d" + reply[1:]) is None
@@ -90,7 +92,7 @@ def test_packets_that_lie_are_nothing() -> None:
 
 def test_what_no_four_bytes_can_say_is_said_as_well_as_they_can() -> None:
     far = unpack_position(
-        Kind.POSITION, pack_position(Kind.POSITION, 1, (1e150, -1e150, 0.0), inf, 0)
+        MessageType.POSITION, pack_position(MessageType.POSITION, 1, (1e150, -1e150, 0.0), inf, 0)
     )
     assert far is not None
     assert far.radius == inf

@@ -8,9 +8,9 @@ import pytest
 from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsubscribe
 from nearcast.model.subscription import Filter, Formula
 from nearcast.node import Note, SendMany
-from nearcast.protocols.bubblestorm import messages as say
-from nearcast.protocols.bubblestorm.layouts import Kind, pack_position, pack_reply
-from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm import messages
+from nearcast.protocols.bubblestorm.layouts import MessageType, pack_position, pack_reply
+from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import ball, box, disc, point
 from support.brute_force import delivered, expected
@@ -138,7 +138,7 @@ def test_commands_are_obeyed_and_foolish_ones_noted() -> None:
 # Watching the area of interest (3.3.4).
 
 
-def pair() -> tuple[Crowd, Peer]:
+def pair() -> tuple[Crowd, BubbleStormPeer]:
     crowd = party([(0.0, 0.0), (5.0, 0.0), (500.0, 0.0)])
     crowd.pass_seconds(5)
     peer = peer_of(crowd, 0)
@@ -182,8 +182,8 @@ def test_a_silent_connection_is_closed() -> None:
 
 def test_a_connection_that_talks_nonsense_is_closed() -> None:
     crowd, peer = pair()
-    other = pack_position(Kind.POSITION, 2, (0.0, 0.0, 0.0), 1.0, crowd.simulation.now)
-    assert peer.receive(crowd.simulation.now, 1, say.Position(other)) == [Note("refused", 1)]
+    other = pack_position(MessageType.POSITION, 2, (0.0, 0.0, 0.0), 1.0, crowd.simulation.now)
+    assert peer.receive(crowd.simulation.now, 1, messages.Position(other)) == [Note("refused", 1)]
     assert peer.connections.open[1].hard
     crowd.pass_seconds(1.01)
     assert 1 not in peer.connections.open or peer.connections.open[1].heard > 0
@@ -192,7 +192,7 @@ def test_a_connection_that_talks_nonsense_is_closed() -> None:
 def test_whoever_is_named_twice_is_contacted_once_and_later_again() -> None:
     crowd, peer = pair()
     now, token = crowd.simulation.now, next(iter(peer.tokens))
-    reply = say.Reply(token, pack_reply(2, [0, 1, 8, 9]))
+    reply = messages.Reply(token, pack_reply(2, [0, 1, 8, 9]))
     first = peer.receive(now, 2, reply)
     assert [effect.to for effect in first if isinstance(effect, SendMany)] == [(8, 9)]
     assert peer.receive(now, 2, reply) == []
@@ -214,12 +214,12 @@ def test_a_managed_bubble_is_held_by_as_many_as_it_should_and_vanishes_with_its_
     crowd.pass_seconds(30)
     owner = peer_of(crowd, 0)
     holders = [peer for peer in crowd.peers() if 0 in peer.cache.entries]
-    assert len(holders) >= owner.storm.holders - 2
+    assert len(holders) >= owner.overlay.holders - 2
     for peer in holders[:3]:
         crowd.simulation.crash(peer.id)
     crowd.pass_seconds(25)
     again = [peer for peer in crowd.peers() if 0 in peer.cache.entries]
-    assert len(again) >= owner.storm.holders - 2
+    assert len(again) >= owner.overlay.holders - 2
     crowd.leave(0)
     crowd.pass_seconds(0.2)
     assert not any(0 in peer.cache.entries for peer in crowd.peers())

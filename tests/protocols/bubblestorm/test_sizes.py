@@ -11,7 +11,7 @@ from nearcast.protocols.bubblestorm import sizes
 from nearcast.protocols.bubblestorm.bubblecast import shares, spread
 from nearcast.protocols.bubblestorm.parameters import walk_length
 from nearcast.protocols.bubblestorm.sizes import (
-    Census,
+    NetworkEstimate,
     bubble_size,
     equal,
     partner,
@@ -39,8 +39,8 @@ class Graph:
         while under_way:
             peer, came, left = under_way.pop()
             came_to.append(peer)
-            ways = [(p, step) for p in self.locations[peer] if p != came for step in (1, -1)]
-            for (place, step), part in spread(left, split, ways, rng):
+            links = [(p, step) for p in self.locations[peer] if p != came for step in (1, -1)]
+            for (place, step), part in spread(left, split, links, rng):
                 there = (place + step) % len(self.walk)
                 under_way.append((self.walk[there], there, part))
         return came_to
@@ -84,17 +84,17 @@ def test_a_larger_network_meets_as_often() -> None:
 
 
 def test_only_the_product_of_both_sizes_matters() -> None:
-    census = regular(1000, 16)
-    steps = equal(1, census)
-    small, large = replicas(steps / 4, census), replicas(partner(steps / 4, 1, census), census)
+    network = regular(1000, 16)
+    steps = equal(1, network)
+    small, large = replicas(steps / 4, network), replicas(partner(steps / 4, 1, network), network)
     assert met([16] * 1000, small, large, 5000) == pytest.approx(rendezvous(1), abs=0.025)
     assert large > 14 * small
 
 
 def test_peers_of_unequal_strength_meet_at_least_as_often_as_asked() -> None:
     degrees = [64 if peer % 10 == 0 else 16 for peer in range(1000)]
-    census = Census(1000.0, float(sum(degrees)), float(sum(d * d for d in degrees)), 64.0)
-    size = bubble_size(1, census)
+    network = NetworkEstimate(1000.0, float(sum(degrees)), float(sum(d * d for d in degrees)), 64.0)
+    size = bubble_size(1, network)
     assert size < bubble_size(1, regular(1000, 16)), "the strong carry more, so fewer suffice"
     assert met(degrees, size, size, 4000) > rendezvous(1) - 0.02
 
@@ -102,21 +102,21 @@ def test_peers_of_unequal_strength_meet_at_least_as_often_as_asked() -> None:
 @given(st.floats(0.05, 4), st.integers(2, 10**7), st.sampled_from([16, 32, 64]))
 @settings(deadline=None, max_examples=200)
 def test_sizes_fulfil_the_exact_condition(certainty: float, peers: int, degree: int) -> None:
-    census = regular(peers, degree)
-    x, w = equal(certainty, census), 1 / peers
+    network = regular(peers, degree)
+    x, w = equal(certainty, network), 1 / peers
     asked = 1 - exp(-(certainty**2) / peers)
     assert isclose((1 - exp(-x * w)) ** 2, asked, rel_tol=1e-6)
-    assert isclose(partner(x, certainty, census), x, rel_tol=1e-3)
+    assert isclose(partner(x, certainty, network), x, rel_tol=1e-3)
     if x > 1.2:
-        other = partner(x / 1.1, certainty, census)
+        other = partner(x / 1.1, certainty, network)
         assert other > x
 
 
 def test_a_bubble_that_is_too_small_finds_no_partner_and_none_is_larger_than_allowed() -> None:
-    census = regular(4, 16)
-    assert partner(0.1, 3, census) == float("inf")
-    assert replicas(float("inf"), census) == sizes.MOST
-    assert bubble_size(0.001, census) == 1
+    network = regular(4, 16)
+    assert partner(0.1, 3, network) == float("inf")
+    assert replicas(float("inf"), network) == sizes.MOST
+    assert bubble_size(0.001, network) == 1
 
 
 def test_both_conventions_of_lambda_are_one() -> None:

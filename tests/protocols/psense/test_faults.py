@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 from nearcast.model.commands import Leave, Publish
 from nearcast.node import Note, SetTimer
 from nearcast.protocols.psense import layouts
-from nearcast.protocols.psense.layouts import Sighting
-from nearcast.protocols.psense.messages import CODEC, Position, Request, Response, Tell
-from nearcast.protocols.psense.peer import Round
+from nearcast.protocols.psense.layouts import PositionRecord
+from nearcast.protocols.psense.messages import (
+    CODEC,
+    Position,
+    PublicationMessage,
+    Request,
+    Response,
+)
+from nearcast.protocols.psense.peer import PlayRound
 from nearcast.sim.network import ConstantDelay, Duplication, Loss
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
@@ -75,7 +81,7 @@ def test_whose_contacts_have_all_died_begins_anew() -> None:
 
 NUMBERS = st.integers(0, 5)
 SIGHTINGS = st.builds(
-    Sighting,
+    PositionRecord,
     NUMBERS,
     st.tuples(st.floats(-1e29, 1e29), st.floats(-20, 20), st.just(0.0)),
     st.floats(0, 1e30),
@@ -86,12 +92,12 @@ HONEST = st.one_of(
     st.builds(lambda s, r: Position(layouts.pack_position(s, r, 2)), SIGHTINGS, st.lists(NUMBERS)),
     st.builds(lambda s, k: Request(layouts.pack_request(s, k, 2)), SIGHTINGS, st.integers(0, 7)),
     st.builds(
-        lambda n, k, s: Response(layouts.pack_response(layouts.Response(n, k, s, 0), 2)),
+        lambda n, k, s: Response(layouts.pack_response(layouts.SensorSuggestion(n, k, s, 0), 2)),
         NUMBERS, st.integers(0, 7), SIGHTINGS,
     ),
-    messages(Tell).flatmap(
+    messages(PublicationMessage).flatmap(
         lambda tell: SIGHTINGS.map(
-            lambda s: Tell(
+            lambda s: PublicationMessage(
                 layouts.pack_position(s._replace(node=tell.publication.node), (), 2),
                 tell.publication,
             )
@@ -126,5 +132,5 @@ def test_a_malformed_packet_changes_nothing(kind: Any, packet: bytes) -> None:
     assert peer.receive(2 * SECOND, 7, kind(packet)) == [Note("refused", 7)]
     assert peer.known_of.seen == {}
     assert 7 not in peer.contacts.some(Random(1), 9, 0)
-    effects = peer.wake(3 * SECOND, Round())
-    assert effects == [SetTimer(Round(), 333_000)]
+    effects = peer.wake(3 * SECOND, PlayRound())
+    assert effects == [SetTimer(PlayRound(), 333_000)]

@@ -11,10 +11,10 @@ from nearcast.model.commands import Leave, Move, Publish, Subscribe, Tune, Unsub
 from nearcast.model.subscription import Formula
 from nearcast.node import Effect, Note, Send, SendMany
 from nearcast.protocols.psense import layouts
-from nearcast.protocols.psense.layouts import Sighting
+from nearcast.protocols.psense.layouts import PositionRecord
 from nearcast.protocols.psense.messages import CODEC, Position, Request, Response
 from nearcast.protocols.psense.parameters import Parameters
-from nearcast.protocols.psense.peer import Peer, Round
+from nearcast.protocols.psense.peer import PlayRound, PSensePeer
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import EVERYWHERE, ball, box, disc, point
 from support.brute_force import delivered, expected
@@ -137,8 +137,8 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
 # One peer, by hand.
 
 
-def sighting(node: int, x: float, y: float, now: int, radius: float = 100.0) -> Sighting:
-    return Sighting(node, (x, y, 0.0), radius, layouts.sequence_at(now), 3)
+def sighting(node: int, x: float, y: float, now: int, radius: float = 100.0) -> PositionRecord:
+    return PositionRecord(node, (x, y, 0.0), radius, layouts.sequence_at(now), 3)
 
 
 def sent(effects: list[Effect]) -> list[tuple[int, Any]]:
@@ -151,7 +151,9 @@ def sent(effects: list[Effect]) -> list[tuple[int, Any]]:
     return pairs
 
 
-def place(peer: Peer, now: int, seen: Sighting, told: tuple[int, ...] = ()) -> list[Effect]:
+def place(
+    peer: PSensePeer, now: int, seen: PositionRecord, told: tuple[int, ...] = ()
+) -> list[Effect]:
     return peer.receive(now, seen.node, Position(layouts.pack_position(seen, told, 2)))
 
 
@@ -159,7 +161,7 @@ def test_a_round_tells_near_nodes_and_sensors_and_asks_sensors() -> None:
     peer = alone()
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, SECOND, sighting(2, 200, 10, SECOND))
-    said = sent(peer.wake(2 * SECOND, Round()))
+    said = sent(peer.wake(2 * SECOND, PlayRound()))
     opened = [(to, layouts.unpack_position(m.packet, 2)) for to, m in said if type(m) is Position]
     own = [(to, sorted(told)) for to, (seen, told) in opened if seen.node == 0]
     assert own == [(1, [1, 2]), (2, [1, 2])]
@@ -175,13 +177,13 @@ def test_a_request_is_answered_in_the_next_round_with_the_best_that_is_known() -
     place(peer, SECOND, sighting(3, 360, 205, SECOND))
     asker = sighting(9, 200, 200, SECOND)
     assert sent(peer.receive(SECOND, 9, Request(layouts.pack_request(asker, 0, 2)))) == []
-    said = sent(peer.wake(2 * SECOND, Round()))
+    said = sent(peer.wake(2 * SECOND, PlayRound()))
     answers = [(to, layouts.unpack_response(m.packet, 2)) for to, m in said if type(m) is Response]
     assert [(to, a.sender, a.sector, a.sensor.node, a.asked) for to, a in answers] == [
         (9, 0, 0, 3, asker.sequence)
     ]
     assert answers[0][1].sensor.hops == 2, "second-hand news may be passed on less often"
-    assert not any(type(m) is Response for _, m in sent(peer.wake(3 * SECOND, Round())))
+    assert not any(type(m) is Response for _, m in sent(peer.wake(3 * SECOND, PlayRound())))
 
 
 def test_news_is_passed_on_to_whom_it_concerns_while_hops_last() -> None:
@@ -189,16 +191,16 @@ def test_news_is_passed_on_to_whom_it_concerns_while_hops_last() -> None:
     place(peer, SECOND, sighting(1, 50, 0, SECOND))
     place(peer, SECOND, sighting(2, 60, 0, SECOND))
     place(peer, SECOND, sighting(3, 90, 0, SECOND))
-    peer.wake(2 * SECOND, Round())
+    peer.wake(2 * SECOND, PlayRound())
     seen = sighting(1, 55, 0, 2 * SECOND)
     place(peer, 2 * SECOND, seen, (0, 2))
     place(peer, 2 * SECOND, seen, (0,))  # again: no news
-    said = sent(peer.wake(3 * SECOND, Round()))
+    said = sent(peer.wake(3 * SECOND, PlayRound()))
     passed = [(to, layouts.unpack_position(m.packet, 2)) for to, m in said if type(m) is Position]
     passed = [(to, opened) for to, opened in passed if opened[0].node == 1]
     assert [(to, opened[0].hops, opened[1]) for to, opened in passed] == [(3, 2, (0, 2, 0, 3))]
     place(peer, 3 * SECOND, sighting(1, 56, 0, 3 * SECOND)._replace(hops=0), (0,))
-    said = sent(peer.wake(4 * SECOND, Round()))
+    said = sent(peer.wake(4 * SECOND, PlayRound()))
     assert not [m for _, m in said if type(m) is Position and m.packet[16:20] == b"\x01\0\0\0"]
 
 
@@ -209,13 +211,13 @@ def test_the_silent_are_dropped_and_a_lone_peer_joins_anew() -> None:
     said: list[tuple[int, Any]] = []
     while now < 10 * SECOND:
         now += 333_000
-        effects = peer.wake(now, Round())
+        effects = peer.wake(now, PlayRound())
     assert Note("lost", 1) in effects
     assert list(peer.known(now)) == []
     peer.contacts.add(5)
     while now < 32 * SECOND:
         now += 333_000
-        said += sent(peer.wake(now, Round()))
+        said += sent(peer.wake(now, PlayRound()))
     assert {to for to, _ in said} == {5}
     assert {type(message) for _, message in said} == {Position, Request}
 
@@ -246,7 +248,7 @@ def test_no_round_sends_more_bytes_than_its_limit(
     rng = Random(seed)
     for publications in rounds:
         now += 333_000
-        effects = peer.wake(now, Round())
+        effects = peer.wake(now, PlayRound())
         for node, (x, y) in enumerate(spots, 1):
             seen = sighting(node, x + rng.uniform(-5, 5), y, now)
             effects += place(peer, now, seen, (0, rng.randrange(40)))
@@ -262,7 +264,7 @@ def test_who_is_left_out_for_want_of_bytes_is_not_listed_as_served() -> None:
     peer = alone(limit=1000)
     for node in range(1, 31):
         place(peer, SECOND, sighting(node, node, 0, SECOND), tuple(range(31)))
-    said = sent(peer.wake(2 * SECOND, Round()))
+    said = sent(peer.wake(2 * SECOND, PlayRound()))
     own = [
         (to, layouts.unpack_position(message.packet, 2)[1])
         for to, message in said
@@ -283,7 +285,7 @@ def test_under_a_tight_limit_others_help_out() -> None:
     direct = {
         row["to"]
         for row in trace.table("messages").to_pylist()
-        if row["kind"] == "psense.Tell" and row["node"] == 3
+        if row["kind"] == "psense.PublicationMessage" and row["node"] == 3
     }
     assert 0 < len(direct) < 11
     assert len(delivered(trace.table("deliveries"))) > len(direct)

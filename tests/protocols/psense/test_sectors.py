@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nearcast.protocols.psense import layouts
-from nearcast.protocols.psense.layouts import Response, Sighting
+from nearcast.protocols.psense.layouts import PositionRecord, SensorSuggestion
 from nearcast.protocols.psense.sectors import (
     SECTORS,
-    Spot,
+    PlacedNode,
     best_sensor,
     best_sensors,
     bisector,
@@ -106,11 +106,11 @@ def test_a_bisector_is_in_its_sector_and_has_length_one(dimensions: int) -> None
 
 
 def naive_sensor(
-    sector: int, here: tuple[float, ...], radius: float, spots: list[Spot], dimensions: int
+    sector: int, here: tuple[float, ...], radius: float, spots: list[PlacedNode], dimensions: int
 ) -> int | None:
     """As its authors' programs have it."""
 
-    def direction(spot: Spot) -> tuple[float, float, float]:
+    def direction(spot: PlacedNode) -> tuple[float, float, float]:
         x, y, z = (p - h for p, h in zip(spot.place, here, strict=True))
         return x, y, z
 
@@ -142,7 +142,7 @@ def test_sensors_are_chosen_as_the_naive_way_has_it(
 ) -> None:
     here = data.draw(vectors(dimensions))
     places = data.draw(st.lists(vectors(dimensions), max_size=12, unique=True))
-    spots = [Spot(node, place) for node, place in enumerate(places)]
+    spots = [PlacedNode(node, place) for node, place in enumerate(places)]
     expected = [naive_sensor(k, here, radius, spots, dimensions) for k in range(SECTORS)]
     assert [best_sensor(k, here, radius, spots, dimensions) for k in range(SECTORS)] == expected
     assert best_sensors(here, radius, spots, dimensions) == expected
@@ -155,11 +155,11 @@ SHORT = st.floats(-1e6, 1e6, width=32)
 
 
 @st.composite
-def sightings(draw: st.DrawFn, dimensions: int) -> Sighting:
+def sightings(draw: st.DrawFn, dimensions: int) -> PositionRecord:
     place = (draw(SHORT), draw(SHORT), draw(SHORT) if dimensions == 3 else 0.0)
     radius = draw(st.floats(0, 1e6, width=32))
     numbers = draw(st.integers(0, 2**16 - 1)), draw(st.integers(0, 255))
-    return Sighting(draw(NAMES), place, radius, *numbers)
+    return PositionRecord(draw(NAMES), place, radius, *numbers)
 
 
 @DIMENSIONS
@@ -173,7 +173,9 @@ def test_packets_say_what_was_put_into_them(data: st.DataObject, dimensions: int
     assert layouts.unpack_position(position, dimensions) == (seen, receivers)
     request = layouts.pack_request(seen, sector, dimensions)
     assert layouts.unpack_request(request, dimensions) == (seen, sector)
-    response = Response(data.draw(NAMES), sector, seen, data.draw(st.integers(0, 2**16 - 1)))
+    response = SensorSuggestion(
+        data.draw(NAMES), sector, seen, data.draw(st.integers(0, 2**16 - 1))
+    )
     packet = layouts.pack_response(response, dimensions)
     assert layouts.unpack_response(packet, dimensions) == response
     other = 5 - dimensions
@@ -185,11 +187,12 @@ def test_packets_say_what_was_put_into_them(data: st.DataObject, dimensions: int
 
 @pytest.mark.parametrize(("dimensions", "base"), [(2, 16), (3, 20)])
 def test_packets_have_the_sizes_of_the_protocol(dimensions: int, base: int) -> None:
-    seen = Sighting(7, (1.0, 2.0, 0.0), 100.0, 5, 3)
+    seen = PositionRecord(7, (1.0, 2.0, 0.0), 100.0, 5, 3)
     assert len(layouts.pack_position(seen, (), dimensions)) == base + 4
     assert len(layouts.pack_position(seen, (1, 2, 3), dimensions)) == base + 4 + 3 * 4
     assert len(layouts.pack_request(seen, 7, dimensions)) == base + 4 + 1
-    assert len(layouts.pack_response(Response(9, 1, seen, 2), dimensions)) == base + 4 + 1 + 12
+    suggestion = SensorSuggestion(9, 1, seen, 2)
+    assert len(layouts.pack_response(suggestion, dimensions)) == base + 4 + 1 + 12
 
 
 @DIMENSIONS
@@ -202,7 +205,7 @@ def test_spoilt_packets_are_refused_or_make_sense(data: st.DataObject, dimension
             [
                 layouts.pack_position(seen, (1, 2), dimensions),
                 layouts.pack_request(seen, 3, dimensions),
-                layouts.pack_response(Response(1, 2, seen, 3), dimensions),
+                layouts.pack_response(SensorSuggestion(1, 2, seen, 3), dimensions),
             ]
         )
     )
@@ -217,7 +220,7 @@ def test_spoilt_packets_are_refused_or_make_sense(data: st.DataObject, dimension
     for read in (layouts.unpack_position, layouts.unpack_request, layouts.unpack_response):
         opened = read(packet, dimensions)
         if opened is not None:
-            found = next(part for part in opened if isinstance(part, Sighting))
+            found = next(part for part in opened if isinstance(part, PositionRecord))
             assert found.radius >= 0
             assert all(abs(c) <= 2e29 for c in found.place)
             assert found.node < 2**53

@@ -17,22 +17,22 @@ from nearcast.node import Node, Note, Send
 from nearcast.protocols import PROTOCOLS
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.relays.deployment import KIND
-from nearcast.protocols.relays.directory import CODEC, Around, Directory
+from nearcast.protocols.relays.directory import CODEC, NeighbourhoodUpdate, RelayDirectory
 from nearcast.protocols.relays.messages import (
     MESSAGES,
-    Drop,
-    Listed,
-    Piece,
-    Say,
-    Skip,
-    Take,
+    Accept,
+    FlowList,
+    PeerStatus,
+    Redirect,
+    RelayedPublication,
+    Shorten,
+    Status,
+    StopForwarding,
     Update,
-    Word,
-    Yes,
 )
 from nearcast.protocols.relays.parameters import Parameters as RelaysParameters
-from nearcast.protocols.relays.peer import Parameters, Peer
-from nearcast.protocols.relays.relays import Interval
+from nearcast.protocols.relays.peer import Parameters, RelayPeer
+from nearcast.protocols.relays.relays import OptimiseFlows
 from nearcast.protocols.relays.uplink import HEADERS, Uplink, size_of
 from nearcast.scenario import Scenario
 from nearcast.sim.checkers import DeliveredOnce, NotBeforePublished
@@ -130,9 +130,9 @@ def test_in_bad_weather_most_is_heard_and_nothing_twice_or_unwanted() -> None:
 # The uplink.
 
 
-def piece(number: int, source: int = 1, payload: int = 100) -> Piece:
+def piece(number: int, source: int = 1, payload: int = 100) -> RelayedPublication:
     publication = Publication(number, source, 0, point(0, 0), payload=bytes(payload))
-    return Piece(source, publication, 0, 0)
+    return RelayedPublication(source, publication, 0, 0)
 
 
 def test_an_uplink_never_sends_more_than_its_rate_and_a_burst() -> None:
@@ -187,11 +187,11 @@ def test_what_is_passed_on_waits_for_company_and_knows_for_how_long() -> None:
 def told(peer: Node, *nodes: int) -> None:
     """The directory says that these are around."""
     wanted = tuple(Subscription(n * 10, n, Moving(disc(0, 0, 9))) for n in nodes)
-    peer.receive(peer.now, FIRST_SERVER, Around(wanted, (), nodes, ()))
+    peer.receive(peer.now, FIRST_SERVER, NeighbourhoodUpdate(wanted, (), nodes, ()))
 
 
-def peer_among(*nodes: int) -> Peer:
-    peer = Peer(0, Random(1), Parameters(), FIRST_SERVER)
+def peer_among(*nodes: int) -> RelayPeer:
+    peer = RelayPeer(0, Random(1), Parameters(), FIRST_SERVER)
     peer.obey(0, Subscribe(1, Moving(disc(0, 0, 10))))
     told(peer, *nodes)
     return peer
@@ -206,18 +206,18 @@ ANY = st.one_of(*map(messages, CODEC.messages))
 def test_no_message_in_any_state_breaks_a_peer_or_the_directory(
     said: list[tuple[int, Any]],
 ) -> None:
-    nodes = [peer_among(1, 2), Directory(FIRST_SERVER, Random(1), 5.0)]
+    nodes = [peer_among(1, 2), RelayDirectory(FIRST_SERVER, Random(1), 5.0)]
     for number, (sender, message) in enumerate(said, 1):
         now = number * 300_000
         for node in nodes:
             node.receive(now, sender, message)
         nodes[0].obey(now, Publish(number, point(0, 0)))
-        nodes[0].wake(now, Interval())
+        nodes[0].wake(now, OptimiseFlows())
     list(nodes[0].known(nodes[0].now))
     nodes[0].obey(nodes[0].now, Leave())
 
 
-def known_state(peer: Peer) -> str:
+def known_state(peer: RelayPeer) -> str:
     relays = peer.relays
     return repr(
         (
@@ -228,12 +228,13 @@ def known_state(peer: Peer) -> str:
     )  # fmt: skip
 
 
-WORD = Word(1000, 10, 1, 1, 0, 0)
+WORD = PeerStatus(1000, 10, 1, 1, 0, 0)
 PIECE = piece(77, source=1)
 STRANGE = [
-    Update((PIECE,)), Update((piece(78, source=9),), WORD), Say(WORD),
-    Say(Word(1000, 10, 1, 1, 0, 0, (Listed(0, (1,)), Listed(1, (2,))))),
-    Take(1, 2, 1, 2, 0.5, 0, 1e9), Skip(0, 1, 1, 2, 0, 1e9), Yes(0, 1, 1, 1), Drop(0, 1),
+    Update((PIECE,)), Update((piece(78, source=9),), WORD), Status(WORD),
+    Status(PeerStatus(1000, 10, 1, 1, 0, 0, (FlowList(0, (1,)), FlowList(1, (2,))))),
+    Redirect(1, 2, 1, 2, 0.5, 0, 1e9), Shorten(0, 1, 1, 2, 0, 1e9), Accept(0, 1, 1, 1),
+    StopForwarding(0, 1),
 ]  # fmt: skip
 
 
@@ -245,7 +246,7 @@ def test_a_strangers_packet_changes_nothing(message: Any) -> None:
     effects = peer.receive(20, 9, message)
     assert known_state(peer) == before
     assert all(isinstance(effect, Note) for effect in effects)
-    assert set(effects) == {Note("refused", 9)} or isinstance(message, Yes | Drop)
+    assert set(effects) == {Note("refused", 9)} or isinstance(message, Accept | StopForwarding)
 
 
 @given(messages_ := st.one_of(*map(messages, MESSAGES)))
@@ -275,14 +276,14 @@ def test_who_is_overloaded_asks_and_who_would_be_says_no() -> None:
     full = Member(1, range(4), RelaysParameters(), capacity=1000.0)
     full.relays.load = 950.0
     full.receive(0, 0, Update((piece(1, source=0),)))
-    take = Take(0, 2, 7, 2, 0.5, 0, 2.0)
+    take = Redirect(0, 2, 7, 2, 0.5, 0, 2.0)
     (answer,) = [e for e in full.receive(10, 0, take) if isinstance(e, Send)]
-    assert answer.message.kind == "relays.Yes", "it has not measured what a flow of 0 costs"
+    assert answer.message.kind == "relays.Accept", "it has not measured what a flow of 0 costs"
     full.relays._rates[0] = 400.0
     (answer,) = [
-        e for e in full.receive(20, 0, Take(0, 3, 8, 3, 0.5, 0, 2.0)) if isinstance(e, Send)
+        e for e in full.receive(20, 0, Redirect(0, 3, 8, 3, 0.5, 0, 2.0)) if isinstance(e, Send)
     ]
-    assert answer.message.kind == "relays.No"
+    assert answer.message.kind == "relays.Reject"
 
 
 def test_parameters_out_of_range_are_refused_by_name() -> None:
@@ -307,7 +308,7 @@ def test_in_an_interval_an_overloaded_peer_asks_for_so_many_operations(steps: in
     club.simulation.recorder.flush()
     asked: dict[int, Counter[int]] = {}
     for row in club.memory.table("messages").to_pylist():
-        if row["kind"] in ("relays.Take", "relays.Skip"):
+        if row["kind"] in ("relays.Redirect", "relays.Shorten"):
             asked.setdefault(row["node"], Counter())[row["t"]] += 1
     assert sum(map(Counter.total, asked.values())) > 8
     for moments in asked.values():

@@ -15,8 +15,8 @@ from nearcast.model.subscription import Filter, Formula
 from nearcast.node import Deliver, Effect
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications
 from nearcast.protocols.overlay import FIRST_SERVER
-from nearcast.protocols.voronoi.vso import Beat, Member, Vso
-from nearcast.protocols.voronoi.vso_messages import Notify, Served
+from nearcast.protocols.voronoi.vso import SendAlive, VsoDeployment, VsoNode
+from nearcast.protocols.voronoi.vso_messages import Notify, OwnerConfirmed
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, line, path
 from nearcast.space.shapes import box, disc, point
@@ -32,8 +32,8 @@ class Hall:
 
     def __init__(self, *, together: bool) -> None:
         self.together = together
-        self.overlay = Vso(Parameters(), Random)
-        self.members: dict[int, Member] = {}
+        self.overlay = VsoDeployment(Parameters(), Random)
+        self.members: dict[int, VsoNode] = {}
         self.delivered: list[tuple[int, int, int, int]] = []
         self.said: list[Effect] = []
 
@@ -50,11 +50,11 @@ class Hall:
         if isinstance(command, Leave):
             self.crash(now, node)
 
-    def serve(self, now: int, node: int, message: Served, sender: int) -> None:
+    def serve(self, now: int, node: int, message: OwnerConfirmed, sender: int) -> None:
         self.said += self.members[node].receive(now, sender, message)
 
     def beat(self, now: int, node: int) -> None:
-        self.said += self.members[node].wake(now, Beat())
+        self.said += self.members[node].wake(now, SendAlive())
 
     def notify(self, now: int, arrivals: list[tuple[tuple[int, ...], int]], said: Notify) -> None:
         if self.together and sum(len(to) for to, _ in arrivals) > 1:
@@ -124,7 +124,7 @@ def act(rng: Random, now: int, halls: list[Hall], said: list[Notify]) -> None:
     elif what < 0.28:
         todo = ["obey", node, Unsubscribe(name)]
     elif what < 0.36:
-        todo = ["serve", node, Served(name, rng.randrange(3)), rng.choice(MATCHERS)]
+        todo = ["serve", node, OwnerConfirmed(name, rng.randrange(3)), rng.choice(MATCHERS)]
     elif what < 0.46:
         todo = ["beat", node]
     elif what < 0.48:
@@ -177,11 +177,11 @@ def tables_of(**settings: Any) -> dict[str, pa.Table]:
 @pytest.mark.parametrize(
     "more", [{}, {"churn_rate": 2.0, "churn_by": "crash"}, {"motion": "path", "blast": 40.0}]
 )
-def test_a_run_with_a_crowd_leaves_the_trace_of_one_without(
+def test_a_run_with_a_node_group_leaves_the_trace_of_one_without(
     more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = tables_of(**more)
-    monkeypatch.setattr(Member, "node_group", property(lambda _: None, lambda *_: None))
+    monkeypatch.setattr(VsoNode, "node_group", property(lambda _: None, lambda *_: None))
     apart = tables_of(**more)
     for name, table in apart.items():
         assert table.equals(together[name]), name

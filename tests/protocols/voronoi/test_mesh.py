@@ -9,8 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.node import Send
-from nearcast.protocols.voronoi.mesh import Notice, Parameters, SiteInfo
-from nearcast.protocols.voronoi.mesh_messages import Bye, Hello, Meet, Moved, Seek
+from nearcast.protocols.voronoi.mesh import MeshEvent, Parameters, SiteInfo
+from nearcast.protocols.voronoi.mesh_messages import (
+    Bye,
+    Hello,
+    Moved,
+    NearestSiteQuery,
+    SiteIntroduction,
+)
 from nearcast.sim.network import ConstantDelay, Duplication, FaultyNetwork, Loss, Reordering
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND
@@ -151,8 +157,10 @@ def test_whom_one_is_told_of_is_no_neighbour_before_it_answers() -> None:
     node.start(0)
     node.mesh.join_at((0.0, 0.0), None)
     ghost = SiteInfo(9, 5.0, 5.0, 0.0, 7)
-    assert node.receive(10, 2, Meet((ghost,))) == [Send(9, Hello(node.mesh.me, asks=True))]
-    assert node.receive(11, 2, Meet((ghost,))) == [], "it was greeted a moment ago"
+    assert node.receive(10, 2, SiteIntroduction((ghost,))) == [
+        Send(9, Hello(node.mesh.me, asks=True))
+    ]
+    assert node.receive(11, 2, SiteIntroduction((ghost,))) == [], "it was greeted a moment ago"
     assert node.mesh.neighbours() == {}
     node.receive(12, 9, Hello(ghost, asks=False))
     assert node.mesh.neighbours() == {9: (5.0, 5.0)}
@@ -173,7 +181,7 @@ def test_nobody_speaks_for_another_and_old_words_are_ignored() -> None:
     node.receive(6, 2, Moved(SiteInfo(2, 5.0, 5.0, 0.0, 8)))
     assert node.mesh.neighbours() == {2: (5.0, 5.0)}, "a later life"
     assert node.mesh.drain() == [
-        Notice("joined", 1), Notice("came", 2), Notice("left", 2), Notice("came", 2)
+        MeshEvent("joined", 1), MeshEvent("came", 2), MeshEvent("left", 2), MeshEvent("came", 2)
     ]  # fmt: skip
 
 
@@ -251,6 +259,6 @@ def test_no_message_in_any_order_breaks_a_site(said: list[tuple[int, Any]]) -> N
         node.mesh.next_hop((3.0, 4.0))
         node.mesh.enclosing()
     node.mesh.move_to((1.0, 1.0), 9.0)
-    node.receive(now + 1, 3, Seek(SiteInfo(3, 1.0, 2.0, 0.0, 1)))
+    node.receive(now + 1, 3, NearestSiteQuery(SiteInfo(3, 1.0, 2.0, 0.0, 1)))
     node.mesh.leave()
     assert node.mesh.neighbours() == {}

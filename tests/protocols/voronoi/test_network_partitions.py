@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearcast.protocols.voronoi.balance import Burden, Capacity, apart, towards
+from nearcast.protocols.voronoi.balance import Capacity, LoadTrend, apart, towards
 from nearcast.protocols.voronoi.initial_grid import grid
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND
@@ -41,7 +41,7 @@ def test_overload_is_by_subscriptions_or_by_activity_against_one_s_own_capacity(
     assert Capacity(1000, activity=inf).level(21, 1e9) < 1
 
 
-def steps(burden: Burden, seconds: int, **state: bool) -> list[tuple[int, str]]:
+def steps(burden: LoadTrend, seconds: int, **state: bool) -> list[tuple[int, str]]:
     done = []
     for t in range(seconds):
         what = burden.step(t * SECOND, **state)
@@ -51,7 +51,7 @@ def steps(burden: Burden, seconds: int, **state: bool) -> list[tuple[int, str]]:
 
 
 def test_neighbours_are_asked_four_times_and_then_the_gateway() -> None:
-    burden = Burden(3 * SECOND, trigger=5, patience=5)
+    burden = LoadTrend(3 * SECOND, trigger=5, patience=5)
     asked = steps(burden, 32, overloaded=True, idle=False)
     assert [what for _, what in asked] == 2 * [*4 * ["closer"], "insert"]
     assert asked[0][0] == 3
@@ -59,12 +59,12 @@ def test_neighbours_are_asked_four_times_and_then_the_gateway() -> None:
 
 
 def test_without_trigger_the_gateway_is_never_asked() -> None:
-    burden = Burden(3 * SECOND, trigger=0, patience=5)
+    burden = LoadTrend(3 * SECOND, trigger=0, patience=5)
     assert {what for _, what in steps(burden, 99, overloaded=True, idle=False)} == {"closer"}
 
 
 def test_a_pause_between_overloads_begins_the_count_anew() -> None:
-    burden = Burden(3 * SECOND, trigger=2, patience=5)
+    burden = LoadTrend(3 * SECOND, trigger=2, patience=5)
     done = []
     for t in range(60):
         done.append(burden.step(t * SECOND, overloaded=t % 5 != 0, idle=False))
@@ -73,7 +73,7 @@ def test_a_pause_between_overloads_begins_the_count_anew() -> None:
 
 
 def test_who_is_idle_for_five_periods_leaves() -> None:
-    burden = Burden(3 * SECOND, trigger=5, patience=5)
+    burden = LoadTrend(3 * SECOND, trigger=5, patience=5)
     assert steps(burden, 16, overloaded=False, idle=True) == [(15, "leave")]
 
 

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from nearcast.node import Message, Outbox, Send, SendMany
 from nearcast.protocols.voronoi.records import FARTHEST, Records, centre, leg, mixed
-from nearcast.protocols.voronoi.site import Gave, Record, Site, Took
-from nearcast.protocols.voronoi.vso_messages import Copies, Digest, Inventory, Taken, Transfer
+from nearcast.protocols.voronoi.site import OwnershipGiven, OwnershipTaken, Record, Site
+from nearcast.protocols.voronoi.vso_messages import (
+    Digest,
+    Inventory,
+    RecordCopies,
+    Transfer,
+    TransferAck,
+)
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.space.motion import SECOND, Moving, path
 from nearcast.space.shapes import box, disc
@@ -84,8 +90,8 @@ def test_a_record_is_handed_over_in_a_higher_epoch_when_its_centre_has_left() ->
     taken = sites.sites[1].record(7)
     assert taken is not None
     assert (taken.epoch, taken.version, taken.body) == (2, 2, b"opaque")
-    assert [n.record.owner for n in sites.news[0] if isinstance(n, Gave)] == [1]
-    assert [n.record.epoch for n in sites.news[1] if isinstance(n, Took)] == [2]
+    assert [n.record.owner for n in sites.news[0] if isinstance(n, OwnershipGiven)] == [1]
+    assert [n.record.epoch for n in sites.news[1] if isinstance(n, OwnershipTaken)] == [2]
 
 
 def test_a_region_that_moves_by_itself_is_handed_over_by_its_owner() -> None:
@@ -108,7 +114,7 @@ def test_an_offer_that_is_lost_is_reclaimed_in_a_higher_epoch() -> None:
     sites.pass_time(0.7)
     assert sites.owners(7) == [], "in transit nobody owns it"
     sites.pass_time(0.8)
-    assert any(isinstance(n, Took) and n.record.epoch == 3 for n in sites.news[0])
+    assert any(isinstance(n, OwnershipTaken) and n.record.epoch == 3 for n in sites.news[0])
     sites.lost = ()
     sites.pass_time(2)
     assert sites.owners(7) == [1]
@@ -118,7 +124,7 @@ def test_when_only_the_acknowledgement_is_lost_the_newer_epoch_wins() -> None:
     sites = Sites(2)
     sites.sites[0].hold(interest(10))
     sites.pass_time(1)
-    sites.lost = (Taken, Copies, Digest, Inventory)
+    sites.lost = (TransferAck, RecordCopies, Digest, Inventory)
     sites.sites[0].moved([7], [Moving(disc(110, 0, 10))], [2])
     sites.pass_time(1.5)
     assert sites.owners(7) == [0, 1], "each in an epoch of its own"
@@ -151,7 +157,7 @@ def test_what_has_ended_stays_ended() -> None:
     sites.sites[0].dropped(7, 5)
     sites.pass_time(0.5)
     assert [site.record(7) for site in sites.sites] == [None, None]
-    sites.sites[1].on(Copies((copy,)), 0)
+    sites.sites[1].on(RecordCopies((copy,)), 0)
     sites.pass_time(0.5)
     assert [site.record(7) for site in sites.sites] == [None, None]
     assert sites.sites[0].hold(interest(10, version=5)) is None
@@ -160,7 +166,7 @@ def test_what_has_ended_stays_ended() -> None:
 
 def test_a_copy_that_was_lost_is_told_again() -> None:
     sites = Sites(2)
-    sites.lost = (Copies,)
+    sites.lost = (RecordCopies,)
     sites.sites[0].hold(interest(10))
     sites.pass_time(0.3)
     assert sites.sites[1].record(7) is None

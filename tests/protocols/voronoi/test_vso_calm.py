@@ -176,7 +176,7 @@ def test_a_region_that_moves_by_itself_changes_owners_without_a_word() -> None:
         owners.append(ann.client.owner.get(1000))
     town.simulation.recorder.flush()
     sent = town.memory.table("messages").to_pylist()
-    assert [row for row in sent if row["node"] == 1 and row["kind"] == "vso.Shift"] == []
+    assert [row for row in sent if row["node"] == 1 and row["kind"] == "vso.RegionUpdate"] == []
     assert len(set(owners) - {None}) >= 4
     town.settles(6)
     heard, wanted = town.heard_and_wanted()

@@ -13,7 +13,7 @@ from nearcast.model.commands import Publish
 from nearcast.node import Outbox, Send
 from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.protocols.voronoi.site import Site
-from nearcast.protocols.voronoi.vso_messages import Candidate, Present, Promote
+from nearcast.protocols.voronoi.vso_messages import Candidate, MatcherPresent, Promote
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.sim.network import ConstantDelay, FaultyNetwork
 from nearcast.space.motion import SECOND, Moving
@@ -73,7 +73,7 @@ def test_who_does_not_come_when_called_is_replaced_and_who_comes_is_not() -> Non
     assert post.called(1.0) == [5]
     assert post.called(2.9) == []
     assert post.called(3.0) == [6]
-    post.site.on(Present((10.0, 0.0)), 6)
+    post.site.on(MatcherPresent((10.0, 0.0)), 6)
     assert post.called(6.0) == []
     post.site.gateway.insert((10.0, 0.0), 2.0)
     assert post.called(6.0) == [7], "5 is not known as a candidate any more"

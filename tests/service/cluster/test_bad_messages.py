@@ -14,7 +14,7 @@ import pytest
 import nearcast
 from nearcast.errors import JoinError, KeyFileError
 from nearcast.model.subscription import Subscription
-from nearcast.protocols.voronoi.vso_messages import Copies, Record
+from nearcast.protocols.voronoi.vso_messages import Record, RecordCopies
 from nearcast.server.cluster_links import MOST_EARLY_FRAMES, ClusterLinks, cluster_key
 from nearcast.server.config import ClusterSettings, Settings
 from nearcast.server.server import Server
@@ -100,7 +100,7 @@ def words_of(stranger: int) -> list[Any]:
     return [
         Beat("ws://evil", 1.0, (0.0, 0.0), ()), Knock("ws://evil"), Hold((record,)),
         Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(b"\0", said), Ask(said),
-        Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), Copies((record,)),
+        Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), RecordCopies((record,)),
         Counted(((99, 3),)), Recall(), States(5, said), Check((78,)), Absent((78,)),
         Taken("x" * 20, settled=True), Void("x" * 20),
         Returned(Passed("x" * 20, 78, "", (), (), (), 5), 0),

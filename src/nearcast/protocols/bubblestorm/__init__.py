@@ -5,14 +5,18 @@ from random import Random
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.messages import CODEC
 from nearcast.protocols.bubblestorm.parameters import Parameters
-from nearcast.protocols.bubblestorm.peer import Peer
+from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.protocols.contacts import Contacts, peer_overlay
 from nearcast.protocols.overlay import ProtocolKind
 
 
-def peer(node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts) -> Peer:
+def peer(
+    node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
+) -> BubbleStormPeer:
     strong = rng.random() < parameters.strong
-    return Peer(node_id, rng, parameters, contacts, parameters.strength if strong else 1.0)
+    return BubbleStormPeer(
+        node_id, rng, parameters, contacts, parameters.strength if strong else 1.0
+    )
 
 
 KIND = ProtocolKind(Parameters, CODEC, peer_overlay(peer))

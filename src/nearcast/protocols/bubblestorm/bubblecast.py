@@ -19,14 +19,14 @@ def shares(weight: int, split: int) -> list[int]:
     return [base + 1] * more + [base] * (split - more) if base else [1] * more
 
 
-def spread(weight: int, split: int, ways: Sequence[Way], rng: Random) -> list[tuple[Way, int]]:
+def spread(weight: int, split: int, links: Sequence[Way], rng: Random) -> list[tuple[Way, int]]:
     """To whom a peer passes a cast on, and with what weight, given the links it may use.
 
     With fewer links than shares, the links take all of the weight: none is lost.
     """
-    if weight <= 1 or not ways:
+    if weight <= 1 or not links:
         return []
-    parts, pool = shares(weight, min(split, len(ways))), list(ways)
+    parts, pool = shares(weight, min(split, len(links))), list(links)
     for drawn in range(len(parts)):  # the first steps of a shuffle: a fifth of what `sample` takes
         other = drawn + int(rng.random() * (len(pool) - drawn))
         pool[drawn], pool[other] = pool[other], pool[drawn]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.protocols.bubblestorm.layouts import Sighting, is_newer
+from nearcast.protocols.bubblestorm.layouts import PeerPosition, is_newer
 from nearcast.protocols.interests import ball_around
 from nearcast.space.motion import Time
 
@@ -20,17 +20,17 @@ MOST = 100_000  # entries: nobody may fill a peer's memory
 FIRST_ROOM = 64
 
 
-class Entry(NamedTuple):
-    sighting: Sighting
+class CachedSubscription(NamedTuple):
+    position: PeerPosition
     heard: Time
     managed: bool
     wanted: tuple[Subscription, ...]
 
 
-class Cache:
+class SubscriptionCache:
     def __init__(self, timeout: Time) -> None:
         self._timeout = timeout
-        self.entries: dict[NodeId, Entry] = {}
+        self.entries: dict[NodeId, CachedSubscription] = {}
         # The same as columns, for those who look at all of them. Which is whose:
         self._slot: dict[NodeId, int] = {}
         self._nodes = np.zeros(FIRST_ROOM, np.int64)
@@ -38,17 +38,17 @@ class Cache:
         self._found = np.zeros(FIRST_ROOM, np.int64)  # room for an answer
 
     def update(
-        self, sighting: Sighting, now: Time, managed: bool, wanted: tuple[Subscription, ...]
+        self, position: PeerPosition, now: Time, managed: bool, wanted: tuple[Subscription, ...]
     ) -> None:
         """Store it; what has been overtaken by something newer is not news."""
-        node = sighting.node
+        node = position.node
         known = self.entries.get(node)
         if known is None:
             if len(self.entries) >= MOST:
                 return
-        elif is_newer(known.sighting.stamp, sighting.stamp):
+        elif is_newer(known.position.stamp, position.stamp):
             return
-        self.entries[node] = Entry(sighting, now, managed, wanted)
+        self.entries[node] = CachedSubscription(position, now, managed, wanted)
         slot = self._slot.get(node)
         if slot is None:
             slot = self._slot[node] = len(self._slot)
@@ -58,11 +58,11 @@ class Cache:
                 self._found = np.zeros_like(self._nodes)
             self._nodes[slot] = node
         places = self._places  # one by one: numpy takes five times as long for a tuple
-        places[slot, 0], places[slot, 1], places[slot, 2] = sighting.x, sighting.y, sighting.z
+        places[slot, 0], places[slot, 1], places[slot, 2] = position.x, position.y, position.z
 
-    def inside(self, sighting: Sighting) -> list[NodeId]:
+    def inside(self, position: PeerPosition) -> list[NodeId]:
         """Whose last place is in this area (getPeersInAoi)."""
-        asks, ax, ay, az, radius, _ = sighting
+        asks, ax, ay, az, radius, _ = position
         found = self._found
         count = _within(
             self._places, self._nodes, len(self._slot), asks, ax, ay, az, radius * radius, found

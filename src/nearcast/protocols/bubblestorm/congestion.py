@@ -19,38 +19,38 @@ BURST: Time = 20_000
 MOST_BYTES = 128 * 1024  # waiting for one neighbour
 
 
-class Waiting(NamedTuple):
+class QueuedMessage(NamedTuple):
     priority: float
     turn: int  # of equals, the older has the larger
     size: int
     message: Message
 
 
-class Queue:
+class NeighbourQueue:
     """What waits for one neighbour, the most important last."""
 
     __slots__ = ("bytes", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: list[Waiting] = []
+        self.waiting: list[QueuedMessage] = []
         self.bytes = 0
 
-    def put(self, one: Waiting) -> None:
+    def put(self, one: QueuedMessage) -> None:
         insort(self.waiting, one)
         self.bytes += one.size
 
-    def take(self, place: int) -> Waiting:
+    def take(self, place: int) -> QueuedMessage:
         one = self.waiting.pop(place)
         self.bytes -= one.size
         return one
 
 
-class Uplink:
+class CongestedUplink:
     def __init__(self, bytes_per_s: float, send: Callable[[NodeId, Message], None]) -> None:
         self._rate = bytes_per_s / SECOND
         self._send = send
         self._free: Time = 0  # from when on the line has nothing to carry
-        self._queues: dict[NodeId, Queue] = {}
+        self._queues: dict[NodeId, NeighbourQueue] = {}
         self._turn = 0
         self.lost = 0  # messages since the last look
 
@@ -64,8 +64,8 @@ class Uplink:
             self._carry(now, to, size, message)
             return
         self._turn -= 1
-        queue = self._queues.setdefault(to, Queue())
-        queue.put(Waiting(priority, self._turn, size, message))
+        queue = self._queues.setdefault(to, NeighbourQueue())
+        queue.put(QueuedMessage(priority, self._turn, size, message))
         while queue.bytes > MOST_BYTES:
             queue.take(0)
             self.lost += 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import inf
 
 from nearcast.model.subscription import NodeId
-from nearcast.protocols.bubblestorm.layouts import Sighting, is_newer
+from nearcast.protocols.bubblestorm.layouts import PeerPosition, is_newer
 from nearcast.protocols.interests import Ball
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
@@ -22,10 +22,10 @@ MOST = 10_000  # connections, and attempts under way
 class Connection:
     __slots__ = ("hard", "heard", "place", "radius", "soft", "stamp")
 
-    def __init__(self, sighting: Sighting, now: Time) -> None:
-        self.place: Vector = sighting.place
-        self.radius = sighting.radius  # how far it sees
-        self.stamp = sighting.stamp
+    def __init__(self, position: PeerPosition, now: Time) -> None:
+        self.place: Vector = position.place
+        self.radius = position.radius  # how far it sees
+        self.stamp = position.stamp
         self.heard = now
         self.soft: Time | None = None  # since when it has been outside
         self.hard = False
@@ -54,17 +54,17 @@ class Connections:
         self.attempted[node] = now
         return True
 
-    def connect(self, sighting: Sighting, now: Time) -> None:
+    def connect(self, position: PeerPosition, now: Time) -> None:
         """Open it, or find it open; whatever speaks for its removal is forgotten."""
-        self.attempted.pop(sighting.node, None)
-        connection = self.open.get(sighting.node)
+        self.attempted.pop(position.node, None)
+        connection = self.open.get(position.node)
         if connection is not None:
             connection.soft, connection.hard = None, False
-            self.see(sighting, now)
+            self.see(position, now)
         elif len(self.open) < MOST:
-            self.open[sighting.node] = Connection(sighting, now)
+            self.open[position.node] = Connection(position, now)
             self.to = tuple(self.open)
-            self._note("met", sighting.node)
+            self._note("met", position.node)
 
     def close(self, node: NodeId) -> bool:
         if self.open.pop(node, None) is None:
@@ -73,13 +73,13 @@ class Connections:
         self._note("parted", node)
         return True
 
-    def see(self, sighting: Sighting, now: Time) -> None:
+    def see(self, position: PeerPosition, now: Time) -> None:
         """A low-frequency update of a connection."""
-        connection = self.open[sighting.node]
+        connection = self.open[position.node]
         connection.heard = now
-        if not is_newer(connection.stamp, sighting.stamp):
-            connection.stamp = sighting.stamp
-            connection.place, connection.radius = sighting.place, sighting.radius
+        if not is_newer(connection.stamp, position.stamp):
+            connection.stamp = position.stamp
+            connection.place, connection.radius = position.place, position.radius
 
     def check(self, area: Ball | None, now: Time) -> list[NodeId]:
         """Mark what is to be removed, and remove what was marked before (purgeConnections)."""

@@ -13,7 +13,7 @@ from random import Random
 
 from nearcast.protocols.bubblestorm.messages import Gossip, Number
 from nearcast.protocols.bubblestorm.parameters import LEAST_DEGREE
-from nearcast.protocols.bubblestorm.sizes import ALONE, Census
+from nearcast.protocols.bubblestorm.sizes import ALONE, NetworkEstimate
 
 CALM_WITHIN = 0.01  # relative: an estimate that changes by less has not changed
 LATEST_ROUND = 2**52
@@ -27,19 +27,19 @@ class Measurement:
         self.round: Number = 0
         self.took_part = False  # has a round been finished that it was part of from the beginning?
         self.finished = ALONE  # the estimate of the last round
-        self._census = ALONE
+        self._network = ALONE
         self.begin(0, 0, contributes=False)
 
     @property
-    def census(self) -> Census:
+    def network(self) -> NetworkEstimate:
         """The larger of the last round's estimate and this one's, once that has become calm."""
-        return self._census
+        return self._network
 
-    def join(self, round_: Number, census: Census) -> None:
+    def join(self, round_: Number, network: NetworkEstimate) -> None:
         """What a newcomer is told."""
-        if census.sound and round_ >= self.round:
+        if network.sound and round_ >= self.round:
             self.begin(round_, 0, contributes=False)
-            self.finished = self._census = census
+            self.finished = self._network = network
 
     def begin(self, round_: Number, degree: int, *, contributes: bool) -> None:
         self.round = round_
@@ -88,7 +88,7 @@ class Measurement:
         self._calm = self._calm + 1 if same else 0
         self._before = estimate
         if self._calm >= LEAST_DEGREE and (now := self._estimate()) is not None:
-            self._census = _larger(now, self.finished)
+            self._network = _larger(now, self.finished)
         if self._calm >= degree + LEAST_DEGREE and self.round < LATEST_ROUND:
             self._finish()
             self.begin(self.round + 1, degree, contributes=True)
@@ -99,19 +99,19 @@ class Measurement:
             return  # too early to tell
         if self._contributed:
             self.took_part = True
-        self.finished = self._census = estimate
+        self.finished = self._network = estimate
 
-    def _estimate(self) -> Census | None:
+    def _estimate(self) -> NetworkEstimate | None:
         if self._weight <= LEAST_WEIGHT:
             return None
-        census = Census(
+        network = NetworkEstimate(
             max(1.0, self._peers / self._weight), self._ends / self._weight,
             self._squares / self._weight, self._largest,
         )  # fmt: skip
-        return census if census.sound else None
+        return network if network.sound else None
 
 
-def _larger(one: Census, other: Census) -> Census:
+def _larger(one: NetworkEstimate, other: NetworkEstimate) -> NetworkEstimate:
     return one if one.peers >= other.peers else other
 
 

@@ -30,7 +30,7 @@ STAMPS = 2**32  # timestamps are milliseconds and start again after 49 days
 NODES = 2**53
 
 
-class Kind(IntEnum):
+class MessageType(IntEnum):
     """The msgType of a packet."""
 
     SUBSCRIPTION = 1
@@ -40,7 +40,7 @@ class Kind(IntEnum):
     POSITION = 5
 
 
-class Sighting(NamedTuple):
+class PeerPosition(NamedTuple):
     """Who is where, how far it sees, and when it said so."""
 
     node: NodeId
@@ -68,14 +68,16 @@ def _within(number: float) -> float:
     return min(max(number, -FARTHEST), FARTHEST)
 
 
-def pack_position(kind: Kind, node: NodeId, place: Vector, radius: float, now: Time) -> bytes:
+def pack_position(
+    kind: MessageType, node: NodeId, place: Vector, radius: float, now: Time
+) -> bytes:
     x, y, z = map(_within, place)
     return PLACED.pack(
         PLACED.size, kind, 0, node, x, y, z, inf if radius > FARTHEST else radius, stamp_of(now)
     )
 
 
-def unpack_position(kind: Kind, packet: bytes) -> Sighting | None:
+def unpack_position(kind: MessageType, packet: bytes) -> PeerPosition | None:
     """None: this is no such packet."""
     if len(packet) != PLACED.size:
         return None
@@ -85,14 +87,14 @@ def unpack_position(kind: Kind, packet: bytes) -> Sighting | None:
         return None
     if not (abs(x) <= READ_AS_FAR and abs(y) <= READ_AS_FAR and abs(z) <= READ_AS_FAR):
         return None
-    return Sighting(node, x, y, z, radius, stamp)
+    return PeerPosition(node, x, y, z, radius, stamp)
 
 
 def pack_reply(node: NodeId, peers: list[NodeId]) -> bytes:
     told = peers[:MOST_ELEMENTS]
     size = HEADER.size + ELEMENT.size * len(told)
     elements = [ELEMENT.pack(peer, 0, 0) for peer in told]
-    return b"".join((HEADER.pack(size, Kind.REPLY, 0, node), *elements))
+    return b"".join((HEADER.pack(size, MessageType.REPLY, 0, node), *elements))
 
 
 def unpack_reply(packet: bytes) -> tuple[NodeId, list[NodeId]] | None:
@@ -101,7 +103,7 @@ def unpack_reply(packet: bytes) -> tuple[NodeId, list[NodeId]] | None:
     if not 0 <= count <= MOST_ELEMENTS or rest:
         return None
     size, number, _, node = HEADER.unpack_from(packet)
-    if size != len(packet) or number != Kind.REPLY or node >= NODES:
+    if size != len(packet) or number != MessageType.REPLY or node >= NODES:
         return None
     peers = [peer for peer, _, _ in ELEMENT.iter_unpack(packet[HEADER.size :])]
     return None if max(peers, default=0) >= NODES else (node, peers)

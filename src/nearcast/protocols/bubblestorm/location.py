@@ -12,11 +12,11 @@ whatever is joining or leaving. Master pointers follow a message later.
 
 from enum import IntEnum
 
-from nearcast.protocols.bubblestorm.messages import End, Number
+from nearcast.protocols.bubblestorm.messages import LocationRef, Number
 from nearcast.space.motion import Time
 
 
-class State(IntEnum):
+class LocationState(IntEnum):
     JOINING = 0
     LINKING = 1
     SETTLED = 2
@@ -29,33 +29,34 @@ class Location:
         "number", "since", "slave", "sought", "state",
     )  # fmt: skip
 
-    def __init__(self, number: Number, state: State, now: Time) -> None:
+    def __init__(self, number: Number, state: LocationState, now: Time) -> None:
         self.number = number
         self.state = state
         self.since = now  # in this state
-        self.master: End | None = None
-        self.slave: End | None = None
+        self.master: LocationRef | None = None
+        self.slave: LocationRef | None = None
         self.heard_master = self.heard_slave = now
         # The slave to be: a joiner to stand before the present one, or the slave of a leaver.
-        self.changing: End | None = None
-        self.leaver: End | None = None
+        self.changing: LocationRef | None = None
+        self.leaver: LocationRef | None = None
         self.changing_since: Time = now
         self.sought: Time = now  # when it last looked for a missing half
         self.degree = 0  # of a neighbour, as it last said
 
     @property
     def is_in(self) -> bool:
-        return self.state >= State.SETTLED
+        return self.state >= LocationState.SETTLED
 
     @property
     def may_split(self) -> bool:
         """Is its slave stable, and can a joiner be put before it?"""
-        return self.state == State.SETTLED and self.slave is not None and self.changing is None
+        settled = self.state == LocationState.SETTLED
+        return settled and self.slave is not None and self.changing is None
 
-    def become(self, state: State, now: Time) -> None:
+    def become(self, state: LocationState, now: Time) -> None:
         self.state, self.since = state, now
 
-    def change(self, to: End, leaver: End | None, now: Time) -> None:
+    def change(self, to: LocationRef, leaver: LocationRef | None, now: Time) -> None:
         self.changing, self.leaver, self.changing_since = to, leaver, now
 
     def stay(self) -> None:

@@ -13,7 +13,7 @@ MISSES = 2  # questions that a holder may leave unanswered
 MOST_HOLDERS = 100_000
 
 
-class Holders:
+class ReplicaHolders:
     """Who holds a replica of this peer's bubble, and when it last said so."""
 
     def __init__(self, round_: Time) -> None:

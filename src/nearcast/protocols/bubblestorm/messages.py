@@ -34,12 +34,12 @@ from msgspec import Meta
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription
 from nearcast.node import Message
-from nearcast.protocols.bubblestorm.sizes import MOST, Census, Sum
+from nearcast.protocols.bubblestorm.sizes import MOST, NetworkEstimate, Sum
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.wire import Codec
 
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of a location, a round or a token
-End: TypeAlias = tuple[NodeId, Number]  # a peer and one of its locations
+LocationRef: TypeAlias = tuple[NodeId, Number]  # a peer and one of its locations
 PAST_ZERO = 10  # hops that a walk goes on if nobody can take the joiner
 Hops: TypeAlias = Annotated[int, Meta(ge=-PAST_ZERO, le=256)]
 Weight: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
@@ -55,14 +55,14 @@ class BubbleStormMessage(Message, frozen=True):
 class Join(BubbleStormMessage, frozen=True, tag=1):
     """Let a walk find a place for this location of mine."""
 
-    end: End
+    end: LocationRef
 
 
 class Walk(BubbleStormMessage, frozen=True, tag=2):
     """To a location of a neighbour, on the way to a random link for `end`."""
 
     location: Number
-    end: End
+    end: LocationRef
     hops: Hops
 
 
@@ -70,9 +70,9 @@ class Adopt(BubbleStormMessage, frozen=True, tag=3):
     """Stand between these two; and what is known of the network."""
 
     location: Number
-    master: End
-    slave: End
-    census: Census
+    master: LocationRef
+    slave: LocationRef
+    network: NetworkEstimate
     round: Number
 
 
@@ -80,57 +80,57 @@ class Insert(BubbleStormMessage, frozen=True, tag=4):
     """Your master is no longer `before` but `after`."""
 
     location: Number
-    before: End
-    after: End
+    before: LocationRef
+    after: LocationRef
 
 
-class Yes(BubbleStormMessage, frozen=True, tag=5):
+class InsertAccepted(BubbleStormMessage, frozen=True, tag=5):
     location: Number
-    end: End
+    end: LocationRef
 
 
-class No(BubbleStormMessage, frozen=True, tag=6):
+class LinkRejected(BubbleStormMessage, frozen=True, tag=6):
     """I am not your master, or not your slave."""
 
     location: Number
-    end: End
+    end: LocationRef
     master: bool
 
 
-class Settled(BubbleStormMessage, frozen=True, tag=7):
+class JoinCompleted(BubbleStormMessage, frozen=True, tag=7):
     """I stand between you and `slave` now."""
 
     location: Number
-    end: End
-    slave: End
+    end: LocationRef
+    slave: LocationRef
 
 
 class Leave(BubbleStormMessage, frozen=True, tag=8):
     """Take my slave for yours."""
 
     location: Number
-    end: End
-    slave: End | None
+    end: LocationRef
+    slave: LocationRef | None
 
 
 class Released(BubbleStormMessage, frozen=True, tag=9):
     location: Number
 
 
-class Beat(BubbleStormMessage, frozen=True, tag=10):
+class Heartbeat(BubbleStormMessage, frozen=True, tag=10):
     """I am here, and your master or your slave."""
 
     location: Number
-    end: End
+    end: LocationRef
     master: bool
     degree: Degree
 
 
-class Seek(BubbleStormMessage, frozen=True, tag=11):
+class RepairWalk(BubbleStormMessage, frozen=True, tag=11):
     """A location that has lost its slave (or its master) looks for one that has no master."""
 
     location: Number
-    end: End
+    end: LocationRef
     slave: bool  # is a slave sought?
     hops: Hops
 
@@ -149,7 +149,7 @@ class Gossip(BubbleStormMessage, frozen=True, tag=12):
     degree: Degree
 
 
-class Bubble(BubbleStormMessage, frozen=True, tag=13):
+class SubscriptionBubble(BubbleStormMessage, frozen=True, tag=13):
     """A subscription (tables 4.1 and 4.2) in a bubble that is stored where it comes to."""
 
     location: Number
@@ -161,7 +161,7 @@ class Bubble(BubbleStormMessage, frozen=True, tag=13):
     wanted: tuple[Subscription, ...] = ()
 
 
-class Shout(BubbleStormMessage, frozen=True, tag=14):
+class PublicationBubble(BubbleStormMessage, frozen=True, tag=14):
     """A publication in an instant bubble: matched where it comes to, and forgotten."""
 
     location: Number
@@ -195,7 +195,7 @@ class Position(BubbleStormMessage, frozen=True, tag=18):
     packet: bytes
 
 
-class Told(BubbleStormMessage, frozen=True, tag=19):
+class DirectPublication(BubbleStormMessage, frozen=True, tag=19):
     """A publication on a direct connection; `here`: it was said where its entity is."""
 
     publication: Publication
@@ -205,7 +205,7 @@ class Told(BubbleStormMessage, frozen=True, tag=19):
         return self.publication.id
 
 
-class Heard(BubbleStormMessage, frozen=True, tag=20):
+class RendezvousPublication(BubbleStormMessage, frozen=True, tag=20):
     """A publication from a rendezvous."""
 
     publication: Publication
@@ -219,13 +219,13 @@ class Close(BubbleStormMessage, frozen=True, tag=21):
     """This connection is over."""
 
 
-class Holding(BubbleStormMessage, frozen=True, tag=22):
+class ReplicaHeld(BubbleStormMessage, frozen=True, tag=22):
     """I hold a replica of your managed bubble."""
 
     token: Number
 
 
-class Keep(BubbleStormMessage, frozen=True, tag=23):
+class ReplicaUpdate(BubbleStormMessage, frozen=True, tag=23):
     """To the holder of a replica: this is how it is now."""
 
     token: Number
@@ -234,11 +234,13 @@ class Keep(BubbleStormMessage, frozen=True, tag=23):
     wanted: tuple[Subscription, ...] = ()
 
 
-class Drop(BubbleStormMessage, frozen=True, tag=24):
+class ReplicaDropped(BubbleStormMessage, frozen=True, tag=24):
     """My managed bubble is no more."""
 
 
 CODEC = Codec(
-    Join, Walk, Adopt, Insert, Yes, No, Settled, Leave, Released, Beat, Seek, Gossip, Bubble, Shout,
-    Reply, Contact, Accept, Position, Told, Heard, Close, Holding, Keep, Drop, *OF_RELAYS,
+    Join, Walk, Adopt, Insert, InsertAccepted, LinkRejected, JoinCompleted, Leave, Released,
+    Heartbeat, RepairWalk, Gossip, SubscriptionBubble, PublicationBubble,
+    Reply, Contact, Accept, Position, DirectPublication, RendezvousPublication, Close,
+    ReplicaHeld, ReplicaUpdate, ReplicaDropped, *OF_RELAYS,
 )  # fmt: skip

@@ -15,9 +15,15 @@ from nearcast.node import Message, Timer
 from nearcast.protocols.bubblestorm import links, sizes
 from nearcast.protocols.bubblestorm.bubblecast import spread
 from nearcast.protocols.bubblestorm.circuit import Circuit
-from nearcast.protocols.bubblestorm.congestion import Uplink
+from nearcast.protocols.bubblestorm.congestion import CongestedUplink
 from nearcast.protocols.bubblestorm.gossip import Measurement
-from nearcast.protocols.bubblestorm.messages import Bubble, End, Gossip, Number, Shout
+from nearcast.protocols.bubblestorm.messages import (
+    Gossip,
+    LocationRef,
+    Number,
+    PublicationBubble,
+    SubscriptionBubble,
+)
 from nearcast.protocols.bubblestorm.parameters import LEAST_DEGREE, Parameters
 from nearcast.protocols.dedup import DeliveredPublications
 from nearcast.space.motion import SECOND, Time
@@ -27,55 +33,55 @@ GENEROUS = 1.2  # times the size that this peer would choose: more weight than t
 FRAME = 30  # bytes of a bubble around what it carries
 KBIT = 125  # bytes
 
-Cast = TypeVar("Cast", Bubble, Shout)
+Cast = TypeVar("Cast", SubscriptionBubble, PublicationBubble)
 
 
-class Look(Timer, frozen=True):
+class CheckLinks(Timer, frozen=True):
     """Look after the links."""
 
 
-class Whisper(Timer, frozen=True):
+class SendGossip(Timer, frozen=True):
     """Tell a neighbour of the measurement."""
 
 
-class Flush(Timer, frozen=True):
+class SendQueued(Timer, frozen=True):
     """The line can carry more."""
 
 
-class Host(links.Host, Protocol):
+class OverlayNode(links.CircuitNode, Protocol):
     def set_timer(self, timer: Timer, delay: Time) -> None: ...
 
 
 class BubbleStormOverlay:
-    def __init__(self, host: Host, parameters: Parameters, strength: float) -> None:
-        self._host = host
+    def __init__(self, node: OverlayNode, parameters: Parameters, strength: float) -> None:
+        self._node = node
         self._parameters = parameters
-        self.circuit = Circuit(host, parameters, parameters.desired(strength))
-        self.measurement = Measurement(host.rng)
+        self.circuit = Circuit(node, parameters, parameters.desired(strength))
+        self.measurement = Measurement(node.rng)
         rate = parameters.upload_kbit * KBIT * strength
-        self.uplink = Uplink(rate, host.post)
+        self.uplink = CongestedUplink(rate, node.post)
         self._flooded = DeliveredPublications()
-        self._sized: sizes.Census | None = None
+        self._sized: sizes.NetworkEstimate | None = None
         self._size = self._partner = 1
-        self.listeners: dict[type[Message], Callable[[NodeId, Any], None]] = {
-            **self.circuit.listeners,
+        self.handlers: dict[type[Message], Callable[[NodeId, Any], None]] = {
+            **self.circuit.handlers,
             Gossip: self._on_gossip,
         }
 
     def start(self) -> None:
-        rng = self._host.rng
+        rng = self._node.rng
         self.circuit.tick()
-        self._host.set_timer(Look(), EVERY // 2 + rng.randrange(EVERY))
-        self._host.set_timer(Whisper(), 1 + rng.randrange(self._gap()))
+        self._node.set_timer(CheckLinks(), EVERY // 2 + rng.randrange(EVERY))
+        self._node.set_timer(SendGossip(), 1 + rng.randrange(self._gap()))
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
-            case Look():
+            case CheckLinks():
                 self.circuit.tick()
-                self._host.set_timer(timer, EVERY)
-            case Whisper():
-                self._whisper()
-                self._host.set_timer(timer, self._gap())
+                self._node.set_timer(timer, EVERY)
+            case SendGossip():
+                self._send_gossip()
+                self._node.set_timer(timer, self._gap())
             case _:
                 self._flush()
 
@@ -85,92 +91,92 @@ class BubbleStormOverlay:
         shared = max(self.circuit.degree, LEAST_DEGREE)
         return max(1, round(self._parameters.gossip_s * SECOND / shared))
 
-    def _whisper(self) -> None:
-        if not self.circuit.ways:
+    def _send_gossip(self) -> None:
+        if not self.circuit.links:
             return
         if not self.measurement.round:  # the first to measure anything
             self.measurement.begin(1, self.circuit.degree, contributes=True)
-        number, (node, location) = self._host.rng.choice(self.circuit.ways)
+        number, (node, location) = self._node.rng.choice(self.circuit.links)
         theirs = self.circuit.locations[number].degree
         word = self.measurement.share(location, self.circuit.degree, theirs)
-        self._host.post(node, word)
+        self._node.post(node, word)
 
     def _on_gossip(self, sender: NodeId, message: Gossip) -> None:
         if self.circuit.is_linked(message.location, sender):
             self.circuit.locations[message.location].degree = message.degree
             self.measurement.hear(message, self.circuit.degree)
 
-    def _measure(self) -> None:
-        census = self.measurement.census
-        if census is self._sized:
+    def _compute_sizes(self) -> None:
+        network = self.measurement.network
+        if network is self._sized:
             return
-        self._sized, certainty = census, self._parameters.certainty
-        steps = sizes.equal(certainty, census)
-        self._size = sizes.bubble_size(certainty, census)
-        self._partner = sizes.replicas(sizes.partner(steps, certainty, census), census)
+        self._sized, certainty = network, self._parameters.certainty
+        steps = sizes.equal(certainty, network)
+        self._size = sizes.bubble_size(certainty, network)
+        self._partner = sizes.replicas(sizes.partner(steps, certainty, network), network)
 
     @property
     def size(self) -> int:
         """Replicas of a bubble that is to meet its like."""
-        self._measure()
+        self._compute_sizes()
         return self._size
 
     @property
     def partner(self) -> int:
         """Replicas of an instant bubble that is to meet such a one."""
-        self._measure()
+        self._compute_sizes()
         return self._partner
 
     @property
     def holders(self) -> int:
         """How many different peers a bubble comes to."""
-        peers = self.measurement.census.peers
+        peers = self.measurement.network.peers
         return round(peers * (1 - exp(-self.size / peers)))
 
     # Bubbles.
 
     def is_new(self, token: Number) -> bool:
         """Has this flood not come by yet?"""
-        return self._flooded.is_new(token, self._host.now)
+        return self._flooded.is_new(token, self._node.now)
 
     def pass_on(self, cast: Cast, came: Number | None) -> None:
         """What is left of it to `split` links of other locations than it came by."""
         if cast.weight > 1:  # every other one is the last of its branch
-            own = self.size if isinstance(cast, Bubble) else self.partner
+            own = self.size if isinstance(cast, SubscriptionBubble) else self.partner
             weight = min(cast.weight, max(1, int(GENEROUS * own)))
-            ways = [way for way in self.circuit.ways if way[0] != came] or self.circuit.ways
-            for (_, end), part in spread(weight, self._parameters.split, ways, self._host.rng):
+            links = [link for link in self.circuit.links if link[0] != came] or self.circuit.links
+            for (_, end), part in spread(weight, self._parameters.split, links, self._node.rng):
                 self._send(end, part, cast)
-        self._plan_flush()
+        self._flush_if_waiting()
 
-    def flood(self, cast: Bubble, came: NodeId | None) -> None:
+    def flood(self, cast: SubscriptionBubble, came: NodeId | None) -> None:
         """To every neighbour but the one it came from (section 3.2)."""
-        ends = {end[0]: end for _, end in self.circuit.ways}
+        ends = {end[0]: end for _, end in self.circuit.links}
         for node, end in ends.items():
-            if node not in (came, self._host.id):
+            if node not in (came, self._node.id):
                 self._send(end, 1, cast)
-        self._plan_flush()
+        self._flush_if_waiting()
 
-    def _send(self, end: End, part: int, cast: Cast) -> None:
-        message: Bubble | Shout
-        if isinstance(cast, Bubble):
-            message = Bubble(
+    def _send(self, end: LocationRef, part: int, cast: Cast) -> None:
+        message: SubscriptionBubble | PublicationBubble
+        if isinstance(cast, SubscriptionBubble):
+            message = SubscriptionBubble(
                 end[1], part, cast.size, cast.token, cast.managed, cast.packet, cast.wanted
             )
             carried = len(cast.packet) * (1 + 2 * len(cast.wanted))
         else:
             message = replace(cast, location=end[1], weight=part, hops=cast.hops + 1)
             carried = len(cast.publication.payload) + FRAME
-        self.uplink.offer(self._host.now, end[0], part / cast.size, carried + FRAME, message)
+        self.uplink.offer(self._node.now, end[0], part / cast.size, carried + FRAME, message)
 
-    def _plan_flush(self) -> None:
+    def _flush_if_waiting(self) -> None:
         if self.uplink.waits:
             self._flush()
 
     def _flush(self) -> None:
-        later = self.uplink.flush(self._host.now)
+        later = self.uplink.flush(self._node.now)
         if later is not None:
-            self._host.set_timer(Flush(), later)
+            self._node.set_timer(SendQueued(), later)
         if self.uplink.lost:
-            self._host.note("congested", self.uplink.lost)
+            self._node.note("congested", self.uplink.lost)
             self.uplink.lost = 0

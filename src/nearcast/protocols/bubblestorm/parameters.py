@@ -2,7 +2,7 @@
 
 from math import ceil, log, sqrt
 
-from nearcast.protocols.relays.layer import Layer
+from nearcast.protocols.relays.layer import RelayLayerParameters
 
 LEAST_DEGREE = 16  # links of the weakest peer
 JOINED = LEAST_DEGREE // 4  # with so many links a peer counts as joined
@@ -11,7 +11,7 @@ BUBBLES = ("fading", "managed")
 INTERESTS = ("circle", "whole")
 
 
-class Parameters(Layer, frozen=True, kw_only=True):
+class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
     # λ of the thesis, above 0 to 6: two subscriptions meet in a round with probability 1 - e^(-λ²).
     # Traffic of subscriptions grows with it.
     vars()["lambda"] = 1.0

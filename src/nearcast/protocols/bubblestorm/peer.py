@@ -15,22 +15,27 @@ from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tu
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.bubblestorm import messages as say
-from nearcast.protocols.bubblestorm.cache import Cache
+from nearcast.protocols.bubblestorm import messages
+from nearcast.protocols.bubblestorm.cache import SubscriptionCache
 from nearcast.protocols.bubblestorm.connections import Connection, Connections
 from nearcast.protocols.bubblestorm.layouts import (
-    Kind,
-    Sighting,
+    MessageType,
+    PeerPosition,
     pack_position,
     pack_reply,
     unpack_position,
     unpack_reply,
 )
-from nearcast.protocols.bubblestorm.managed import Holders
+from nearcast.protocols.bubblestorm.managed import ReplicaHolders
 from nearcast.protocols.bubblestorm.messages import Number
-from nearcast.protocols.bubblestorm.overlay import BubbleStormOverlay, Flush, Look, Whisper
+from nearcast.protocols.bubblestorm.overlay import (
+    BubbleStormOverlay,
+    CheckLinks,
+    SendGossip,
+    SendQueued,
+)
 from nearcast.protocols.bubblestorm.parameters import Parameters
-from nearcast.protocols.bubblestorm.sizes import Census
+from nearcast.protocols.bubblestorm.sizes import NetworkEstimate
 from nearcast.protocols.contacts import Contacts
 from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
 from nearcast.protocols.interests import Ball, PeerInterests, ball_around
@@ -47,15 +52,15 @@ TOKENS = 2**52
 MOST_HOPS = 128
 
 
-class Round(Timer, frozen=True):
+class CastSubscription(Timer, frozen=True):
     """The low-frequency interval is over."""
 
 
-class Farewell(Timer, frozen=True):
+class LeaveTimeout(Timer, frozen=True):
     """Whoever has not let go by now never will."""
 
 
-class Peer(Node):
+class BubbleStormPeer(Node):
     def __init__(
         self,
         node_id: NodeId,
@@ -66,43 +71,43 @@ class Peer(Node):
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters, self.contacts = parameters, contacts
-        self.storm = BubbleStormOverlay(self, parameters, strength)
-        self._circuit = self.storm.circuit
+        self.overlay = BubbleStormOverlay(self, parameters, strength)
+        self._circuit = self.overlay.circuit
         self.interests = PeerInterests()
-        self.cache = Cache(_time(parameters.cache_s))
+        self.cache = SubscriptionCache(_time(parameters.cache_s))
         self.connections = Connections(
             _time(parameters.linger_s), _time(parameters.silent_s), _time(parameters.address_s),
             self.note,
         )  # fmt: skip
         self.delivered = DeliveredPublications()
         self._round = round(parameters.round_ms * 1000)
-        self.holders = Holders(self._round)
+        self.holders = ReplicaHolders(self._round)
         self.relays = relays_of(self, parameters, lambda node: node in self.connections.open)
         self.tokens: dict[Number, Time] = {}  # of subscriptions that may still be answered
         self._bubble: Number = rng.randrange(TOKENS)  # the token of the managed one
         self._to_self: list[Message] = []
-        self._listeners: dict[type[Message], Callable[[NodeId, Any], None]] = {
-            say.Told: self._on_told,
-            say.Bubble: self._on_bubble,
-            say.Reply: self._on_reply,
-            say.Position: self._on_position,
-            say.Contact: self._on_contact,
-            say.Accept: self._on_accept,
-            say.Close: self._on_close,
-            say.Shout: self._on_shout,
-            say.Heard: self._on_heard,
-            say.Holding: self._on_holding,
-            say.Keep: self._on_keep,
-            say.Drop: self._on_drop,
-            **self.storm.listeners,
+        self._handlers: dict[type[Message], Callable[[NodeId, Any], None]] = {
+            messages.DirectPublication: self._on_direct_publication,
+            messages.SubscriptionBubble: self._on_subscription_bubble,
+            messages.Reply: self._on_reply,
+            messages.Position: self._on_position,
+            messages.Contact: self._on_contact,
+            messages.Accept: self._on_accept,
+            messages.Close: self._on_close,
+            messages.PublicationBubble: self._on_publication_bubble,
+            messages.RendezvousPublication: self._on_rendezvous_publication,
+            messages.ReplicaHeld: self._on_replica_held,
+            messages.ReplicaUpdate: self._on_replica_update,
+            messages.ReplicaDropped: self._on_replica_dropped,
+            **self.overlay.handlers,
         }
         if self.relays is not None:
-            self._listeners.update(dict.fromkeys(OF_RELAYS, self._on_relayed))
+            self._handlers.update(dict.fromkeys(OF_RELAYS, self._on_relayed))
 
     @property
     def ready(self) -> bool:
         """Joined, and counted in a measurement of the network."""
-        return self.storm.circuit.joined and self.storm.measurement.took_part
+        return self.overlay.circuit.joined and self.overlay.measurement.took_part
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         return self.connections.seen(now)
@@ -127,26 +132,26 @@ class Peer(Node):
     def suspect(self, contact: NodeId) -> None:
         self.contacts.remove(contact)
 
-    def known_network(self) -> tuple[Number, Census]:
-        return self.storm.measurement.round, self.storm.measurement.census
+    def known_network(self) -> tuple[Number, NetworkEstimate]:
+        return self.overlay.measurement.round, self.overlay.measurement.network
 
-    def learn_network(self, round_: Number, census: Census) -> None:
-        self.storm.measurement.join(round_, census)
+    def learn_network(self, round_: Number, network: NetworkEstimate) -> None:
+        self.overlay.measurement.join(round_, network)
 
     # Doors.
 
     def on_start(self) -> None:
         if self.relays is not None:
             self.out.note("uplink", value=round(self.relays.uplink.capacity * 8))
-        self.storm.start()
+        self.overlay.start()
         self._announce()
-        self.out.set_timer(Round(), 1 + self.rng.randrange(self._round))
+        self.out.set_timer(CastSubscription(), 1 + self.rng.randrange(self._round))
         self._finish()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
-        listener = self._listeners.get(type(message))
-        if listener is not None:
-            listener(sender, message)
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            handler(sender, message)
             if self._to_self or self._circuit.leaving:
                 self._finish()
 
@@ -154,18 +159,18 @@ class Peer(Node):
         if self.relays is not None and self.relays.wake(timer):
             return
         match timer:
-            case Round():
+            case CastSubscription():
                 self._play_round()
                 self.out.set_timer(timer, self._round)
-            case Look() | Whisper() | Flush():
-                self.storm.on_timer(timer)
+            case CheckLinks() | SendGossip() | SendQueued():
+                self.overlay.on_timer(timer)
                 self._announce()
             case _:
                 self._stop()
         self._finish()
 
     def on_command(self, command: Command) -> None:
-        if self.storm.circuit.leaving:
+        if self.overlay.circuit.leaving:
             return
         match command:
             case Publish():
@@ -180,26 +185,26 @@ class Peer(Node):
 
     def _announce(self) -> None:
         """Whoever has a link may be asked by newcomers, and until its last one is gone."""
-        if self.storm.circuit.degree and not self.storm.circuit.leaving:
+        if self.overlay.circuit.degree and not self.overlay.circuit.leaving:
             self.contacts.add(self.id)
 
     def _finish(self) -> None:
         """What a peer says to itself is heard at once; and whoever has left stops."""
         while self._to_self:
             message = self._to_self.pop(0)
-            self._listeners[type(message)](self.id, message)
-        if self.storm.circuit.gone and not self.out.stopped:
+            self._handlers[type(message)](self.id, message)
+        if self.overlay.circuit.gone and not self.out.stopped:
             self._stop()
 
     def _leave(self) -> None:
         if self.relays is not None:
             self.relays.leave()
-        self.out.send_many(self.connections.to, say.Close())
-        self.out.send_many(self.holders.nodes, say.Drop())
+        self.out.send_many(self.connections.to, messages.Close())
+        self.out.send_many(self.holders.nodes, messages.ReplicaDropped())
         for node in self.connections.to:
             self.connections.close(node)
-        self.storm.circuit.leave()
-        self.out.set_timer(Farewell(), FAREWELL)
+        self.overlay.circuit.leave()
+        self.out.set_timer(LeaveTimeout(), FAREWELL)
 
     def _stop(self) -> None:
         self.contacts.remove(self.id)
@@ -208,102 +213,102 @@ class Peer(Node):
     # Expressing interest (3.3.1): every low-frequency interval.
 
     def _play_round(self) -> None:
-        if self.storm.circuit.leaving:
+        if self.overlay.circuit.leaving:
             return
         now = self.now
         area = self.interests.area(now)
-        if area is not None and self.storm.circuit.degree:
+        if area is not None and self.overlay.circuit.degree:
             self._subscribe(area)
             if self.connections.to:
-                position = self._packet(Kind.POSITION, area)
-                self.out.send_many(self.connections.to, say.Position(position))
+                position = self._packet(MessageType.POSITION, area)
+                self.out.send_many(self.connections.to, messages.Position(position))
         self.cache.clean(now)
         over = self.connections.check(area, now)
         if over:
-            self.out.send_many(over, say.Close())
+            self.out.send_many(over, messages.Close())
         self.tokens = {token: t for token, t in self.tokens.items() if now - t < ANSWERED_WITHIN}
         self.interests.forget(now)
 
-    def _packet(self, kind: Kind, area: Ball) -> bytes:
+    def _packet(self, kind: MessageType, area: Ball) -> bytes:
         return pack_position(kind, self.id, area.place, area.radius, self.now)
 
     def _subscribe(self, area: Ball) -> None:
-        packet, managed = self._packet(Kind.SUBSCRIPTION, area), False
-        token, weight = self.rng.randrange(TOKENS), self.storm.size
+        packet, managed = self._packet(MessageType.SUBSCRIPTION, area), False
+        token, weight = self.rng.randrange(TOKENS), self.overlay.size
         wanted: tuple[Subscription, ...] = ()
         if self.parameters.interests == "whole":
             wanted = tuple(self.interests.present()[:MOST_WANTED])
         if self.parameters.bubble == "managed" and self.parameters.cast == "bubblecast":
             token, managed = self._bubble, True
-            keep = say.Keep(token, self.holders.asks(), packet, wanted)
+            keep = messages.ReplicaUpdate(token, self.holders.asks(), packet, wanted)
             if self.holders.nodes:
                 self.out.send_many(self.holders.nodes, keep)
-            weight = self.holders.missing(self.storm.holders - 1, self.now) + 1
+            weight = self.holders.missing(self.overlay.holders - 1, self.now) + 1
         self.tokens[token] = self.now
-        size = max(weight, self.storm.size)
-        bubble = say.Bubble(0, weight, size, token, managed, packet, wanted)
+        size = max(weight, self.overlay.size)
+        bubble = messages.SubscriptionBubble(0, weight, size, token, managed, packet, wanted)
         if self.parameters.cast == "flooding":
-            self.storm.is_new(token)
-            self.storm.flood(bubble, None)
+            self.overlay.is_new(token)
+            self.overlay.flood(bubble, None)
         else:
-            self.storm.pass_on(bubble, None)  # its owner is the first replica
+            self.overlay.pass_on(bubble, None)  # its owner is the first replica
 
     # Neighbour detection (3.3.2): a bubble has come.
 
-    def _on_bubble(self, sender: NodeId, message: say.Bubble) -> None:
-        if not self.storm.circuit.is_linked(message.location, sender):
+    def _on_subscription_bubble(self, sender: NodeId, message: messages.SubscriptionBubble) -> None:
+        if not self.overlay.circuit.is_linked(message.location, sender):
             return  # a stranger's, or on a link that is no more
-        sighting = unpack_position(Kind.SUBSCRIPTION, message.packet)
-        if sighting is None or not _fits(sighting, message.wanted):
+        position = unpack_position(MessageType.SUBSCRIPTION, message.packet)
+        if position is None or not _fits(position, message.wanted):
             self.out.note("refused", sender)
             return
         if self.parameters.cast == "flooding":
-            if not self.storm.is_new(message.token):
+            if not self.overlay.is_new(message.token):
                 return
-            self.storm.flood(message, sender)
+            self.overlay.flood(message, sender)
         else:
-            self.storm.pass_on(message, message.location)
-        if sighting.node != self.id:
-            self._match(sighting, message.token, message.managed, message.wanted)
+            self.overlay.pass_on(message, message.location)
+        if position.node != self.id:
+            self._match(position, message.token, message.managed, message.wanted)
             if message.managed:
-                self.out.send(sighting.node, say.Holding(message.token))
+                self.out.send(position.node, messages.ReplicaHeld(message.token))
 
     def _match(
-        self, sighting: Sighting, token: Number, managed: bool, wanted: tuple[Subscription, ...]
+        self, position: PeerPosition, token: Number, managed: bool, wanted: tuple[Subscription, ...]
     ) -> None:
         """Store it, and tell its owner whom it would want to know (matchQuery)."""
         found: list[NodeId] = []
         if self.parameters.cast != "flooding" and self.parameters.cache_s:
-            self.cache.update(sighting, self.now, managed, wanted)
-            found = self.cache.inside(sighting)
+            self.cache.update(position, self.now, managed, wanted)
+            found = self.cache.inside(position)
         mine = self.interests.area(self.now)
-        if mine is not None and mine.away(*sighting.place) <= sighting.radius:
+        if mine is not None and mine.away(*position.place) <= position.radius:
             found.append(self.id)
         if found:
-            self.out.send(sighting.node, say.Reply(token, pack_reply(self.id, found)))
+            self.out.send(position.node, messages.Reply(token, pack_reply(self.id, found)))
 
-    def _on_holding(self, sender: NodeId, message: say.Holding) -> None:
+    def _on_replica_held(self, sender: NodeId, message: messages.ReplicaHeld) -> None:
         if message.token == self._bubble and message.token in self.tokens:
             self.holders.hear(sender, self.now)
 
-    def _on_keep(self, sender: NodeId, message: say.Keep) -> None:
+    def _on_replica_update(self, sender: NodeId, message: messages.ReplicaUpdate) -> None:
         entry = self.cache.entries.get(sender)
-        sighting = unpack_position(Kind.SUBSCRIPTION, message.packet)
-        if entry is None or not entry.managed or sighting is None or sighting.node != sender:
+        position = unpack_position(MessageType.SUBSCRIPTION, message.packet)
+        if entry is None or not entry.managed or position is None or position.node != sender:
             return  # not held here; its owner will notice
-        if _fits(sighting, message.wanted):
-            self._match(sighting, message.token, True, message.wanted)
+        if _fits(position, message.wanted):
+            self._match(position, message.token, True, message.wanted)
             if message.asks:
-                self.out.send(sender, say.Holding(message.token))
+                self.out.send(sender, messages.ReplicaHeld(message.token))
 
-    def _on_drop(self, sender: NodeId, _: say.Drop) -> None:
+    def _on_replica_dropped(self, sender: NodeId, _: messages.ReplicaDropped) -> None:
         entry = self.cache.entries.get(sender)
         if entry is not None and entry.managed:
             self.cache.drop(sender)
 
     # Connecting (foundData, contactPeer, onContact).
 
-    def _on_reply(self, sender: NodeId, message: say.Reply) -> None:
+    def _on_reply(self, sender: NodeId, message: messages.Reply) -> None:
         reply = unpack_reply(message.packet)
         if message.token not in self.tokens or reply is None or reply[0] != sender:
             return  # nobody was asked, or it comes too late, or it is no reply
@@ -312,42 +317,42 @@ class Peer(Node):
         area = self.interests.area(self.now) if others else None
         if area is None:
             return  # mostly: it knows them all
-        strangers = [
+        unknown = [
             node for node in others if node != self.id and self.connections.attempt(node, self.now)
         ]
-        if strangers:
-            self.out.send_many(strangers, say.Contact(self._packet(Kind.CONTACT, area)))
+        if unknown:
+            self.out.send_many(unknown, messages.Contact(self._packet(MessageType.CONTACT, area)))
 
-    def _on_contact(self, sender: NodeId, message: say.Contact) -> None:
-        sighting = unpack_position(Kind.CONTACT, message.packet)
+    def _on_contact(self, sender: NodeId, message: messages.Contact) -> None:
+        position = unpack_position(MessageType.CONTACT, message.packet)
         area = self.interests.area(self.now)
-        if sighting is None or sighting.node != sender or area is None or sender == self.id:
+        if position is None or position.node != sender or area is None or sender == self.id:
             return
-        if area.away(*sighting.place) <= max(area.radius, sighting.radius):
-            self.connections.connect(sighting, self.now)
-            self.out.send(sender, say.Accept(self._packet(Kind.ACCEPT, area)))
+        if area.away(*position.place) <= max(area.radius, position.radius):
+            self.connections.connect(position, self.now)
+            self.out.send(sender, messages.Accept(self._packet(MessageType.ACCEPT, area)))
 
-    def _on_accept(self, sender: NodeId, message: say.Accept) -> None:
-        sighting = unpack_position(Kind.ACCEPT, message.packet)
-        if sighting is not None and sighting.node == sender:
+    def _on_accept(self, sender: NodeId, message: messages.Accept) -> None:
+        position = unpack_position(MessageType.ACCEPT, message.packet)
+        if position is not None and position.node == sender:
             if sender in self.connections.attempted:
-                self.connections.connect(sighting, self.now)
+                self.connections.connect(position, self.now)
             elif sender in self.connections.open:
-                self.connections.see(sighting, self.now)
+                self.connections.see(position, self.now)
 
-    def _on_close(self, sender: NodeId, _: say.Close) -> None:
+    def _on_close(self, sender: NodeId, _: messages.Close) -> None:
         self.connections.close(sender)
 
-    def _on_position(self, sender: NodeId, message: say.Position) -> None:
+    def _on_position(self, sender: NodeId, message: messages.Position) -> None:
         connection = self.connections.open.get(sender)
         if connection is None:
             return
-        sighting = unpack_position(Kind.POSITION, message.packet)
-        if sighting is None or sighting.node != sender:
+        position = unpack_position(MessageType.POSITION, message.packet)
+        if position is None or position.node != sender:
             connection.hard = True  # bogus
             self.out.note("refused", sender)
             return
-        self.connections.see(sighting, self.now)
+        self.connections.see(position, self.now)
         connection.monitor(self.interests.sees(*connection.place, self.now), self.now)
 
     # Update propagation (3.3.3).
@@ -357,15 +362,15 @@ class Peer(Node):
         shape, area = publication.shape, self.interests.area(self.now)
         here = area is not None and area.away(shape.x, shape.y, shape.z) <= NEARBY * area.radius
         if self.connections.to:
-            self._tell(publication, here)
+            self._send_directly(publication, here)
         if not here or shape.kind != POINT:
-            size = self.storm.partner
-            self.storm.pass_on(say.Shout(0, size, size, publication, 0), None)
+            size = self.overlay.partner
+            self.overlay.pass_on(messages.PublicationBubble(0, size, size, publication, 0), None)
             self._match_publication(publication, 0)
 
-    def _tell(self, publication: Publication, here: bool) -> None:
+    def _send_directly(self, publication: Publication, here: bool) -> None:
         """To all connected. Relays do not know of `here`: what they bring was said there."""
-        told, relays = say.Told(publication, here), self.relays
+        told, relays = messages.DirectPublication(publication, here), self.relays
         if relays is not None and here:
             relays.tell(publication, self._audience_of(publication))
             return
@@ -381,7 +386,7 @@ class Peer(Node):
             for node, connection in self.connections.open.items()
         }
 
-    def _on_told(self, sender: NodeId, message: say.Told) -> None:
+    def _on_direct_publication(self, sender: NodeId, message: messages.DirectPublication) -> None:
         connection = self.connections.open.get(sender)
         publication = message.publication
         if connection is None:
@@ -390,7 +395,7 @@ class Peer(Node):
             connection.hard = True  # nobody speaks for another
             self.out.note("refused", sender)
         else:
-            self._hear(connection, publication, message.here, 1)
+            self._receive_publication(connection, publication, message.here, 1)
 
     def _on_relayed(self, sender: NodeId, message: Message) -> None:
         assert self.relays is not None
@@ -400,9 +405,9 @@ class Peer(Node):
             if connection is None:
                 self.out.note("ignored", publication.node)
             else:
-                self._hear(connection, publication, True, hops)
+                self._receive_publication(connection, publication, True, hops)
 
-    def _hear(
+    def _receive_publication(
         self, connection: Connection, publication: Publication, here: bool, hops: int
     ) -> None:
         now = connection.heard = self.now
@@ -412,19 +417,21 @@ class Peer(Node):
             connection.monitor(self.interests.sees(x, y, z, now), now)
         self._deliver(publication, hops)
 
-    def _on_shout(self, sender: NodeId, message: say.Shout) -> None:
-        if self.storm.circuit.is_linked(message.location, sender):
+    def _on_publication_bubble(self, sender: NodeId, message: messages.PublicationBubble) -> None:
+        if self.overlay.circuit.is_linked(message.location, sender):
             self._deliver(message.publication, message.hops)
             self._match_publication(message.publication, message.hops)
             if message.hops < MOST_HOPS:
-                self.storm.pass_on(message, message.location)
+                self.overlay.pass_on(message, message.location)
 
     def _match_publication(self, publication: Publication, hops: int) -> None:
         to = [node for node in self.cache.wanting(publication) if node != publication.node]
         if to:
-            self.out.send_many(to, say.Heard(publication, hops + 1))
+            self.out.send_many(to, messages.RendezvousPublication(publication, hops + 1))
 
-    def _on_heard(self, _: NodeId, message: say.Heard) -> None:
+    def _on_rendezvous_publication(
+        self, _: NodeId, message: messages.RendezvousPublication
+    ) -> None:
         self._deliver(message.publication, message.hops)
 
     def _deliver(self, publication: Publication, hops: int) -> None:
@@ -435,9 +442,9 @@ class Peer(Node):
             self.out.deliver(publication, tuple(wanting), hops)
 
 
-def _fits(sighting: Sighting, wanted: tuple[Subscription, ...]) -> bool:
+def _fits(position: PeerPosition, wanted: tuple[Subscription, ...]) -> bool:
     return not wanted or (
-        len(wanted) <= MOST_WANTED and all(one.node == sighting.node for one in wanted)
+        len(wanted) <= MOST_WANTED and all(one.node == position.node for one in wanted)
     )
 
 

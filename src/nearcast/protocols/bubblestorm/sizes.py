@@ -30,7 +30,7 @@ MOST = 100_000  # replicas of one bubble, whatever a census says
 Sum: TypeAlias = Annotated[float, Meta(ge=0)]  # NaN is no number, and refused
 
 
-class Census(Struct, frozen=True, array_like=True):
+class NetworkEstimate(Struct, frozen=True, array_like=True):
     """What all peers together are: the sums of degree⁰, degree¹ and degree², and the maximum."""
 
     peers: Sum
@@ -48,12 +48,14 @@ class Census(Struct, frozen=True, array_like=True):
         )
 
 
-ALONE = Census(1.0, 16.0, 256.0, 16.0)
+ALONE = NetworkEstimate(1.0, 16.0, 256.0, 16.0)
 
 
-def regular(peers: int, degree: int) -> Census:
+def regular(peers: int, degree: int) -> NetworkEstimate:
     """A network of equals."""
-    return Census(float(peers), float(peers * degree), float(peers * degree**2), float(degree))
+    return NetworkEstimate(
+        float(peers), float(peers * degree), float(peers * degree**2), float(degree)
+    )
 
 
 def rendezvous(certainty: float) -> float:
@@ -61,43 +63,43 @@ def rendezvous(certainty: float) -> float:
     return -expm1(-(certainty**2))
 
 
-def asked(certainty: float, census: Census) -> float:
+def asked(certainty: float, network: NetworkEstimate) -> float:
     """Λ w² / S: how surely one peer, the strongest, must hold both."""
-    return certainty**2 * census.largest**2 / census.squares
+    return certainty**2 * network.largest**2 / network.squares
 
 
-def equal(certainty: float, census: Census) -> float:
+def equal(certainty: float, network: NetworkEstimate) -> float:
     """Steps of each of two bubbles of one size; the merged bubble of the thesis is this case.
 
     From (1 - e^(-xw))² = 1 - e^(-a) follows x = (a + ln(1 + √(1 - e^(-a)))) / w.
     """
-    a = asked(certainty, census)
-    return (a + log1p((-expm1(-a)) ** 0.5)) * census.ends / census.largest
+    a = asked(certainty, network)
+    return (a + log1p((-expm1(-a)) ** 0.5)) * network.ends / network.largest
 
 
-def partner(steps: float, certainty: float, census: Census) -> float:
+def partner(steps: float, certainty: float, network: NetworkEstimate) -> float:
     """Steps of the other bubble if one has so many; infinite if it is too small for any."""
-    share = census.largest / census.ends
-    needed = -expm1(-asked(certainty, census)) / -expm1(-steps * share)
+    share = network.largest / network.ends
+    needed = -expm1(-asked(certainty, network)) / -expm1(-steps * share)
     return -log1p(-needed) / share if needed < 1 else inf
 
 
-def waste(census: Census) -> float:
+def waste(network: NetworkEstimate) -> float:
     """√(D2 / (D2 - 2 D1)): what a cast over the topology takes more than independent steps."""
-    spare = census.squares - 2 * census.ends
-    return sqrt(census.squares / spare) if spare > 0 else inf
+    spare = network.squares - 2 * network.ends
+    return sqrt(network.squares / spare) if spare > 0 else inf
 
 
-def replicas(steps: float, census: Census) -> int:
+def replicas(steps: float, network: NetworkEstimate) -> int:
     """The weight of a bubblecast that is worth so many independent steps.
 
     The first replica is the origin, which is any peer and not one in proportion to its degree: it
     is worth D1² / (n D2) of a step.
     """
-    first = census.ends**2 / (census.peers * census.squares)
-    return max(1, int(min(MOST, steps * waste(census) + 1 - min(1.0, first))))
+    first = network.ends**2 / (network.peers * network.squares)
+    return max(1, int(min(MOST, steps * waste(network) + 1 - min(1.0, first))))
 
 
-def bubble_size(certainty: float, census: Census) -> int:
+def bubble_size(certainty: float, network: NetworkEstimate) -> int:
     """The weight of a subscription's bubble."""
-    return replicas(equal(certainty, census), census)
+    return replicas(equal(certainty, network), network)

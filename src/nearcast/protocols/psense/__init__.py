@@ -4,8 +4,8 @@ from nearcast.protocols.contacts import peer_overlay
 from nearcast.protocols.overlay import ProtocolKind
 from nearcast.protocols.psense.messages import CODEC
 from nearcast.protocols.psense.parameters import Parameters
-from nearcast.protocols.psense.peer import Peer
+from nearcast.protocols.psense.peer import PSensePeer
 
-KIND = ProtocolKind(Parameters, CODEC, peer_overlay(Peer), settles=True)
+KIND = ProtocolKind(Parameters, CODEC, peer_overlay(PSensePeer), settles=True)
 
 __all__ = ["KIND"]

@@ -5,12 +5,12 @@ from math import dist
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.psense.area_of_interest import AreaOfInterest
-from nearcast.protocols.psense.layouts import Sighting, is_newer
-from nearcast.protocols.psense.sectors import Spot, best_sensors
+from nearcast.protocols.psense.layouts import PositionRecord, is_newer
+from nearcast.protocols.psense.sectors import PlacedNode, best_sensors
 from nearcast.space.motion import Time
 
 
-def sees(vision: AreaOfInterest, other: Sighting) -> bool:
+def sees(vision: AreaOfInterest, other: PositionRecord) -> bool:
     """Is one in the other's area of interest? With equal radii, each is in the other's."""
     return dist(vision.place, other.place) <= max(vision.radius, other.radius)
 
@@ -19,13 +19,13 @@ class Acquaintances:
     def __init__(self, me: NodeId, dimensions: int) -> None:
         self.me = me
         self.dimensions = dimensions
-        self.seen: dict[NodeId, Sighting] = {}
+        self.seen: dict[NodeId, PositionRecord] = {}
         self.heard: dict[NodeId, Time] = {}  # when there was news of them
         self.near: dict[NodeId, Time] = {}  # when they were near
         self.sensors: list[NodeId] = []  # each once, in the order of their first sectors
         self.sensor_of: list[NodeId | None] = []  # by sector
 
-    def learn(self, sighting: Sighting, now: Time) -> bool:
+    def learn(self, sighting: PositionRecord, now: Time) -> bool:
         """Is this news?"""
         before = self.seen.get(sighting.node)
         if sighting.node == self.me:
@@ -48,7 +48,7 @@ class Acquaintances:
                 if node not in self.near:
                     came.append(node)
                 self.near[node] = now
-        spots = [Spot(node, sighting.place) for node, sighting in self.seen.items()]
+        spots = [PlacedNode(node, sighting.place) for node, sighting in self.seen.items()]
         self.sensor_of = best_sensors(vision.place, vision.radius, spots, self.dimensions)
         self.sensors = list(dict.fromkeys(node for node in self.sensor_of if node is not None))
         return came

@@ -15,7 +15,7 @@ def size(message: Message) -> int:
     return CODEC.size(message) + HEADERS
 
 
-class Wish(NamedTuple):
+class SendRequest(NamedTuple):
     """Something for these receivers that costs at most so many bytes for each."""
 
     receivers: Sequence[NodeId]
@@ -35,7 +35,7 @@ class BandwidthBudget:
         self.spent += size(message) * receivers
         assert self.spent <= self.limit, f"{self.spent} bytes in a round of {self.limit}"
 
-    def grant(self, wishes: Sequence[Wish], kept: int = 0) -> list[list[NodeId]]:
+    def grant(self, wishes: Sequence[SendRequest], kept: int = 0) -> list[list[NodeId]]:
         """Who of each wish's receivers is served: all, or as many as fit, drawn by chance.
 
         `kept` bytes are left for what else this round may bring.

@@ -34,13 +34,13 @@ WIDE, SPATIAL = 0x80, 0x40
 KIND = 0x3F
 
 
-class Kind(IntEnum):
+class PacketType(IntEnum):
     POSITION = 1
     REQUEST = 2
     RESPONSE = 3
 
 
-class Sighting(NamedTuple):
+class PositionRecord(NamedTuple):
     """Who is where, how far it sees, when it said so, and how often that may be passed on."""
 
     node: NodeId
@@ -50,12 +50,12 @@ class Sighting(NamedTuple):
     hops: int
 
 
-class Response(NamedTuple):
+class SensorSuggestion(NamedTuple):
     """`sender` suggests a sensor for a sector."""
 
     sender: NodeId
     sector: int
-    sensor: Sighting
+    sensor: PositionRecord
     asked: int  # the sequence number of the request
 
 
@@ -85,7 +85,11 @@ _BASES = {2: Layout("<BBfHff"), 3: Layout("<BBfHfff")}
 _TAILS = {
     (kind, word): Layout(tail.replace("n", word))
     for word in ("I", "Q")
-    for kind, tail in ((Kind.POSITION, "<n"), (Kind.REQUEST, "<nB"), (Kind.RESPONSE, "<nBnIHH"))
+    for kind, tail in (
+        (PacketType.POSITION, "<n"),
+        (PacketType.REQUEST, "<nB"),
+        (PacketType.RESPONSE, "<nBnIHH"),
+    )
 }
 _RECEIVERS = {"I": 4, "Q": 8}
 
@@ -94,32 +98,32 @@ def _word(*names: NodeId) -> str:
     return "I" if max(names) < 2**32 else "Q"
 
 
-def _base(kind: Kind, word: str, seen: Sighting, dimensions: int) -> bytes:
+def _base(kind: PacketType, word: str, seen: PositionRecord, dimensions: int) -> bytes:
     number = kind | (WIDE if word == "Q" else 0) | (SPATIAL if dimensions == 3 else 0)
     point = [within(c) for c in seen.place[:dimensions]]
     radius = min(seen.radius, WIDEST)
     return _BASES[dimensions].pack(number, seen.hops, radius, seen.sequence, *point)
 
 
-def pack_position(seen: Sighting, receivers: Sequence[NodeId], dimensions: int) -> bytes:
+def pack_position(seen: PositionRecord, receivers: Sequence[NodeId], dimensions: int) -> bytes:
     listed = receivers[:MOST_RECEIVERS]
     word = _word(seen.node, *listed)
-    tail = _TAILS[Kind.POSITION, word].pack(seen.node)
+    tail = _TAILS[PacketType.POSITION, word].pack(seen.node)
     names = Layout(f"<{len(listed)}{word}").pack(*listed)
-    return _base(Kind.POSITION, word, seen, dimensions) + tail + names
+    return _base(PacketType.POSITION, word, seen, dimensions) + tail + names
 
 
-def pack_request(seen: Sighting, sector: int, dimensions: int) -> bytes:
+def pack_request(seen: PositionRecord, sector: int, dimensions: int) -> bytes:
     word = _word(seen.node)
-    tail = _TAILS[Kind.REQUEST, word].pack(seen.node, sector)
-    return _base(Kind.REQUEST, word, seen, dimensions) + tail
+    tail = _TAILS[PacketType.REQUEST, word].pack(seen.node, sector)
+    return _base(PacketType.REQUEST, word, seen, dimensions) + tail
 
 
-def pack_response(response: Response, dimensions: int) -> bytes:
+def pack_response(response: SensorSuggestion, dimensions: int) -> bytes:
     sender, sector, sensor, asked = response
     word = _word(sender, sensor.node)
-    tail = _TAILS[Kind.RESPONSE, word].pack(sender, sector, sensor.node, 0, 0, asked)
-    return _base(Kind.RESPONSE, word, sensor, dimensions) + tail
+    tail = _TAILS[PacketType.RESPONSE, word].pack(sender, sector, sensor.node, 0, 0, asked)
+    return _base(PacketType.RESPONSE, word, sensor, dimensions) + tail
 
 
 class _Opened(NamedTuple):
@@ -131,7 +135,7 @@ class _Opened(NamedTuple):
     tail: bytes
 
 
-def _open(kind: Kind, packet: bytes, dimensions: int) -> _Opened | None:
+def _open(kind: PacketType, packet: bytes, dimensions: int) -> _Opened | None:
     base = _BASES[dimensions]
     if len(packet) < base.size or packet[0] & KIND != kind:
         return None
@@ -146,9 +150,11 @@ def _open(kind: Kind, packet: bytes, dimensions: int) -> _Opened | None:
     return _Opened(hops, radius, sequence, place, word, packet[base.size :])
 
 
-def unpack_position(packet: bytes, dimensions: int) -> tuple[Sighting, tuple[NodeId, ...]] | None:
+def unpack_position(
+    packet: bytes, dimensions: int
+) -> tuple[PositionRecord, tuple[NodeId, ...]] | None:
     """Who is where, and who has been told; None: this is no such packet."""
-    opened = _open(Kind.POSITION, packet, dimensions)
+    opened = _open(PacketType.POSITION, packet, dimensions)
     if opened is None:
         return None
     hops, radius, sequence, place, word, tail = opened
@@ -158,33 +164,35 @@ def unpack_position(packet: bytes, dimensions: int) -> tuple[Sighting, tuple[Nod
     node, *receivers = Layout(f"<{names}{word}").unpack(tail)
     if node >= NODES or any(name >= NODES for name in receivers):
         return None
-    return Sighting(node, place, radius, sequence, hops), tuple(receivers)
+    return PositionRecord(node, place, radius, sequence, hops), tuple(receivers)
 
 
-def unpack_request(packet: bytes, dimensions: int) -> tuple[Sighting, int] | None:
+def unpack_request(packet: bytes, dimensions: int) -> tuple[PositionRecord, int] | None:
     """Who asks, and for which sector."""
-    opened = _open(Kind.REQUEST, packet, dimensions)
+    opened = _open(PacketType.REQUEST, packet, dimensions)
     if opened is None:
         return None
     hops, radius, sequence, place, word, tail = opened
-    layout = _TAILS[Kind.REQUEST, word]
+    layout = _TAILS[PacketType.REQUEST, word]
     if len(tail) != layout.size:
         return None
     node, sector = layout.unpack(tail)
     if node >= NODES or sector >= 8:
         return None
-    return Sighting(node, place, radius, sequence, hops), sector
+    return PositionRecord(node, place, radius, sequence, hops), sector
 
 
-def unpack_response(packet: bytes, dimensions: int) -> Response | None:
-    opened = _open(Kind.RESPONSE, packet, dimensions)
+def unpack_response(packet: bytes, dimensions: int) -> SensorSuggestion | None:
+    opened = _open(PacketType.RESPONSE, packet, dimensions)
     if opened is None:
         return None
     hops, radius, sequence, place, word, tail = opened
-    layout = _TAILS[Kind.RESPONSE, word]
+    layout = _TAILS[PacketType.RESPONSE, word]
     if len(tail) != layout.size:
         return None
     sender, sector, node, _, _, asked = layout.unpack(tail)
     if sender >= NODES or node >= NODES or sector >= 8:
         return None
-    return Response(sender, sector, Sighting(node, place, radius, sequence, hops), asked)
+    return SensorSuggestion(
+        sender, sector, PositionRecord(node, place, radius, sequence, hops), asked
+    )

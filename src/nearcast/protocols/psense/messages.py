@@ -45,7 +45,7 @@ class Response(PSenseMessage, frozen=True, tag=3):
     packet: bytes
 
 
-class Tell(PSenseMessage, frozen=True, tag=4):
+class PublicationMessage(PSenseMessage, frozen=True, tag=4):
     """A publication, with the position of its publisher."""
 
     lossy: ClassVar[bool] = True
@@ -56,4 +56,4 @@ class Tell(PSenseMessage, frozen=True, tag=4):
         return self.publication.id
 
 
-CODEC = Codec(Position, Request, Response, Tell)
+CODEC = Codec(Position, Request, Response, PublicationMessage)

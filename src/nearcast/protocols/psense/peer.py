@@ -25,11 +25,11 @@ from nearcast.protocols.interests import PeerInterests
 from nearcast.protocols.psense import layouts
 from nearcast.protocols.psense.acquaintances import Acquaintances, sees
 from nearcast.protocols.psense.area_of_interest import AreaOfInterest, vision_of
-from nearcast.protocols.psense.bandwidth_budget import BandwidthBudget, Wish, size
-from nearcast.protocols.psense.layouts import Sighting
-from nearcast.protocols.psense.messages import Position, Request, Response, Tell
+from nearcast.protocols.psense.bandwidth_budget import BandwidthBudget, SendRequest, size
+from nearcast.protocols.psense.layouts import PositionRecord
+from nearcast.protocols.psense.messages import Position, PublicationMessage, Request, Response
 from nearcast.protocols.psense.parameters import Parameters
-from nearcast.protocols.psense.sectors import SECTORS, Spot, best_sensor
+from nearcast.protocols.psense.sectors import SECTORS, PlacedNode, best_sensor
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import DISC, Shape, Vector, overlap
 
@@ -38,18 +38,18 @@ LEAST_KEPT, MOST_KEPT = 5, 2  # a fifth to a half of the limit is for publicatio
 CALM_ROUNDS = 6  # without anybody new near: then a peer has found its place
 
 
-class Round(Timer, frozen=True):
+class PlayRound(Timer, frozen=True):
     """Say where you are, and ask and pass on what there is to."""
 
 
-class News(NamedTuple):
+class PositionToForward(NamedTuple):
     """Somebody's position, to be passed on in the next round."""
 
-    seen: Sighting
+    seen: PositionRecord
     told: tuple[NodeId, ...]
 
 
-class Peer(Node):
+class PSensePeer(Node):
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
     ) -> None:
@@ -69,9 +69,9 @@ class Peer(Node):
         self._begun = False
         self._sought: Time = 0  # when contacts were last asked, or somebody was last known
         self._came: Time = 0  # when somebody last came near
-        self._news: dict[NodeId, News] = {}
+        self._news: dict[NodeId, PositionToForward] = {}
         self._latest: dict[NodeId, int] = {}  # sequence of the latest Position heard of each
-        self._requests: dict[tuple[NodeId, int], Sighting] = {}
+        self._requests: dict[tuple[NodeId, int], PositionRecord] = {}
         self._told: dict[NodeId, None] = {}  # who has our position in this round already
         self._published = 0  # bytes of publications in this round
 
@@ -128,7 +128,7 @@ class Peer(Node):
                 understood = position is not None and self._believes(sender, position[0])
                 if position is not None and understood:
                     self._hear_position(*position)
-            case Tell(packet, publication):
+            case PublicationMessage(packet, publication):
                 opened = layouts.unpack_position(packet, dimensions)
                 understood = (
                     opened is not None
@@ -184,7 +184,7 @@ class Peer(Node):
         self._seek_company(vision)
         self._told.clear()
         self.interests.forget(self.now)
-        self.out.set_timer(Round(), self._round)
+        self.out.set_timer(PlayRound(), self._round)
 
     # Rounds.
 
@@ -202,13 +202,13 @@ class Peer(Node):
             self._came = self.now
             self._join(vision)
             # Rounds of peers that come together should not all fall together.
-            self.out.set_timer(Round(), self.rng.randrange(1, self._round + 1))
+            self.out.set_timer(PlayRound(), self.rng.randrange(1, self._round + 1))
 
-    def _me(self, vision: AreaOfInterest) -> Sighting:
+    def _me(self, vision: AreaOfInterest) -> PositionRecord:
         sequence = layouts.sequence_at(self.now)
-        return Sighting(self.id, vision.place, vision.radius, sequence, self.parameters.hops)
+        return PositionRecord(self.id, vision.place, vision.radius, sequence, self.parameters.hops)
 
-    def _believes(self, sender: NodeId, seen: Sighting) -> bool:
+    def _believes(self, sender: NodeId, seen: PositionRecord) -> bool:
         """Not so for a replay: what was said long ago, or is passed on with hops that only its
         own word has."""
         passed_on = seen.hops < self.parameters.hops
@@ -216,7 +216,7 @@ class Peer(Node):
             seen.sequence, self.now, self._oldest
         )
 
-    def _learn(self, seen: Sighting) -> bool:
+    def _learn(self, seen: PositionRecord) -> bool:
         """Is it news? Not to a peer that has no place."""
         hops = min(seen.hops, self.parameters.hops)
         return self._begun and self.known_of.learn(seen._replace(hops=hops), self.now)
@@ -235,11 +235,11 @@ class Peer(Node):
     def _respond(self, vision: AreaOfInterest) -> None:
         """Who has asked since the last round is told the best that is known, or of this peer."""
         spots = [
-            Spot(node, seen.place)
+            PlacedNode(node, seen.place)
             for node, seen in self.known_of.seen.items()
             if seen.hops > 0  # older news is not handed on
         ]
-        spots.append(Spot(self.id, vision.place))
+        spots.append(PlacedNode(self.id, vision.place))
         wishes, answers = [], []
         for (node, sector), asker in self._requests.items():
             others = [spot for spot in spots if spot.node != node]
@@ -252,10 +252,10 @@ class Peer(Node):
             else:
                 sensor = self.known_of.seen[best]
                 sensor = sensor._replace(hops=sensor.hops - 1)
-            answer = layouts.Response(self.id, sector, sensor, asker.sequence)
+            answer = layouts.SensorSuggestion(self.id, sector, sensor, asker.sequence)
             message = Response(layouts.pack_response(answer, self.parameters.dimensions))
             answers.append(message)
-            wishes.append(Wish((node,), size(message)))
+            wishes.append(SendRequest((node,), size(message)))
         self._requests.clear()
         self._serve(wishes, answers)
 
@@ -266,10 +266,10 @@ class Peer(Node):
             if node is not None:
                 message = Request(layouts.pack_request(me, sector, dimensions))
                 questions.append(message)
-                wishes.append(Wish((node,), size(message)))
+                wishes.append(SendRequest((node,), size(message)))
         self._serve(wishes, questions)
 
-    def _serve(self, wishes: list[Wish], messages: list[Response] | list[Request]) -> None:
+    def _serve(self, wishes: list[SendRequest], messages: list[Response] | list[Request]) -> None:
         for message, receivers in zip(messages, self.allowance.grant(wishes), strict=True):
             for node in receivers:
                 self.allowance.take(message, 1)
@@ -283,7 +283,7 @@ class Peer(Node):
         connected = list(self.known_of.connections(self.now))
         mine = [node for node in connected if node not in self._told]
         told = tuple(node for node in connected if node in self._told)
-        plans = [(News(self._me(vision), told), mine)]
+        plans = [(PositionToForward(self._me(vision), told), mine)]
         for news in self._news.values():
             plans.append((news, self._lacking(news)))
         self._news.clear()
@@ -291,14 +291,14 @@ class Peer(Node):
         wishes = []
         for news, receivers in plans:
             packet = layouts.pack_position(news.seen, (*news.told, *receivers), dimensions)
-            wishes.append(Wish(receivers, size(Position(packet))))
+            wishes.append(SendRequest(receivers, size(Position(packet))))
         for (news, _), served in zip(plans, self.allowance.grant(wishes, kept), strict=True):
             if served:
                 packet = layouts.pack_position(news.seen, (*news.told, *served), dimensions)
                 self.allowance.take(Position(packet), len(served))
                 self.out.send_many(served, Position(packet))
 
-    def _lacking(self, news: News) -> list[NodeId]:
+    def _lacking(self, news: PositionToForward) -> list[NodeId]:
         """Who of those known to this peer is near somebody and has not been told so?"""
         seen = news.seen
         informed = {seen.node, *news.told}
@@ -325,10 +325,10 @@ class Peer(Node):
         for sector, node in enumerate(contacts):
             message = Request(layouts.pack_request(me, sector, dimensions))
             questions.append(message)
-            wishes.append(Wish((node,), size(message)))
+            wishes.append(SendRequest((node,), size(message)))
         self._serve(wishes, questions)
         position = Position(layouts.pack_position(me, contacts, dimensions))
-        (served,) = self.allowance.grant([Wish(contacts, size(position))])
+        (served,) = self.allowance.grant([SendRequest(contacts, size(position))])
         if served:
             self.allowance.take(position, len(served))
             self.out.send_many(served, position)
@@ -343,7 +343,7 @@ class Peer(Node):
             self.joined = False
             self._join(vision)
 
-    def _hear_position(self, seen: Sighting, told: tuple[NodeId, ...]) -> None:
+    def _hear_position(self, seen: PositionRecord, told: tuple[NodeId, ...]) -> None:
         self._learn(seen)
         hops = min(seen.hops, self.parameters.hops)
         # A Request of the same round may have come before and told the same: this is to be passed
@@ -354,7 +354,9 @@ class Peer(Node):
         ):
             self._latest[seen.node] = seen.sequence
             if hops > 0:
-                self._news[seen.node] = News(seen._replace(hops=hops - 1), (*told, self.id))
+                self._news[seen.node] = PositionToForward(
+                    seen._replace(hops=hops - 1), (*told, self.id)
+                )
 
     # Publications.
 
@@ -374,7 +376,7 @@ class Peer(Node):
         self._tell(publication, self._me(vision), (), receivers)
 
     def _hear_publication(
-        self, publication: Publication, seen: Sighting, told: tuple[NodeId, ...]
+        self, publication: Publication, seen: PositionRecord, told: tuple[NodeId, ...]
     ) -> None:
         self._learn(seen)
         hops = min(seen.hops, self.parameters.hops)
@@ -408,7 +410,7 @@ class Peer(Node):
     def _tell(
         self,
         publication: Publication,
-        seen: Sighting,
+        seen: PositionRecord,
         told: tuple[NodeId, ...],
         receivers: list[NodeId],
     ) -> None:
@@ -416,11 +418,13 @@ class Peer(Node):
             return
         dimensions = self.parameters.dimensions
         packet = layouts.pack_position(seen, (*told, *receivers), dimensions)
-        wish = Wish(receivers, size(Tell(packet, publication)))
+        wish = SendRequest(receivers, size(PublicationMessage(packet, publication)))
         (served,) = self.allowance.grant([wish])
         if not served:
             return
-        message = Tell(layouts.pack_position(seen, (*told, *served), dimensions), publication)
+        message = PublicationMessage(
+            layouts.pack_position(seen, (*told, *served), dimensions), publication
+        )
         self.allowance.take(message, len(served))
         self.out.send_many(served, message)
         self._published += size(message) * len(served)

@@ -23,7 +23,7 @@ _BISECTORS = {
 }
 
 
-class Spot(NamedTuple):
+class PlacedNode(NamedTuple):
     node: NodeId
     place: Vector
 
@@ -60,7 +60,7 @@ def is_within_wider(sector: int, direction: Vector, dimensions: int) -> bool:
 
 
 def best_sensor(
-    sector: int, here: Vector, radius: float, spots: list[Spot], dimensions: int
+    sector: int, here: Vector, radius: float, spots: list[PlacedNode], dimensions: int
 ) -> NodeId | None:
     """Who watches this sector best for somebody who sees so far; ties go to the smaller name.
 
@@ -86,7 +86,7 @@ def best_sensor(
 
 
 def _nearest_beyond(
-    here: Vector, radius: float, spots: list[Spot], dimensions: int, sectors: range
+    here: Vector, radius: float, spots: list[PlacedNode], dimensions: int, sectors: range
 ) -> list[tuple[float, NodeId] | None]:
     """By sector: who is nearest beyond the area of interest, of these sectors."""
     x, y, z = here
@@ -101,7 +101,7 @@ def _nearest_beyond(
 
 
 def best_sensors(
-    here: Vector, radius: float, spots: list[Spot], dimensions: int
+    here: Vector, radius: float, spots: list[PlacedNode], dimensions: int
 ) -> list[NodeId | None]:
     """`best_sensor` of every sector. Most are found in one pass; the others are asked for."""
     found = _nearest_beyond(here, radius, spots, dimensions, range(SECTORS))

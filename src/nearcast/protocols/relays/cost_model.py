@@ -57,7 +57,7 @@ def utilisation_cost(utilisation: float) -> float:
     return square * square * square
 
 
-class Bounds(NamedTuple):
+class LatencyBounds(NamedTuple):
     """Of a subscription's latency, in seconds."""
 
     lower: float
@@ -65,15 +65,15 @@ class Bounds(NamedTuple):
     upper: float
 
 
-def bounds_at(interest: float, weights: Weights) -> Bounds:
-    return Bounds(
+def bounds_at(interest: float, weights: Weights) -> LatencyBounds:
+    return LatencyBounds(
         bound_at(weights.lower, interest),
         bound_at(weights.target, interest),
         bound_at(weights.upper, interest),
     )
 
 
-def latency_cost(latency: float, bounds: Bounds, weights: Weights) -> float:
+def latency_cost(latency: float, bounds: LatencyBounds, weights: Weights) -> float:
     """max(l − target, 0)^2, and penalties outside the bounds (IV-A)."""
     late = max(latency - bounds.target, 0.0)
     far = max(latency - bounds.upper, 0.0)

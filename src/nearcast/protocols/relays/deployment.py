@@ -6,20 +6,20 @@ from random import Random
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
 from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
-from nearcast.protocols.relays.directory import CODEC, Directory
-from nearcast.protocols.relays.peer import Parameters, Peer
+from nearcast.protocols.relays.directory import CODEC, RelayDirectory
+from nearcast.protocols.relays.peer import Parameters, RelayPeer
 
 
-class Deployment:
+class RelayDeployment:
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         self.parameters = parameters
         self.stream = stream
 
     def servers(self) -> list[Node]:
-        return [Directory(FIRST_SERVER, self.stream(FIRST_SERVER), self.parameters.room)]
+        return [RelayDirectory(FIRST_SERVER, self.stream(FIRST_SERVER), self.parameters.room)]
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return Peer(node_id, rng, self.parameters, FIRST_SERVER)
+        return RelayPeer(node_id, rng, self.parameters, FIRST_SERVER)
 
 
-KIND = ProtocolKind(Parameters, CODEC, Deployment, settles=True, workload="virtual-reality")
+KIND = ProtocolKind(Parameters, CODEC, RelayDeployment, settles=True, workload="virtual-reality")

@@ -33,9 +33,9 @@ from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
-LOOK: Time = SECOND // 4  # between two looks
-CHECK: Time = 4 * SECOND  # between two comparisons
-PATIENCE: Time = 4 * CHECK  # who has been silent for so long is gone
+UPDATE_INTERVAL: Time = SECOND // 4  # between two looks
+CHECK_INTERVAL: Time = 4 * SECOND  # between two comparisons
+PATIENCE: Time = 4 * CHECK_INTERVAL  # who has been silent for so long is gone
 ROUNDED = 1e-9  # relative
 Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Pair: TypeAlias = tuple[NodeId, SubscriptionId]  # who may be heard by it
@@ -47,11 +47,11 @@ class Interest(RelayMessage, frozen=True, tag=1):
     subscription: Subscription
 
 
-class Ended(RelayMessage, frozen=True, tag=2):
+class InterestEnded(RelayMessage, frozen=True, tag=2):
     subscription: SubscriptionId
 
 
-class Here(RelayMessage, frozen=True, tag=3):
+class PublisherPosition(RelayMessage, frozen=True, tag=3):
     """Where somebody speaks who wants nothing."""
 
     x: Real
@@ -59,7 +59,7 @@ class Here(RelayMessage, frozen=True, tag=3):
     z: Real
 
 
-class Around(RelayMessage, frozen=True, tag=4):
+class NeighbourhoodUpdate(RelayMessage, frozen=True, tag=4):
     """What has changed around you."""
 
     wanted: tuple[Subscription, ...]  # that may want what you say, new or changed
@@ -80,7 +80,7 @@ class Post(RelayMessage, frozen=True, tag=5):
         return self.publication.id
 
 
-class Told(RelayMessage, frozen=True, tag=6):
+class Notify(RelayMessage, frozen=True, tag=6):
     publication: Publication
 
     def carries(self) -> PublicationId:
@@ -91,7 +91,7 @@ class Bye(RelayMessage, frozen=True, tag=7):
     """Forget me."""
 
 
-class Check(RelayMessage, frozen=True, tag=8):
+class DigestCheck(RelayMessage, frozen=True, tag=8):
     """Digests of my own interests, of those around me, and of whom I may hear."""
 
     own: Digest
@@ -99,10 +99,20 @@ class Check(RelayMessage, frozen=True, tag=8):
     sources: Digest
 
 
-CODEC = Codec(Interest, Ended, Here, Around, Post, Told, Bye, Check, *MESSAGES)
+CODEC = Codec(
+    Interest,
+    InterestEnded,
+    PublisherPosition,
+    NeighbourhoodUpdate,
+    Post,
+    Notify,
+    Bye,
+    DigestCheck,
+    *MESSAGES,
+)
 
 
-class Look(Timer, frozen=True):
+class UpdateNeighbourhoods(Timer, frozen=True):
     """See who is around whom by now."""
 
 
@@ -115,7 +125,7 @@ def moves(subscription: Subscription, now: Time) -> bool:
     return not isinstance(region, Moving) or (region.moves and region.until > now)
 
 
-class Directory(Node):
+class RelayDirectory(Node):
     def __init__(self, node_id: NodeId, rng: Random, room: float) -> None:
         super().__init__(node_id, rng)
         self.room = room
@@ -135,18 +145,18 @@ class Directory(Node):
                 publication, self.now
             ):
                 self._tell(publication)
-            case Check():
+            case DigestCheck():
                 self._compare(sender, message)
             case Interest(subscription) if self._is_own(sender, subscription):
                 self.subscriptions[subscription.id] = subscription
                 self.first.setdefault(sender, {})[subscription.id] = None
                 self._changed[subscription.id] = None
                 self._asked.setdefault(sender, {})[subscription.id] = None
-            case Ended(subscription_id):
+            case InterestEnded(subscription_id):
                 if subscription_id in self.first.get(sender, ()):
                     self._end(sender, subscription_id)
                 self._asked.setdefault(sender, {})[subscription_id] = None
-            case Here(x, y, z):
+            case PublisherPosition(x, y, z):
                 self.here[sender] = x, y, z
             case Bye():
                 self._forget(sender)
@@ -160,14 +170,14 @@ class Directory(Node):
         for memory in (self.here, self._asked, self._heard):
             memory.pop(node, None)
 
-    def _compare(self, node: NodeId, check: Check) -> None:
+    def _compare(self, node: NodeId, check: DigestCheck) -> None:
         """What differs has been lost on its way, or still is on it; to say it again is no harm."""
         wanted = [subscription for speaker, subscription in self._pairs if speaker == node]
         heard = {speaker: None for (speaker, _), other in self._pairs.items() if other == node}
         again = digest(self.first.get(node, ())) != check.own
         if again or (digest(wanted), digest(heard)) != (check.wanted, check.sources):
             around = tuple(self.subscriptions[s] for s in wanted if s in self.subscriptions)
-            self.out.send(node, Around(around, (), tuple(heard), (), (), True, again))
+            self.out.send(node, NeighbourhoodUpdate(around, (), tuple(heard), (), (), True, again))
 
     def on_timer(self, timer: Timer) -> None:  # noqa: ARG002  there is one alone
         self._looking = False
@@ -189,7 +199,7 @@ class Directory(Node):
     def _look_soon(self) -> None:
         if not self._looking:
             self._looking = True
-            self.out.set_timer(Look(), LOOK)
+            self.out.set_timer(UpdateNeighbourhoods(), UPDATE_INTERVAL)
 
     def _tell(self, publication: Publication) -> None:
         to = {
@@ -199,7 +209,7 @@ class Directory(Node):
             and wants(subscription, publication, publication.t)
         }
         if to:
-            self.out.send_many(list(to), Told(publication))
+            self.out.send_many(list(to), Notify(publication))
 
     # Who is around whom.
 
@@ -264,7 +274,7 @@ class Directory(Node):
         for node in {**asked, **wanted, **ended, **came, **went}:
             self.out.send(
                 node,
-                Around(
+                NeighbourhoodUpdate(
                     tuple(wanted.get(node, ())),
                     tuple(ended.get(node, ())),
                     tuple(came.get(node, ())),

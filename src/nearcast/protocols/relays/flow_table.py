@@ -26,7 +26,7 @@ from nearcast.space.motion import Time
 MOST_FLOWS = 20_000
 
 
-class Question(NamedTuple):
+class PendingOperation(NamedTuple):
     """An operation that awaits its answer."""
 
     kind: int
@@ -35,7 +35,7 @@ class Question(NamedTuple):
     until: Time
 
 
-class Entry:
+class FlowEntry:
     __slots__ = (
         "asked", "former", "heard", "interest", "leaving", "listers", "next", "rest", "since"
     )  # fmt: skip
@@ -46,7 +46,7 @@ class Entry:
         self.rest = rest  # microseconds from the next hop to the destination
         self.since = self.heard = now  # when it was made; when somebody last spoke for it
         self.listers: dict[NodeId, Time] = {}  # who relies on it, and when they last said so
-        self.asked: Question | None = None
+        self.asked: PendingOperation | None = None
         # Where it went before the forwarder agreed, and until when it goes there too: the forwarder
         # may have had some of what is under way before it knew that it is to pass it on.
         self.former: tuple[NodeId, Time] | None = None
@@ -57,16 +57,18 @@ class FlowTable:
     def __init__(self, me: NodeId, interval: Time, misses: int) -> None:
         self.me = me
         self._interval, self._patience = interval, misses * interval
-        self.entries: dict[Flow, Entry] = {}
-        self._by_source: dict[NodeId, dict[NodeId, Entry]] = {}
+        self.entries: dict[Flow, FlowEntry] = {}
+        self._by_source: dict[NodeId, dict[NodeId, FlowEntry]] = {}
         self._number = 0
 
     # Flows.
 
-    def open(self, flow: Flow, hop: NodeId, interest: float, rest: Time, now: Time) -> Entry | None:
+    def open(
+        self, flow: Flow, hop: NodeId, interest: float, rest: Time, now: Time
+    ) -> FlowEntry | None:
         if len(self.entries) >= MOST_FLOWS:
             return None
-        entry = self.entries[flow] = Entry(hop, interest, rest, now)
+        entry = self.entries[flow] = FlowEntry(hop, interest, rest, now)
         self._by_source.setdefault(flow[0], {})[flow[1]] = entry
         return entry
 
@@ -76,11 +78,11 @@ class FlowTable:
             if not self._by_source[flow[0]]:
                 del self._by_source[flow[0]]
 
-    def of(self, source: NodeId) -> dict[NodeId, Entry]:
+    def of(self, source: NodeId) -> dict[NodeId, FlowEntry]:
         """By destination."""
         return self._by_source.get(source, {})
 
-    def sends(self, entry: Entry, now: Time) -> bool:
+    def sends(self, entry: FlowEntry, now: Time) -> bool:
         """One that is leaving forwards for an interval: something may still be on its way."""
         return entry.leaving is None or now - entry.leaving <= self._interval
 
@@ -93,7 +95,7 @@ class FlowTable:
                     onward[hop] = max(onward.get(hop, 0.0), entry.interest)
         return onward
 
-    def sent_to(self, entry: Entry, now: Time) -> tuple[NodeId, ...]:
+    def sent_to(self, entry: FlowEntry, now: Time) -> tuple[NodeId, ...]:
         former = entry.former
         return (entry.next,) if former is None or now > former[1] else (entry.next, former[0])
 
@@ -112,7 +114,7 @@ class FlowTable:
         entry = self.entries.get(flow)
         return entry is not None and entry.asked is None and entry.leaving is None
 
-    def sole_lister(self, entry: Entry) -> NodeId | None:
+    def sole_lister(self, entry: FlowEntry) -> NodeId | None:
         """Who is before this peer on the path, if there is no doubt about it."""
         return next(iter(entry.listers)) if len(entry.listers) == 1 else None
 
@@ -122,12 +124,14 @@ class FlowTable:
         assert entry.asked is None and entry.leaving is None
         self._number += 1
         # Who has agreed remembers it for longer than we wait: `misses` is at least 2.
-        entry.asked = Question(kind, whom, self._number, now + self._patience - self._interval)
+        entry.asked = PendingOperation(
+            kind, whom, self._number, now + self._patience - self._interval
+        )
         return self._number
 
     def answered(
         self, flow: Flow, sender: NodeId, number: int, agreed: bool, now: Time
-    ) -> Question | None:
+    ) -> PendingOperation | None:
         """The question that this answers; None: it is asked no longer, and nothing happens."""
         entry = self.entries.get(flow)
         question = entry.asked if entry is not None else None

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from nearcast.protocols.relays import cost_model
 from nearcast.protocols.relays.cost_model import Weights
 
-Numbers: TypeAlias = NDArray[np.float64]
-Places: TypeAlias = NDArray[np.int32]
+Floats: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int32]
 
 for rule in (
     cost_model.bound_at,
@@ -45,26 +45,26 @@ NOTHING, REDIR, SHORT = 0, 1, 2
 
 
 class Flows(NamedTuple):
-    size: Places  # by source: how many are in its group
+    size: Indices  # by source: how many are in its group
     first: NDArray[np.int64]  # by source: where its group begins in the columns of members
     block: NDArray[np.int64]  # by source: where its block begins
-    member: Places  # the groups, one after the other; each begins with its source
-    interest: Numbers  # by member, as those below: in the source
-    remaining: Numbers  # seconds for which the subscription will last
-    direct: Numbers  # latency without forwarders
-    latency: Numbers  # of the path
-    hops: Places  # of the path
-    following: Places  # blocks [d, v]: the next hop's place, or −1: v is not on the path
-    preceding: Places  # blocks [d, v]: the hop before
-    carried: Places  # blocks [b, a]: flows of this source from a to b
-    place: Places  # [node, source]: its place in the group, or −1
-    sources: Places  # [b, a]: different sources from a to b
+    member: Indices  # the groups, one after the other; each begins with its source
+    interest: Floats  # by member, as those below: in the source
+    remaining: Floats  # seconds for which the subscription will last
+    direct: Floats  # latency without forwarders
+    latency: Floats  # of the path
+    hops: Indices  # of the path
+    following: Indices  # blocks [d, v]: the next hop's place, or −1: v is not on the path
+    preceding: Indices  # blocks [d, v]: the hop before
+    carried: Indices  # blocks [b, a]: flows of this source from a to b
+    place: Indices  # [node, source]: its place in the group, or −1
+    sources: Indices  # [b, a]: different sources from a to b
     near: NDArray[np.bool_]  # [v, u]: is u in N_v?
-    delay: Numbers  # [b, a]: seconds from a to b
-    load: Numbers  # bytes per second that each node sends
-    capacity: Numbers  # bytes per second that it can
-    risk: Numbers  # chance that it fails
-    payload: Numbers  # bytes per second of each source
+    delay: Floats  # [b, a]: seconds from a to b
+    load: Floats  # bytes per second that each node sends
+    capacity: Floats  # bytes per second that it can
+    risk: Floats  # chance that it fails
+    payload: Floats  # bytes per second of each source
     header: float  # bytes per second of headers on a link in use
 
 
@@ -101,7 +101,7 @@ def _weigh_short(f: Flows, w: Weights, s: int, v: int, d: int) -> float:
 
 
 def _best_redir(
-    f: Flows, w: Weights, s: int, v: int, d: int, added: Numbers, most: float
+    f: Flows, w: Weights, s: int, v: int, d: int, added: Floats, most: float
 ) -> tuple[int, float, int]:
     """The forwarder that gains more than `most`, if there is one, for v's flow to d."""
     base, size, first = f.block[s], f.size[s], f.first[s]
@@ -212,7 +212,7 @@ def connect_directly(f: Flows) -> None:
             _link(f, s, d, 0, d)
 
 
-def play_round(f: Flows, w: Weights, threshold: float, order: Places) -> tuple[int, int, int]:
+def play_round(f: Flows, w: Weights, threshold: float, order: Indices) -> tuple[int, int, int]:
     """Each node in turn takes its best option if that gains ε or more (IV, steps 1 to 3)."""
     redirected, shortened, weighed = 0, 0, 0
     for node in order:
@@ -240,31 +240,31 @@ def total_cost(f: Flows, w: Weights) -> float:
     return cost
 
 
-class Known(NamedTuple):
+class StepColumns(NamedTuple):
     """What one peer knows when it decides: flows in rows, possible forwarders in columns."""
 
-    saved: Numbers  # by flow: bytes per second that it would save this peer
-    interest: Numbers
-    latency: Numbers  # of the whole path
-    leg: Numbers  # seconds to the next hop
-    remaining: Numbers
-    added: Numbers  # [flow, u]: bytes per second to send it to u
-    burden: Numbers  # [flow, u]: bytes per second for u to send it on
-    onward: Numbers  # [flow, u]: seconds from u to the next hop
+    saved: Floats  # by flow: bytes per second that it would save this peer
+    interest: Floats
+    latency: Floats  # of the whole path
+    leg: Floats  # seconds to the next hop
+    remaining: Floats
+    added: Floats  # [flow, u]: bytes per second to send it to u
+    burden: Floats  # [flow, u]: bytes per second for u to send it on
+    onward: Floats  # [flow, u]: seconds from u to the next hop
     may: NDArray[np.bool_]  # [flow, u]: is u a subscriber of the source, and not on the path?
-    away: Numbers  # by u: seconds to it
-    load: Numbers  # by u: utilisation
-    capacity: Numbers  # by u: bytes per second
-    risk: Numbers  # by u
+    away: Floats  # by u: seconds to it
+    load: Floats  # by u: utilisation
+    capacity: Floats  # by u: bytes per second
+    risk: Floats  # by u
     # For SHORT, by flow. Not a forwarder: the sender's capacity is 0.
-    sender_load: Numbers
-    sender_capacity: Numbers
-    sender_change: Numbers  # bytes per second
-    shorter: Numbers  # latency of the whole path then
+    sender_load: Floats
+    sender_capacity: Floats
+    sender_change: Floats  # bytes per second
+    shorter: Floats  # latency of the whole path then
 
 
 def best_known(
-    k: Known, w: Weights, load: float, capacity: float, risk: float
+    k: StepColumns, w: Weights, load: float, capacity: float, risk: float
 ) -> tuple[int, int, int, float]:
     """The operation, its row and its column, and its gain, as far as is known here."""
     kind, row, column, most = NOTHING, -1, -1, -np.inf

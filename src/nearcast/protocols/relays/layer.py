@@ -23,7 +23,7 @@ UNLIMITED = 2.0**40 - 1  # bytes per second: the most that a peer can say of its
 LEAST_INTEREST = 0.01  # of somebody just outside, who may have come nearer meanwhile
 
 
-class Layer(Struct, frozen=True, kw_only=True):
+class RelayLayerParameters(Struct, frozen=True, kw_only=True):
     """What can be chosen of it; an overlay's parameters have these too."""
 
     # on or off: do neighbours pass on what others tell directly?
@@ -61,7 +61,7 @@ def capacity_of(least: float, most: float, rng: Random) -> float:
 
 def relays_of(
     node: Node,
-    layer: Layer,
+    layer: RelayLayerParameters,
     is_acquainted: Callable[[NodeId], bool],
     *,
     for_others: bool = False,

@@ -32,7 +32,7 @@ Rate: TypeAlias = Annotated[int, Meta(ge=1, lt=2**40)]  # bytes per second
 Filter: TypeAlias = Annotated[bytes, Meta(max_length=bloom.LARGEST)]
 
 
-class Piece(Struct, frozen=True, array_like=True):
+class RelayedPublication(Struct, frozen=True, array_like=True):
     """A publication on its way from `source`, who it may concern, and for how long it has been."""
 
     source: NodeId  # who has told it first, usually its publisher
@@ -42,14 +42,14 @@ class Piece(Struct, frozen=True, array_like=True):
     audience: Filter = b""  # now and then: all who hear the source (IV-B)
 
 
-class Listed(Struct, frozen=True, array_like=True):
+class FlowList(Struct, frozen=True, array_like=True):
     """Flows of one source."""
 
     source: NodeId
     destinations: tuple[NodeId, ...]
 
 
-class Onward(Struct, frozen=True, array_like=True):
+class RemainingLatency(Struct, frozen=True, array_like=True):
     """From the sender of this to the destination it takes so long (IV-B: in reverse direction)."""
 
     source: NodeId
@@ -57,15 +57,15 @@ class Onward(Struct, frozen=True, array_like=True):
     ticks: Ticks
 
 
-class Word(Struct, frozen=True, array_like=True):
+class PeerStatus(Struct, frozen=True, array_like=True):
     uplink: Rate
     used: Number  # thousandths of it that are asked for
     age: Number  # seconds for which the sender has been there
     sent: Ticks  # by its clock, modulo 2^32
     echo: Ticks  # the latest `sent` that it has from the receiver
     held: Ticks  # and how long ago that came; both 0: never
-    kept: tuple[Listed, ...] = ()  # what the receiver is relied on to pass on
-    onward: tuple[Onward, ...] = ()  # of what the receiver relies on the sender for
+    kept: tuple[FlowList, ...] = ()  # what the receiver is relied on to pass on
+    onward: tuple[RemainingLatency, ...] = ()  # of what the receiver relies on the sender for
     lost: tuple[Flow, ...] = ()  # what it relies on in vain
 
 
@@ -79,19 +79,19 @@ class Update(RelayMessage, frozen=True, tag=61):
     """All that is for one receiver, in one packet."""
 
     lossy: ClassVar[bool] = True
-    pieces: tuple[Piece, ...]
-    word: Word | None = None
+    pieces: tuple[RelayedPublication, ...]
+    word: PeerStatus | None = None
 
     def carries(self) -> PublicationId | None:
         """The first of them."""
         return self.pieces[0].publication.id if self.pieces else None
 
 
-class Say(RelayMessage, frozen=True, tag=62):
-    word: Word
+class Status(RelayMessage, frozen=True, tag=62):
+    word: PeerStatus
 
 
-class Take(RelayMessage, frozen=True, tag=63):
+class Redirect(RelayMessage, frozen=True, tag=63):
     """REDIR: send what the source says on to `onward`."""
 
     source: NodeId
@@ -103,7 +103,7 @@ class Take(RelayMessage, frozen=True, tag=63):
     worth: Real  # what it gains, not counting the receiver's uplink
 
 
-class Skip(RelayMessage, frozen=True, tag=64):
+class Shorten(RelayMessage, frozen=True, tag=64):
     """SHORT: send it to `onward` instead of me."""
 
     source: NodeId
@@ -114,26 +114,26 @@ class Skip(RelayMessage, frozen=True, tag=64):
     worth: Real  # what it gains, not counting the receiver's uplink
 
 
-class Yes(RelayMessage, frozen=True, tag=65):
+class Accept(RelayMessage, frozen=True, tag=65):
     source: NodeId
     destination: NodeId
     number: Number
     leg: Ticks  # from who says so to `onward`; 0: not known
 
 
-class No(RelayMessage, frozen=True, tag=66):
+class Reject(RelayMessage, frozen=True, tag=66):
     source: NodeId
     destination: NodeId
     number: Number
     leg: Ticks
 
 
-class Drop(RelayMessage, frozen=True, tag=67):
+class StopForwarding(RelayMessage, frozen=True, tag=67):
     """I rely on you for this no more."""
 
     source: NodeId
     destination: NodeId
 
 
-MESSAGES = (Update, Say, Take, Skip, Yes, No, Drop)
+MESSAGES = (Update, Status, Redirect, Shorten, Accept, Reject, StopForwarding)
 CODEC = Codec(*MESSAGES)

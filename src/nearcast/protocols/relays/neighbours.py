@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.relays import bloom
-from nearcast.protocols.relays.messages import TICK, Word
+from nearcast.protocols.relays.messages import TICK, PeerStatus
 from nearcast.space.motion import Time
 
 UNKNOWN: Time = 50_000  # one way, before anything was measured
@@ -21,7 +21,7 @@ def ticks_of(t: Time) -> int:
     return t // TICK % TICKS
 
 
-class Neighbour:
+class RelayNeighbour:
     __slots__ = ("age", "capacity", "heard", "leg", "load", "sent", "spoken", "worded")
 
     def __init__(self, now: Time) -> None:
@@ -37,18 +37,18 @@ class Neighbour:
 
 class Neighbours:
     def __init__(self) -> None:
-        self.known: dict[NodeId, Neighbour] = {}
+        self.known: dict[NodeId, RelayNeighbour] = {}
         self.audiences: dict[NodeId, NDArray[np.uint8]] = {}  # by source: the bits of its filter
         self._former: dict[NodeId, NDArray[np.uint8]] = {}  # and of the one before
         self.legs: dict[tuple[NodeId, NodeId], Time] = {}  # between two others, as they said
 
-    def meet(self, node: NodeId, now: Time) -> Neighbour:
+    def meet(self, node: NodeId, now: Time) -> RelayNeighbour:
         neighbour = self.known.get(node)
         if neighbour is None:
-            neighbour = self.known[node] = Neighbour(now)
+            neighbour = self.known[node] = RelayNeighbour(now)
         return neighbour
 
-    def hear(self, node: NodeId, now: Time, word: Word | None) -> None:
+    def hear(self, node: NodeId, now: Time, word: PeerStatus | None) -> None:
         neighbour = self.meet(node, now)
         neighbour.heard = now
         if word is None:

@@ -15,13 +15,13 @@ import numpy as np
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.relays import bloom, kernels
 from nearcast.protocols.relays.cost_model import Weights, bandwidth_cost, stream_cost
-from nearcast.protocols.relays.flow_table import Entry, FlowTable
-from nearcast.protocols.relays.kernels import REDIR, SHORT, Known
+from nearcast.protocols.relays.flow_table import FlowEntry, FlowTable
+from nearcast.protocols.relays.kernels import REDIR, SHORT, StepColumns
 from nearcast.protocols.relays.messages import Flow
-from nearcast.protocols.relays.neighbours import Neighbour, Neighbours
+from nearcast.protocols.relays.neighbours import Neighbours, RelayNeighbour
 from nearcast.space.motion import SECOND, Time
 
-NOBODY = Neighbour(0)
+NOBODY = RelayNeighbour(0)
 HORIZON_S = 60.0  # who has been here for so long is as likely to fail within it as not
 
 
@@ -51,7 +51,7 @@ class Option(NamedTuple):
     worth: float  # without what it costs whom we ask
 
 
-class View(NamedTuple):
+class StepInput(NamedTuple):
     """All that a decision depends on."""
 
     me: NodeId
@@ -72,7 +72,7 @@ def risk(age_s: float) -> float:
     return HORIZON_S / (HORIZON_S + age_s)
 
 
-def best(view: View, candidates: Sequence[NodeId], now: Time) -> Option | None:
+def best(view: StepInput, candidates: Sequence[NodeId], now: Time) -> Option | None:
     """The option that gains most, whatever that is; None: there is none."""
     table = view.table
     flows = [flow for flow in table.entries if table.is_free(flow)]
@@ -97,7 +97,9 @@ def best(view: View, candidates: Sequence[NodeId], now: Time) -> Option | None:
     return None
 
 
-def _columns(view: View, flows: Sequence[Flow], candidates: Sequence[NodeId], now: Time) -> Known:
+def _columns(
+    view: StepInput, flows: Sequence[Flow], candidates: Sequence[NodeId], now: Time
+) -> StepColumns:
     neighbours, streams = view.neighbours, view.streams
     entries = [view.table.entries[flow] for flow in flows]
     around = [neighbours.known[node] for node in candidates]
@@ -109,7 +111,7 @@ def _columns(view: View, flows: Sequence[Flow], candidates: Sequence[NodeId], no
     rates = np.array([streams.rates.get(flow[0], 0.0) for flow in flows])
     may, added = _forwarders(view, flows, entries, candidates)
     senders = [_before(view, flow, entry) for flow, entry in zip(flows, entries, strict=True)]
-    return Known(
+    return StepColumns(
         saved=np.array([streams.saved(f[0], e.next) for f, e in zip(flows, entries, strict=True)]),
         interest=np.array([entry.interest for entry in entries]),
         latency=latency,
@@ -131,7 +133,10 @@ def _columns(view: View, flows: Sequence[Flow], candidates: Sequence[NodeId], no
 
 
 def _forwarders(
-    view: View, flows: Sequence[Flow], entries: Sequence[Entry], candidates: Sequence[NodeId]
+    view: StepInput,
+    flows: Sequence[Flow],
+    entries: Sequence[FlowEntry],
+    candidates: Sequence[NodeId],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Who may forward what, and what it costs to send it there; alike for flows of one source."""
     place = {node: number for number, node in enumerate(candidates)}
@@ -158,7 +163,7 @@ def _forwarders(
 
 
 def _linked(
-    neighbours: Neighbours, entries: Sequence[Entry], candidates: Sequence[NodeId]
+    neighbours: Neighbours, entries: Sequence[FlowEntry], candidates: Sequence[NodeId]
 ) -> np.ndarray:
     """[flow, u]: does the next hop hear u? Then u's packets go there already."""
     hops = [entry.next for entry in entries]
@@ -180,7 +185,7 @@ def _linked(
 
 def _onward(
     neighbours: Neighbours,
-    entries: Sequence[Entry],
+    entries: Sequence[FlowEntry],
     candidates: Sequence[NodeId],
     leg: np.ndarray,
     away: np.ndarray,
@@ -197,7 +202,7 @@ def _onward(
     return seconds
 
 
-def _before(view: View, flow: Flow, entry: Entry) -> tuple[Neighbour, float, float]:
+def _before(view: StepInput, flow: Flow, entry: FlowEntry) -> tuple[RelayNeighbour, float, float]:
     """For SHORT: the one before, the bytes it adds, and the seconds saved besides our own leg."""
     lister = None if flow[0] == view.me else view.table.sole_lister(entry)
     neighbours = view.neighbours

@@ -16,17 +16,17 @@ from nearcast.node import Message, Node, Timer
 from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
 from nearcast.protocols.interests import PeerInterests, ball_around_region
 from nearcast.protocols.relays.directory import (
-    CHECK,
-    LOOK,
+    CHECK_INTERVAL,
     ROUNDED,
-    Around,
+    UPDATE_INTERVAL,
     Bye,
-    Check,
-    Ended,
-    Here,
+    DigestCheck,
     Interest,
+    InterestEnded,
+    NeighbourhoodUpdate,
+    Notify,
     Post,
-    Told,
+    PublisherPosition,
     digest,
     moves,
 )
@@ -59,19 +59,19 @@ class Parameters(RelaysParameters, frozen=True, kw_only=True):
             raise ValueError(f"room must be between 0 and 1e9, not {self.room}")
 
 
-class Settled(Timer, frozen=True):
+class MarkReady(Timer, frozen=True):
     """Nothing more has changed around."""
 
 
-class Retry(Timer, frozen=True):
+class RepeatInterests(Timer, frozen=True):
     """Perhaps the directory has not heard."""
 
 
-class Compare(Timer, frozen=True):
+class CompareDigests(Timer, frozen=True):
     """Does the directory know the same?"""
 
 
-class Peer(Node):
+class RelayPeer(Node):
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, directory: NodeId
     ) -> None:
@@ -113,7 +113,7 @@ class Peer(Node):
     def on_start(self) -> None:
         self.out.note("uplink", value=round(self.relays.uplink.capacity * 8))
         self.out.send(self.directory, Bye())  # whoever had this name before is no more
-        self.out.set_timer(Compare(), self.rng.randrange(1, CHECK))
+        self.out.set_timer(CompareDigests(), self.rng.randrange(1, CHECK_INTERVAL))
 
     def on_command(self, command: Command) -> None:
         match command:
@@ -135,12 +135,12 @@ class Peer(Node):
         if self.relays.on(message, sender):
             self._deliver_arrived()
         elif sender != self.directory or (
-            isinstance(message, Told) and is_outside_window(message.publication, self.now)
+            isinstance(message, Notify) and is_outside_window(message.publication, self.now)
         ):
             self.out.note("refused", sender)
-        elif isinstance(message, Around):
+        elif isinstance(message, NeighbourhoodUpdate):
             self._look_around(message)
-        elif isinstance(message, Told):
+        elif isinstance(message, Notify):
             self._deliver(message.publication, 2)
 
     def on_timer(self, timer: Timer) -> None:
@@ -148,33 +148,35 @@ class Peer(Node):
             self.interests.forget(self.now)
             return
         match timer:
-            case Settled():
+            case MarkReady():
                 self._settled = True
-            case Retry():
+            case RepeatInterests():
                 unanswered, self._unanswered = self._unanswered, {}
                 for subscription in unanswered:
                     self._say(subscription)
-            case Compare():
+            case CompareDigests():
                 own = digest(subscription.id for subscription in self.interests.present())
-                check = Check(own, digest(self.wanted), digest(self.sources))
+                check = DigestCheck(own, digest(self.wanted), digest(self.sources))
                 self.out.send(self.directory, check)
-                self.out.set_timer(Compare(), CHECK)
+                self.out.set_timer(CompareDigests(), CHECK_INTERVAL)
 
     # Who is around.
 
     def _say(self, subscription: SubscriptionId) -> None:
         """Until the directory has answered."""
         current = self.interests.current(subscription)
-        self.out.send(self.directory, Ended(subscription) if current is None else Interest(current))
+        self.out.send(
+            self.directory, InterestEnded(subscription) if current is None else Interest(current)
+        )
         if not self._unanswered:
-            self.out.set_timer(Retry(), SECOND)
+            self.out.set_timer(RepeatInterests(), SECOND)
         self._unanswered[subscription] = None
 
-    def _look_around(self, news: Around) -> None:
+    def _look_around(self, news: NeighbourhoodUpdate) -> None:
         for subscription_id in news.answered:
             self._unanswered.pop(subscription_id, None)
         if not self._settled and not self._unanswered:
-            self.out.set_timer(Settled(), LOOK)
+            self.out.set_timer(MarkReady(), UPDATE_INTERVAL)
         if news.whole:
             for memory in (self.wanted, self.sources, self._audience):
                 memory.clear()
@@ -219,7 +221,7 @@ class Peer(Node):
                 return
         if not self.interests.present() and self._here != place:
             self._here = place
-            self.out.send(self.directory, Here(*place))
+            self.out.send(self.directory, PublisherPosition(*place))
         self.out.send(self.directory, Post(publication))
 
     def _audience_of(self, publication: Publication, place: Vector) -> dict[NodeId, float]:

@@ -34,18 +34,18 @@ from nearcast.protocols.relays.kernels import REDIR, SHORT
 from nearcast.protocols.relays.messages import (
     MOST_HOPS,
     TICK,
-    Drop,
+    Accept,
     Flow,
-    No,
-    Piece,
-    Say,
-    Skip,
-    Take,
+    Redirect,
+    Reject,
+    RelayedPublication,
+    Shorten,
+    Status,
+    StopForwarding,
     Update,
-    Yes,
 )
-from nearcast.protocols.relays.options import Option, Streams, View
-from nearcast.protocols.relays.speech import Flush, Interval, Speech
+from nearcast.protocols.relays.options import Option, StepInput, Streams
+from nearcast.protocols.relays.speech import OptimiseFlows, SendPackets, Speech
 from nearcast.protocols.relays.uplink import HEADERS, MOST_TICKS
 from nearcast.space.motion import SECOND, Time
 
@@ -84,7 +84,7 @@ class Relays(Speech):
             for hop in self.table.sent_to(entry, now):
                 onward[hop] = max(onward.get(hop, 0.0), interest)
         # However long its way was, there must be room for the one from here.
-        piece = Piece(self.id, publication, min(hops, MOST_HOPS // 2), 0)
+        piece = RelayedPublication(self.id, publication, min(hops, MOST_HOPS // 2), 0)
         self._count(piece)
         filtered = self._with_audience(piece)
         for to, interest in onward.items():
@@ -96,7 +96,9 @@ class Relays(Speech):
 
     def on(self, message: Message, sender: NodeId) -> bool:
         """Was it a message of the relays? Then it has been heard, or refused."""
-        if not isinstance(message, Update | Say | Take | Skip | Yes | No | Drop):
+        if not isinstance(
+            message, Update | Status | Redirect | Shorten | Accept | Reject | StopForwarding
+        ):
             return False
         now = self._begin()
         if sender == self.id:
@@ -107,25 +109,25 @@ class Relays(Speech):
                 if word is not None:
                     self._on_word(sender, word, now, any(taken))
                 self._flush()
-            case Say(word):
+            case Status(word):
                 self._on_word(sender, word, now, False)
-            case Take():
+            case Redirect():
                 self._on_take(sender, message, now)
-            case Skip():
+            case Shorten():
                 self._on_skip(sender, message, now)
-            case Yes() | No():
+            case Accept() | Reject():
                 self._on_answer(sender, message, now)
-            case Drop(source, destination):
+            case StopForwarding(source, destination):
                 self.table.unlist((source, destination), sender)
         return True
 
     def wake(self, timer: Timer) -> bool:
         """Was it a timer of the relays?"""
-        if isinstance(timer, Flush):
+        if isinstance(timer, SendPackets):
             self._flush()
-        elif isinstance(timer, Interval):
+        elif isinstance(timer, OptimiseFlows):
             self._tick(self._clock())
-        return isinstance(timer, Flush | Interval)
+        return isinstance(timer, SendPackets | OptimiseFlows)
 
     def drain(self) -> list[tuple[Publication, int]]:
         """What has come since the last time, each once, and after how many messages."""
@@ -156,7 +158,7 @@ class Relays(Speech):
         streams = self._streams(now)
         load = self.load  # if all agree
         for _ in range(self.parameters.steps):
-            view = View(
+            view = StepInput(
                 self.id, self.table, self.neighbours, streams, self._weights, load,
                 self.uplink.capacity, (now - (self._begun or now)) / SECOND, self._ahead,
                 self._last.__contains__, self._refusals,
@@ -179,14 +181,14 @@ class Relays(Speech):
         number = self.table.ask(flow, option.kind, whom, now) % 2**32
         rest = min(entry.rest // TICK, MOST_TICKS)
         question = (
-            Take(*flow, number, entry.next, entry.interest, rest, option.worth)
+            Redirect(*flow, number, entry.next, entry.interest, rest, option.worth)
             if option.kind == REDIR
-            else Skip(*flow, number, entry.next, rest, option.worth)
+            else Shorten(*flow, number, entry.next, rest, option.worth)
         )
         self.uplink.take(question, now)
         self._out.send(whom, question)
 
-    def _on_take(self, sender: NodeId, take: Take, now: Time) -> None:
+    def _on_take(self, sender: NodeId, take: Redirect, now: Time) -> None:
         flow, onward = (take.source, take.destination), take.onward
         if not (self._is_acquainted(sender) and self._trusts(take.source, sender)):
             self._out.note("refused", sender)
@@ -204,7 +206,7 @@ class Relays(Speech):
             self.load += added
         self._answer(sender, flow, take.number, onward, agreed, now)
 
-    def _on_skip(self, sender: NodeId, skip: Skip, now: Time) -> None:
+    def _on_skip(self, sender: NodeId, skip: Shorten, now: Time) -> None:
         flow, onward = (skip.source, skip.destination), skip.onward
         if not self.table.may_skip(flow, sender, onward):
             if self._involves(sender) or self._is_acquainted(sender):
@@ -231,12 +233,12 @@ class Relays(Speech):
     ) -> None:
         known = self.neighbours.known.get(onward)
         leg = 0 if known is None or known.leg is None else max(1, known.leg // TICK)
-        answer = (Yes if agreed else No)(*flow, number, min(leg, MOST_TICKS))
+        answer = (Accept if agreed else Reject)(*flow, number, min(leg, MOST_TICKS))
         self.uplink.take(answer, now)
         self._out.send(to, answer)
 
-    def _on_answer(self, sender: NodeId, answer: Yes | No, now: Time) -> None:
-        flow, agreed = (answer.source, answer.destination), isinstance(answer, Yes)
+    def _on_answer(self, sender: NodeId, answer: Accept | Reject, now: Time) -> None:
+        flow, agreed = (answer.source, answer.destination), isinstance(answer, Accept)
         entry = self.table.entries.get(flow)
         hop = None if entry is None else entry.next
         before = self._streams(now)
@@ -276,7 +278,7 @@ class Relays(Speech):
         self._tell_back()
         self._speak(now)
         self.neighbours.forget(now - 4 * SELDOM * self._interval)
-        self._out.set_timer(Interval(), self._interval)
+        self._out.set_timer(OptimiseFlows(), self._interval)
 
     def _measure(self) -> None:
         """What was to be sent in the last interval, and of whom."""
@@ -312,7 +314,7 @@ class Relays(Speech):
                     self.table.go_directly((self.id, other))
 
     def _drop(self, hop: NodeId, flow: Flow, now: Time) -> None:
-        message = Drop(*flow)
+        message = StopForwarding(*flow)
         self.uplink.take(message, now)
         self._out.send(hop, message)
 

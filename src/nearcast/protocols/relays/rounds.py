@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nearcast.protocols.relays import kernels
 from nearcast.protocols.relays.cost_model import AT_THE_EDGE, Weights
-from nearcast.protocols.relays.kernels import Flows, Numbers, Places
+from nearcast.protocols.relays.kernels import Floats, Flows, Indices
 
 STREAM = 512.0  # bytes per second of a source (V), and of headers on a link
 
@@ -25,24 +25,24 @@ class Round(NamedTuple):
     redirected: int
     shortened: int
     weighed: int  # options
-    before: Numbers  # utilisation of each node's uplink
-    after: Numbers
-    latency: Numbers
-    hops: Places
-    stretch: Numbers  # latency over that of the direct connection
+    before: Floats  # utilisation of each node's uplink
+    after: Floats
+    latency: Floats
+    hops: Indices
+    stretch: Floats  # latency over that of the direct connection
     cost: float
 
 
 def flows(
-    interest: Numbers,
-    delay: Numbers,
-    capacity: Numbers,
+    interest: Floats,
+    delay: Floats,
+    capacity: Floats,
     *,
-    payload: float | Numbers = STREAM,
+    payload: float | Floats = STREAM,
     header: float = STREAM,
     threshold: float = AT_THE_EDGE,
-    risk: Numbers | None = None,
-    remaining: Numbers | None = None,
+    risk: Floats | None = None,
+    remaining: Floats | None = None,
 ) -> Flows:
     """Everybody sends directly. `interest[v, u]` is that of v in u, `delay[a, b]` is in seconds.
 
@@ -88,7 +88,7 @@ def flows(
     return f
 
 
-def utilisation(f: Flows) -> Numbers:
+def utilisation(f: Flows) -> Floats:
     return f.load / f.capacity
 
 
@@ -135,7 +135,7 @@ def optimise(
         )
 
 
-def with_violations(delay: Numbers, share: float, most: float, rng: Random) -> Numbers:
+def with_violations(delay: Floats, share: float, most: float, rng: Random) -> Floats:
     """The same network, in which the direct way of some pairs takes up to `most` times as long.
 
     Such violations of the triangle inequality are common, and a forwarder may then even be the

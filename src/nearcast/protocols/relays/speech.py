@@ -19,11 +19,11 @@ from nearcast.protocols.relays.messages import (
     MOST_HOPS,
     TICK,
     Flow,
-    Listed,
-    Onward,
-    Piece,
-    Say,
-    Word,
+    FlowList,
+    PeerStatus,
+    RelayedPublication,
+    RemainingLatency,
+    Status,
 )
 from nearcast.protocols.relays.neighbours import Neighbours, ticks_of
 from nearcast.protocols.relays.parameters import Parameters
@@ -33,11 +33,11 @@ from nearcast.space.motion import SECOND, Time
 REPEAT = 4  # intervals after which the audience is said again
 
 
-class Flush(Timer, frozen=True):
+class SendPackets(Timer, frozen=True):
     """Something has waited long enough."""
 
 
-class Interval(Timer, frozen=True):
+class OptimiseFlows(Timer, frozen=True):
     """One step of the optimisation, and a look at the neighbours."""
 
 
@@ -100,7 +100,7 @@ class Speech:
         now = self._clock()
         if self._begun is None:
             self._begun = now
-            self._out.set_timer(Interval(), self._rng.randrange(1, self._interval + 1))
+            self._out.set_timer(OptimiseFlows(), self._rng.randrange(1, self._interval + 1))
         return now
 
     def _trusts(self, source: NodeId, sender: NodeId) -> bool:
@@ -112,10 +112,10 @@ class Speech:
         # Who has agreed to pass it on does so until the one before knows of another way.
         return any(sender in entry.listers for entry in self.table.of(source).values())
 
-    def _count(self, piece: Piece) -> None:
+    def _count(self, piece: RelayedPublication) -> None:
         self._heard[piece.source] = self._heard.get(piece.source, 0) + size_of_piece(piece)
 
-    def _with_audience(self, piece: Piece) -> Piece | None:
+    def _with_audience(self, piece: RelayedPublication) -> RelayedPublication | None:
         """With the filter, where all are to have it: it has changed, or was said long ago."""
         said, packed = self._told_audience
         if said == self._intervals:
@@ -127,7 +127,7 @@ class Speech:
         self._fresh.clear()
         return replace(piece, audience=current)
 
-    def _put(self, to: NodeId, piece: Piece, interest: float, hold: Time) -> None:
+    def _put(self, to: NodeId, piece: RelayedPublication, interest: float, hold: Time) -> None:
         for lost in self.uplink.put(to, piece, interest, self._clock(), hold):
             self._out.note("withheld", lost.publication.id)
 
@@ -142,9 +142,9 @@ class Speech:
                 self._out.note("withheld", piece.publication.id)
             due = self.uplink.due(now)
         if due is not None:
-            self._out.set_timer(Flush(), max(due - now, 1))
+            self._out.set_timer(SendPackets(), max(due - now, 1))
 
-    def _on_piece(self, sender: NodeId, piece: Piece, now: Time) -> bool:
+    def _on_piece(self, sender: NodeId, piece: RelayedPublication, now: Time) -> bool:
         """Was it the sender's to say?"""
         source = piece.source
         if source == self.id:
@@ -169,7 +169,7 @@ class Speech:
                     self._put(to, further, interest, self._hold)
         return True
 
-    def _is_sound(self, sender: NodeId, piece: Piece, now: Time) -> bool:
+    def _is_sound(self, sender: NodeId, piece: RelayedPublication, now: Time) -> bool:
         """Not so for a replay: what was said long ago, or by somebody else than it seems."""
         publication, source = piece.publication, piece.source
         return (
@@ -180,7 +180,7 @@ class Speech:
 
     # Words.
 
-    def _word(self, to: NodeId, now: Time) -> Word:
+    def _word(self, to: NodeId, now: Time) -> PeerStatus:
         neighbour = self.neighbours.meet(to, now)
         neighbour.spoken = now
         kept: dict[NodeId, list[NodeId]] = {}
@@ -190,19 +190,21 @@ class Speech:
         if neighbour.sent is not None:
             echo, held = neighbour.sent, max(1, (now - neighbour.worded) // TICK)
             neighbour.sent = None  # an echo of the same clock later says nothing new
-        return Word(
+        return PeerStatus(
             uplink=max(1, round(self.uplink.capacity)),
             used=min(round(1000 * self.utilisation), 2**32 - 1),
             age=(now - (self._begun or now)) // SECOND,
             sent=ticks_of(now),
             echo=echo,
             held=min(held, MOST_TICKS),
-            kept=tuple(Listed(source, tuple(to)) for source, to in kept.items()),
-            onward=tuple(Onward(*flow, t) for flow, t in self._onward.pop(to, {}).items()),
+            kept=tuple(FlowList(source, tuple(to)) for source, to in kept.items()),
+            onward=tuple(
+                RemainingLatency(*flow, t) for flow, t in self._onward.pop(to, {}).items()
+            ),
             lost=tuple(self._lost.pop(to, ())),
         )
 
-    def _word_if_due(self, to: NodeId) -> Word | None:
+    def _word_if_due(self, to: NodeId) -> PeerStatus | None:
         now = self._clock()
         spoken = self.neighbours.meet(to, now).spoken
         # Rather too early, with an update, than soon afterwards in a packet of its own.
@@ -210,11 +212,11 @@ class Speech:
         return self._word(to, now) if due else None
 
     def _say(self, to: NodeId) -> None:
-        message = Say(self._word(to, self._clock()))
+        message = Status(self._word(to, self._clock()))
         self.uplink.take(message, self._clock())
         self._out.send(to, message)
 
-    def _on_word(self, sender: NodeId, word: Word, now: Time, vouched: bool) -> None:
+    def _on_word(self, sender: NodeId, word: PeerStatus, now: Time, vouched: bool) -> None:
         """`vouched`: it has come with something that was the sender's to say."""
         flows = [(listed.source, d) for listed in word.kept for d in listed.destinations]
         trusted = [flow for flow in flows if self._trusts(flow[0], sender)]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message
-from nearcast.protocols.relays.messages import CODEC, TICK, Piece, Update, Word
+from nearcast.protocols.relays.messages import CODEC, TICK, PeerStatus, RelayedPublication, Update
 from nearcast.space.motion import SECOND, Time
 
 HEADERS = 28  # bytes of UDP and IPv4 around each packet (V)
@@ -28,12 +28,12 @@ def size_of(message: Message) -> int:
     return CODEC.size(message) + HEADERS
 
 
-def size_of_piece(piece: Piece) -> int:
+def size_of_piece(piece: RelayedPublication) -> int:
     return len(CODEC.encode(Update((piece,)))) - len(CODEC.encode(Update(())))
 
 
-class Waiting(NamedTuple):
-    piece: Piece
+class QueuedPublication(NamedTuple):
+    piece: RelayedPublication
     interest: float
     since: Time
     due: Time  # until then it waits for company
@@ -46,10 +46,12 @@ class Uplink:
         self.packets = 0
         self._room = self._burst = capacity * BURST / SECOND
         self._filled: Time = 0
-        self._queues: dict[NodeId, list[Waiting]] = {}
+        self._queues: dict[NodeId, list[QueuedPublication]] = {}
         self._blocked: dict[NodeId, Time] = {}  # for whom there has been no room, and since when
 
-    def put(self, to: NodeId, piece: Piece, interest: float, now: Time, hold: Time) -> list[Piece]:
+    def put(
+        self, to: NodeId, piece: RelayedPublication, interest: float, now: Time, hold: Time
+    ) -> list[RelayedPublication]:
         """From now on it waits for its packet. Returned: what is withheld in its favour."""
         queue, withheld = self._queues.setdefault(to, []), []
         if to in self._blocked:
@@ -58,7 +60,7 @@ class Uplink:
             self.demand += sum(map(size_of_piece, withheld))
             said = next((one.audience for one in reversed(withheld) if one.audience), b"")
             piece = replace(piece, audience=piece.audience or said)  # that must not get lost
-        queue.append(Waiting(piece, interest, now, now + hold))
+        queue.append(QueuedPublication(piece, interest, now, now + hold))
         return withheld
 
     def take(self, message: Message, now: Time) -> None:
@@ -74,10 +76,10 @@ class Uplink:
         self._room, self._filled = min(self._room + gained, self._burst), now
 
     def serve(
-        self, now: Time, word_for: Callable[[NodeId], Word | None]
-    ) -> tuple[list[tuple[NodeId, Update]], list[tuple[NodeId, Piece]]]:
+        self, now: Time, word_for: Callable[[NodeId], PeerStatus | None]
+    ) -> tuple[list[tuple[NodeId, Update]], list[tuple[NodeId, RelayedPublication]]]:
         """Packets to send now, and what has waited for too long."""
-        withheld: list[tuple[NodeId, Piece]] = []
+        withheld: list[tuple[NodeId, RelayedPublication]] = []
         claims: list[tuple[float, NodeId]] = []
         for to, queue in list(self._queues.items()):
             late = [one for one in queue if now - one.since > STALE]
@@ -114,7 +116,7 @@ class Uplink:
         return max(min(one.due for queue in self._queues.values() for one in queue), free)
 
 
-def _aged(waiting: Waiting, now: Time) -> Piece:
+def _aged(waiting: QueuedPublication, now: Time) -> RelayedPublication:
     """A piece knows how long it has been on its way, and so for how long it waited."""
     waited = (now - waiting.since) // TICK
     return replace(waiting.piece, age=min(waiting.piece.age + waited, MOST_TICKS))

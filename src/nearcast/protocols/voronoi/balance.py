@@ -38,7 +38,7 @@ class Capacity(Struct, frozen=True):
         return max(subscriptions / self.subscriptions, activity / self.activity)
 
 
-class Burden:
+class LoadTrend:
     """How long a matcher has been overloaded or idle, and what that calls for."""
 
     def __init__(self, period: Time, trigger: int, patience: int) -> None:

@@ -83,7 +83,7 @@ def _listen(
     return count, n, doubts
 
 
-class Numbers:
+class DelayedSlotAllocator:
     """From 0 on; one that was given back is taken again when nothing speaks of it any more."""
 
     def __init__(self, patience: Time) -> None:
@@ -108,11 +108,11 @@ class ClientColumns:
         self._hearsay, self._had = RecentSenders(memory), ReceivedPublications()
         self._here: dict[NodeId, int] = {}  # seats
         self._sorted: tuple[Column, ReceiverNumbers] | None = None  # the same, by node
-        self._seats = Numbers(max(memory, DUPLICATE_WINDOW))
+        self._seats = DelayedSlotAllocator(max(memory, DUPLICATE_WINDOW))
         self._first: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
         self._matchers: dict[NodeId, int] = {}  # rows of
         self._said: Column = np.full((1, FIRST_ROOM), NEVER, np.int64)  # to each seat, last when
-        self._ears = Numbers(DUPLICATE_WINDOW)
+        self._ears = DelayedSlotAllocator(DUPLICATE_WINDOW)
         self._following: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
         self._rows: Any = np.zeros(FIRST_ROOM, ROW)
         self._mark: Column = np.zeros(FIRST_ROOM, np.int64)
@@ -203,7 +203,7 @@ class ClientColumns:
         row = self._matchers.get(matcher)
         return NEVER if row is None else int(self._said[row, seat])
 
-    # All together: see `node.Crowd`.
+    # All together: see `node.NodeGroup`.
 
     message_types: tuple[type[Message], ...] = (Notify,)
 

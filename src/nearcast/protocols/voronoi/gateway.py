@@ -17,12 +17,12 @@ from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.vso_messages import (
     Candidate,
-    Insert,
+    MatcherInsert,
+    MatcherList,
+    MatcherPresent,
+    MatcherRetired,
     Place,
-    Present,
     Promote,
-    Realm,
-    Retired,
     Term,
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
@@ -32,7 +32,7 @@ HEIRS = 2  # matchers that know the candidates
 REMEMBER_LOST: Time = 600 * SECOND
 
 
-class Gateway:
+class GatewayRole:
     """The role as one site sees it, whether it plays it or not."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Gateway:
         if self.is_mine:
             self._promote(place)
         elif self.gateway is not None:
-            self.out.send(self.gateway, Insert(place, level))
+            self.out.send(self.gateway, MatcherInsert(place, level))
 
     def volunteer(self, node: NodeId) -> None:
         """Here is a candidate: the gateway must know."""
@@ -94,7 +94,7 @@ class Gateway:
 
     def retire(self) -> None:
         if self.gateway is not None:
-            self.out.send(self.gateway, Retired())
+            self.out.send(self.gateway, MatcherRetired())
 
     @property
     def lacks_matchers(self) -> bool:
@@ -152,7 +152,7 @@ class Gateway:
     def _speak(self) -> None:
         if not self.is_mine:
             if self.gateway is not None:
-                self.out.send(self.gateway, Present(self._place))
+                self.out.send(self.gateway, MatcherPresent(self._place))
             return
         self.matchers[self.me] = self._place
         others = [site for site in self.matchers if site != self.me]
@@ -164,8 +164,8 @@ class Gateway:
         if several:
             self.out.send_many(several, self._realm())
 
-    def _realm(self, candidates: tuple[NodeId, ...] = ()) -> Realm:
-        return Realm(self.term, self.me, tuple(self.matchers.items()), candidates)
+    def _realm(self, candidates: tuple[NodeId, ...] = ()) -> MatcherList:
+        return MatcherList(self.term, self.me, tuple(self.matchers.items()), candidates)
 
     def _promote(self, place: Place) -> None:
         """F, 4: who has waited longest, of those who said lately that they are there."""
@@ -186,31 +186,31 @@ class Gateway:
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:
-            case Realm():
+            case MatcherList():
                 self._hear(message, sender)
-            case Present(place) if self.is_mine:
+            case MatcherPresent(place) if self.is_mine:
                 if sender not in self.matchers:
                     self.out.send(sender, self._realm())
                 self.matchers[sender], self._heard[sender] = place, self.now
                 self.candidates.pop(sender, None)  # F, 6
                 self._promised.pop(sender, None)
                 self._lost.pop(sender, None)
-            case Retired() if self.is_mine:
+            case MatcherRetired() if self.is_mine:
                 self.matchers.pop(sender, None)
                 self._heard.pop(sender, None)
-            case Insert(place) if self.is_mine:
+            case MatcherInsert(place) if self.is_mine:
                 self._promote(place)
             case Candidate(node):
                 # Passed on once at most: who is no gateway and hears it from a matcher lets it be.
                 if self.is_mine or sender == node:
                     self.volunteer(node)
-            case Present() | Retired() | Insert():
+            case MatcherPresent() | MatcherRetired() | MatcherInsert():
                 self._correct(sender)
             case _:
                 return False
         return True
 
-    def _hear(self, realm: Realm, sender: NodeId) -> None:
+    def _hear(self, realm: MatcherList, sender: NodeId) -> None:
         if realm.gateway == self.me:
             return
         reign, mine = (realm.term, realm.gateway), (self.term, self._gateway)
@@ -243,4 +243,4 @@ class Gateway:
         if self.is_mine:
             self.out.send(site, self._realm())
         elif self.gateway is not None and self.gateway != site and site != self.me:
-            self.out.send(site, Realm(self.term, self.gateway, tuple(self.matchers.items())))
+            self.out.send(site, MatcherList(self.term, self.gateway, tuple(self.matchers.items())))

@@ -22,7 +22,7 @@ Flags = NDArray[np.bool_]
 Identities = NDArray[np.int64]
 
 
-class Columns(NamedTuple):
+class SiteColumns(NamedTuple):
     """Sites by id, side by side."""
 
     ids: Identities
@@ -36,7 +36,7 @@ class LocalDiagram:
     def __init__(self) -> None:
         self.places: dict[NodeId, Point] = {}
         self._reaches: dict[NodeId, float] = {}
-        self._columns: Columns | None = None
+        self._columns: SiteColumns | None = None
         self._regions: dict[NodeId, VoronoiRegion] = {}
 
     def put(self, site: NodeId, place: Point, reach: float) -> None:
@@ -64,14 +64,14 @@ class LocalDiagram:
             found = self._regions[site] = voronoi.region(self.places, site)
         return found
 
-    def columns(self) -> Columns:
+    def columns(self) -> SiteColumns:
         if self._columns is None:
             ids = sorted(self.places)
             xs = np.array([self.places[site][0] for site in ids], np.float64)
             ys = np.array([self.places[site][1] for site in ids], np.float64)
             reaches = np.array([self._reaches[site] for site in ids], np.float64)
             row = {site: at for at, site in enumerate(ids)}
-            self._columns = Columns(np.array(ids, np.int64), xs, ys, reaches, row)
+            self._columns = SiteColumns(np.array(ids, np.int64), xs, ys, reaches, row)
         return self._columns
 
     def owners(self, points: ArrayLike) -> Identities:

@@ -18,28 +18,28 @@ from nearcast.model.subscription import Filter, NodeId, PublicationId, Subscript
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.records import centre
 from nearcast.protocols.voronoi.site import (
-    Changed,
-    Dropped,
-    Gave,
+    GatewayChanged,
+    MatcherResigned,
+    OwnershipGiven,
+    OwnershipTaken,
     Record,
-    Reigns,
-    Resigned,
+    RecordChanged,
+    RecordDropped,
     Site,
-    Took,
 )
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
     Cancel,
     Cast,
-    Holding,
     Interest,
-    Matched,
     Notify,
-    Owner,
+    OwnedSubscriptions,
+    OwnerChanged,
+    OwnerConfirmed,
     Place,
     Post,
-    Served,
-    Shift,
+    RegionUpdate,
+    ReplicaMatch,
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
@@ -48,7 +48,7 @@ MOST_HOPS = 256  # a message that has come so far goes round in circles
 MOST_PASSES = 4  # of what was found, from owner to owner
 REMEMBERED: Time = 10 * SECOND  # a second copy of a publication comes within this
 
-Carrying: TypeAlias = Post | Cast | Matched
+Carrying: TypeAlias = Post | Cast | ReplicaMatch
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[Filter | None, str, bool]).decode
@@ -64,7 +64,7 @@ def subscription_of(record: Record) -> Subscription:
     return Subscription(record.id, record.client, record.region, *_decode(record.body))
 
 
-class Done:
+class PublicationProgress:
     """What a matcher has done with a publication: a second copy of it changes nothing."""
 
     __slots__ = ("forwarded", "matched", "notified")
@@ -74,24 +74,24 @@ class Done:
         self.notified: set[NodeId] = set()
 
 
-class Lately:
+class ProgressByPublication:
     """The publications of the last seconds; older ones are forgotten in bulk."""
 
     def __init__(self) -> None:
-        self._now: dict[PublicationId, Done] = {}
-        self._before: dict[PublicationId, Done] = {}
+        self._now: dict[PublicationId, PublicationProgress] = {}
+        self._before: dict[PublicationId, PublicationProgress] = {}
         self._turned: Time = 0
 
-    def done(self, publication: PublicationId, now: Time) -> Done:
+    def done(self, publication: PublicationId, now: Time) -> PublicationProgress:
         if now - self._turned > REMEMBERED:
             self._before, self._now, self._turned = self._now, {}, now
         done = self._now.get(publication)
         if done is None:
-            done = self._now[publication] = self._before.get(publication) or Done()
+            done = self._now[publication] = self._before.get(publication) or PublicationProgress()
         return done
 
 
-class Matcher:
+class VsoMatcher:
     """A part of a node; `send` knows how to reach another part of the same node."""
 
     def __init__(
@@ -111,7 +111,7 @@ class Matcher:
         self.gateway: NodeId | None = None
         self.successor: NodeId | None = None  # once it has resigned
         self._clock, self._send = clock, send
-        self._lately = Lately()
+        self._lately = ProgressByPublication()
         self._swept: Time = clock()
         self._said: dict[NodeId, tuple[Publication, int]] = {}  # the last word of each, and hops
         self._recall = microseconds(parameters.recall_ms)
@@ -150,7 +150,7 @@ class Matcher:
 
     def carry(self, message: Carrying, sender: NodeId) -> None:
         """What carries a publication: it changes nothing that a site knows."""
-        if isinstance(message, Matched):
+        if isinstance(message, ReplicaMatch):
             self._said[message.publication.node] = message.publication, message.hops
             done = self._lately.done(message.publication.id, self._clock())
             self._serve(
@@ -163,7 +163,7 @@ class Matcher:
 
     def _on_client(self, message: Message, sender: NodeId) -> bool:
         match message:
-            case Shift():
+            case RegionUpdate():
                 self._shift(message, sender)
             case Alive():
                 self._alive(sender)
@@ -199,15 +199,15 @@ class Matcher:
             self.out.note("ignored", wanted.id)
             return
         if held is known:
-            self._send((wanted.node,), Served(held.id, held.epoch))
+            self._send((wanted.node,), OwnerConfirmed(held.id, held.epoch))
         else:
             self._index(held, unserved=known is None)
 
-    def _shift(self, message: Shift, sender: NodeId) -> None:
+    def _shift(self, message: RegionUpdate, sender: NodeId) -> None:
         known = self.site.record(message.subscription)
         if known is None:
             if message.hops == 1:
-                self._send((sender,), Holding(()))
+                self._send((sender,), OwnedSubscriptions(()))
         elif known.owner != self.id:
             if message.hops < MOST_PASSES:
                 self._forward(known.owner, msgspec.structs.replace(message, hops=message.hops + 1))
@@ -236,7 +236,7 @@ class Matcher:
             record = self.site.record(subscription)
             if record is not None:
                 held.append((record.id, record.version, record.epoch))
-        self._send((client,), Holding(tuple(held)))
+        self._send((client,), OwnedSubscriptions(tuple(held)))
 
     def _drop_the_silent(self, now: Time) -> None:
         """III-C: a client that is gone takes its subscriptions with it."""
@@ -284,7 +284,7 @@ class Matcher:
             if elders:
                 self.out.send_many(elders, Cast(publication, hops + 1, onward=False))
 
-    def _match(self, publication: Publication, hops: int, done: Done) -> None:
+    def _match(self, publication: Publication, hops: int, done: PublicationProgress) -> None:
         if done.matched:
             return
         done.matched = True
@@ -300,7 +300,7 @@ class Matcher:
         subscriptions: Iterable[SubscriptionId],
         hops: int,
         passes: int,
-        done: Done,
+        done: PublicationProgress,
     ) -> None:
         """E, 2 and 5: mine are notified, others' owners are told."""
         records, me = self.site.ownership.records.named(subscriptions), self.id
@@ -318,7 +318,7 @@ class Matcher:
             if record.owner != me:
                 elsewhere.setdefault(record.owner, []).append(record.id)
         for owner, several in elsewhere.items():
-            self.out.send(owner, Matched(publication, tuple(several), hops + 1, passes + 1))
+            self.out.send(owner, ReplicaMatch(publication, tuple(several), hops + 1, passes + 1))
 
     def _tell_who_is_there(self, wanted: Subscription) -> None:
         """The last word of each who spoke there lately.
@@ -342,23 +342,25 @@ class Matcher:
     def _settle(self) -> None:
         for change in self.site.drain():
             match change:
-                case Changed(record):
+                case RecordChanged(record):
                     self._index(record)
-                case Took(record, claimed):
+                case OwnershipTaken(record, claimed):
                     self._index(record, unserved=claimed)
                     self.clients.setdefault(record.client, {})[record.id] = None
                     self.out.note("owner", record.id, record.epoch)
-                    self._send((record.client,), Served(record.id, record.epoch))
-                case Gave(record):
+                    self._send((record.client,), OwnerConfirmed(record.id, record.epoch))
+                case OwnershipGiven(record):
                     self._index(record)
                     self._release(record.id, record.client)
-                    self._send((record.client,), Owner(record.id, record.owner, record.epoch))
-                case Dropped(subscription, client):
+                    self._send(
+                        (record.client,), OwnerChanged(record.id, record.owner, record.epoch)
+                    )
+                case RecordDropped(subscription, client):
                     self.engine.drop(subscription)
                     self._release(subscription, client)
-                case Reigns(site):
+                case GatewayChanged(site):
                     self.gateway = site
-                case Resigned(successor):
+                case MatcherResigned(successor):
                     self.successor = successor
                     self.out.note("resigned")
                 case _:

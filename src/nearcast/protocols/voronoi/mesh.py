@@ -31,19 +31,19 @@ from nearcast.protocols.voronoi.mesh_messages import (
     MESSAGES,
     MOST_HOPS,
     Bye,
-    Find,
-    Found,
+    DiscoveryScope,
+    EnclosingNeighbours,
     Hello,
-    Look,
-    Meet,
     Moved,
-    Part,
-    Ring,
-    Seek,
+    NearestSiteQuery,
+    NeighbourDropped,
+    PointOwner,
+    PointOwnerQuery,
     SiteInfo,
+    SiteIntroduction,
     sound,
 )
-from nearcast.protocols.voronoi.neighbours import Neighbour, Notice, Parameters
+from nearcast.protocols.voronoi.neighbours import MeshEvent, MeshNeighbour, Parameters
 from nearcast.protocols.voronoi.shortcuts import Shortcuts
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND, Time
@@ -70,9 +70,9 @@ class Mesh:
         self.parameters = parameters or Parameters()
         self.me: SiteInfo | None = None
         self.joined = False
-        self.notices: list[Notice] = []
+        self.notices: list[MeshEvent] = []
         self.diagram = LocalDiagram()
-        self.known: dict[NodeId, Neighbour] = {}
+        self.known: dict[NodeId, MeshNeighbour] = {}
         self.shortcuts = Shortcuts(self.parameters.shortcuts)
         self._out, self._rng, self._clock = out, rng, clock
         self._contact: NodeId | None = None
@@ -87,14 +87,14 @@ class Mesh:
         self._beat = round(self.parameters.beat_s * SECOND)
         self._listeners: dict[type[Message], Callable[[NodeId, Any], None]] = {
             Moved: self._on_moved,
-            Meet: self._on_meet,
+            SiteIntroduction: self._on_meet,
             Hello: self._on_hello,
-            Ring: self._on_ring,
-            Seek: self._on_seek,
-            Part: self._on_part,
+            EnclosingNeighbours: self._on_ring,
+            NearestSiteQuery: self._on_seek,
+            NeighbourDropped: self._on_part,
             Bye: self._on_bye,
-            Find: self._on_find,
-            Found: self._on_found,
+            PointOwnerQuery: self._on_find,
+            PointOwner: self._on_found,
         }
 
     # What its user does.
@@ -120,12 +120,12 @@ class Mesh:
         soon = SOON * self.parameters.room
         if reach > me.reach + soon:
             self._looked_at = place
-            self._out.send_many(list(self.known), Moved(self.me, Look.ALL))
+            self._out.send_many(list(self.known), Moved(self.me, DiscoveryScope.ALL))
             return
         if now - self._looked >= self._beat:
             self._looked, self._turn = now, (self._turn + 1) % TURNS
             asked = [n for n in self.known if n % TURNS == self._turn]
-            self._out.send_many(asked, Moved(self.me, Look.ALL))
+            self._out.send_many(asked, Moved(self.me, DiscoveryScope.ALL))
             others = [n for n in self.known if n % TURNS != self._turn]
             self._out.send_many(others, Moved(self.me))
             return
@@ -135,7 +135,9 @@ class Mesh:
             self._looked_at = place
             wide = reach + self.parameters.room
             border = dict.fromkeys([*self.diagram.bordering(self.id, wide), *self.enclosing()])
-        self._out.send_many([n for n in self.known if n in border], Moved(self.me, Look.NEAR))
+        self._out.send_many(
+            [n for n in self.known if n in border], Moved(self.me, DiscoveryScope.NEAR)
+        )
         self._out.send_many([n for n in self.known if n not in border], Moved(self.me))
 
     def leave(self) -> None:
@@ -179,7 +181,7 @@ class Mesh:
             self._probed = now
             self._probe()
 
-    def drain(self) -> list[Notice]:
+    def drain(self) -> list[MeshEvent]:
         """What has happened since the last time."""
         notices, self.notices = self.notices, []
         return notices
@@ -245,12 +247,12 @@ class Mesh:
         if not self.joined:
             self.joined = True
             self._probed = self._clock()
-            self.notices.append(Notice("joined", self.id))
+            self.notices.append(MeshEvent("joined", self.id))
 
     def _seek(self, through: NodeId) -> None:
         assert self.me is not None
         self._sought = self._clock()
-        self._out.send(through, Seek(self.me))
+        self._out.send(through, NearestSiteQuery(self.me))
 
     def _rejoin(self, now: Time) -> None:
         if now - self._sought < self._beat:
@@ -268,9 +270,9 @@ class Mesh:
         if self.parameters.shortcuts and self.me and wish:
             hop = self.next_hop(wish)
             if hop is not None:
-                self._out.send(hop, Find(self.me, *wish, 1))
+                self._out.send(hop, PointOwnerQuery(self.me, *wish, 1))
 
-    def _on_seek(self, sender: NodeId, message: Seek) -> None:
+    def _on_seek(self, sender: NodeId, message: NearestSiteQuery) -> None:
         site, places = message.site, self.diagram.places
         if (message.hops == 0 and site.id != sender) or self._is_old(site):
             self._out.note("refused", sender)
@@ -281,13 +283,13 @@ class Mesh:
         others = {node: place for node, place in places.items() if node != site.id}
         nearest = voronoi.nearest(others, *site.place)
         if nearest != self.id:
-            self._out.send(nearest, Seek(site, message.hops + 1))
+            self._out.send(nearest, NearestSiteQuery(site, message.hops + 1))
         elif (neighbour := self.known.get(site.id)) is not None and neighbour.site == site:
             self._introduce(site.id)
         else:  # this is the acceptor
             assert self.me is not None
             around = self._around([site], site.id)
-            self._out.send(site.id, Meet((self.me, *around), accepted=True))
+            self._out.send(site.id, SiteIntroduction((self.me, *around), accepted=True))
 
     def _around(self, strangers: Iterable[SiteInfo], of: NodeId) -> list[SiteInfo]:
         """Whom a site should know among the known and some strangers, this site apart."""
@@ -296,7 +298,7 @@ class Mesh:
         related = self.diagram.related_with(tried, of, self.parameters.room)
         return [found.get(n) or self.known[n].site for n in related if n != self.id]
 
-    def _on_meet(self, sender: NodeId, message: Meet) -> None:
+    def _on_meet(self, sender: NodeId, message: SiteIntroduction) -> None:
         if message.accepted and (not message.sites or message.sites[0].id != sender):
             self._out.note("refused", sender)  # whoever accepts names itself first
             return
@@ -343,9 +345,9 @@ class Mesh:
         if neighbour is None:
             if site.since <= self._gone.get(sender, (-1, 0))[0]:
                 return False  # overtaken by its goodbye
-            self.known[sender] = Neighbour(site, now)
+            self.known[sender] = MeshNeighbour(site, now)
             self._acquaint(sender)
-            self.notices.append(Notice("came", sender))
+            self.notices.append(MeshEvent("came", sender))
         else:
             neighbour.heard = now
             if site.since <= neighbour.site.since:
@@ -375,9 +377,9 @@ class Mesh:
 
     def _on_moved(self, sender: NodeId, message: Moved) -> None:
         if self._hear(sender, message.site) and message.look:
-            self._introduce(sender, touching=message.look == Look.ALL)
+            self._introduce(sender, touching=message.look == DiscoveryScope.ALL)
 
-    def _on_ring(self, sender: NodeId, message: Ring) -> None:
+    def _on_ring(self, sender: NodeId, message: EnclosingNeighbours) -> None:
         if self._hear(sender, message.site):
             self.known[sender].ring = {site.id: site for site in message.ring}
             self._consider(message.ring)
@@ -391,7 +393,7 @@ class Mesh:
         news = [n for n in related if n not in told and n not in ring and n != self.id]
         if news:
             now = self._clock()
-            self._out.send(node, Meet(tuple(self.known[n].site for n in news)))
+            self._out.send(node, SiteIntroduction(tuple(self.known[n].site for n in news)))
             told.update(dict.fromkeys(news, now))
             for other in news:
                 self.known[other].told[node] = now  # it will be greeted
@@ -403,7 +405,7 @@ class Mesh:
 
     # Going.
 
-    def _on_part(self, sender: NodeId, message: Part) -> None:
+    def _on_part(self, sender: NodeId, message: NeighbourDropped) -> None:
         if sender in self.known and message.since >= self.known[sender].site.since:
             self._remove(sender, "parted")
 
@@ -415,11 +417,11 @@ class Mesh:
             ring = self._remove(sender, "left").ring.values()
             self._consider([*ring, *message.ring])
 
-    def _remove(self, node: NodeId, why: str) -> Neighbour:
+    def _remove(self, node: NodeId, why: str) -> MeshNeighbour:
         neighbour = self.known.pop(node)
         self.diagram.drop(node)
         self._greeted.pop(node, None)
-        self.notices.append(Notice(why, node))
+        self.notices.append(MeshEvent(why, node))
         return neighbour
 
     def _lose_the_silent(self, now: Time) -> None:
@@ -439,7 +441,7 @@ class Mesh:
                 neighbour.apart = now
             elif now - neighbour.apart > linger:
                 self._introduce(node)  # whoever thinks otherwise lacks those in between
-                self._out.send(node, Part(self.me.since))
+                self._out.send(node, NeighbourDropped(self.me.since))
                 self._remove(node, "parted")
 
     def _forget(self, now: Time) -> None:
@@ -461,7 +463,7 @@ class Mesh:
         assert self.me is not None
         self._ring = tuple(ring)
         sites = tuple(self.known[node].site for node in ring)
-        self._out.send_many(ring, Ring(self.me, sites))
+        self._out.send_many(ring, EnclosingNeighbours(self.me, sites))
 
     def _ring_of(self, node: NodeId) -> dict[NodeId, Point]:
         ring = {n: site.place for n, site in self.known[node].ring.items()}
@@ -474,7 +476,7 @@ class Mesh:
         if len(self._acquaintances) > ACQUAINTANCES:
             del self._acquaintances[next(iter(self._acquaintances))]
 
-    def _on_find(self, sender: NodeId, message: Find) -> None:
+    def _on_find(self, sender: NodeId, message: PointOwnerQuery) -> None:
         if (message.hops <= 1 and message.site.id != sender) or self._is_old(message.site):
             self._out.note("refused", sender)
             return
@@ -483,15 +485,17 @@ class Mesh:
         hop = self.next_hop((message.x, message.y))
         assert self.me is not None
         if hop is None:
-            self._out.send(message.site.id, Found(self.me))
+            self._out.send(message.site.id, PointOwner(self.me))
         elif hop != message.site.id:
-            self._out.send(hop, Find(message.site, message.x, message.y, message.hops + 1))
+            self._out.send(
+                hop, PointOwnerQuery(message.site, message.x, message.y, message.hops + 1)
+            )
 
-    def _on_found(self, sender: NodeId, message: Found) -> None:
+    def _on_found(self, sender: NodeId, message: PointOwner) -> None:
         if message.site.id != sender:
             self._out.note("refused", sender)
         elif sender not in self.known:
             self.shortcuts.put(sender, message.site.place, self._clock())
 
 
-__all__ = ["MESSAGES", "Mesh", "Neighbour", "Notice", "Parameters", "SiteInfo"]
+__all__ = ["MESSAGES", "Mesh", "MeshEvent", "MeshNeighbour", "Parameters", "SiteInfo"]

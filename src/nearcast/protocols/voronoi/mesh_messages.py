@@ -59,14 +59,14 @@ class MeshMessage(Message, frozen=True):
     protocol: ClassVar[str] = "mesh"
 
 
-class Seek(MeshMessage, frozen=True, tag=201):
+class NearestSiteQuery(MeshMessage, frozen=True, tag=201):
     """Who is nearest to this site? Let them tell it whom to greet."""
 
     site: SiteInfo
     hops: Hops = 0
 
 
-class Meet(MeshMessage, frozen=True, tag=202):
+class SiteIntroduction(MeshMessage, frozen=True, tag=202):
     """You should know these. `accepted`: in answer to your Seek."""
 
     sites: tuple[SiteInfo, ...]
@@ -80,7 +80,7 @@ class Hello(MeshMessage, frozen=True, tag=203):
     asks: bool
 
 
-class Look(IntEnum):
+class DiscoveryScope(IntEnum):
     """Whom should I know now? Nobody new, those near me, or all whose regions my area touches."""
 
     NOT = 0
@@ -92,17 +92,17 @@ class Moved(MeshMessage, frozen=True, tag=204):
     """I am here; with every beat, also if I have not moved."""
 
     site: SiteInfo
-    look: Look = Look.NOT
+    look: DiscoveryScope = DiscoveryScope.NOT
 
 
-class Ring(MeshMessage, frozen=True, tag=205):
+class EnclosingNeighbours(MeshMessage, frozen=True, tag=205):
     """These enclose me, and you are one of them."""
 
     site: SiteInfo
     ring: tuple[SiteInfo, ...]
 
 
-class Part(MeshMessage, frozen=True, tag=206):
+class NeighbourDropped(MeshMessage, frozen=True, tag=206):
     """We are no neighbours any longer."""
 
     since: Time
@@ -115,7 +115,7 @@ class Bye(MeshMessage, frozen=True, tag=207):
     ring: tuple[SiteInfo, ...]
 
 
-class Find(MeshMessage, frozen=True, tag=208):
+class PointOwnerQuery(MeshMessage, frozen=True, tag=208):
     """Who owns this point? Let them tell me of themselves."""
 
     site: SiteInfo
@@ -124,7 +124,7 @@ class Find(MeshMessage, frozen=True, tag=208):
     hops: Hops = 0
 
 
-class Found(MeshMessage, frozen=True, tag=209):
+class PointOwner(MeshMessage, frozen=True, tag=209):
     site: SiteInfo
 
 
@@ -133,15 +133,25 @@ def sound(message: Message) -> bool:
     if isinstance(message, Moved):  # nearly all are; a class pattern would cost three times as much
         return message.site.sound
     match message:
-        case Hello(site) | Seek(site) | Found(site):
+        case Hello(site) | NearestSiteQuery(site) | PointOwner(site):
             return site.sound
-        case Ring(site, ring):
+        case EnclosingNeighbours(site, ring):
             return site.sound and all(other.sound for other in ring)
-        case Meet(sites) | Bye(_, sites):
+        case SiteIntroduction(sites) | Bye(_, sites):
             return all(other.sound for other in sites)
-        case Find(site, x, y):
+        case PointOwnerQuery(site, x, y):
             return site.sound and abs(x) <= LARGEST and abs(y) <= LARGEST
     return True
 
 
-MESSAGES = (Seek, Meet, Hello, Moved, Ring, Part, Bye, Find, Found)
+MESSAGES = (
+    NearestSiteQuery,
+    SiteIntroduction,
+    Hello,
+    Moved,
+    EnclosingNeighbours,
+    NeighbourDropped,
+    Bye,
+    PointOwnerQuery,
+    PointOwner,
+)

@@ -37,7 +37,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{name} must be from 0.001 to 1e5, not {getattr(self, name)}")
 
 
-class Notice(NamedTuple):
+class MeshEvent(NamedTuple):
     """To the mesh's user. joined: I am in. came: a neighbour. left: it said goodbye. lost: it is
     silent. parted: it lives, but is no neighbour any longer."""
 
@@ -45,7 +45,7 @@ class Notice(NamedTuple):
     site: NodeId
 
 
-class Neighbour:
+class MeshNeighbour:
     __slots__ = ("apart", "before", "changed", "heard", "ring", "site", "told")
 
     def __init__(self, site: SiteInfo, heard: Time) -> None:

@@ -22,17 +22,17 @@ from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.records import NEVER, Flags, Floats, Records, Slots
 from nearcast.protocols.voronoi.replicas import Replicas
 from nearcast.protocols.voronoi.vso_messages import (
-    Copies,
+    CopiesReleased,
     Digest,
     Epoch,
-    Forget,
     Inventory,
-    Moves,
     Place,
     Record,
-    Release,
-    Taken,
+    RecordCopies,
+    RecordsEnded,
+    RegionUpdates,
     Transfer,
+    TransferAck,
     Version,
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
@@ -44,36 +44,36 @@ AT_ONCE = 256  # records of one message at most
 MEMORY = 100_000  # ends that are remembered; what tells of older ones is not under way any more
 LONG_AGO: Time = -(2**62)
 
-Part = TypeVar("Part")
+Element = TypeVar("Element")
 
 
-class Took(Struct, frozen=True):
+class OwnershipTaken(Struct, frozen=True):
     """I own this record now, and did not before (or do again, in a later epoch)."""
 
     record: Record
     claimed: bool = False  # its owner had died
 
 
-class Gave(Struct, frozen=True):
+class OwnershipGiven(Struct, frozen=True):
     """`record.owner` owns it now, and I did before: tell the client."""
 
     record: Record
 
 
-class Changed(Struct, frozen=True):
+class RecordChanged(Struct, frozen=True):
     """Somebody's record, of which I have a copy, is new or different."""
 
     record: Record
 
 
-class Dropped(Struct, frozen=True):
+class RecordDropped(Struct, frozen=True):
     """Nothing is known here of this subscription any more."""
 
     subscription: SubscriptionId
     client: NodeId
 
 
-Change: TypeAlias = Took | Gave | Changed | Dropped
+OwnershipEvent: TypeAlias = OwnershipTaken | OwnershipGiven | RecordChanged | RecordDropped
 
 
 class Ownership:
@@ -84,7 +84,7 @@ class Ownership:
         self._clock = clock
         self.records = Records()
         self.holders = Replicas()
-        self.changes: list[Change] = []
+        self.changes: list[OwnershipEvent] = []
         self.leaving = False  # no region is mine any more
         self.heard: dict[NodeId, Time] = {}  # when a client was last heard, by anybody
         self.offered: dict[SubscriptionId, Time] = {}
@@ -142,7 +142,7 @@ class Ownership:
         slot = self.records.slot.get(subscription)
         if slot is not None:
             version = max(version, self._record(slot).version)
-            self.out.send_many(self.holders.of(slot), Forget(((subscription, version),)))
+            self.out.send_many(self.holders.of(slot), RecordsEnded(((subscription, version),)))
         self._end(subscription, version)
 
     # Time.
@@ -173,7 +173,7 @@ class Ownership:
         """Before leaving: all that I know of goes to those who share my region."""
         everything = self.records.of(np.array(sorted(self.records.slot.values()), np.int64))
         for some in _chunks(everything):
-            self.out.send_many(heirs, Copies(some))
+            self.out.send_many(heirs, RecordCopies(some))
 
     def _hand_over(self) -> None:
         """G, 1: centres that have been outside for a while change hands."""
@@ -231,14 +231,14 @@ class Ownership:
         news = wanted & ~held
         for k in np.flatnonzero(news.any(axis=0)).tolist():
             for some in _chunks(self.records.of(mine[news[:, k]])):
-                self.out.send(sites[k], Copies(some))
+                self.out.send(sites[k], RecordCopies(some))
         if moved:
             self._tell_moves(moved, mine, sites, held)
         if self.now - self._digested >= self._digest:  # not sooner: borders go to and fro
             past = held & ~wanted
             for k in np.flatnonzero(past.any(axis=0)).tolist():
                 released = tuple(record.id for record in self.records.of(mine[past[:, k]]))
-                self.out.send(sites[k], Release(released))
+                self.out.send(sites[k], CopiesReleased(released))
             held = wanted
         self.holders.put(mine, sites, held | wanted)
 
@@ -256,7 +256,7 @@ class Ownership:
                 by_site.setdefault(k, []).append((record.id, record.version, record.region))
         for k, changes in by_site.items():
             for some in _chunks(changes):
-                self.out.send(sites[k], Moves(some))
+                self.out.send(sites[k], RegionUpdates(some))
 
     def _mind_orphans(self) -> None:
         """What nobody answers for is claimed by whose region holds it, or goes to him, or ends."""
@@ -282,7 +282,7 @@ class Ownership:
             theirs = slots[heirs == heir]
             untold = theirs[outside[theirs] == NEVER]
             for some in _chunks(self.records.of(untold)):
-                self.out.send(heir, Copies(some))
+                self.out.send(heir, RecordCopies(some))
             outside[untold] = self.now
             for record in self.records.of(theirs[self.now - outside[theirs] > self._silence]):
                 self._drop(record.id)
@@ -302,10 +302,10 @@ class Ownership:
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:
-            case Copies(records):
+            case RecordCopies(records):
                 for record in records:
                     self._merge(record, sender)
-            case Moves(changes):
+            case RegionUpdates(changes):
                 self._confirmed[sender] = self.now
                 self._follow(changes, sender)
             case Transfer(records):
@@ -313,8 +313,8 @@ class Ownership:
                     self._merge(record, sender)
                 taken = [self.records.get(record.id) for record in records]
                 epochs = tuple((r.id, r.epoch) for r in taken if r and r.owner == self.me)
-                self.out.send(sender, Taken(epochs))
-            case Taken(epochs):
+                self.out.send(sender, TransferAck(epochs))
+            case TransferAck(epochs):
                 self._confirmed[sender] = self.now
                 self._given(epochs, sender)
             case Digest(count, total):
@@ -325,12 +325,12 @@ class Ownership:
                     self.out.send(sender, Inventory(tuple(items)))
             case Inventory(items):
                 self._complete(items, sender)
-            case Release(ids):
+            case CopiesReleased(ids):
                 for subscription in ids:
                     known = self.records.get(subscription)
                     if known is not None and known.owner == sender:
                         self._drop(subscription)
-            case Forget(ended):
+            case RecordsEnded(ended):
                 for subscription, version in ended:
                     self._forgotten(subscription, version)
             case _:
@@ -341,7 +341,7 @@ class Ownership:
         """The newest content by version, the newest owner by epoch; who is behind is told."""
         end = self._ended.get(record.id, -1)
         if end >= record.version:
-            self.out.send(sender, Forget(((record.id, end),)))
+            self.out.send(sender, RecordsEnded(((record.id, end),)))
             return
         if sender == record.owner:
             self._confirmed[sender] = self.now
@@ -355,17 +355,17 @@ class Ownership:
             merged = replace(content, epoch=standing.epoch, owner=standing.owner)
             behind = (record.epoch, record.owner, record.version)
             if sender != self.me and behind != (merged.epoch, merged.owner, merged.version):
-                self.out.send(sender, Copies((merged,)))
+                self.out.send(sender, RecordCopies((merged,)))
             if merged == known:
                 return
         is_mine = known is not None and known.owner == self.me
         was_mine = is_mine or record.id in self.offered
         if merged.owner != self.me:
             self._put(merged)
-            self.changes.append(Gave(merged) if was_mine else Changed(merged))
+            self.changes.append(OwnershipGiven(merged) if was_mine else RecordChanged(merged))
         elif is_mine and known is not None and merged.epoch == known.epoch:
             self._put(merged)
-            self.changes.append(Changed(merged))
+            self.changes.append(RecordChanged(merged))
             self.holders.clear(self.records.slot[merged.id])
         else:
             self.heard[merged.client] = max(record.heard, self.heard.get(merged.client, 0))
@@ -384,7 +384,7 @@ class Ownership:
             elif version > known.version:
                 moved = replace(known, region=region, version=version)
                 self._put(moved)
-                self.changes.append(Changed(moved))
+                self.changes.append(RecordChanged(moved))
         if lacking:
             slots = self.records.owned_by(sender)
             items = [(r.id, r.epoch, r.version) for r in self.records.of(slots)]
@@ -400,7 +400,7 @@ class Ownership:
                 and (known.epoch, known.owner) == (epoch, sender)
             ):
                 del self.offered[subscription]
-                self.changes.append(Gave(known))
+                self.changes.append(OwnershipGiven(known))
 
     def _complete(
         self, items: Iterable[tuple[SubscriptionId, Epoch, Version]], sender: NodeId
@@ -421,15 +421,15 @@ class Ownership:
                 continue
             known, end = self.records.get(subscription), self._ended.get(subscription, -1)
             if end >= version:
-                self.out.send(sender, Forget(((subscription, end),)))
+                self.out.send(sender, RecordsEnded(((subscription, end),)))
             elif known is not None and known.owner != self.me:
                 tell.append(known)  # it has changed hands
             else:
                 release.append(subscription)
         for some in _chunks([*tell, *should.values()]):
-            self.out.send(sender, Copies(some))
+            self.out.send(sender, RecordCopies(some))
         if release:
-            self.out.send(sender, Release(tuple(release)))
+            self.out.send(sender, CopiesReleased(tuple(release)))
 
     def _forgotten(self, subscription: SubscriptionId, version: Version) -> None:
         known = self.records.get(subscription)
@@ -457,7 +457,7 @@ class Ownership:
     def _own(self, record: Record, *, claimed: bool = False) -> None:
         """From now on it is mine; everybody else learns of it anew."""
         self.holders.clear(self._put(record))
-        self.changes.append(Took(record, claimed))
+        self.changes.append(OwnershipTaken(record, claimed))
 
     def _reown(self, subscription: SubscriptionId) -> None:
         """G, 4: the offer was not acknowledged."""
@@ -474,7 +474,7 @@ class Ownership:
             self.holders.clear(slot)
             self.records.drop(subscription)
             self.offered.pop(subscription, None)
-            self.changes.append(Dropped(subscription, client))
+            self.changes.append(RecordDropped(subscription, client))
 
     def _end(self, subscription: SubscriptionId, version: Version) -> None:
         self._ended[subscription] = max(version, self._ended.pop(subscription, version))
@@ -491,6 +491,6 @@ def nearest(centres: Floats, places: list[Place]) -> Slots:
     return found
 
 
-def _chunks(several: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+def _chunks(several: Sequence[Element]) -> Iterator[tuple[Element, ...]]:
     for begin in range(0, len(several), AT_ONCE):
         yield tuple(several[begin : begin + AT_ONCE])

@@ -28,21 +28,21 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId, Region, SubscriptionId
 from nearcast.node import Message, Outbox
-from nearcast.protocols.voronoi.balance import Burden, Capacity, apart, towards
-from nearcast.protocols.voronoi.gateway import Gateway
+from nearcast.protocols.voronoi.balance import Capacity, LoadTrend, apart, towards
+from nearcast.protocols.voronoi.gateway import GatewayRole
 from nearcast.protocols.voronoi.mesh import Mesh
 from nearcast.protocols.voronoi.ownership import (
     LONG_AGO,
-    Change,
-    Changed,
-    Dropped,
-    Gave,
     Ownership,
-    Took,
+    OwnershipEvent,
+    OwnershipGiven,
+    OwnershipTaken,
+    RecordChanged,
+    RecordDropped,
     nearest,
 )
 from nearcast.protocols.voronoi.records import Floats, Slots
-from nearcast.protocols.voronoi.vso_messages import Closer, Place, Record, Version, sound
+from nearcast.protocols.voronoi.vso_messages import MoveCloser, Place, Record, Version, sound
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space import voronoi
 from nearcast.space.motion import SECOND, Time
@@ -52,36 +52,43 @@ LAG: Time = SECOND  # after this, sites have heard where others went and have co
 REACHES = 32.0  # reaches are multiples of this: small changes are nobody's concern
 
 
-class Came(Struct, frozen=True):
+class NeighbourAdded(Struct, frozen=True):
     """A neighbour in the diagram."""
 
     site: NodeId
 
 
-class Went(Struct, frozen=True):
+class NeighbourRemoved(Struct, frozen=True):
     """It is one no longer; `lost`: it was silent, so it may have crashed."""
 
     site: NodeId
     lost: bool
 
 
-class Reshaped(Struct, frozen=True):
+class RegionsChanged(Struct, frozen=True):
     """My region, or one next to it, has changed."""
 
 
-class Reigns(Struct, frozen=True):
+class GatewayChanged(Struct, frozen=True):
     """This is the gateway now."""
 
     site: NodeId
 
 
-class Resigned(Struct, frozen=True):
+class MatcherResigned(Struct, frozen=True):
     """I was idle and have left, and may be called again. The successor has most of my region."""
 
     successor: NodeId | None
 
 
-News: TypeAlias = Change | Came | Went | Reshaped | Reigns | Resigned
+SiteEvent: TypeAlias = (
+    OwnershipEvent
+    | NeighbourAdded
+    | NeighbourRemoved
+    | RegionsChanged
+    | GatewayChanged
+    | MatcherResigned
+)
 
 
 class Site:
@@ -101,11 +108,11 @@ class Site:
         self.capacity = capacity or parameters.capacity
         self.mesh = Mesh(site_id, out, rng, clock, parameters.mesh)
         self.ownership = Ownership(out, self.mesh, clock, parameters)
-        self.gateway = Gateway(out, self.mesh, clock, parameters)
+        self.gateway = GatewayRole(out, self.mesh, clock, parameters)
         self.resigned = False
         self._out, self._clock = out, clock
         self._moves = parameters.partitioning == "dynamic"
-        self._burden = Burden(
+        self._burden = LoadTrend(
             microseconds(parameters.overload_ms),
             parameters.insertion_trigger,
             parameters.departure_trigger,
@@ -114,7 +121,7 @@ class Site:
         self._adjusted: Time = clock()
         self._calls: dict[NodeId, Place] = {}  # who is overloaded, and where
         self._active, self._rate = 0.0, 0.0
-        self._news: list[News] = []
+        self._news: list[SiteEvent] = []
         self._speakers: dict[NodeId, Place] = {}  # for me, before I am in the mesh and after it
         self._reign: NodeId | None = None
         # The sites as they were some time ago, and since when they are so.
@@ -201,7 +208,7 @@ class Site:
         if self.mesh.on(message, sender):
             self._mind_sites()
             return True
-        if isinstance(message, Closer):
+        if isinstance(message, MoveCloser):
             if self._moves and sender in self.mesh.enclosing():
                 self._calls[sender] = message.place
             return True
@@ -224,11 +231,11 @@ class Site:
         else:
             self._balance(now)
 
-    def drain(self) -> list[News]:
+    def drain(self) -> list[SiteEvent]:
         """What has changed since the last time, in order."""
         if self.gateway.gateway != self._reign and self.gateway.gateway is not None:
             self._reign = self.gateway.gateway
-            self._news.append(Reigns(self._reign))
+            self._news.append(GatewayChanged(self._reign))
         changes, self.ownership.changes = self.ownership.changes, []
         news, self._news = self._news, []
         return [*changes, *news]
@@ -317,15 +324,15 @@ class Site:
                 self._before = self._lately = self.mesh.neighbours()
                 self._looked = self._clock()
             elif notice.what == "came":
-                self._news.append(Came(notice.site))
+                self._news.append(NeighbourAdded(notice.site))
             else:
                 lost = notice.what == "lost"
-                self._news.append(Went(notice.site, lost))
+                self._news.append(NeighbourRemoved(notice.site, lost))
                 if notice.what != "parted":
                     self.ownership.went(notice.site)
                     self.gateway.went(notice.site)
         if notices:
-            self._news.append(Reshaped())
+            self._news.append(RegionsChanged())
 
     def _balance(self, now: Time) -> None:
         """F: overload is told to neighbours, then to the gateway; idleness ends in leaving."""
@@ -348,7 +355,7 @@ class Site:
             self.gateway.insert((x + self.parameters.spacing, y), level)
         match self._burden.step(now, overloaded=level > 1, idle=idle and bool(self.mesh.known)):
             case "closer":
-                self._out.send_many(self.mesh.enclosing(), Closer(self.place))
+                self._out.send_many(self.mesh.enclosing(), MoveCloser(self.place))
             case "insert":
                 self.gateway.insert(self._load_centre(areas[:, :2]), level)
             case "leave":
@@ -373,7 +380,7 @@ class Site:
                 place = wanted
         if place != self.place and self.mesh.me is not None:
             self.mesh.move_to(place, self.mesh.me.reach)
-            self._news.append(Reshaped())
+            self._news.append(RegionsChanged())
 
     def _reach(self, areas: Floats, *, shrinks: bool) -> None:
         """As far as the farthest area that I own: all whom it touches must be known, at once."""
@@ -404,7 +411,7 @@ class Site:
         self.gateway.retire()
         self.mesh.leave()
         self.resigned = True
-        self._news.append(Resigned(successor))
+        self._news.append(MatcherResigned(successor))
 
 
 def _bounded(x: float) -> float:
@@ -418,6 +425,16 @@ def _touches(sites: dict[NodeId, Place], site: NodeId, area: Shape) -> bool:
 
 
 __all__ = [
-    "Came", "Changed", "Dropped", "Gave", "News", "Record", "Reigns", "Reshaped", "Resigned",
-    "Site", "Took", "Went",
-]  # fmt: skip
+    "GatewayChanged",
+    "MatcherResigned",
+    "NeighbourAdded",
+    "NeighbourRemoved",
+    "OwnershipGiven",
+    "OwnershipTaken",
+    "Record",
+    "RecordChanged",
+    "RecordDropped",
+    "RegionsChanged",
+    "Site",
+    "SiteEvent",
+]

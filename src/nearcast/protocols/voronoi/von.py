@@ -28,10 +28,10 @@ from nearcast.protocols.contacts import Contacts, peer_overlay
 from nearcast.protocols.dedup import DeliveredPublications, is_outside_window, publication_key
 from nearcast.protocols.interests import PeerInterests
 from nearcast.protocols.overlay import ProtocolKind
-from nearcast.protocols.relays.layer import Layer, interest_of, relays_of
+from nearcast.protocols.relays.layer import RelayLayerParameters, interest_of, relays_of
 from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.protocols.voronoi import mesh
-from nearcast.protocols.voronoi.mesh import Mesh, Neighbour
+from nearcast.protocols.voronoi.mesh import Mesh, MeshNeighbour
 from nearcast.protocols.voronoi.mesh_messages import LARGEST, MESSAGES, MOST_HOPS, Hops, SiteInfo
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, POINT, Shape, Vector, disc
@@ -59,7 +59,7 @@ class Route(VonMessage, frozen=True, tag=1):
         return self.publication.id
 
 
-class Tell(VonMessage, frozen=True, tag=2):
+class PublicationMessage(VonMessage, frozen=True, tag=2):
     """It may touch your area of interest."""
 
     publication: Publication
@@ -82,10 +82,10 @@ class Cast(VonMessage, frozen=True, tag=3):
         return self.publication.id
 
 
-CODEC = Codec(*MESSAGES, Route, Tell, Cast, *OF_RELAYS)
+CODEC = Codec(*MESSAGES, Route, PublicationMessage, Cast, *OF_RELAYS)
 
 
-class Parameters(Layer, frozen=True, kw_only=True):
+class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
     # direct or vorocast: how a publication goes from the owner of its place to those around.
     cast: str = "direct"
     # Milliseconds between two words of a moving peer on where it is; traffic shrinks and
@@ -136,11 +136,11 @@ def extent_of(interests: PeerInterests, now: Time) -> Extent | None:
     return Extent(*_bounded(area.x, area.y), area.radius if area.radius <= LARGEST else inf)
 
 
-class Step(Timer, frozen=True):
+class MoveSite(Timer, frozen=True):
     """Say where you are, and look after the mesh."""
 
 
-class Peer(Node):
+class VonPeer(Node):
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
     ) -> None:
@@ -210,11 +210,11 @@ class Peer(Node):
                 self._deliver(publication, hops)
             return
         match message:
-            case Tell(publication) | Cast(publication) | Route(publication) if is_outside_window(
-                publication, self.now
+            case PublicationMessage(publication) | Cast(publication) | Route(publication) if (
+                is_outside_window(publication, self.now)
             ):
                 self.out.note("refused", sender)
-            case Tell(publication, hops):
+            case PublicationMessage(publication, hops):
                 self._deliver(publication, hops)
             case Cast():
                 self._pass_on(sender, message)
@@ -250,7 +250,7 @@ class Peer(Node):
                 self._seek(extent)
         if not self._stepping:
             self._stepping = True
-            self.out.set_timer(Step(), self._step)
+            self.out.set_timer(MoveSite(), self._step)
 
     def _seek(self, extent: Extent) -> None:
         self._sought = self._came = self.now
@@ -343,9 +343,9 @@ class Peer(Node):
             audience = {site.id: interest_of(_away(site, root), site.reach) for site in to}
             self.relays.tell(publication, audience, hops)
         elif to:
-            self.out.send_many([site.id for site in to], Tell(publication, hops + 1))
+            self.out.send_many([site.id for site in to], PublicationMessage(publication, hops + 1))
 
-    def _concerns(self, neighbour: Neighbour, point: Point) -> bool:
+    def _concerns(self, neighbour: MeshNeighbour, point: Point) -> bool:
         """May its area of interest cover a point? One that moves may be farther than said."""
         site = neighbour.site
         room = self.parameters.room if self.now - neighbour.changed < CALM else 0.0
@@ -378,4 +378,4 @@ def _nearest(shape: Shape, site: SiteInfo) -> Point:
     return shape.x + dx, shape.y + dy
 
 
-KIND = ProtocolKind(Parameters, CODEC, peer_overlay(Peer), settles=True, workload="clustering")
+KIND = ProtocolKind(Parameters, CODEC, peer_overlay(VonPeer), settles=True, workload="clustering")

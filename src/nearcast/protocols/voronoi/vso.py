@@ -17,22 +17,22 @@ from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
 from nearcast.protocols.voronoi import mesh_messages
 from nearcast.protocols.voronoi.client_columns import ClientColumns
 from nearcast.protocols.voronoi.initial_grid import grid
-from nearcast.protocols.voronoi.matcher import MOST_HOPS, Matcher
-from nearcast.protocols.voronoi.vso_client import Again, Client
+from nearcast.protocols.voronoi.matcher import MOST_HOPS, VsoMatcher
+from nearcast.protocols.voronoi.vso_client import RetrySubscriptions, VsoClient
 from nearcast.protocols.voronoi.vso_messages import (
     MESSAGES,
     Alive,
     Cancel,
     Candidate,
     Cast,
-    Holding,
     Interest,
-    Matched,
     Notify,
+    OwnedSubscriptions,
     Place,
     Post,
     Promote,
-    Shift,
+    RegionUpdate,
+    ReplicaMatch,
     sound,
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters
@@ -41,26 +41,26 @@ from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES)
-CARRYING = (Matched, Post, Cast)
-PASSED_ON = (Post, Interest, Shift, Cancel, Matched, Cast)
+CARRYING = (ReplicaMatch, Post, Cast)
+PASSED_ON = (Post, Interest, RegionUpdate, Cancel, ReplicaMatch, Cast)
 
 
-class Directory:
+class GatewayName:
     """The well-known name of the gateway: whoever becomes gateway is found under it."""
 
     def __init__(self, gateway: NodeId) -> None:
         self.gateway = gateway
 
 
-class Tick(Timer, frozen=True):
+class TickMatcher(Timer, frozen=True):
     """Time for a matcher to look at its records."""
 
 
-class Beat(Timer, frozen=True):
+class SendAlive(Timer, frozen=True):
     """Time for a client's sign of life."""
 
 
-class Member(Node):
+class VsoNode(Node):
     """`place`: it is a matcher from the beginning, here. `candidate`: it may be called in."""
 
     def __init__(
@@ -68,16 +68,16 @@ class Member(Node):
         node_id: NodeId,
         rng: Random,
         parameters: Parameters,
-        directory: Directory,
+        directory: GatewayName,
         audience: ClientColumns,
         place: Place | None = None,
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters = parameters
         self.directory = directory
-        self.matcher: Matcher | None = None
+        self.matcher: VsoMatcher | None = None
         self.node_group = audience
-        self.client = Client(
+        self.client = VsoClient(
             node_id, self.out, self._clock, parameters, audience, self._gateway, self._tell
         )
         self._place = place
@@ -98,10 +98,10 @@ class Member(Node):
         if self._place is not None:
             self._match_at(self._place, self.directory.gateway)
         # Those who began together do not beat together.
-        self.out.set_timer(Beat(), 1 + int(self.rng.random() * self.parameters.heartbeat))
+        self.out.set_timer(SendAlive(), 1 + int(self.rng.random() * self.parameters.heartbeat))
 
     def _match_at(self, place: Place, contact: NodeId) -> None:
-        self.matcher = Matcher(
+        self.matcher = VsoMatcher(
             self.id, self.out, self.rng, self._clock, self.parameters, self._tell_all
         )
         if self.directory.gateway == self.id:
@@ -109,7 +109,7 @@ class Member(Node):
         else:
             self.matcher.join(place, contact, contact)
         self.out.note("matcher", self.id)
-        self.out.set_timer(Tick(), 1 + int(self.rng.random() * self.parameters.tick))
+        self.out.set_timer(TickMatcher(), 1 + int(self.rng.random() * self.parameters.tick))
 
     def on_command(self, command: Command) -> None:
         self.client.command(command)
@@ -141,7 +141,7 @@ class Member(Node):
         """Someone believes that this is still a matcher. What it says shall not be lost."""
         to = self._successor if self._successor is not None else self.directory.gateway
         if isinstance(message, Alive):
-            self._tell(sender, Holding(()))
+            self._tell(sender, OwnedSubscriptions(()))
         elif isinstance(message, PASSED_ON) and to != self.id and message.hops < MOST_HOPS:
             if (
                 isinstance(message, Post)
@@ -156,19 +156,19 @@ class Member(Node):
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
-            case Tick() if self.matcher is not None:
+            case TickMatcher() if self.matcher is not None:
                 self.matcher.tick(self.now)
                 self._mind_role()
                 if self.matcher is not None:
-                    self.out.set_timer(Tick(), self.parameters.tick)
-            case Again():
+                    self.out.set_timer(TickMatcher(), self.parameters.tick)
+            case RetrySubscriptions():
                 self.client.again()
-            case Beat():
+            case SendAlive():
                 if self.id < FIRST_SERVER:
                     self.client.beat()
                 elif self.matcher is None:
                     self.out.send(self.directory.gateway, Candidate(self.id))
-                self.out.set_timer(Beat(), self.parameters.heartbeat)
+                self.out.set_timer(SendAlive(), self.parameters.heartbeat)
 
     def _mind_role(self) -> None:
         if self.matcher is None:
@@ -201,11 +201,11 @@ class Member(Node):
         return self.client.known(now)
 
 
-class Vso:
+class VsoDeployment:
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         self.parameters = parameters
         self.stream = stream
-        self.directory = Directory(FIRST_SERVER)
+        self.directory = GatewayName(FIRST_SERVER)
         self.audience = ClientColumns(round(parameters.memory_s * SECOND))
 
     def servers(self) -> list[Node]:
@@ -215,14 +215,14 @@ class Vso:
             places += [None] * chosen.servers
         return [self.server(number, place) for number, place in enumerate(places)]
 
-    def server(self, number: int, place: Place | None = None) -> Member:
+    def server(self, number: int, place: Place | None = None) -> VsoNode:
         """A provisioned server: a matcher from the beginning if it has a place."""
         node_id = FIRST_SERVER + number
         rng = self.stream(node_id)
-        return Member(node_id, rng, self.parameters, self.directory, self.audience, place)
+        return VsoNode(node_id, rng, self.parameters, self.directory, self.audience, place)
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return Member(node_id, rng, self.parameters, self.directory, self.audience)
+        return VsoNode(node_id, rng, self.parameters, self.directory, self.audience)
 
 
-KIND = ProtocolKind(Parameters, CODEC, Vso, settles=True, workload="clustering")
+KIND = ProtocolKind(Parameters, CODEC, VsoDeployment, settles=True, workload="clustering")

@@ -23,13 +23,13 @@ from nearcast.protocols.voronoi.vso_messages import (
     Cancel,
     Candidate,
     Epoch,
-    Holding,
     Interest,
     Notify,
-    Owner,
+    OwnedSubscriptions,
+    OwnerChanged,
+    OwnerConfirmed,
     Post,
-    Served,
-    Shift,
+    RegionUpdate,
     Version,
 )
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
@@ -57,11 +57,11 @@ def _wide(shape: Shape, by: float) -> Shape:
     return replace(shape, kind=ShapeKind.DISC, rx=shape.rx + by)
 
 
-class Again(Timer, frozen=True):
+class RetrySubscriptions(Timer, frozen=True):
     """Time to ask again for whatever nobody serves yet."""
 
 
-class Client:
+class VsoClient:
     """A part of a node; `send` knows how to reach another part of the same node."""
 
     def __init__(
@@ -149,7 +149,7 @@ class Client:
             self._ask(subscription)  # all of it: a filter's clock begins anew with a formula's
         else:
             wide = widened(moved.region, self.parameters.buffer)
-            self._send(owner, Shift(subscription, self.version[subscription], wide))
+            self._send(owner, RegionUpdate(subscription, self.version[subscription], wide))
 
     def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
         if subscription not in self.asked:
@@ -203,7 +203,7 @@ class Client:
 
     def _wait(self, patience: Time) -> None:
         self._patience = min(patience, self.parameters.heartbeat)
-        self.out.set_timer(Again(), self._patience)
+        self.out.set_timer(RetrySubscriptions(), self._patience)
 
     def again(self) -> None:
         """What was asked for may have gone to somebody who has died."""
@@ -273,11 +273,11 @@ class Client:
     def on(self, message: Message, sender: NodeId) -> bool:
         """Was it a client's message? Then it has been heard."""
         match message:
-            case Served(subscription, epoch):
+            case OwnerConfirmed(subscription, epoch):
                 self._learn(subscription, sender, epoch, sender)
-            case Owner(subscription, owner, epoch):
+            case OwnerChanged(subscription, owner, epoch):
                 self._learn(subscription, owner, epoch, sender)
-            case Holding(held):
+            case OwnedSubscriptions(held):
                 self._compare(held, sender)
             case _:
                 return False

@@ -73,25 +73,25 @@ class VsoMessage(Message, frozen=True):
     protocol: ClassVar[str] = "vso"
 
 
-class Copies(VsoMessage, frozen=True, tag=1):
+class RecordCopies(VsoMessage, frozen=True, tag=1):
     """Replicas, whole. Who knows better answers with its own."""
 
     records: tuple[Record, ...]
 
 
-class Moves(VsoMessage, frozen=True, tag=2):
+class RegionUpdates(VsoMessage, frozen=True, tag=2):
     """Regions of records that you have whole."""
 
     changes: tuple[tuple[SubscriptionId, Version, Region], ...]
 
 
-class Forget(VsoMessage, frozen=True, tag=3):
+class RecordsEnded(VsoMessage, frozen=True, tag=3):
     """These ended, up to these versions."""
 
     ended: tuple[tuple[SubscriptionId, Version], ...]
 
 
-class Release(VsoMessage, frozen=True, tag=4):
+class CopiesReleased(VsoMessage, frozen=True, tag=4):
     """They do not reach your region any more."""
 
     ids: tuple[SubscriptionId, ...]
@@ -103,7 +103,7 @@ class Transfer(VsoMessage, frozen=True, tag=5):
     records: tuple[Record, ...]
 
 
-class Taken(VsoMessage, frozen=True, tag=6):
+class TransferAck(VsoMessage, frozen=True, tag=6):
     """TRANSFER_ACK: I own them, in these epochs."""
 
     epochs: tuple[tuple[SubscriptionId, Epoch], ...]
@@ -125,13 +125,13 @@ class Inventory(VsoMessage, frozen=True, tag=8):
 # Between sites: load, and the gateway.
 
 
-class Closer(VsoMessage, frozen=True, tag=9):
+class MoveCloser(VsoMessage, frozen=True, tag=9):
     """MOVE: I am overloaded, and here; make my region smaller."""
 
     place: Place
 
 
-class Insert(VsoMessage, frozen=True, tag=10):
+class MatcherInsert(VsoMessage, frozen=True, tag=10):
     """MATCHER_INSERT: promote a candidate at my load centre."""
 
     place: Place
@@ -151,13 +151,13 @@ class Promote(VsoMessage, frozen=True, tag=12):
     contact: NodeId
 
 
-class Present(VsoMessage, frozen=True, tag=13):
+class MatcherPresent(VsoMessage, frozen=True, tag=13):
     """I am a matcher, and here."""
 
     place: Place
 
 
-class Realm(VsoMessage, frozen=True, tag=14):
+class MatcherList(VsoMessage, frozen=True, tag=14):
     """The gateway of this term is `gateway`; the matchers in order of seniority, with their places.
 
     The first of them learn the candidates too: one of them will be gateway if this one dies.
@@ -169,7 +169,7 @@ class Realm(VsoMessage, frozen=True, tag=14):
     candidates: tuple[NodeId, ...] = ()
 
 
-class Retired(VsoMessage, frozen=True, tag=15):
+class MatcherRetired(VsoMessage, frozen=True, tag=15):
     """I am no matcher any more."""
 
 
@@ -185,14 +185,14 @@ class Interest(VsoMessage, frozen=True, tag=21):
     hops: Hops = 1
 
 
-class Served(VsoMessage, frozen=True, tag=22):
+class OwnerConfirmed(VsoMessage, frozen=True, tag=22):
     """I own this subscription of yours."""
 
     subscription: SubscriptionId
     epoch: Epoch
 
 
-class Owner(VsoMessage, frozen=True, tag=23):
+class OwnerChanged(VsoMessage, frozen=True, tag=23):
     """Somebody else owns it now."""
 
     subscription: SubscriptionId
@@ -200,7 +200,7 @@ class Owner(VsoMessage, frozen=True, tag=23):
     epoch: Epoch
 
 
-class Shift(VsoMessage, frozen=True, tag=24):
+class RegionUpdate(VsoMessage, frozen=True, tag=24):
     subscription: SubscriptionId
     version: Version
     region: Region
@@ -238,7 +238,7 @@ class Cast(VsoMessage, frozen=True, tag=27):
         return self.publication.id
 
 
-class Matched(VsoMessage, frozen=True, tag=28):
+class ReplicaMatch(VsoMessage, frozen=True, tag=28):
     """To the owner: it may touch these of yours."""
 
     publication: Publication
@@ -264,7 +264,7 @@ class Alive(VsoMessage, frozen=True, tag=30):
     """A client to each of its owners."""
 
 
-class Holding(VsoMessage, frozen=True, tag=31):
+class OwnedSubscriptions(VsoMessage, frozen=True, tag=31):
     """The answer: these of yours I own, in these versions and epochs."""
 
     held: tuple[tuple[SubscriptionId, Version, Epoch], ...]
@@ -273,9 +273,9 @@ class Holding(VsoMessage, frozen=True, tag=31):
 def sound(message: Message) -> bool:
     """Are the places in it where geometry is exact? A receiver refuses what is not."""
     match message:
-        case Closer(place) | Insert(place) | Promote(place) | Present(place):
+        case MoveCloser(place) | MatcherInsert(place) | Promote(place) | MatcherPresent(place):
             return _near(place)
-        case Realm(matchers=matchers):
+        case MatcherList(matchers=matchers):
             return all(_near(place) for _, place in matchers)
     return True
 
@@ -285,7 +285,9 @@ def _near(place: Place) -> bool:
 
 
 MESSAGES: tuple[type[Message], ...] = (
-    Copies, Moves, Forget, Release, Transfer, Taken, Digest, Inventory, Closer, Insert, Candidate,
-    Promote, Present, Realm, Retired, Interest, Served, Owner, Shift, Cancel, Post, Cast, Matched,
-    Notify, Alive, Holding,
+    RecordCopies, RegionUpdates, RecordsEnded, CopiesReleased, Transfer, TransferAck, Digest,
+    Inventory, MoveCloser, MatcherInsert, Candidate,
+    Promote, MatcherPresent, MatcherList, MatcherRetired, Interest, OwnerConfirmed, OwnerChanged,
+    RegionUpdate, Cancel, Post, Cast, ReplicaMatch,
+    Notify, Alive, OwnedSubscriptions,
 )  # fmt: skip

@@ -21,7 +21,7 @@ from nearcast.errors import JoinError, WireError
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox, Send, SendMany
 from nearcast.protocols.voronoi.local_diagram import LocalDiagram
-from nearcast.protocols.voronoi.site import Resigned, Site, Went
+from nearcast.protocols.voronoi.site import MatcherResigned, NeighbourRemoved, Site
 from nearcast.protocols.voronoi.vso_messages import Place
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState
@@ -275,9 +275,9 @@ class ClusterNode:
         now = self.gateway.now()
         for change in self.site.drain():
             self.holdings.settle(now, change)
-            if isinstance(change, Went) and change.lost:
+            if isinstance(change, NeighbourRemoved) and change.lost:
                 self._lose(change.site)
-            elif isinstance(change, Resigned) and not self.stopping:
+            elif isinstance(change, MatcherResigned) and not self.stopping:
                 self._enter_again()
         self._post()
 

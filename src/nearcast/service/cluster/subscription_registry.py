@@ -15,7 +15,14 @@ from msgspec import Struct
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message
 from nearcast.protocols.voronoi.records import leg
-from nearcast.protocols.voronoi.site import Changed, Dropped, Gave, News, Site, Took
+from nearcast.protocols.voronoi.site import (
+    OwnershipGiven,
+    OwnershipTaken,
+    RecordChanged,
+    RecordDropped,
+    Site,
+    SiteEvent,
+)
 from nearcast.protocols.voronoi.vso_messages import Record, Version
 from nearcast.service.client_state import ActiveSubscription
 from nearcast.service.cluster.messages import Ended, Held, Hint, Hold
@@ -216,18 +223,18 @@ class SubscriptionRegistry:
             else:
                 site.dropped(subscription, version)
 
-    def settle(self, now: Time, change: News) -> None:
+    def settle(self, now: Time, change: SiteEvent) -> None:
         """What the site says of records."""
         match change:
-            case Took(record):
+            case OwnershipTaken(record):
                 home = self._home(now, record)
                 if home in self._dead:
                     self._site().dropped(record.id, record.version)
                 elif home is not None:
                     self._owned.setdefault(home, []).append((record.id, record.version))
-            case Gave(record) | Changed(record):
+            case OwnershipGiven(record) | RecordChanged(record):
                 self._home(now, record)
-            case Dropped(subscription, _):
+            case RecordDropped(subscription, _):
                 self._abroad.drop(now, subscription)
             case _:
                 pass
