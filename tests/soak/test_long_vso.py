@@ -55,7 +55,7 @@ def test_walkers_know_those_around_them(nodes: int) -> None:
 @given(data=st.data())
 def test_no_message_breaks_a_member(data: st.DataObject) -> None:
     town = Town(calm=False, **EAGER)
-    town.simulation._checkers = ()
+    town.simulation.checkers = []
     crowd(town, 12)
     town.passes(data.draw(st.sampled_from([1, 5, 15])))
     for _ in range(data.draw(st.integers(1, 40))):

@@ -3,13 +3,13 @@
 from random import Random
 
 from nearcast.model.commands import Command, Leave, Subscribe
+from nearcast.protocols.bubblestorm.invariants import ClosedCircuit, asymmetric, islands
 from nearcast.protocols.bubblestorm.messages import CODEC
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
 from nearcast.protocols.contacts import Contacts
 from nearcast.scenario import Scenario
-from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished
-from nearcast.sim.circuits import OneCircuit, asymmetric, islands
+from nearcast.sim.checkers import Checker, DeliveredOnce, InvariantChecker, NotBeforePublished
 from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.world import SimulatedWorld
@@ -44,8 +44,8 @@ class Crowd:
         self.simulation = Simulation(network or ConstantDelay(50_000), CODEC, Recorder(self.memory))
         checkers: list[Checker] = [DeliveredOnce()]
         if checked:
-            checkers.append(OneCircuit(self.simulation.nodes))
-        self.simulation._checkers = tuple(checkers)
+            checkers.append(InvariantChecker(self.simulation.nodes, [ClosedCircuit()]))
+        self.simulation.checkers = checkers
         self.contacts = Contacts()
 
     def come(self, node: int, *areas: Shape, strength: float = 1.0) -> BubbleStormPeer:

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from nearcast.model.commands import Command, Subscribe
 from nearcast.model.subscription import Region
+from nearcast.protocols.voronoi.invariants import SingleOwners, find_violations, sites_of
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso import CODEC, VsoDeployment, VsoNode
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.scenario import Scenario, stream
-from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished
+from nearcast.sim.checkers import DeliveredOnce, InvariantChecker, NotBeforePublished
 from nearcast.sim.network import ConstantDelay, Network
 from nearcast.sim.simulation import Simulation
-from nearcast.sim.single_owners import SingleOwners, sites_of, wrong
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Moving
 from nearcast.space.shapes import disc
@@ -50,7 +50,7 @@ class Town:
             Recorder(self.memory),
             (DeliveredOnce(), NotBeforePublished()),
         )
-        watch(self.simulation, SingleOwners(self.simulation.nodes, calm=calm))
+        watch_owners(self.simulation, calm=calm)
         self.overlay = VsoDeployment(
             Parameters(**settings), lambda node: stream(seed, "node", node)
         )
@@ -114,12 +114,15 @@ def lasting(simulation: Simulation, looks: int) -> list[str]:
     found: dict[str, int] = {}
     for _ in range(looks):
         simulation.run(simulation.now + SECOND)
-        found = {one: found.get(one, 0) + 1 for one in wrong(simulation.nodes, simulation.now)}
+        found = {
+            one: found.get(one, 0) + 1 for one in find_violations(simulation.nodes, simulation.now)
+        }
     return [one for one, times in found.items() if times > 3]
 
 
-def watch(simulation: Simulation, checker: Checker) -> None:
-    simulation._checkers = (*simulation._checkers, checker)
+def watch_owners(simulation: Simulation, *, calm: bool) -> None:
+    """Check at every moment that subscriptions have single owners."""
+    simulation.checkers.append(InvariantChecker(simulation.nodes, [SingleOwners(calm=calm)]))
 
 
 def run(
@@ -139,7 +142,7 @@ def run(
     world = SimulatedWorld(
         scenario, lambda _: Recorder(memory), (DeliveredOnce(), NotBeforePublished())
     )
-    watch(world.simulation, SingleOwners(world.simulation.nodes, calm=calm))
+    watch_owners(world.simulation, calm=calm)
     world.run()
     return world, memory
 

@@ -56,16 +56,16 @@ def run_simulate(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     from nearcast.cli.progress import SimulationMeter
 
-    serve_replay = SimulationMeter() if sys.stderr.isatty() else None
+    meter = SimulationMeter() if sys.stderr.isatty() else None
     try:
-        summary = simulate(scenario, arguments.trace, serve_replay)
+        summary = simulate(scenario, arguments.trace, meter, check=not arguments.no_check)
     except KeyboardInterrupt:
         raise SystemExit(
             f"nearcast: interrupted; {arguments.trace} holds what was recorded"
         ) from None
     finally:
-        if serve_replay:
-            serve_replay.clear()
+        if meter:
+            meter.clear()
     if arguments.json:
         say_json(summary)
     else:

@@ -104,6 +104,11 @@ def add_simulate(commands: Any) -> Parser:
         help="list what can be set for this protocol and workload, and stop",
     )
     add("--trace", type=Path, metavar="DIR", help="where to leave the trace")
+    add(
+        "--no-check",
+        action="store_true",
+        help="do not check the protocol's invariants, once a simulated second, while it runs",
+    )
     command.set_defaults(run=commands_.run_simulate)
     return command
 

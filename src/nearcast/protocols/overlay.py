@@ -1,6 +1,6 @@
-"""What a host must know of a protocol to run it: its parameters, its nodes, its messages."""
+"""What a host must know of a protocol to run it: parameters, nodes, messages, invariants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
@@ -8,27 +8,50 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
+from nearcast.space.motion import Time
 from nearcast.wire import Codec
 
 FIRST_SERVER: NodeId = 2**40  # nodes that serve no entity of their own are numbered from here
 
 
-class Overlay(Protocol):
-    """One deployment. `entity` makes the node of an entity, whenever it joins or returns."""
+class Invariant(Protocol):
+    """Something that must be true of all nodes together. It reads nodes and changes nothing."""
 
-    def servers(self) -> list[Node]:
-        """Nodes that are there from the beginning and serve no entity."""
+    def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> Sequence[str]:
+        """What is wrong at this moment, a sentence each; none if all is well."""
         ...
 
-    def entity(self, node_id: NodeId, rng: Random) -> Node: ...
+
+class MakeInvariants(Protocol):
+    """`calm`: delays are constant, no message is lost and no node leaves or crashes."""
+
+    def __call__(self, *, calm: bool) -> Sequence[Invariant]: ...
+
+
+def no_invariants(*, calm: bool) -> Sequence[Invariant]:
+    del calm
+    return ()
+
+
+class Overlay(Protocol):
+    """One deployment of a protocol: makes its nodes."""
+
+    def servers(self) -> list[Node]:
+        """Nodes that run from the beginning and belong to no entity."""
+        ...
+
+    def entity(self, node_id: NodeId, rng: Random) -> Node:
+        """The node of an entity that joins, or that returns after a crash."""
+        ...
 
 
 class ProtocolKind(Struct, frozen=True):
-    """A protocol by name."""
+    """A protocol as the registry knows it."""
 
     parameters: type[Struct]
     codec: Codec
     make: Callable[[Any, Callable[[NodeId], Random]], Overlay]
-    # Does its structure grow out of interests? Then the world begins when first ones have settled.
+    # Is its overlay built from interests? Then the workload begins once the first are in place.
     settles: bool = False
-    workload: str = "waypoint"  # what it is run with, if nothing else is said
+    workload: str = "waypoint"  # the default workload of `nearcast simulate`
+    invariants: MakeInvariants = no_invariants

@@ -1,47 +1,75 @@
-"""Watching from outside: invariants that must hold at every step, whatever the protocol.
+"""Checkers watch a simulation and change nothing in it.
 
-A checker sees what a host sees and touches nothing. What it finds wrong is our bug, not weather:
-it raises, and the run ends with its seed in the message.
+Some check what every protocol must guarantee (a publication is delivered once, in order, not before
+it was published); `InvariantChecker` asks the invariants of one protocol. A violation is a bug of
+ours: the checker raises InvariantError, and the run ends with its seed in the message.
 """
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from nearcast.errors import InvariantError
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
+from nearcast.node import Node
+from nearcast.protocols.overlay import Invariant
 from nearcast.space.motion import Time
 
 
 class Checker:
-    """Fill in what you want to see."""
+    """Override what is to be checked."""
+
+    checks_deliveries: ClassVar[bool] = True
 
     def delivered(
         self, now: Time, node: NodeId, publication: Publication, subscription: SubscriptionId
     ) -> None:
-        """An application was handed something."""
+        """A node has delivered a publication to its application, for this subscription."""
 
     def passed(self, now: Time) -> None:
-        """All that happens at this moment has happened."""
+        """All that happens at the moment `now` has happened."""
+
+
+class InvariantChecker(Checker):
+    """Asks invariants of all nodes: at every moment, or once in `every` of simulated time."""
+
+    checks_deliveries = False
+
+    def __init__(
+        self, nodes: Mapping[NodeId, Node], invariants: Sequence[Invariant], every: Time = 0
+    ) -> None:
+        self._nodes, self._invariants, self._every = nodes, tuple(invariants), every
+        self._due: Time = 0
+
+    def passed(self, now: Time) -> None:
+        if now < self._due:
+            return
+        self._due = now + self._every
+        for invariant in self._invariants:
+            for violation in invariant.violations(self._nodes, now):
+                raise InvariantError(f"at {now} {violation}")
 
 
 class DeliveredOnce(Checker):
-    """No application hears the same publication twice for one subscription."""
+    """No publication is delivered twice for one subscription."""
 
     def __init__(self) -> None:
-        self._heard: dict[SubscriptionId, dict[PublicationId, None]] = {}
+        self._delivered: dict[SubscriptionId, dict[PublicationId, None]] = {}
 
     def delivered(
         self, now: Time, node: NodeId, publication: Publication, subscription: SubscriptionId
     ) -> None:
-        heard = self._heard.setdefault(subscription, {})
-        if publication.id in heard:
+        delivered = self._delivered.setdefault(subscription, {})
+        if publication.id in delivered:
             raise InvariantError(
                 f"at {now} node {node} heard publication {publication.id} twice "
                 f"for subscription {subscription}"
             )
-        heard[publication.id] = None
+        delivered[publication.id] = None
 
 
 class PublisherOrder(Checker):
-    """What one publisher says arrives at each subscription in the order in which it was said."""
+    """Each subscription gets the publications of one publisher in the order of their making."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[SubscriptionId, NodeId], Time] = {}
@@ -59,7 +87,7 @@ class PublisherOrder(Checker):
 
 
 class NotBeforePublished(Checker):
-    """Nothing is heard before it was published."""
+    """Nothing is delivered before it was published."""
 
     def delivered(
         self, now: Time, node: NodeId, publication: Publication, subscription: SubscriptionId

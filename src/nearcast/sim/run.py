@@ -34,9 +34,16 @@ class SimulationProgress(Struct, frozen=True):
 
 
 def simulate(
-    scenario: Scenario, trace: Path, show: Callable[[SimulationProgress], None] | None = None
+    scenario: Scenario,
+    trace: Path,
+    show: Callable[[SimulationProgress], None] | None = None,
+    *,
+    check: bool = False,
 ) -> RunSummary:
-    """Run it and leave its trace. Interrupted or failing, it leaves what there was until then."""
+    """Run a scenario and write its trace; `check` the invariants of its protocol meanwhile.
+
+    A run that is interrupted or fails leaves the trace of what happened until then.
+    """
     folder: list[TraceFolder] = []
 
     def recorder(resolved: Scenario) -> Recorder:
@@ -45,7 +52,7 @@ def simulate(
         return Recorder(folder[0], level, one_in=one_in)
 
     began = flushed = monotonic()
-    world = SimulatedWorld(scenario, recorder)
+    world = SimulatedWorld(scenario, recorder, check=check)
 
     def progress(done: Time, whole: Time) -> None:
         nonlocal flushed

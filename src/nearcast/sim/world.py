@@ -25,7 +25,7 @@ from nearcast.protocols.overlay import FIRST_SERVER
 from nearcast.scenario import Scenario, Setting, stream
 from nearcast.sim import faults as faults_
 from nearcast.sim import network as network_
-from nearcast.sim.checkers import Checker
+from nearcast.sim.checkers import Checker, InvariantChecker
 from nearcast.sim.simulation import Simulation
 from nearcast.sim.workload_player import WorkloadPlayer, first_interests
 from nearcast.space.motion import SECOND, Time
@@ -34,6 +34,7 @@ from nearcast.workloads import WORKLOADS, churn
 from nearcast.workloads.workload import STAYS
 
 Part = TypeVar("Part", bound=Struct)
+CHECK_INTERVAL: Time = SECOND  # between two checks of a protocol's invariants
 LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will be
 
 
@@ -142,6 +143,8 @@ class SimulatedWorld:
         scenario: Scenario,
         recorder: Callable[[Scenario], Recorder],
         checkers: tuple[Checker, ...] = (),
+        *,
+        check: bool = False,
     ) -> None:
         self.scenario, self._parts = resolve(scenario)
         seed, parts = scenario.seed, self._parts
@@ -157,6 +160,10 @@ class SimulatedWorld:
             network = network_.FaultyNetwork(network)
         self.recorder = recorder(self.scenario)
         self.simulation = Simulation(network, kind.codec, self.recorder, checkers)
+        invariants = kind.invariants(calm=self._calm) if check else ()
+        if invariants:
+            checker = InvariantChecker(self.simulation.nodes, invariants, CHECK_INTERVAL)
+            self.simulation.checkers.append(checker)
         self.begins: Time = 0  # when the workload begins
         self._returns: dict[NodeId, int] = {}
         self._gone: dict[NodeId, None] = {}  # said goodbye while they were down
@@ -165,6 +172,14 @@ class SimulatedWorld:
     @property
     def ends(self) -> Time:
         return self.begins + round(self.scenario.seconds * SECOND)
+
+    @property
+    def _calm(self) -> bool:
+        """Are delays constant, is no message lost, and does no node leave or crash?"""
+        churn_, network = self._parts.churn, self._parts.network
+        reliable = not (network.jitter_ms or network.loss or network.duplicate or network.reorder)
+        stays = not (churn_.churn_rate or churn_.crash_share or churn_.servers_until)
+        return network.network == "constant" and reliable and stays and not self._parts.faults.any
 
     def _stream(self, stay: int, node: NodeId) -> Random:
         return stream(self.scenario.seed, "node", node, stay)

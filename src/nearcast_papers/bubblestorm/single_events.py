@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
 from nearcast.protocols.bubblestorm.connections import Connections
+from nearcast.protocols.bubblestorm.invariants import asymmetric, islands
 from nearcast.protocols.bubblestorm.layouts import PeerPosition
 from nearcast.protocols.bubblestorm.messages import Contact, DirectPublication
 from nearcast.protocols.interests import Ball
 from nearcast.scenario import Scenario, stream
-from nearcast.sim.circuits import asymmetric, islands
 from nearcast.sim.world import SimulatedWorld
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder

@@ -7,6 +7,13 @@ import pytest
 
 from nearcast.errors import InvariantError
 from nearcast.node import Send
+from nearcast.protocols.bubblestorm.invariants import (
+    ClosedCircuit,
+    asymmetric,
+    broken_circuit,
+    islands,
+    locations_of,
+)
 from nearcast.protocols.bubblestorm.location import LocationState
 from nearcast.protocols.bubblestorm.messages import (
     Adopt,
@@ -18,7 +25,7 @@ from nearcast.protocols.bubblestorm.messages import (
     Released,
 )
 from nearcast.protocols.bubblestorm.parameters import Parameters, tolerance
-from nearcast.sim.circuits import OneCircuit, asymmetric, islands, locations_of, torn
+from nearcast.sim.checkers import InvariantChecker
 from nearcast.sim.network import ConstantDelay, Duplication, Jitter, Loss
 from nearcast.space.motion import SECOND
 from support.bubblestorm_worlds import Crowd
@@ -35,7 +42,7 @@ def crowd_of(count: int, **parameters: Any) -> Crowd:
 
 def assert_one_walk(crowd: Crowd) -> None:
     """All locations of all peers, and every link known at both ends."""
-    assert torn(crowd.simulation.nodes, crowd.simulation.now + 9 * SECOND) == []
+    assert broken_circuit(crowd.simulation.nodes, crowd.simulation.now + 9 * SECOND) == []
     assert crowd.faults() == []
     assert all(location.is_in for _, location in locations_of(crowd.simulation.nodes))
 
@@ -111,7 +118,7 @@ def test_whoever_comes_and_goes_the_walk_stays_one(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(seed: int) -> None:
     crowd = crowd_of(60)
-    crowd.simulation._checkers = ()
+    crowd.simulation.checkers = []
     for node in Random(seed).sample(range(60), 30):
         crowd.simulation.crash(node)
     crowd.pass_seconds(120)
@@ -128,7 +135,7 @@ def test_after_half_of_all_crash_links_are_symmetric_and_the_graph_is_connected(
 
 def test_a_crashed_peer_that_returns_is_not_taken_for_its_former_life() -> None:
     crowd = crowd_of(12)
-    crowd.simulation._checkers = ()
+    crowd.simulation.checkers = []
     crowd.simulation.crash(5)
     crowd.pass_seconds(1)
     crowd.come(5)
@@ -166,7 +173,7 @@ def test_a_lone_ring_gives_itself_up_for_another() -> None:
 
 def test_a_contact_that_has_died_is_replaced() -> None:
     crowd = crowd_of(3)
-    crowd.simulation._checkers = ()
+    crowd.simulation.checkers = []
     crowd.simulation.crash(0)
     crowd.simulation.crash(2)
     peer = crowd.come(9)
@@ -217,7 +224,7 @@ def test_nobody_speaks_for_another() -> None:
 
 def test_the_checker_sees_a_torn_walk_and_a_link_of_one_end() -> None:
     crowd = crowd_of(4)
-    checker = OneCircuit(crowd.simulation.nodes)
+    checker = InvariantChecker(crowd.simulation.nodes, [ClosedCircuit()])
     checker.passed(crowd.simulation.now)
     location = next(iter(crowd.peers()[0].overlay.circuit.locations.values()))
     location.slave = (0, location.number)

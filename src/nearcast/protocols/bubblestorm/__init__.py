@@ -3,6 +3,7 @@
 from random import Random
 
 from nearcast.model.subscription import NodeId
+from nearcast.protocols.bubblestorm.invariants import invariants
 from nearcast.protocols.bubblestorm.messages import CODEC
 from nearcast.protocols.bubblestorm.parameters import Parameters
 from nearcast.protocols.bubblestorm.peer import BubbleStormPeer
@@ -19,6 +20,6 @@ def peer(
     )
 
 
-KIND = ProtocolKind(Parameters, CODEC, peer_overlay(peer))
+KIND = ProtocolKind(Parameters, CODEC, peer_overlay(peer), invariants=invariants)
 
 __all__ = ["KIND"]

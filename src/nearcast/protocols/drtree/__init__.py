@@ -1,5 +1,5 @@
-"""The DR-tree: peers form an R-tree of their own interests (seed 000)."""
+"""The DR-tree: peers form an R-tree of their own interests [DRtree]."""
 
-from nearcast.protocols.drtree.peer import KIND
+from nearcast.protocols.drtree.deployment import KIND
 
 __all__ = ["KIND"]

@@ -1,24 +1,32 @@
-"""The legal state: what must be true of all members together when nothing is under way.
+"""What must be true of a DR-tree: at every moment, and when nothing is under way.
 
-One root; father and child agree on each other, on level and box; nodes have between `least` and
-`most` children and the root at least two; boxes are exact; every owner is the child of largest
-coverage, unless something else decides that; added links are true (seed 000, IV).
-Leaves are at one level by construction: whoever owns a node owns one of its children, down to a
-leaf.
+At every moment (`ConsistentChains`), each member's own chain of nodes fits together. Leaves are
+therefore all at one level: the owner of a node owns one of its children, down to a leaf.
+
+When nothing is under way, the tree is in its legal state ([DRtree] IV): one root; parent and child
+agree on each other, on level and box; nodes have between `least` and `most` children and the root
+at least two; boxes are exact; every owner is the child of largest coverage, unless `promotes` says
+otherwise; the added links are correct. A tree that is being joined, left or repaired is not legal
+for a while.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from nearcast.model.subscription import NodeId
+from nearcast.node import Node
 from nearcast.protocols.drtree.boxes import enclosing_box
 from nearcast.protocols.drtree.links import ANCESTORS, BROTHERS, LINKS_OF_STRATEGY, ROOT
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import Address
 from nearcast.protocols.drtree.parameters import Parameters
+from nearcast.protocols.drtree.peer import DRTreePeer
+from nearcast.protocols.overlay import Invariant
+from nearcast.space.motion import Time
 from nearcast.space.rtree import volume
 
 
 def find_violations(members: Mapping[Address, Member], parameters: Parameters) -> list[str]:
-    """What is not as it should be, one sentence each; none in the legal state."""
+    """What is not legal, a sentence each; none in the legal state."""
     roots = [member for member in members.values() if member.is_root]
     found = [] if len(roots) == 1 or not members else [f"there are {len(roots)} roots"]
     for member in members.values():
@@ -101,3 +109,51 @@ def check_links(
     if member.parent_is_root != (father.is_root and member.top + 1 == father.top):
         return [f"{name} does not know whether its father is the root"]
     return []
+
+
+def members_of(nodes: Mapping[NodeId, Node]) -> dict[Address, Member]:
+    """All members of all peers, by address."""
+    peers = [node for node in nodes.values() if isinstance(node, DRTreePeer)]
+    return {member.address: member for peer in peers for member in peer.members.values()}
+
+
+class ConsistentChains:
+    """Every member is a child in each of its own nodes, and boxes are those of the children."""
+
+    def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> list[str]:  # noqa: ARG002
+        return [wrong for member in members_of(nodes).values() for wrong in check_chain(member)]
+
+
+def check_chain(member: Member) -> Iterator[str]:
+    for level in range(1, member.top + 1):
+        node, below = member.levels[level], member.levels[level - 1]
+        own = node.children.get(member.address)
+        if own is None:
+            yield f"node {level} of {member.address} lacks its owner's own node"
+        elif own.box != below.box:
+            yield f"node {level} of {member.address} has a wrong box for its owner's own node"
+        if node.box != enclosing_box([child.box for child in node.children.values()]):
+            yield f"node {level} of {member.address} has a box that is not its children's"
+
+
+class LegalTree:
+    """The tree is never outside its legal state for longer than `patience`."""
+
+    def __init__(self, patience: Time) -> None:
+        self._patience = patience
+        self._legal: Time = 0
+
+    def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
+        parameters = [node.parameters for node in nodes.values() if isinstance(node, DRTreePeer)]
+        found = find_violations(members_of(nodes), parameters[0]) if parameters else []
+        if not found:
+            self._legal = now
+        elif now - self._legal > self._patience:
+            return [f"the tree is not legal since {self._legal}: {found[0]}"]
+        return []
+
+
+def invariants(*, calm: bool) -> list[Invariant]:
+    """Interests that move change the tree all the time, so the legal state is not asked for."""
+    del calm
+    return [ConsistentChains()]

@@ -23,7 +23,6 @@ from nearcast.protocols.drtree.directory import Directory
 from nearcast.protocols.drtree.interests import MemberInterests, group_touching
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import (
-    CODEC,
     SLOTS,
     Address,
     ChildState,
@@ -61,7 +60,6 @@ from nearcast.protocols.drtree.tree import (
     request_join,
     resize_leaf,
 )
-from nearcast.protocols.overlay import ProtocolKind
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
@@ -434,19 +432,3 @@ class DRTreePeer(Node):
     def seated(self, member: Member) -> None:
         if not member.gone:
             self.directory.add(member.address)
-
-
-class DRTreeOverlay:
-    def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
-        del stream  # it has no servers that would need one
-        self.parameters = parameters
-        self.directory = Directory(round(parameters.check_ms * MILLISECOND))
-
-    def servers(self) -> list[Node]:
-        return []
-
-    def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return DRTreePeer(node_id, rng, self.parameters, self.directory)
-
-
-KIND = ProtocolKind(Parameters, CODEC, DRTreeOverlay, settles=True, workload="hotspots")

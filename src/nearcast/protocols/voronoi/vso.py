@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nearcast.model.commands import Command, Leave
 from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Node, Timer
-from nearcast.protocols.overlay import FIRST_SERVER, ProtocolKind
+from nearcast.protocols.overlay import FIRST_SERVER, Invariant, ProtocolKind
 from nearcast.protocols.voronoi import mesh_messages
 from nearcast.protocols.voronoi.client_columns import ClientColumns
 from nearcast.protocols.voronoi.initial_grid import grid
@@ -225,4 +225,12 @@ class VsoDeployment:
         return VsoNode(node_id, rng, self.parameters, self.directory, self.audience)
 
 
-KIND = ProtocolKind(Parameters, CODEC, VsoDeployment, settles=True, workload="clustering")
+def _invariants(*, calm: bool) -> Sequence[Invariant]:
+    from nearcast.protocols.voronoi.invariants import invariants  # it imports this module
+
+    return invariants(calm=calm)
+
+
+KIND = ProtocolKind(
+    Parameters, CODEC, VsoDeployment, settles=True, workload="clustering", invariants=_invariants
+)

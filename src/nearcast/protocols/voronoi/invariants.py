@@ -1,70 +1,80 @@
-"""Watching VSO from outside: does every subscription have one owner, and its copies?
+"""What must be true of all VSO sites together: every subscription has one owner and its replicas.
 
-An epoch belongs to the one owner that it names, so two owners of one epoch cannot be told apart
-from one; what can go wrong is that a site goes back to an older epoch, or owns one that names
-another. That is checked at every step at which something changed hands. Whether in the end there is
-one owner, where it should be, with all copies, is a question for quiet times: `wrong` answers it.
+An epoch of a subscription names its owner, so two sites cannot own the same epoch. What can go
+wrong is that a site goes back to an older epoch. `SingleOwners` checks that whenever ownership has
+changed. Whether every subscription has one owner, at the right site, with all replicas, can only be
+asked when nothing is under way: see `find_violations`.
 """
 
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from nearcast.errors import InvariantError
 from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Node
+from nearcast.protocols.overlay import Invariant
 from nearcast.protocols.voronoi.site import Record, Site
 from nearcast.protocols.voronoi.vso import VsoNode
-from nearcast.sim.checkers import Checker
 from nearcast.space import voronoi
 from nearcast.space.motion import Time
 
 
-class SingleOwners(Checker):
-    """`calm`: nothing is lost, so ownership is passed on whole and never lies with two at once."""
+class SingleOwners:
+    """No site goes back to an older epoch of a subscription.
 
-    def __init__(self, nodes: Mapping[NodeId, Node], *, calm: bool = False) -> None:
-        self._nodes, self._calm = nodes, calm
+    `calm`: no message is lost and no node leaves. Then ownership is never with two sites at once.
+    """
+
+    def __init__(self, *, calm: bool = False) -> None:
+        self._calm = calm
         self._seen: dict[NodeId, tuple[Site, int, dict[SubscriptionId, Record]]] = {}
 
-    def passed(self, now: Time) -> None:
+    def violations(self, nodes: Mapping[NodeId, Node], now: Time) -> list[str]:  # noqa: ARG002
+        found: list[str] = []
         changed = False
-        for site in sites_of(self._nodes):
+        for site in sites_of(nodes):
             life, revision, before = self._seen.get(site.id, (None, -1, {}))
             if life is site and revision == site.ownership.records.revision:
                 continue
             changed = True
             records = {record.id: record for record in _records(site)}
-            if life is site:  # an earlier life knew other things
-                for record in records.values():
-                    self._check(now, site, record, before.get(record.id))
+            if life is site:  # a site that has restarted begins with nothing
+                found += _epochs_gone_back(site, before, records)
             self._seen[site.id] = site, site.ownership.records.revision, records
         if changed and self._calm:
-            self._check_owners(now)
+            found += self._owned_twice(nodes)
+        return found
 
-    def _check_owners(self, now: Time) -> None:
+    def _owned_twice(self, nodes: Mapping[NodeId, Node]) -> Iterator[str]:
         owners: dict[SubscriptionId, NodeId] = {}
-        for site in sites_of(self._nodes):
+        for site in sites_of(nodes):
             for subscription, record in self._seen[site.id][2].items():
                 if record.owner == site.id:
                     other = owners.setdefault(subscription, site.id)
                     if other != site.id:
-                        raise InvariantError(
-                            f"at {now} sites {other} and {site.id} own subscription {subscription}"
-                        )
+                        yield f"sites {other} and {site.id} own subscription {subscription}"
 
-    def _check(self, now: Time, site: Site, record: Record, before: Record | None) -> None:
-        if before is None or before is record:
-            return
-        then, since = (before.epoch, before.owner), (record.epoch, record.owner)
+
+def _epochs_gone_back(
+    site: Site,
+    before: Mapping[SubscriptionId, Record],
+    records: Mapping[SubscriptionId, Record],
+) -> Iterator[str]:
+    for record in records.values():
+        old = before.get(record.id)
+        if old is None or old is record:
+            continue
+        then, since = (old.epoch, old.owner), (record.epoch, record.owner)
         if since < then:
-            raise InvariantError(
-                f"at {now} site {site.id} goes back from {then} to {since} "
-                f"for subscription {record.id}"
-            )
+            yield f"site {site.id} goes back from {then} to {since} for subscription {record.id}"
+
+
+def invariants(*, calm: bool) -> list[Invariant]:
+    return [SingleOwners(calm=calm)]
 
 
 def sites_of(nodes: Mapping[NodeId, Node]) -> Iterator[Site]:
+    """The sites of all nodes that are ready."""
     for node in nodes.values():
         if isinstance(node, VsoNode) and node.matcher is not None and node.matcher.site.ready:
             yield node.matcher.site
@@ -76,8 +86,8 @@ def _records(site: Site) -> Iterator[Record]:
             yield record
 
 
-def wrong(nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
-    """What is not as it should be in a quiet network: owners by centre, copies by area."""
+def find_violations(nodes: Mapping[NodeId, Node], now: Time) -> list[str]:
+    """What is wrong when nothing is under way: owners by centre, replicas by area."""
     sites = {site.id: site for site in sites_of(nodes)}
     places = {site.id: site.place for site in sites.values()}
     regions = {number: voronoi.region(places, number) for number in places}
@@ -127,7 +137,7 @@ def _misplaced(
         region = regions[number]
         touches = region.touches_disc(x, y, rx) if is_round else region.touches_box(x, y, rx, ry)
         if touches and record is None:
-            yield f"site {number} has no copy of {subscription}, which reaches its region"
+            yield f"site {number} has no replica of {subscription}, which reaches its region"
         if record is not None and record.owner != owner.id:
             yield f"site {number} believes that {record.owner} owns {subscription}, not {owner.id}"
     if not copies and len(sites) > 1:
