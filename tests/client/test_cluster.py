@@ -60,7 +60,7 @@ def test_a_client_is_handed_over_and_hears_everything_once_and_in_order() -> Non
 def test_what_the_former_node_said_earlier_is_heard_earlier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "HELD_S", 60.0)
+    monkeypatch.setattr(client_module, "HOLD_BACK_S", 60.0)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
@@ -251,7 +251,7 @@ def test_a_client_that_was_handed_over_leaves_both_nodes() -> None:
 def test_a_node_that_does_not_say_goodbye_is_left_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_module, "FAREWELL_S", 0.1)
+    monkeypatch.setattr(client_module, "FORMER_NODE_S", 0.1)
 
     async def story() -> None:
         async with nodes("a", "b") as (a, b), nearcast.connect(a.url) as me:
@@ -283,18 +283,18 @@ def test_who_is_inside_is_what_the_node_says_that_serves() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.sets(st.integers(1, 3), min_size=1))))
 def test_nothing_is_new_twice(heard: list[tuple[int, set[int]]]) -> None:
-    lately, had = RecentPublications(50), set[tuple[int, int]]()
+    recent_publications, had = RecentPublications(50), set[tuple[int, int]]()
     for publication, to in heard:
-        fresh, again = lately.new(publication, sorted(to))
+        fresh, again = recent_publications.add(publication, sorted(to))
         assert set(fresh) == {number for number in to if (publication, number) not in had}
         assert again == any(known == publication for known, _ in had)
         had |= {(publication, number) for number in to}
 
 
 def test_what_was_heard_long_ago_is_forgotten_and_what_was_heard_lately_is_not() -> None:
-    lately = RecentPublications(10)
+    recent_publications = RecentPublications(10)
     for publication in range(1_000):
-        assert lately.new(publication, [1]) == ([1], False)
+        assert recent_publications.add(publication, [1]) == ([1], False)
         recent = range(max(0, publication - 9), publication + 1)
-        assert all(lately.new(one, [1]) == ([], True) for one in recent)
-    assert lately.new(900, [1]) == ([1], False)
+        assert all(recent_publications.add(one, [1]) == ([], True) for one in recent)
+    assert recent_publications.add(900, [1]) == ([1], False)

@@ -114,7 +114,7 @@ def test_who_says_nothing_readable_is_no_node() -> None:
             joining = asyncio.ensure_future(nearcast.connect(node.url).open())
             await until(lambda: node.asked)
             node.connections[0].transport.send(WSMsgType.BINARY, b"\xc1")
-            with pytest.raises(ConnectionError, match="does not speak as we do"):
+            with pytest.raises(ConnectionError, match="this is no Nearcast node"):
                 await joining
 
     run(story())

@@ -142,10 +142,10 @@ def test_where_there_is_no_node_the_first_connection_fails_at_once(url: str) -> 
     run(story())
 
 
-class Frail:
+class FrailLink:
     """A link whose second connection breaks as soon as it is said that all went well."""
 
-    form, most = messages.MSGPACK, 1_000
+    encoding, max_frame_bytes = messages.MSGPACK, 1_000
 
     def __init__(self) -> None:
         self.opened = 0
@@ -171,7 +171,7 @@ class Frail:
 
 def test_a_connection_that_breaks_at_the_last_moment_of_coming_back_is_made_again() -> None:
     async def story() -> None:
-        link = Frail()
+        link = FrailLink()
         async with Client(link, "alice", reconnect=True) as me:
             await me.subscribe(disc(0, 0, 5))
             link.lost("by accident")

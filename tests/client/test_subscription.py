@@ -26,9 +26,9 @@ def test_a_motion_that_comes_back_goes_on_as_if_nothing_had_happened(
     motion: Moving | Path, since: Time, gone: Time, times: list[Time]
 ) -> None:
     here = subscription(motion)
-    here.placed(motion, False, since)
+    here.area_accepted(motion, False, since)
     back = since + gone
-    request, _ = here.resumed(back)
+    request, _ = here.request_at(back)
     again = region_from_area(request.area)
     assert not isinstance(again, Formula)
     for t in times:
@@ -40,8 +40,8 @@ def test_a_formula_and_a_filter_that_come_back_go_on(seconds: float, t: float) -
     since, gone = 7 * SECOND, round(seconds * SECOND)
     formula, condition = "x >= -3 + 2 * t, x < 3 + 2 * t, y <= sin(t)", "top == 't', k < 5 * t - 1"
     here = subscription(formula, condition)
-    here.placed(formula, False, since)
-    request, _ = here.resumed(since + gone)
+    here.area_accepted(formula, False, since)
+    request, _ = here.request_at(since + gone)
     assert request.area.formula is not None
     assert request.filter is not None
     moment = since + gone + round(t * SECOND)
@@ -57,10 +57,10 @@ def test_a_formula_and_a_filter_that_come_back_go_on(seconds: float, t: float) -
 
 def test_a_filter_goes_on_when_its_area_moves_and_begins_anew_with_a_formula() -> None:
     here = subscription(Moving(disc(0, 0, 1)), "k < t")
-    here.placed(here.region, True, 7 * SECOND)
-    here.placed(Moving(disc(9, 0, 1)), True, 10 * SECOND)
-    assert here.resumed(12 * SECOND)[0].filter == "k < (t + 5.0)"
+    here.area_accepted(here.region, True, 7 * SECOND)
+    here.area_accepted(Moving(disc(9, 0, 1)), True, 10 * SECOND)
+    assert here.request_at(12 * SECOND)[0].filter == "k < (t + 5.0)"
     here.request = replace(here.request, area=area_from_region("x < t"))
-    here.placed("x < t", False, 13 * SECOND)
-    request, _ = here.resumed(15 * SECOND)
+    here.area_accepted("x < t", False, 13 * SECOND)
+    request, _ = here.request_at(15 * SECOND)
     assert (request.filter, request.area.formula) == ("k < (t + 2.0)", "x < (t + 2.0)")

@@ -1,4 +1,4 @@
-"""A client of a live node: `connect` over a WebSocket, or `World.join` in the same process.
+"""A client of a node: `connect` over a WebSocket, or `World.join` in the same process.
 
     async with nearcast.connect("ws://127.0.0.1:8470", name="alice") as me:
         here = await me.subscribe(disc(0, 0, 50), watch=True)
@@ -6,13 +6,13 @@
         async for message in here:
             ...
 
-What was asked for is kept, so that a client whose connection breaks comes back by itself and
-subscribes again to what it listened to: areas that move go on from where they are by then. A
-request under way when the connection breaks fails (`ConnectionError`); one made while there is
-none waits. Whatever the node refuses is a `Refused`, with the node's reason.
+The client remembers its subscriptions. When its connection breaks, it reconnects and subscribes
+again; areas that move continue from where they are by then. A request under way when the connection
+breaks fails (`ConnectionError`); one made while there is no connection waits. What the node refuses
+raises `Refused` with the node's reason.
 
-In a cluster, a client is handed over to the node in whose part of the world it has gone, and comes
-back to another node when its own is dead. Only the notices tell.
+In a cluster, the client is handed over to the node that is responsible for its part of the world,
+and reconnects to another node if its own is dead. The application sees this in `notices` only.
 """
 
 import asyncio
@@ -34,21 +34,26 @@ from nearcast.client.subscription import Entity, Message, Subscription
 from nearcast.client.websocket import ClientLink, WebSocketLink
 from nearcast.client_protocol import messages as wire
 from nearcast.client_protocol.close_codes import ABNORMAL
-from nearcast.client_protocol.geometry_json import AreaLike, area_from_region, as_region
+from nearcast.client_protocol.geometry_json import (
+    AreaLike,
+    area_from_region,
+    as_region,
+    extent_fields,
+)
 from nearcast.errors import InvalidRequestError, Refused
 from nearcast.model.subscription import Value
-from nearcast.space.motion import SECOND, Moving, Path, Time, path
+from nearcast.space.motion import SECOND, Path, Time, path
 from nearcast.space.shapes import EVERYWHERE, Shape, point
 
 if TYPE_CHECKING:
     from nearcast.client.client_trace import ClientTrace
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before a first and a later attempt to come back
-TRY_S = 2.0  # and the pause: for one of several nodes to let us in, before the next is tried
-HANDOVER_S = 5.0  # for another node to let us in; after that we stay where we are
-FORMER_NODE_S = 10.0  # for a node that we have left to pass on what it still has for us
-HOLD_BACK_S = 0.25  # for what the new node says to wait for what the former one had said before
-REMEMBERED_PUBLICATIONS = 4_096  # publications, of which we know that we had them
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0  # before the first and a later attempt to reconnect
+TRY_S = 2.0  # plus the pause: for one of several nodes to answer, before the next is tried
+HANDOVER_S = 5.0  # for another node to welcome us; after that we stay with the present one
+FORMER_NODE_S = 10.0  # for the former node to send what it still has for us
+HOLD_BACK_S = 0.25  # that messages of the new node wait for earlier ones of the former node
+REMEMBERED_PUBLICATIONS = 4_096  # to drop duplicates during a handover
 
 
 class Disconnected(Struct, frozen=True):
@@ -59,15 +64,15 @@ class Disconnected(Struct, frozen=True):
 
 
 class Reconnected(Struct, frozen=True):
-    """Everything is subscribed again, but for these, which the node now refuses."""
+    """All subscriptions are in force again, except `refused`, which the node now refuses."""
 
     refused: list[Subscription]
 
 
 class HandedOver(Struct, frozen=True, tag_field="is", tag="handed over"):
-    """Another node serves us now. We are the same entity, and nothing was lost."""
+    """Another node serves this client now. It is the same entity, and nothing was lost."""
 
-    node: str  # what it calls itself
+    node: str  # its name
     url: str
 
 
@@ -83,48 +88,55 @@ ClientNotice: TypeAlias = (
 
 
 class Client:
-    """Whoever has joined a node. See `connect` and `World.join`."""
+    """A connection to a Nearcast node. Made by `connect` and `World.join`.
+
+    `entity` is this client's number, under which others see it (`Message.source`, `Entity.entity`).
+    `node` is the name of the node that serves it, `nodes` are the addresses of the others in the
+    cluster, and `limits` what the node allows.
+    """
 
     def __init__(
         self, link: ClientLink, name: str, token: Token = "", reconnect: bool = False,
-        trace: str | PathLike[str] | None = None, elsewhere: Callable[[str],
+        trace: str | PathLike[str] | None = None, link_to: Callable[[str],
         ClientLink] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
-        self.entity = -1  # until the node has said who we are
+        self.entity = -1  # until the node has welcomed us
         self.node = ""
-        self.nodes: list[str] = []  # addresses of others in the cluster
+        self.nodes: list[str] = []  # addresses
         self.limits: dict[str, float] = {}
-        self._elsewhere = elsewhere  # a link to another address
+        self._link_to = link_to  # makes a link to another node's address
         self._token = token
         self._reconnects = reconnect
         self._trace = trace
-        self._diary: ClientTrace | None = None
+        self._client_trace: ClientTrace | None = None
         self._subscriptions: dict[int, Subscription] = {}
         self._numbers = 0
         self._ids = count(1)
-        self._talk = self._conversation(link)  # with the node that serves us, or did last
-        self._serving = asyncio.Event()  # not while we join, come back or are handed over
-        self._moving = False
-        self._former: RequestChannel | None = None  # with the node that we have just left
-        self._held: list[tuple[RequestChannel, Any]] = []  # messages that are to come after its own
-        self._lately: RecentPublications | None = None
-        self._ended: Exception | None = None
+        self._current = self._new_channel(link)  # to the node that serves us, or did last
+        self._serving = asyncio.Event()  # not set while joining, reconnecting or being handed over
+        self._handing_over = False
+        self._former: RequestChannel | None = None  # to the node that has just handed us over
+        self._held_back: list[
+            tuple[RequestChannel, Any]
+        ] = []  # messages to deliver after its last ones
+        self._recent: RecentPublications | None = None
+        self._end_error: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._all: Inbox[Message] | None = None
+        self._all_messages: Inbox[Message] | None = None
         self._notices: Inbox[ClientNotice] = Inbox(1_000)
 
     async def open(self) -> "Client":
-        """Connect and join. OSError or Refused if that fails; only later losses are made good."""
+        """Connect and join. OSError or Refused if that fails: only later losses are repaired."""
         if not self._serving.is_set():
             try:
-                if self._trace is not None and self._diary is None:
+                if self._trace is not None and self._client_trace is None:
                     from nearcast.client.client_trace import ClientTrace
 
-                    self._diary = ClientTrace(self._trace)
-                await self._join(self._talk)
+                    self._client_trace = ClientTrace(self._trace)
+                await self._join(self._current)
             except BaseException:
-                await self._talk.close()
+                await self._current.close()
                 raise
             self._serving.set()
         return self
@@ -136,17 +148,17 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Leave. All iterations end."""
-        while self._tasks:  # one that ends may have begun another
+        """Leave the node. All iterations end."""
+        while self._tasks:  # one that ends may have started another
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         self._end(None, ConnectionError("this client has left"))
         with suppress(ConnectionError):  # it may just have been lost
-            self._talk.link.send(wire.LeaveRequest())
-        await self._talk.close()
-        if self._diary is not None:
-            await asyncio.to_thread(self._diary.close)
+            self._current.link.send(wire.LeaveRequest())
+        await self._current.close()
+        if self._client_trace is not None:
+            await asyncio.to_thread(self._client_trace.close)
 
     async def subscribe(
         self,
@@ -163,10 +175,19 @@ class Client:
         budget: float | None = None,
         inbox: int = 10_000,
     ) -> Subscription:
-        """Listen to an area: a shape, a motion, a path, or a formula as text.
+        """Receive what is published in an area. Iterate over the result for its messages.
 
-        `inbox` is how many messages wait here to be taken; beyond it the oldest are given up, and
-        counted in `dropped`. All else is as in `docs/reference/wire.md`, `subscribe`.
+        `where`: a shape, a motion (`line`, `Moving`), a path, or a formula as text; without it,
+        everywhere. `filter`: predicates over the publication's attributes, e.g. `"level >= 3"`.
+        `channel`: only publications on this channel. `echo`: also what this client publishes
+        itself. `variables`: values of variables in the formula or filter; `Subscription.tune`
+        changes them. `watch`: keep track of the entities in the area: `Subscription.inside` and
+        `changes()`. `linger`: seconds that a watched entity must be outside before it counts as
+        gone. `rates`: pairs (distance, messages per second): publishers farther away than the
+        distance are limited to so many messages each. `closest`: only the so many closest
+        publishers. `budget`: at most so many bytes per second. `inbox`: how many messages wait
+        until they are taken; beyond it the oldest are dropped, and counted in
+        `Subscription.dropped`.
         """
         region = as_region(where)
         self._numbers += 1
@@ -180,9 +201,9 @@ class Client:
         self._subscriptions[subscription.number] = subscription  # its messages may come first
         try:
             done = await self._request(request)
-            subscription.placed(region, isinstance(where, Shape), done.t)
+            subscription.area_accepted(region, isinstance(where, Shape), done.t)
             if watch:
-                await asyncio.wait_for(subscription.known.wait(), ANSWER_S)
+                await asyncio.wait_for(subscription.inside_known.wait(), ANSWER_S)
         except TimeoutError:
             self._forget(subscription)
             raise ConnectionError("the node does not say who is inside") from None
@@ -202,78 +223,88 @@ class Client:
         name: str = "",
         confirm: bool = True,
     ) -> int:
-        """Say something to everyone whose area this point, disc or box touches.
+        """Publish to every subscription whose area this point, disc or box touches.
 
-        With `name`, another entity says it, for which this client speaks: it has states of its
-        own, and begins with its first publication. So one connection serves many NPCs or vehicles.
+        `where`: a shape, or the coordinates of a point.
+        `payload`: any value that MessagePack can carry.
+        `retain`: this is the state of the entity on the channel from now on, which `nearby` and
+        watching subscriptions see.
+        `attributes`: booleans, numbers and texts, which filters look at.
+        `name`: publish as another entity of this name, which has its own number and states and
+        exists from its first publication on. So one connection serves many NPCs or vehicles.
 
-        Returns the publication's number. Without `confirm` it does not wait for the node's answer
-        and returns 0; a refusal is then an `ErrorNotice` among the `notices`.
+        Returns the publication's number. With `confirm=False` it does not wait for the node's
+        answer and returns 0; a refusal is then an `ErrorNotice` among the `notices`.
         """
-        s = where if isinstance(where, Shape) else _point(where)
-        a = area_from_region(Moving(s))
-        if a.x is None or a.y is None:
-            raise ValueError("a publication has a place")
+        shape = where if isinstance(where, Shape) else _point(where)
+        if shape == EVERYWHERE:
+            raise InvalidRequestError("a publication has a place")
+        r, rx, ry, rz = extent_fields(shape)
         request = wire.PublishRequest(
-            a.x, a.y, checked_payload(self._talk.link.form, payload), retain,
-            checked_attributes(attributes), channel, a.z, a.r, a.rx, a.ry, a.rz, name=name,
+            shape.x, shape.y, checked_payload(self._current.link.encoding, payload), retain,
+            checked_attributes(attributes), channel, shape.z, r, rx, ry, rz, name=name,
         )  # fmt: skip
         if confirm:
             done = await self.ask(request)
             return int(done.publication or 0)
         await self._ready()
-        self._talk.link.send(request)
+        self._current.link.send(request)
         return 0
 
     async def withdraw(self, channel: str | None = None, *, name: str = "") -> None:
-        """Take back the retained state on this channel, or on all channels.
+        """End the retained state on this channel, or on all channels.
 
-        With `name`, that of an entity for which this client speaks; without a channel it leaves.
+        With `name`, that of another entity of this client; without a channel, the entity leaves.
         """
         await self.ask(wire.WithdrawRequest(channel, name))
 
     async def nearby(self, where: AreaLike, channel: str = "", limit: int = 100) -> list[Entity]:
-        """Who is in this area now, the closest first."""
+        """The entities with a retained state in this area now, the closest first."""
         near = await self.ask(
             wire.NearbyRequest(area_from_region(as_region(where)), channel, limit)
         )
-        return [self._entity(self._talk, entity) for entity in near.entities]
+        return [self._entity(self._current, entity) for entity in near.entities]
 
     async def move_to(self, place: Sequence[float], speed: float) -> float:
-        """Walk: every subscription to a shape goes there by itself, at `speed` units per second.
+        """Move the area of every subscription that was made with a plain shape to `place`.
 
-        It takes one request for each, however long the way: the area moves, not the client's
-        messages. Returns the seconds until the last one arrives.
+        The areas move in a straight line at `speed` units per second, each for one request: the
+        node computes where they are. Subscriptions to a motion, a path, a formula or everywhere
+        stay as they are, and so does this client's retained state. Returns the seconds until the
+        last area arrives.
         """
         if not 2 <= len(place) <= 3:
-            raise InvalidRequestError("a place to go to is two or three numbers")
+            raise InvalidRequestError("a place to move to is two or three numbers")
         now = self.now()
         walks: list[tuple[Subscription, Path]] = []
         for subscription in self._subscriptions.values():
             here = subscription.where(now)
-            if subscription.walks and here is not None and here != EVERYWHERE:
+            if subscription.follows_client and here is not None and here != EVERYWHERE:
                 x, y, z = (*place, here.z)[:3]
                 walks.append((subscription, path(here, [(x, y, z)], speed)))
-        await asyncio.gather(*(subscription.go(walk, True) for subscription, walk in walks))
+        await asyncio.gather(
+            *(subscription.change_area(walk, True) for subscription, walk in walks)
+        )
         return max((sum(leg.duration or 0 for leg in w.legs) / SECOND for _, w in walks), default=0)
 
     def messages(self, inbox: int = 10_000) -> Inbox[Message]:
-        """All messages of all subscriptions, each once, from the first time this is called."""
-        if self._all is None:
-            self._all = Inbox(inbox)
-        return self._all
+        """The messages of all subscriptions, each once, from the first call of this on."""
+        if self._all_messages is None:
+            self._all_messages = Inbox(inbox)
+        return self._all_messages
 
     def notices(self) -> Inbox[ClientNotice]:
-        """What the application should know: connection lost and back, handed over, messages
-        withheld by request or dropped because it reads too slowly, refusals that nobody awaits."""
+        """Events of the connection: `Disconnected`, `Reconnected` and `HandedOver`;
+        `WithheldNotice` (messages withheld as asked), `DroppedNotice` (messages dropped because
+        this client reads too slowly), and `ErrorNotice` (refusals that no call waits for)."""
         return self._notices
 
     def now(self) -> Time:
-        """The node's clock, as well as we know it: what the fastest of its words implied."""
-        return clock() + (self._talk.ahead or 0)
+        """The node's clock as estimated here, in microseconds of Unix time."""
+        return clock() + (self._current.clock_offset or 0)
 
     async def ask(self, request: Any) -> Any:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its answer. Refused says why the node does not accept it."""
         if not isinstance(request, wire.PublishRequest):
             check_request(request)
         await self._ready()
@@ -285,41 +316,41 @@ class Client:
     async def _ready(self) -> None:
         while True:
             await self._serving.wait()
-            if self._ended is not None:
-                raise self._ended
-            await self._talk.link.writable()
+            if self._end_error is not None:
+                raise self._end_error
+            await self._current.link.writable()
             if self._serving.is_set():
                 return
 
     async def _request(self, request: Any) -> Any:
         number = next(self._ids)
-        if self._diary is not None and isinstance(request, wire.SubscribeRequest):
-            self._diary.asks(number, request.subscription)
-        return await self._talk.ask(number, request)
+        if self._client_trace is not None and isinstance(request, wire.SubscribeRequest):
+            self._client_trace.subscribe_requested(number, request.subscription)
+        return await self._current.ask(number, request)
 
-    # Coming, coming back, and going on to another node.
+    # Joining, reconnecting, and handover to another node.
 
-    def _conversation(self, link: ClientLink) -> RequestChannel:
-        return RequestChannel(link, self._receive, self._lost)
+    def _new_channel(self, link: ClientLink) -> RequestChannel:
+        return RequestChannel(link, self._receive, self._connection_lost)
 
-    def _begin(self, act: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, act: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(act)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _join(self, talk: RequestChannel, ticket: str = "") -> None:
-        """When it is welcomed, this is the conversation with the node that serves us."""
-        token = await self._present_token()  # first: a connection must join within seconds
-        await talk.open()
-        await self._talk.settled()
-        await talk.ask(next(self._ids), wire.JoinRequest(self.name, token, ticket=ticket))
-        if talk.over is not None:
-            raise talk.over
-        if self._talk is not talk:
-            raise ConnectionError("the node takes us for somebody else")
+    async def _join(self, channel: RequestChannel, ticket: str = "") -> None:
+        """Join through this channel; when the node welcomes us, it is the current one."""
+        token = await self._current_token()  # first: a connection must join within seconds
+        await channel.open()
+        await self._current.wait_until_answered()
+        await channel.ask(next(self._ids), wire.JoinRequest(self.name, token, ticket=ticket))
+        if channel.closed is not None:
+            raise channel.closed
+        if self._current is not channel:
+            raise ConnectionError("the node has welcomed another entity")
 
-    async def _present_token(self) -> str:
-        """The token as it is now. If it cannot be had, that is as if the node could not be."""
+    async def _current_token(self) -> str:
+        """The token as it is now. Without one, ConnectionError, as if there were no node."""
         if isinstance(self._token, str):
             return self._token
         try:
@@ -328,69 +359,76 @@ class Client:
         except Exception as why:
             raise ConnectionError(f"there is no token: {why}") from why
 
-    def _welcomed(self, talk: RequestChannel, word: Any) -> None:
-        talk.link.most = int(word.limits.get("frame", talk.link.most))
-        if self._moving and word.entity != self.entity:
+    def _welcomed(self, channel: RequestChannel, notice: Any) -> None:
+        channel.link.max_frame_bytes = int(notice.limits.get("frame", channel.link.max_frame_bytes))
+        if self._handing_over and notice.entity != self.entity:
             return
-        if self._moving:  # the former node goes on until it has nothing left for us
-            self._begin(self._talk.ended(FORMER_NODE_S))
+        if self._handing_over:  # the former node sends until it has nothing left for us
+            self._start_task(self._current.drain(FORMER_NODE_S))
             if self._former is not None:
-                self._release(self._former)
-            self._former = self._talk
-            asyncio.get_running_loop().call_later(HOLD_BACK_S, self._release, self._talk)
-        self._talk = talk
-        self.entity, self.node, self.limits = word.entity, word.node, word.limits
-        self._know(word.nodes)
-        if self._diary is not None and not self._moving:
-            self._diary.joined(self.now(), self.entity)
+                self._release_held_back(self._former)
+            self._former = self._current
+            asyncio.get_running_loop().call_later(
+                HOLD_BACK_S, self._release_held_back, self._current
+            )
+        self._current = channel
+        self.entity, self.node, self.limits = notice.entity, notice.node, notice.limits
+        self._set_nodes(notice.nodes)
+        if self._client_trace is not None and not self._handing_over:
+            self._client_trace.joined(self.now(), self.entity)
 
-    def _release(self, former: RequestChannel) -> None:
-        """It has said what it had to say: now comes what the other one said meanwhile."""
+    def _release_held_back(self, former: RequestChannel) -> None:
+        """The former node has sent everything: deliver what the new one sent in the meantime."""
         if former is self._former:
-            held, self._former, self._held = self._held, None, []
-            for talk, word in held:
-                self._heard(talk, word)
+            held_back, self._former, self._held_back = self._held_back, None, []
+            for channel, notice in held_back:
+                self._deliver(channel, notice)
 
-    def _know(self, nodes: list[str]) -> None:
-        """A single node never says anything twice: only in a cluster need we remember."""
+    def _set_nodes(self, nodes: list[str]) -> None:
+        """Other nodes of the cluster. Only with several nodes can a publication arrive twice."""
         self.nodes = nodes
-        if nodes and self._lately is None:
-            self._lately = RecentPublications(REMEMBERED_PUBLICATIONS)
+        if nodes and self._recent is None:
+            self._recent = RecentPublications(REMEMBERED_PUBLICATIONS)
 
-    def _lost(self, talk: RequestChannel) -> None:
-        """If it was not ours, or we are about to leave it, whoever cares looks by himself."""
-        self._release(talk)
-        why = talk.over
-        if why is None or talk is not self._talk or not self._serving.is_set() or self._ended:
+    def _connection_lost(self, channel: RequestChannel) -> None:
+        """Reconnect, if it was the current channel and no join or handover is under way."""
+        self._release_held_back(channel)
+        why = channel.closed
+        if (
+            why is None
+            or channel is not self._current
+            or not self._serving.is_set()
+            or self._end_error
+        ):
             return
         if not self._reconnects:
             self._end(why, why)
             return
         self._serving.clear()
         self._notices.put(Disconnected(why.reason, why.code))
-        self._begin(self._return())
+        self._start_task(self._reconnect())
 
-    async def _return(self) -> None:
-        """Come back: again and again, after growing pauses of random length (no stampede)."""
+    async def _reconnect(self) -> None:
+        """Try until a node welcomes us, with growing pauses of random length (no stampede)."""
         pause = FIRST_PAUSE_S
         while True:
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            links, refusals = self._ways(), list[Refused]()
+            links, refusals = self._links_to_try(), list[Refused]()
             patience = TRY_S + pause if len(links) > 1 else None
             for link in links:
-                talk = self._conversation(link)
+                channel = self._new_channel(link)
                 try:
                     async with asyncio.timeout(patience):
-                        await self._join(talk)
+                        await self._join(channel)
                     known = list(self._subscriptions.values())
-                    refused = [s for s in known if not await self._again(s)]
-                    if talk.over is not None:
-                        raise talk.over
+                    refused = [s for s in known if not await self._resubscribe(s)]
+                    if channel.closed is not None:
+                        raise channel.closed
                 except OSError:
-                    await talk.close()
-                except Refused as why:  # to let us in
+                    await channel.close()
+                except Refused as why:  # of the join
                     refusals.append(why)
-                    await talk.close()
+                    await channel.close()
                 else:
                     self._serving.set()
                     self._notices.put(Reconnected(refused))
@@ -400,38 +438,38 @@ class Client:
                 return
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
-    def _ways(self) -> list[ClientLink]:
-        """To the node that served us last, and to the others that we know, in any order."""
-        if self._elsewhere is None:
-            return [self._talk.link]
+    def _links_to_try(self) -> list[ClientLink]:
+        """To the last node first, then to the others of the cluster in random order."""
+        if self._link_to is None:
+            return [self._current.link]
         others = random.sample(self.nodes, len(self.nodes))
-        return [self._talk.link, *map(self._elsewhere, others)]
+        return [self._current.link, *map(self._link_to, others)]
 
     async def _hand_over(self, link: ClientLink, moved: Any) -> None:
-        """Join the other node; until it has welcomed us, nothing has changed.
+        """Join the other node. Until it welcomes us, the present one serves us.
 
-        Requests wait meanwhile, so that no node obeys a later one before an earlier one. What we
-        had from one node and get from the other again is known by its number.
+        Requests wait in the meantime, so that they take effect in order. Publications that both
+        nodes send are recognised by their numbers.
         """
-        talk = self._conversation(link)
+        channel = self._new_channel(link)
         self._serving.clear()
-        self._moving = True
+        self._handing_over = True
         try:
             async with asyncio.timeout(HANDOVER_S):
-                await self._join(talk, moved.ticket)
+                await self._join(channel, moved.ticket)
         except (OSError, Refused):
             pass
         finally:
-            self._moving = False
-            if self._talk is not talk:
-                await talk.close()
+            self._handing_over = False
+            if self._current is not channel:
+                await channel.close()
         self._serving.set()
-        if self._talk is talk:
+        if self._current is channel:
             self._notices.put(HandedOver(self.node, moved.to))
-        self._lost(self._talk)  # if it was, meanwhile
+        self._connection_lost(self._current)  # if it was lost in the meantime
 
-    async def _again(self, subscription: Subscription) -> bool:
-        request, region = subscription.resumed(self.now())
+    async def _resubscribe(self, subscription: Subscription) -> bool:
+        request, region = subscription.request_at(self.now())
         try:
             done = await self._request(request)
         except Refused as why:
@@ -439,31 +477,31 @@ class Client:
             subscription.end(why)
             return False
         if request.area.formula is None:
-            subscription.placed(region, subscription.walks, done.t)
+            subscription.area_accepted(region, subscription.follows_client, done.t)
         return True
 
     def _end(self, why: Exception | None, later: Exception) -> None:
-        """Nothing more comes: iterations end, with `why` if there is one; requests fail."""
-        if self._ended is None:
-            self._ended = later
+        """End for good: iterations end, with the error `why` if given; requests raise `later`."""
+        if self._end_error is None:
+            self._end_error = later
             self._serving.set()
-            self._talk.fail(later)
+            self._current.fail(later)
             for subscription in self._subscriptions.values():
                 subscription.end(why)
-            for inbox in (self._all, self._notices):
+            for inbox in (self._all_messages, self._notices):
                 if inbox is not None:
                     inbox.end(why)
 
-    # What the node says.
+    # Notices of the node.
 
-    def _receive(self, talk: RequestChannel, kind: type[Struct], word: Any) -> None:
+    def _receive(self, channel: RequestChannel, kind: type[Struct], notice: Any) -> None:
         if kind is wire.MessageNotice:
-            self._heard(talk, word)
+            self._deliver(channel, notice)
         elif kind is wire.WelcomeNotice:
-            self._welcomed(talk, word)
+            self._welcomed(channel, notice)
         elif kind is wire.DoneNotice:
-            if self._diary is not None:
-                self._diary.answered(word.id, word.subscription)
+            if self._client_trace is not None:
+                self._client_trace.answered(notice.id, notice.subscription)
         elif kind in (
             wire.InsideNotice,
             wire.EnterNotice,
@@ -471,58 +509,60 @@ class Client:
             wire.MovedNotice,
             wire.NodesNotice,
         ):
-            if talk is self._talk:  # of these, only the node that serves us knows
-                self._learn(talk, kind, word)
+            if channel is self._current:  # a former node's are out of date
+                self._apply_notice(channel, kind, notice)
         elif kind is not wire.NearbyNotice:
-            notice: Any = kind(*astuple(word))
-            self._notices.put(notice)
+            event: Any = kind(*astuple(notice))  # the declared class, also after MessagePack
+            self._notices.put(event)
 
-    def _learn(self, talk: RequestChannel, kind: type[Struct], word: Any) -> None:
+    def _apply_notice(self, channel: RequestChannel, kind: type[Struct], notice: Any) -> None:
         if kind is wire.NodesNotice:
-            self._know(word.nodes)
+            self._set_nodes(notice.nodes)
             return
         if kind is wire.MovedNotice:
-            if self._elsewhere is not None and self._serving.is_set():
-                self._know(self.nodes or [word.to])
-                self._begin(self._hand_over(self._elsewhere(word.to), word))
+            if self._link_to is not None and self._serving.is_set():
+                self._set_nodes(self.nodes or [notice.to])
+                self._start_task(self._hand_over(self._link_to(notice.to), notice))
             return
-        subscription = self._subscriptions.get(word.subscription)
+        subscription = self._subscriptions.get(notice.subscription)
         if subscription is None:
-            return  # it ended while this was on its way
+            return  # it has ended in the meantime
         if kind is wire.InsideNotice:
-            subscription.found([self._entity(talk, entity) for entity in word.entities])
+            subscription.set_inside([self._entity(channel, entity) for entity in notice.entities])
         elif kind is wire.EnterNotice:
-            subscription.entered(self._entity(talk, word.entity))
+            subscription.entity_entered(self._entity(channel, notice.entity))
         else:
-            subscription.left(word.entity, word.gone)
+            subscription.entity_left(notice.entity, notice.gone)
 
-    def _heard(self, talk: RequestChannel, word: Any) -> None:
-        if self._former is not None and talk is not self._former:
-            self._held.append((talk, word))
+    def _deliver(self, channel: RequestChannel, notice: Any) -> None:
+        if self._former is not None and channel is not self._former:
+            self._held_back.append((channel, notice))
             return
-        to, again = word.to, False
-        if self._lately is not None:
-            to, again = self._lately.new(word.publication, to)
+        to, again = notice.to, False
+        if self._recent is not None:
+            to, again = self._recent.add(notice.publication, to)
             if again and not to:
                 return
         message = Message(
-            word.source, word.publication, word.t,
-            word.x, word.y, word.z, word.r, word.rx, word.ry, word.rz,
-            talk.link.form.try_decode_payload(word.payload), word.attributes, word.channel,
-            word.retain, to,
+            notice.source, notice.publication, notice.t,
+            notice.x, notice.y, notice.z, notice.r, notice.rx, notice.ry, notice.rz,
+            channel.link.encoding.try_decode_payload(notice.payload), notice.attributes,
+            notice.channel, notice.retain, to,
         )  # fmt: skip
-        if self._diary is not None:
-            self._diary.heard(max(self.now(), word.t), self.entity, word.publication, to)
+        if self._client_trace is not None:
+            self._client_trace.delivered(
+                max(self.now(), notice.t), self.entity, notice.publication, to
+            )
         for number in to:
             subscription = self._subscriptions.get(number)
             if subscription is not None:
-                subscription.seen(message)
+                subscription.update_entity(message)
                 subscription.messages.put(message)
-        if self._all is not None and not again:
-            self._all.put(message)
+        if self._all_messages is not None and not again:
+            self._all_messages.put(message)
 
-    def _entity(self, talk: RequestChannel, e: wire.EntityState) -> Entity:
-        payload = talk.link.form.try_decode_payload(e.payload)
+    def _entity(self, channel: RequestChannel, e: wire.EntityState) -> Entity:
+        payload = channel.link.encoding.try_decode_payload(e.payload)
         return Entity(e.entity, e.t, e.x, e.y, e.z, e.name, e.attributes, payload)
 
 
@@ -543,10 +583,12 @@ def connect(
 ) -> Client:
     """A client of the node at `ws://host:port` or `wss://host:port`, to be used `async with`.
 
-    `token` is a text, or a function that gives one, perhaps by `await`: it is asked each time the
-    client joins, so that a client whose token has expired comes back with a new one.
-    `tls` is for certificates that this machine does not trust by itself. `trace` is a folder in
-    which the client records what it hears; `nearcast merge` puts it into the node's own trace.
+    `name` is what others see. `token` is a text, or a function that returns one or an awaitable of
+    one: it is called each time the client joins, so that a client reconnects with a new token when
+    the old one has expired. `reconnect=False`: when the connection breaks, iterations and requests
+    raise `ConnectionError` instead. `tls` is for certificates that this machine does not trust.
+    `trace` is a folder in which the client records what it receives; `nearcast merge` joins it with
+    the node's trace.
     """
     link = WebSocketLink(url, tls)
     return Client(link, name, token, reconnect, trace, lambda other: WebSocketLink(other, tls))

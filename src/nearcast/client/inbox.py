@@ -1,4 +1,4 @@
-"""What has arrived: it waits to be taken, bounded, and is known again should it come twice."""
+"""Bounded queues of what has arrived, and the memory that drops duplicates."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ Item = TypeVar("Item")
 
 
 class Inbox(Generic[Item]):
-    """An asynchronous iterator. When it is full, the oldest item goes and is counted."""
+    """An asynchronous iterator over what arrives. When full, it drops and counts the oldest."""
 
     def __init__(self, size: int) -> None:
         if size < 1:
@@ -16,7 +16,7 @@ class Inbox(Generic[Item]):
         self.size = size
         self.dropped = 0
         self._items: deque[Item] = deque()
-        self._news = asyncio.Event()
+        self._arrived = asyncio.Event()
         self._ended = False
         self._why: Exception | None = None
 
@@ -28,13 +28,13 @@ class Inbox(Generic[Item]):
             self._items.popleft()
             self.dropped += 1
         self._items.append(item)
-        self._news.set()
+        self._arrived.set()
 
     def end(self, why: Exception | None) -> None:
-        """Nothing more comes. Whoever iterates takes what is left, and then ends, or gets `why`."""
+        """Nothing more arrives. Iterations take what is left, then end or raise `why`."""
         if not self._ended:
             self._ended, self._why = True, why
-            self._news.set()
+            self._arrived.set()
 
     def __aiter__(self) -> "Inbox[Item]":
         return self
@@ -43,28 +43,28 @@ class Inbox(Generic[Item]):
         while not self._items:
             if self._ended:
                 raise self._why or StopAsyncIteration
-            self._news.clear()
-            await self._news.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
         return self._items.popleft()
 
 
 class RecentPublications:
-    """What was heard lately, and for whom: the last `size` publications, and up to as many more."""
+    """The last publications received and for which subscriptions: `size` to 2 × `size` of them."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._young: dict[int, list[int]] = {}
-        self._old: dict[int, list[int]] = {}
+        self._newer: dict[int, list[int]] = {}
+        self._older: dict[int, list[int]] = {}
 
-    def new(self, publication: int, to: list[int]) -> tuple[list[int], bool]:
-        """For whom it is new, and whether it was heard at all."""
-        had = self._young.get(publication) or self._old.get(publication)
+    def add(self, publication: int, to: list[int]) -> tuple[list[int], bool]:
+        """The subscriptions for which it is new, and whether it was received before."""
+        had = self._newer.get(publication) or self._older.get(publication)
         if had is None:
-            if len(self._young) >= self._size:
-                self._old, self._young = self._young, {}
-            self._young[publication] = to
+            if len(self._newer) >= self._size:
+                self._older, self._newer = self._newer, {}
+            self._newer[publication] = to
             return to, False
         fresh = [number for number in to if number not in had]
         if fresh:
-            self._young[publication] = had + fresh
+            self._newer[publication] = had + fresh
         return fresh, True

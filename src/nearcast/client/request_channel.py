@@ -1,7 +1,7 @@
-"""A client's conversation with one node, from its first word to its last.
+"""Requests and answers over one connection to one node.
 
-A client that is handed over to another node has two of these for a while. What was asked for is
-answered by the node that was asked, whichever of them is the client's own by then.
+A client that is handed over to another node has two channels for a while. A request is answered on
+the channel on which it was sent.
 """
 
 import asyncio
@@ -18,60 +18,61 @@ from nearcast.client_protocol.close_codes import ABNORMAL, CloseCode
 from nearcast.errors import ClosedError, Refused
 from nearcast.space.motion import Time
 
-ANSWER_S = 30.0  # a node that has not answered by then is given up
+ANSWER_S = 30.0  # after which a request without an answer fails
 
 OnNotice: TypeAlias = Callable[["RequestChannel", type[Struct], Any], None]
 
 
 def clock() -> Time:
-    """Ours, which has nothing to do with the time of day."""
+    """The local monotonic clock, in microseconds."""
     return time.monotonic_ns() // 1000
 
 
 class RequestChannel:
-    """`hear` is told every word of the node, before whoever has asked; `lost` that it is over."""
+    """Pairs requests with answers. `on_notice` gets every notice, before the caller that waits for
+    it; `on_lost` is called when the connection is lost."""
 
     def __init__(
-        self, link: ClientLink, hear: OnNotice, lost: Callable[["RequestChannel"], None]
+        self, link: ClientLink, on_notice: OnNotice, on_lost: Callable[["RequestChannel"], None]
     ) -> None:
         self.link = link
-        self.ahead: Time | None = None  # the node's clock over ours, of its fastest word
-        self.over: ClosedError | None = None  # why nothing more comes
-        self._ended = asyncio.Event()
-        self._hear, self._tell_lost = hear, lost
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self.clock_offset: Time | None = None  # the node's clock minus ours, the largest seen
+        self.closed: ClosedError | None = None  # why it has ended; None while it is open
+        self._ended_event = asyncio.Event()
+        self._on_notice, self._on_lost = on_notice, on_lost
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self._bye = ""
 
     async def open(self) -> None:
         await self.link.open(self._receive, self._lost)
 
     async def ask(self, number: int, request: Any) -> Any:
-        """Send a request under this number, and wait for its answer."""
+        """Send a request with this id, and wait for its answer."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._asked[number] = answer
+        self._pending[number] = answer
         try:
             self.link.send(replace(request, id=number))
             return await asyncio.wait_for(answer, ANSWER_S)
         except TimeoutError:
             raise ConnectionError("the node does not answer") from None
         finally:
-            del self._asked[number]
+            del self._pending[number]
 
-    async def settled(self) -> None:
-        """Wait until all that was asked so far is answered."""
-        if self._asked:
-            await asyncio.wait(list(self._asked.values()))
+    async def wait_until_answered(self) -> None:
+        """Wait until all requests sent so far are answered."""
+        if self._pending:
+            await asyncio.wait(list(self._pending.values()))
 
     def fail(self, why: Exception) -> None:
-        """Nothing that was asked will be answered."""
-        for answer in self._asked.values():
+        """Fail all requests that wait for an answer."""
+        for answer in self._pending.values():
             if not answer.done():
                 answer.set_exception(why)
 
-    async def ended(self, patience_s: float) -> None:
-        """Go on listening until the node ends it, but no longer than that; then close."""
+    async def drain(self, patience_s: float) -> None:
+        """Go on receiving until the node closes, at most so many seconds; then close."""
         try:
-            await asyncio.wait_for(self._ended.wait(), patience_s)
+            await asyncio.wait_for(self._ended_event.wait(), patience_s)
         except TimeoutError:
             pass
         finally:
@@ -82,36 +83,40 @@ class RequestChannel:
         await self.link.close()
 
     def _lost(self, reason: str, code: int = ABNORMAL) -> None:
-        if self.over is None:
+        if self.closed is None:
             self._finish(self._bye or reason or "the connection is lost", code)
-            self._tell_lost(self)
+            self._on_lost(self)
 
     def _finish(self, reason: str, code: int) -> None:
-        if self.over is None:
-            self.over = ClosedError(reason, code)
-            self._ended.set()
-            self.fail(self.over)
+        if self.closed is None:
+            self.closed = ClosedError(reason, code)
+            self._ended_event.set()
+            self.fail(self.closed)
 
-    def _receive(self, kind: type[Struct], word: Any) -> None:
-        if self.over is not None:
+    def _receive(self, kind: type[Struct], notice: Any) -> None:
+        if self.closed is not None:
             return
-        if kind is messages.MessageNotice:  # first, since nearly all are
-            self._hear(self, kind, word)
+        if kind is messages.MessageNotice:  # first: most notices are messages
+            self._on_notice(self, kind, notice)
         elif kind is messages.ByeNotice:
-            self._bye = word.reason
-        elif kind is messages.ErrorNotice and word.id is not None:
-            self._answer(word.id, Refused(word.reason))
+            self._bye = notice.reason
+        elif kind is messages.ErrorNotice and notice.id is not None:
+            self._answer(notice.id, Refused(notice.reason))
         elif kind in (messages.DoneNotice, messages.WelcomeNotice, messages.NearbyNotice):
             if kind is not messages.NearbyNotice:
-                ahead = word.t - clock()
-                self.ahead = ahead if self.ahead is None else max(self.ahead, ahead)
-            self._hear(self, kind, word)
-            self._answer(word.id, word)
+                clock_offset = notice.t - clock()
+                self.clock_offset = (
+                    clock_offset
+                    if self.clock_offset is None
+                    else max(self.clock_offset, clock_offset)
+                )
+            self._on_notice(self, kind, notice)
+            self._answer(notice.id, notice)
         else:
-            self._hear(self, kind, word)
+            self._on_notice(self, kind, notice)
 
     def _answer(self, number: int | None, answer: Any) -> None:
-        waiting = None if number is None else self._asked.get(number)
+        waiting = None if number is None else self._pending.get(number)
         if waiting is None or waiting.done():
             return
         if isinstance(answer, Exception):

@@ -1,4 +1,4 @@
-"""What a client checks before it sends: a clear error here instead of a refusal from far away."""
+"""Checks of requests before they are sent: an error here instead of a refusal by the node."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,17 +21,17 @@ def _invalid() -> Iterator[None]:
         raise InvalidRequestError(" ".join(str(why).split())) from None
 
 
-def checked_payload(form: messages.Encoding, payload: Any) -> Raw:
+def checked_payload(encoding: messages.Encoding, payload: Any) -> Raw:
     """A payload as it is sent. Invalid if MessagePack cannot express it, or it nests too deep."""
     try:
-        packed = form.encode_payload(payload)
+        packed = encoding.encode_payload(payload)
     except RecursionError:
         raise InvalidRequestError("this payload cannot be sent: it is nested too deep") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as why:
         raise InvalidRequestError(f"this payload cannot be sent: {why}") from None
     if len(packed):
         with _invalid():
-            form.check_payload(packed)
+            encoding.check_payload(packed)
     return packed
 
 

@@ -1,4 +1,4 @@
-"""One subscription as its client holds it: where it is, what it hears, whom it sees inside."""
+"""A subscription as its client holds it: its area, its messages, and the entities inside."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,76 +22,87 @@ from nearcast.model.subscription import Region, Value
 from nearcast.space.motion import SECOND, Moving, Path, Time
 from nearcast.space.shapes import Shape
 
-Ask: TypeAlias = Callable[[Any], Awaitable[Any]]  # a request, and what the node answers
+SendRequest: TypeAlias = Callable[[Any], Awaitable[Any]]  # from a request to the node's answer
 
 
 class Message(Struct, frozen=True):
-    """A publication that touched an area of ours, and which of our subscriptions it is for."""
+    """A publication that this client receives."""
 
-    source: int  # who published it: an entity
-    publication: int
-    t: Time  # when the node made it: microseconds of Unix time, by its clock
-    x: float
+    source: int  # the entity that published it
+    publication: int  # its number, unique on the node and in its cluster
+    t: Time  # when it was accepted: microseconds of Unix time by the node's clock
+    x: float  # the centre of where it was published
     y: float
     z: float
-    r: float | None  # of a disc
-    rx: float | None  # of a box
+    r: float | None  # the radius, of a disc or ball
+    rx: float | None  # the half-extents, of a box
     ry: float | None
     rz: float | None
-    payload: Any  # an `Unreadable` if it cannot be decoded
-    attributes: dict[str, Value]
+    payload: Any  # None without one; an `Unreadable` if it cannot be decoded
+    attributes: dict[str, Value]  # what filters look at
     channel: str
-    retain: bool
-    to: list[int]
+    retain: bool  # it is the publisher's state from now on
+    to: list[int]  # the numbers of the subscriptions that it is for (`Subscription.number`)
 
     @property
     def shape(self) -> Shape:
+        """Where it was published: a point, a disc, a ball or a box."""
         return shape_from_fields(self.x, self.y, self.z, self.r, self.rx, self.ry, self.rz)
 
 
 class Entity(Struct, frozen=True):
-    """Someone's retained state: what it last published with `retain`, and where."""
+    """An entity and its retained state: what it last published with `retain`, and where."""
 
-    entity: int
-    t: Time
-    x: float
+    entity: int  # its number; that of its client is `Client.entity`
+    t: Time  # when the state was published: microseconds of Unix time by the node's clock
+    x: float  # where
     y: float
     z: float
-    name: str
+    name: str  # of its client, or the `name` under which it was published
     attributes: dict[str, Value]
     payload: Any
 
 
 class Entered(Struct, frozen=True):
-    entity: Entity
+    """An entity is now in the area of a watching subscription."""
+
+    entity: Entity  # with its state
 
 
 class Left(Struct, frozen=True):
-    entity: Entity  # as it was last known
-    gone: bool  # not only out of the area, but away altogether
+    """An entity is no longer in the area of a watching subscription."""
+
+    entity: Entity  # with its last known state
+    gone: bool  # True: it has ended its state or left the node; False: it is outside the area
 
 
 Change: TypeAlias = Entered | Left
 
 
 class Subscription:
-    """One interest of a client. Iterate over it for its messages, from the oldest kept."""
+    """A subscription of a client. Iterate over it for its messages, the oldest first.
+
+    `inside` has the entities in its area, by number, if it was made with `watch=True`; `changes()`
+    tells who enters and leaves. `number` identifies it in `Message.to`.
+    """
 
     def __init__(
         self,
-        ask: Ask,
+        send_request: SendRequest,
         forget: Callable[["Subscription"], None],
         request: messages.SubscribeRequest,
         region: Region | str,
         size: int,
     ) -> None:
-        self._ask, self._forget = ask, forget
+        self._send_request, self._forget = send_request, forget
         self.request = request
         self.region = region
-        self.walks = False  # does it go where the client goes?
-        self.since = self.filtered = 0  # when its region's and its filter's time began
-        self.inside: dict[int, Entity] = {}  # whom it watches, kept up to date
-        self.known = asyncio.Event()  # has the node said who is inside?
+        self.follows_client = False  # does `Client.move_to` move it?
+        self.area_since = self.filter_since = (
+            0  # when the clocks `t` of its area and of its filter began
+        )
+        self.inside: dict[int, Entity] = {}  # by entity, kept up to date
+        self.inside_known = asyncio.Event()  # has the first `inside` arrived?
         self.messages: Inbox[Message] = Inbox(size)
         self._changes: Inbox[Change] = Inbox(size)
 
@@ -101,7 +112,7 @@ class Subscription:
 
     @property
     def dropped(self) -> int:
-        """How many messages were given up here because nobody took them."""
+        """How many messages were dropped here because the application did not take them."""
         return self.messages.dropped
 
     def __aiter__(self) -> Inbox[Message]:
@@ -111,38 +122,40 @@ class Subscription:
         return await anext(self.messages)
 
     def changes(self) -> Inbox[Change]:
-        """Who came and who went, of a subscription that watches; ValueError of another."""
+        """`Entered` and `Left` as they happen. ValueError unless made with `watch=True`."""
         if not self.request.watch:
-            raise ValueError("only a subscription with watch=True is told who comes and goes")
+            raise ValueError("changes() needs a subscription made with watch=True")
         return self._changes
 
     async def move(self, where: AreaLike) -> None:
-        """Its area is this one from now on; all else stays."""
-        await self.go(as_region(where), isinstance(where, Shape))
+        """Give it this area from now on; all else stays."""
+        await self.change_area(as_region(where), isinstance(where, Shape))
 
-    async def go(self, region: Region | str, walks: bool) -> None:
+    async def change_area(self, region: Region | str, follows_client: bool) -> None:
         area = area_from_region(region)
-        done = await self._ask(messages.MoveRequest(self.number, area))
+        done = await self._send_request(messages.MoveRequest(self.number, area))
         self.request = replace(self.request, area=area)
-        self.placed(region, walks, done.t)
+        self.area_accepted(region, follows_client, done.t)
 
-    def placed(self, region: Region | str, walks: bool, t: Time) -> None:
-        """The node has accepted this region, at `t`."""
+    def area_accepted(self, region: Region | str, follows_client: bool, t: Time) -> None:
+        """The node has accepted this region at `t`."""
         self.region = region if isinstance(region, str) else region.stamped(t)
-        self.walks = walks
-        self.since = t
-        if self.request.area.formula is not None or not self.filtered:
-            self.filtered = t  # a filter's time goes on, unless a formula begins: they share one
+        self.follows_client = follows_client
+        self.area_since = t
+        if self.request.area.formula is not None or not self.filter_since:
+            self.filter_since = (
+                t  # a filter's clock goes on, unless a formula begins: they share one
+            )
 
     async def tune(self, **variables: float) -> None:
-        """New numbers for variables of its formula or filter; the others stay."""
-        await self._ask(messages.TuneRequest(self.number, variables))
+        """New values for variables of its formula or filter; the others stay."""
+        await self._send_request(messages.TuneRequest(self.number, variables))
         both = self.request.variables | variables
         self.request = replace(self.request, variables=both)
 
     async def unsubscribe(self) -> None:
-        """No more messages; iterations over those that have come go on to their end."""
-        await self._ask(messages.UnsubscribeRequest(self.number))
+        """End it. Iterations first get the messages that have already arrived."""
+        await self._send_request(messages.UnsubscribeRequest(self.number))
         self._forget(self)
         self.end(None)
 
@@ -150,14 +163,14 @@ class Subscription:
         """The area as it is at `t`; None for a formula, which has no shape."""
         return self.region.at(t) if isinstance(self.region, Moving | Path) else None
 
-    def resumed(self, t: Time) -> tuple[messages.SubscribeRequest, Region | str]:
-        """How to ask for the same again at `t`, if the node has forgotten."""
+    def request_at(self, t: Time) -> tuple[messages.SubscribeRequest, Region | str]:
+        """The request that continues it at `t` on a node that does not know it."""
         request, names = self.request, frozenset(self.request.variables)
         if request.filter is not None:
-            seconds = max(0, t - self.filtered) / SECOND
+            seconds = max(0, t - self.filter_since) / SECOND
             request = replace(request, filter=shift_time(request.filter, seconds, names))
         if request.area.formula is not None:
-            seconds = max(0, t - self.since) / SECOND
+            seconds = max(0, t - self.area_since) / SECOND
             formula = shift_time(request.area.formula, seconds, names)
             return replace(request, area=Area(formula=formula)), self.region
         assert not isinstance(self.region, str)
@@ -165,12 +178,13 @@ class Subscription:
         return replace(request, area=area_from_region(region)), region
 
     def end(self, why: Exception | None) -> None:
-        self.known.set()
+        """No more messages or changes: iterations end, with the error `why` if given."""
+        self.inside_known.set()
         self.messages.end(why)
         self._changes.end(why)
 
-    def seen(self, message: Message) -> None:
-        """A retained message is the new state of whoever is inside."""
+    def update_entity(self, message: Message) -> None:
+        """A retained message is the new state of an entity inside."""
         known = self.inside.get(message.source)
         if known is not None and message.retain:
             self.inside[message.source] = Entity(
@@ -178,21 +192,21 @@ class Subscription:
                 known.name, message.attributes, message.payload,
             )  # fmt: skip
 
-    def found(self, entities: list[Entity]) -> None:
-        """Everyone inside, said at once: tell what is new, as enter and leave would."""
+    def set_inside(self, entities: list[Entity]) -> None:
+        """All entities inside, as the node lists them. Differences become changes."""
         present = {entity.entity: entity for entity in entities}
         for number in [number for number in self.inside if number not in present]:
-            self.left(number, gone=False)
+            self.entity_left(number, gone=False)
         for entity in entities:
-            self.entered(entity)
-        self.known.set()
+            self.entity_entered(entity)
+        self.inside_known.set()
 
-    def entered(self, entity: Entity) -> None:
+    def entity_entered(self, entity: Entity) -> None:
         if entity.entity not in self.inside:
             self._changes.put(Entered(entity))
         self.inside[entity.entity] = entity
 
-    def left(self, number: int, gone: bool) -> None:
+    def entity_left(self, number: int, gone: bool) -> None:
         known = self.inside.pop(number, None)
         if known is not None:
             self._changes.put(Left(known, gone))

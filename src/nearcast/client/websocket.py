@@ -1,4 +1,4 @@
-"""What carries a client's words to a node and back: here, a WebSocket in the compact form."""
+"""Links between a client and a node: the interface, and a WebSocket with MessagePack."""
 
 import asyncio
 import ssl
@@ -18,33 +18,35 @@ from nearcast.client_protocol.websocket_framing import (
 )
 from nearcast.errors import InvalidRequestError, MalformedMessageError
 
-OnMessage: TypeAlias = Callable[[type[Struct], Any], None]  # which word it is, and the word
+OnMessage: TypeAlias = Callable[[type[Struct], Any], None]  # the message's class, and the message
 
-LARGEST_FRAME = 64 * 1024 * 1024  # of a node: who is inside a large area may be long
-SILENCE_S = 10.0  # after which the node is asked whether it is still there, and has to answer
+LARGEST_FRAME = 64 * 1024 * 1024  # from a node: the list of entities in a large area may be long
+SILENCE_S = 10.0  # without data, after which the node is sent a ping; and for its pong
 CONNECT_S = 10.0  # for a node to accept a connection, with TLS and the upgrade
 
 
 class ConnectionLost(Protocol):
-    """Told why a link has ended, and with which WebSocket close code."""
+    """Called when a link has ended: why, and with which WebSocket close code."""
 
     def __call__(self, reason: str, code: int = ABNORMAL) -> None: ...
 
 
 class ClientLink(Protocol):
-    form: messages.Encoding  # of the payloads inside words
-    most: int  # bytes of a frame
+    """What carries a client's requests to a node, and its notices back."""
+
+    encoding: messages.Encoding  # of the payloads inside messages
+    max_frame_bytes: int  # bytes of a frame
 
     async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
-        """Connect. From then on `receive` gets what comes, and in the end `lost` is called."""
+        """Connect. From then on `receive` gets the notices; at the end `lost` is called."""
         ...
 
     def send(self, request: messages.Request) -> None:
-        """ConnectionError if there is no connection. Refused if the node would not even read it."""
+        """ConnectionError without a connection, InvalidRequestError if the frame is too long."""
         ...
 
     async def writable(self) -> None:
-        """Wait until what was sent before has found its way."""
+        """Wait until the send buffer has room again."""
         ...
 
     async def close(self) -> None: ...
@@ -53,24 +55,24 @@ class ClientLink(Protocol):
 class WebSocketLink:
     """A link that can be opened again after it was lost."""
 
-    form = messages.MSGPACK
+    encoding = messages.MSGPACK
 
     def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
-        self.most = LARGEST_FRAME
+        self.max_frame_bytes = LARGEST_FRAME
         self._url, self._tls = url, tls
         self._connection: WebSocketConnection | None = None
 
     async def open(self, receive: OnMessage, lost: ConnectionLost) -> None:
-        connection = WebSocketConnection(self.form, receive, lost)
+        connection = WebSocketConnection(self.encoding, receive, lost)
         await open_websocket(connection, self._url, self._tls)
         self._connection = connection
 
     def send(self, request: messages.Request) -> None:
         if self._connection is None or self._connection.closing or self._connection.gone.is_set():
             raise ConnectionError("there is no connection")
-        frame = self.form.encode(request)
-        if len(frame) > self.most:  # the node could not say which request it refuses
-            raise InvalidRequestError(f"a frame has at most {self.most} bytes")
+        frame = self.encoding.encode(request)
+        if len(frame) > self.max_frame_bytes:  # the node could not answer with the request's id
+            raise InvalidRequestError(f"a frame has at most {self.max_frame_bytes} bytes")
         self._connection.transport.send(WSMsgType.BINARY, frame)
 
     async def writable(self) -> None:
@@ -78,10 +80,11 @@ class WebSocketLink:
             await self._connection.writable.wait()
 
     async def close(self) -> None:
+        """Close with the WebSocket handshake; without an answer, disconnect after a while."""
         connection, self._connection = self._connection, None
         if connection is None or connection.gone.is_set():
             return
-        connection.lost = _nobody
+        connection.lost = _ignore
         connection.closing = True
         connection.transport.send_close(WSCloseCode.OK)
         try:
@@ -112,19 +115,19 @@ async def open_websocket(
                 use_aiofastnet=False if url.startswith("wss:") else None,
             )
     except (WSError, OSError) as why:
-        raise ConnectionError(f"cannot connect to {url}: {_reason(url, why)}") from None
-    if not hasattr(connection, "transport"):  # the node died in the middle of its greeting
-        raise ConnectionError(f"cannot connect to {url}: {_reason(url, OSError())}")
+        raise ConnectionError(f"cannot connect to {url}: {_failure_reason(url, why)}") from None
+    if not hasattr(connection, "transport"):  # the node ended during the handshake
+        raise ConnectionError(f"cannot connect to {url}: {_failure_reason(url, OSError())}")
 
 
-def _reason(url: str, why: Exception) -> str:
-    """Why there is no connection; and what may be wrong with the address, if that is likely."""
+def _failure_reason(url: str, why: Exception) -> str:
+    """Why there is no connection, with a hint if the address may be wrong."""
     if isinstance(why, TimeoutError):
         reason = f"no answer within {CONNECT_S:g} seconds"
     else:
         reason = " ".join(str(why).split())
-    strange = isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLCertVerificationError)
-    if reason and not strange and not isinstance(why, TimeoutError):
+    tls_failed = isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLCertVerificationError)
+    if reason and not tls_failed and not isinstance(why, TimeoutError):
         return reason
     other = "without TLS has a ws://" if url.startswith("wss:") else "with TLS has a wss://"
     return f"{reason or 'it has hung up'} (a node {other} address)"
@@ -135,43 +138,47 @@ async def _end_of(transport: WSTransport) -> None:
         await transport.wait_disconnected()
 
 
-def _nobody(reason: str, code: int = ABNORMAL) -> None:
-    """Whoever closed the connection need not be told that it ended."""
+def _ignore(reason: str, code: int = ABNORMAL) -> None:
+    """For a connection that its own client closes."""
 
 
 class WebSocketConnection(WebSocketEndpoint):
-    """One connection, from its beginning to its end."""
+    """The client's end of one WebSocket connection."""
 
-    def __init__(self, form: messages.Encoding, receive: OnMessage, lost: ConnectionLost) -> None:
+    def __init__(
+        self, encoding: messages.Encoding, receive: OnMessage, lost: ConnectionLost
+    ) -> None:
         super().__init__(LARGEST_FRAME, type(self).received)
         self.gone = asyncio.Event()
         self.writable = asyncio.Event()
         self.writable.set()
         self.lost = lost
-        self._form, self._receive = form, receive
+        self._encoding, self._receive = encoding, receive
         self._reason, self._code = "", ABNORMAL
-        self._understood = False  # has it said anything that we could read?
+        self._has_decoded = False  # any notice yet?
 
     def received(self, payload: bytes, binary: bool) -> None:
         if not binary:
-            return  # a node answers in the form in which it is asked
+            return  # a node answers in the encoding of the requests
         try:
-            word = self._form.read_notice(payload)
+            notice = self._encoding.read_notice(payload)
         except MalformedMessageError as why:
-            self._unreadable(why)
+            self._handle_malformed(why)
             return
-        self._understood = True
-        self._receive(self._form.message_class(word), word)
+        self._has_decoded = True
+        self._receive(self._encoding.message_class(notice), notice)
 
-    def _unreadable(self, why: MalformedMessageError) -> None:
-        """Who never said anything readable is no node of ours; else one notice is passed over."""
-        if self._understood:
+    def _handle_malformed(self, why: MalformedMessageError) -> None:
+        """If nothing could be decoded yet, this is no Nearcast node; else ignore one notice."""
+        if self._has_decoded:
             self._receive(
                 messages.ErrorNotice,
                 messages.ErrorNotice(f"a notice of the node is unreadable: {why}"),
             )
         else:
-            self.fail(CloseCode.INVALID_DATA, f"the node does not speak as we do: {why}")
+            self.fail(
+                CloseCode.INVALID_DATA, f"this is no Nearcast node of the same version: {why}"
+            )
 
     def closed(self, code: int, reason: str) -> None:
         self._reason, self._code = reason or "the node has closed the connection", code
@@ -182,7 +189,7 @@ class WebSocketConnection(WebSocketEndpoint):
         super().fail(code, reason)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
-        # picows gives what it refused to whoever waits for the end, too: somebody has to.
+        # Retrieve the exception that picows stores for whoever waits for the end.
         self._end = asyncio.ensure_future(_end_of(transport))
         self.gone.set()
         self.writable.set()

@@ -69,6 +69,17 @@ def shape_from_fields(
     return Shape(ShapeKind.BOX, x, y, z, rx, ry, rz or 0.0)
 
 
+def extent_fields(
+    shape: Shape,
+) -> tuple[float | None, float | None, float | None, float | None]:
+    """The fields r, rx, ry and rz of a shape."""
+    if shape.kind == ShapeKind.POINT:
+        return None, None, None, None
+    if shape.kind == ShapeKind.DISC:
+        return shape.rx, None, None, None
+    return None, shape.rx, shape.ry, shape.rz
+
+
 def region_from_area(area: Area) -> Region:
     """The region of a request, not stamped yet. ValueError says what is wrong with the area."""
     if area.formula is not None:
@@ -118,15 +129,13 @@ def area_from_region(region: Region | str) -> Area:
 
 
 def _area_from_moving(moving: Moving) -> Area:
-    s, (vx, vy, vz), (gx, gy, gz) = moving.shape, moving.velocity, moving.growth
-    if s == EVERYWHERE:
+    shape = moving.shape
+    if shape == EVERYWHERE:
         return Area()
     lasts = None if moving.duration is None else moving.duration / SECOND
-    disc, box = s.kind == ShapeKind.DISC, s.kind == ShapeKind.BOX
     return Area(
-        s.x, s.y, s.z, s.rx if disc else None,
-        s.rx if box else None, s.ry if box else None, s.rz if box else None,
-        vx, vy, vz, gx, gy, gz, lasts,
+        shape.x, shape.y, shape.z, *extent_fields(shape),
+        *moving.velocity, *moving.growth, lasts,
     )  # fmt: skip
 
 

@@ -194,10 +194,10 @@ class World:
 class _InProcessLink:
     """A link to a node in the same process."""
 
-    form = messages.MSGPACK  # of payloads
+    encoding = messages.MSGPACK  # of payloads
 
     def __init__(self, world: World) -> None:
-        self.most = 0  # there are no frames
+        self.max_frame_bytes = 0  # there are no frames
         self._world = world
         self.client: ClientState | None = None
         self._receive: OnMessage
