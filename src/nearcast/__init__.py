@@ -1,28 +1,69 @@
 """Nearcast: spatial publish/subscribe that runs, simulates and counts.
 
-`connect` and `World` are loaded when they are first used: `import nearcast` alone takes no time.
+    async with nearcast.connect("ws://127.0.0.1:8470", name="alice") as me:
+        here = await me.subscribe(nearcast.disc(0, 0, 50))
+        await me.publish(nearcast.point(3, 4), {"text": "hello"})
+
+`connect` opens a connection to a node, `World` is a node in this process; both give a `Client`.
+Names are loaded when they are first used, so `import nearcast` takes no time.
 """
 
 TYPE_CHECKING = False  # `typing` takes longer to load than all of this
 if TYPE_CHECKING:
-    from nearcast.client.client import connect as connect
-    from nearcast.client_protocol.payloads import Unreadable as Unreadable
-    from nearcast.errors import Refused as Refused
-    from nearcast.server.in_process import World as World
+    from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected, connect
+    from nearcast.client.subscription import Entered, Entity, Left, Message, Subscription
+    from nearcast.client_protocol.payloads import Unreadable
+    from nearcast.errors import (
+        Busy,
+        ClosedError,
+        FormulaError,
+        InvalidRequestError,
+        NearcastError,
+        Refused,
+        TraceError,
+    )
+    from nearcast.server.in_process import World
+    from nearcast.space.motion import Moving, Path, line, path
+    from nearcast.space.shapes import Shape, ball, box, cuboid, disc, point
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "connect": "nearcast.client.client",
-    "Refused": "nearcast.client_protocol.limits",
-    "Unreadable": "nearcast.client_protocol.payloads",
-    "World": "nearcast.server.in_process",
-}
+__all__ = [
+    "Busy", "Client", "ClosedError", "Disconnected", "Entered", "Entity", "FormulaError",
+    "HandedOver", "InvalidRequestError", "Left", "Message", "Moving", "NearcastError", "Path",
+    "Reconnected", "Refused", "Shape", "Subscription", "TraceError", "Unreadable", "World",
+    "ball", "box", "connect", "cuboid", "disc", "line", "path", "point",
+]  # fmt: skip
+
+_MODULES = {
+    "client.client": ("Client", "Disconnected", "HandedOver", "Reconnected", "connect"),
+    "client.subscription": ("Entered", "Entity", "Left", "Message", "Subscription"),
+    "client_protocol.payloads": ("Unreadable",),
+    "errors": (
+        "Busy", "ClosedError", "FormulaError", "InvalidRequestError", "NearcastError", "Refused",
+        "TraceError",
+    ),
+    "server.in_process": ("World",),
+    "space.motion": ("Moving", "Path", "line", "path"),
+    "space.shapes": ("Shape", "ball", "box", "cuboid", "disc", "point"),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'nearcast' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    try:
+        return getattr(import_module(f"nearcast.{_MODULE_OF[name]}"), name)
+    except ModuleNotFoundError as why:
+        from nearcast.extras import missing
+
+        if (reason := missing(why)) is None:
+            raise
+        raise ImportError(reason) from None
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

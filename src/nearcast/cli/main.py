@@ -16,6 +16,7 @@ from nearcast import __version__
 from nearcast.cli import commands as commands_
 from nearcast.cli import live_commands
 from nearcast.errors import Refused
+from nearcast.extras import missing
 
 EXAMPLES = """\
 examples:
@@ -294,6 +295,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(1, "not enough memory for this world; try fewer --nodes or --record sums")
     except KeyboardInterrupt:
         return fail(1, "interrupted")
+    except ModuleNotFoundError as why:
+        return fail(1, missing(why) or why)
     except Exception as why:
         if os.environ.get("NEARCAST_DEBUG"):
             raise

@@ -60,14 +60,17 @@ class Shape(Struct, frozen=True, array_like=True):
 
 
 def point(x: float, y: float, z: float = 0.0) -> Shape:
+    """A point, in 2-D or 3-D."""
     return Shape(ShapeKind.POINT, float(x), float(y), float(z))
 
 
 def disc(x: float, y: float, r: float) -> Shape:
+    """A disc, by its centre and radius."""
     return Shape(ShapeKind.DISC, float(x), float(y), 0.0, float(r))
 
 
 def ball(x: float, y: float, z: float, r: float) -> Shape:
+    """A disc in 3-D."""
     return Shape(ShapeKind.DISC, float(x), float(y), float(z), float(r))
 
 
@@ -77,6 +80,7 @@ def box(x: float, y: float, rx: float, ry: float) -> Shape:
 
 
 def cuboid(x: float, y: float, z: float, rx: float, ry: float, rz: float) -> Shape:
+    """A box in 3-D, by its centre and half-extents."""
     return Shape(ShapeKind.BOX, *map(float, (x, y, z, rx, ry, rz)))
 
 
