@@ -136,10 +136,10 @@ def measure_protocol_step(neighbours: int) -> None:
         now = step * SECOND // 2
         for part in range(4):
             publication = Publication(4 * step + part, 0, now, point(0, 0), payload=bytes(64))
-            relays.tell(publication, dict.fromkeys(peers, 0.4))
-        relays._measure()
+            relays.disseminate(publication, dict.fromkeys(peers, 0.4))
+        relays._measure_load()
         began = process_time()
-        relays._decide(now)
+        relays._optimise(now)
         times.append(process_time() - began)
     relays.wake(OptimiseFlows())
     times = sorted(times[2:])

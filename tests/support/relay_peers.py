@@ -125,7 +125,7 @@ class Member(Node):
     def on_command(self, command: Command) -> None:
         if isinstance(command, Publish):
             audience = dict.fromkeys(self.others, 0.5)
-            self.relays.tell(command.stamped(self.id, self.now), audience)
+            self.relays.disseminate(command.stamped(self.id, self.now), audience)
         elif isinstance(command, Leave):
             self.relays.leave()
             self.out.stop()
@@ -185,7 +185,7 @@ class Club:
         if not isinstance(member, Member) or not member.relays.table.is_free(flow):
             return
         member.now = self.simulation.now
-        member.relays._ask(Option(kind, flow, whom, 1e9, 1e9), self.simulation.now)
+        member.relays._request(Option(kind, flow, whom, 1e9, 1e9), self.simulation.now)
         self.simulation._apply(member, member.out.drain())
 
     def path(self, flow: Flow) -> list[int] | None:

@@ -204,21 +204,21 @@ def test_a_chain_learns_how_long_the_rest_of_the_way_takes() -> None:
     hold = Parameters().hold_ms * 1000
     first = club.relays(0).table.entries[0, 5]
     assert first.rest == pytest.approx(2 * 30_000, rel=0.1)
-    ahead = club.relays(5)._ahead[0]
+    ahead = club.relays(5)._latency_from[0]
     assert 3 * 30_000 * 0.9 <= ahead <= (3 * 30_000 + 2 * hold) * 1.1
 
 
 def test_who_awaits_an_answer_lets_nobody_change_the_flow_meanwhile() -> None:
     table, flow = FlowTable(0, INTERVAL, MISSES), (0, 5)
     table.open(flow, 1, 0.5, 0, 0)
-    assert table.may_skip(flow, 1, 3)
+    assert table.may_shorten(flow, 1, 3)
     number = table.ask(flow, REDIR, 2, 0)
-    assert not table.may_skip(flow, 1, 3)
+    assert not table.may_shorten(flow, 1, 3)
     assert table.answered(flow, 3, number, True, 1) is None, "that one was not asked"
     assert table.answered(flow, 2, number + 1, True, 1) is None, "nor that"
     assert table.answered(flow, 2, number, True, 1) is not None
     assert table.entries[flow].next == 2
-    assert table.may_skip(flow, 2, 1)
+    assert table.may_shorten(flow, 2, 1)
 
 
 def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
@@ -231,13 +231,13 @@ def test_an_answer_after_the_question_is_given_up_changes_nothing() -> None:
 
 def test_who_is_on_a_path_is_not_put_on_it_again_and_with_two_before_it_does_not_leave() -> None:
     table, flow = FlowTable(3, INTERVAL, MISSES), (0, 5)
-    assert table.may_take(flow, 4)
-    assert not table.may_take((0, 3), 4)
-    assert not table.may_take((3, 5), 4)
-    assert not table.may_take(flow, 0)
+    assert table.may_redirect(flow, 4)
+    assert not table.may_redirect((0, 3), 4)
+    assert not table.may_redirect((3, 5), 4)
+    assert not table.may_redirect(flow, 0)
     entry = table.open(flow, 4, 0.5, 0, 0)
     assert entry is not None
-    assert not table.may_take(flow, 4)
+    assert not table.may_redirect(flow, 4)
     assert table.rely(flow, 1, 0)
     assert table.sole_lister(entry) == 1
     assert table.rely(flow, 2, INTERVAL)

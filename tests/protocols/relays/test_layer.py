@@ -176,7 +176,7 @@ class Circle:
         speaker = simulation.nodes[SPEAKER]
         flow = SPEAKER, HEARER
         speaker.now = simulation.now
-        speaker.relays._ask(Option(REDIR, flow, FORWARDER, 1e9, 1e9), simulation.now)
+        speaker.relays._request(Option(REDIR, flow, FORWARDER, 1e9, 1e9), simulation.now)
         simulation._apply(speaker, speaker.out.drain())
         self.party.pass_seconds(2)
         assert self.next_hop() == FORWARDER

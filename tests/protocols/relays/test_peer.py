@@ -223,7 +223,7 @@ def known_state(peer: RelayPeer) -> str:
         (
             [(flow, entry.next, entry.listers) for flow, entry in relays.table.entries.items()],
             sorted(relays.neighbours.known), sorted(relays.neighbours.audiences),
-            sorted(peer.wanted), sorted(peer.sources), relays.load, relays._heard,
+            sorted(peer.wanted), sorted(peer.sources), relays.load, relays._received_bytes,
         )
     )  # fmt: skip
 

@@ -372,11 +372,11 @@ class BubbleStormPeer(Node):
         """To all connected. Relays do not know of `here`: what they bring was said there."""
         told, relays = messages.DirectPublication(publication, here), self.relays
         if relays is not None and here:
-            relays.tell(publication, self._audience_of(publication))
+            relays.disseminate(publication, self._audience_of(publication))
             return
         if relays is not None:
             for _ in self.connections.to:
-                relays.uplink.take(told, self.now)
+                relays.uplink.charge(told, self.now)
         self.out.send_many(self.connections.to, told)
 
     def _audience_of(self, publication: Publication) -> dict[NodeId, float]:

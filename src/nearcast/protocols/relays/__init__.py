@@ -1,6 +1,6 @@
-"""Relays: neighbours who want the same messages pass them on, where an uplink cannot (seed 004).
+"""Relays: subscribers forward publications to each other where an uplink is too slow ([Lehn]).
 
-`relays.Relays` is the part that other overlays may use; `KIND` is a protocol of its own.
+`relays.Relays` is a part that other overlays may use; `KIND` is a protocol of its own.
 """
 
 from nearcast.protocols.relays.deployment import KIND

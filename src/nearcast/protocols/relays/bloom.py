@@ -1,7 +1,7 @@
-"""Who is in a set, in few bytes and with few mistakes: Bloom filters (seed 004, IV-B).
+"""Bloom filters of node ids: a set in few bytes, with few false positives ([Lehn] IV-B).
 
 A filter has a power of two of bits, about ten for each member, and every member sets four of them;
-then one in a hundred who are not in the set seems to be.
+then about one in a hundred nodes outside the set seems to be in it.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def filter_of(ids: Sequence[int]) -> bytes:
 
 
 def is_filter(packed: bytes) -> bool:
-    """Could somebody have made it so?"""
+    """Has it a size that `filter_of` can make?"""
     return SMALLEST <= len(packed) <= LARGEST and len(packed).bit_count() == 1
 
 
@@ -47,7 +47,7 @@ def bits_of(packed: bytes) -> NDArray[np.uint8]:
 
 
 def holds_each(bits: NDArray[np.uint8], ids: Sequence[int]) -> NDArray[np.bool_]:
-    """Who of them is probably in the set?"""
+    """Which of them are probably in the set?"""
     if not len(ids):
         return np.zeros(0, bool)
     return np.asarray(bits[positions(ids, len(bits) // 8)].all(axis=1), bool)

@@ -1,21 +1,20 @@
-"""What an operation is worth (seed 004, sections III and IV): plain numbers in, a number out.
+"""The cost model of an operation ([Lehn] III and IV): pure functions of numbers.
 
-These are the only rules there are. The round model has them compiled (`kernels`), the message
-protocol calls the same compiled step with what a peer knows, and tests call them as they stand.
+There is no other copy of these rules. The round model runs them compiled (`kernels`), the message
+protocol calls the same compiled step with what a peer knows, and tests call them as they are.
 
     REDIR(s, d, u)   v ─────▶ x   becomes   v ─▶ u ─▶ x      S = v, U = u      (Fig. 2)
     SHORT(s, d)      p ─▶ v ─▶ x  becomes   p ─────▶ x       S = p, U = v      (Fig. 3)
 
-What an option gains is bandwidth_cost and latency_cost before, less what they are after, less its
-effort. Utilisations are shares of an uplink, latencies are seconds,
-interest is between 0 and 1.
+The gain of an option is bandwidth_cost + latency_cost before, less the same after, less its
+effort. Utilisations are shares of an uplink, latencies are seconds, interest is between 0 and 1.
 """
 
 from math import exp, inf, log
 from typing import NamedTuple
 
 AT_THE_EDGE = 0.1  # interest at the edge of vision, and the usual threshold τ
-RELAXED = 0.4  # up to this utilisation an uplink costs nothing (IV-A)
+RELAXED = 0.4  # up to this utilisation an uplink costs nothing ([Lehn] IV-A)
 FULL = 0.95  # from here on a queue is taken to grow evenly, so that overload has a price too
 
 
@@ -36,7 +35,7 @@ class Weights(NamedTuple):
 
 
 def interest_at(distance: float, radius: float) -> float:
-    """A Gaussian of the distance (V-A) that is `AT_THE_EDGE` where vision ends."""
+    """A Gaussian of the distance ([Lehn] V-A) that is `AT_THE_EDGE` where vision ends."""
     if radius <= 0.0:
         return 1.0 if distance <= 0.0 else 0.0
     away = distance / radius
@@ -44,12 +43,12 @@ def interest_at(distance: float, radius: float) -> float:
 
 
 def bound_at(seconds: float, interest: float) -> float:
-    """A target or a bound for this interest: 0.5 · 2^(−2 I) (IV-A)."""
+    """A target or a bound for this interest: 0.5 · 2^(−2 I) ([Lehn] IV-A)."""
     return seconds * exp(-2.0 * log(2.0) * interest)
 
 
 def utilisation_cost(utilisation: float) -> float:
-    """max(U − 0.4, 0)^6 (IV-A)."""
+    """max(U − 0.4, 0)^6 ([Lehn] IV-A)."""
     above = utilisation - RELAXED
     if above <= 0.0:
         return 0.0
@@ -74,7 +73,7 @@ def bounds_at(interest: float, weights: Weights) -> LatencyBounds:
 
 
 def latency_cost(latency: float, bounds: LatencyBounds, weights: Weights) -> float:
-    """max(l − target, 0)^2, and penalties outside the bounds (IV-A)."""
+    """max(l − target, 0)^2, and penalties outside the bounds ([Lehn] IV-A)."""
     late = max(latency - bounds.target, 0.0)
     far = max(latency - bounds.upper, 0.0)
     early = max(bounds.lower - latency, 0.0)
@@ -84,7 +83,7 @@ def latency_cost(latency: float, bounds: LatencyBounds, weights: Weights) -> flo
 def waiting(utilisation: float, packet: float) -> float:
     """Seconds in the queue of an uplink with chance arrivals: packet · U / (1 − U).
 
-    Queueing "could be modeled more explicitly than only by the bandwidth utilization" (IV-A).
+    [Lehn] IV-A: queueing "could be modeled more explicitly than only by the bandwidth utilization".
     """
     if utilisation < FULL:
         return packet * utilisation / (1.0 - utilisation)
@@ -119,7 +118,7 @@ def stream_cost(payload: float, header: float, same: int, others: int) -> float:
 
     A link carries each source once, however many flows of it there are (`same`), and one stream
     of headers, however many sources (`others` are those beside this one): messages are multiplied
-    and piggy-backed (II-A).
+    and piggy-backed ([Lehn] II-A).
     """
     if same > 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Relays as a protocol by name: peers, and a directory that tells them who is around."""
+"""Relays as a protocol of its own: peers, and a directory that tells them who is near them."""
 
 from collections.abc import Callable
 from random import Random
@@ -11,6 +11,8 @@ from nearcast.protocols.relays.peer import Parameters, RelayPeer
 
 
 class RelayDeployment:
+    """One directory, and a `RelayPeer` for each entity."""
+
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         self.parameters = parameters
         self.stream = stream

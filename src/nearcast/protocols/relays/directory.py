@@ -1,18 +1,19 @@
-"""Who may want to hear whom: the interest management that the paper leaves to others.
+"""Interest management, which [Lehn] leaves to other systems: who may want whose publications.
 
-peer                        directory                      peer
-  │── Interest, Ended, Here ───▶│
-  │◀──────────────── Around ────│──────────────── Around ──▶│  who wants you, whom you may hear
-  │── Check ───────────────────▶│                           │  is that what you know of me?
-  │── Post ────────────────────▶│── Told ──────────────────▶│  what is said somewhere else
-  │── Bye ─────────────────────▶│
+peer                        directory                     peer
+  │── Interest, InterestEnded, ─▶│
+  │   PublisherPosition          │
+  │◀────── NeighbourhoodUpdate ──│── NeighbourhoodUpdate ──▶│  subscribers and sources near you
+  │── DigestCheck ──────────────▶│                          │  do you know the same of me?
+  │── Post ─────────────────────▶│── Notify ───────────────▶│  published at another place
+  │── Bye ──────────────────────▶│
 
-A peer speaks from its place, the centre of its first interest (or where it last spoke, if it has
-none). The directory tells it whose interests are around there, and whom it may hear, a few times in
-a second and only what has changed; the rest is among peers. Interests that move are looked for a
-little farther than they reach, so that what happens between two looks is found. Interests are said
-until they are answered, and from time to time both compare what they know: what the network loses
-is made good, and who does not compare any more is forgotten.
+A peer publishes from its place: the centre of its first interest, or where it last published if it
+has none. Four times a second the directory tells each peer what has changed: which interests are
+around its place, and which sources it may hear. Publications then travel among peers. Interests
+that move are searched within a margin (`room`), so that nothing between two searches is missed.
+Peers repeat their interests until they are answered. Both sides compare digests from time to time,
+which repairs lost messages; a peer that does not send digests any more is forgotten.
 """
 
 from collections.abc import Iterable
@@ -33,26 +34,28 @@ from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import Vector
 from nearcast.wire import Codec
 
-UPDATE_INTERVAL: Time = SECOND // 4  # between two looks
-CHECK_INTERVAL: Time = 4 * SECOND  # between two comparisons
-PATIENCE: Time = 4 * CHECK_INTERVAL  # who has been silent for so long is gone
+UPDATE_INTERVAL: Time = SECOND // 4  # between two searches
+CHECK_INTERVAL: Time = 4 * SECOND  # between two comparisons of digests
+PATIENCE: Time = 4 * CHECK_INTERVAL  # a peer that is silent for so long is gone
 ROUNDED = 1e-9  # relative
 Digest: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
-Pair: TypeAlias = tuple[NodeId, SubscriptionId]  # who may be heard by it
+Pair: TypeAlias = tuple[NodeId, SubscriptionId]  # a publisher, and a subscription that may want it
 
 
 class Interest(RelayMessage, frozen=True, tag=1):
-    """This is what I want from now on."""
+    """A new or changed subscription of mine."""
 
     subscription: Subscription
 
 
 class InterestEnded(RelayMessage, frozen=True, tag=2):
+    """A subscription of mine has ended."""
+
     subscription: SubscriptionId
 
 
 class PublisherPosition(RelayMessage, frozen=True, tag=3):
-    """Where somebody speaks who wants nothing."""
+    """From where a peer without interests publishes."""
 
     x: Real
     y: Real
@@ -60,19 +63,19 @@ class PublisherPosition(RelayMessage, frozen=True, tag=3):
 
 
 class NeighbourhoodUpdate(RelayMessage, frozen=True, tag=4):
-    """What has changed around you."""
+    """What has changed around the receiver."""
 
-    wanted: tuple[Subscription, ...]  # that may want what you say, new or changed
+    wanted: tuple[Subscription, ...]  # that may want your publications, new or changed
     ended: tuple[SubscriptionId, ...]
-    came: tuple[NodeId, ...]  # whom you may hear
+    came: tuple[NodeId, ...]  # new sources that you may hear
     went: tuple[NodeId, ...]
-    answered: tuple[SubscriptionId, ...] = ()  # what you have said of these has been heard
-    whole: bool = False  # this is all there is around you
-    again: bool = False  # say again what you want
+    answered: tuple[SubscriptionId, ...] = ()  # your messages about these have arrived
+    whole: bool = False  # this is everything around you, not a change
+    again: bool = False  # please send all your interests again
 
 
 class Post(RelayMessage, frozen=True, tag=5):
-    """Said somewhere else than where its publisher is."""
+    """A publication for another place than that of its publisher."""
 
     publication: Publication
 
@@ -81,6 +84,8 @@ class Post(RelayMessage, frozen=True, tag=5):
 
 
 class Notify(RelayMessage, frozen=True, tag=6):
+    """A publication that the directory has matched."""
+
     publication: Publication
 
     def carries(self) -> PublicationId:
@@ -113,7 +118,7 @@ CODEC = Codec(
 
 
 class UpdateNeighbourhoods(Timer, frozen=True):
-    """See who is around whom by now."""
+    """Search again who is near whom."""
 
 
 def digest(ids: Iterable[int]) -> int:
@@ -126,6 +131,8 @@ def moves(subscription: Subscription, now: Time) -> bool:
 
 
 class RelayDirectory(Node):
+    """Knows all interests and tells each peer which are near it."""
+
     def __init__(self, node_id: NodeId, rng: Random, room: float) -> None:
         super().__init__(node_id, rng)
         self.room = room
@@ -171,7 +178,7 @@ class RelayDirectory(Node):
             memory.pop(node, None)
 
     def _compare(self, node: NodeId, check: DigestCheck) -> None:
-        """What differs has been lost on its way, or still is on it; to say it again is no harm."""
+        """Where digests differ, a message was lost or is still under way: send everything again."""
         wanted = [subscription for speaker, subscription in self._pairs if speaker == node]
         heard = {speaker: None for (speaker, _), other in self._pairs.items() if other == node}
         again = digest(self.first.get(node, ())) != check.own
@@ -214,7 +221,7 @@ class RelayDirectory(Node):
     # Who is around whom.
 
     def _places(self) -> list[tuple[NodeId, Vector, bool]]:
-        """Where peers speak, and whether they are under way."""
+        """From where each peer publishes, and whether it moves."""
         found = [(node, place, False) for node, place in self.here.items()]
         found = [one for one in found if one[0] not in self.first]
         for node, owned in self.first.items():

@@ -1,19 +1,20 @@
-"""A peer's forwarding table, and how it changes without losing a flow or making a loop.
+"""A peer's forwarding table r_v ([Lehn] III), and how it changes without a lost flow or a loop.
 
-An entry says to whom a flow goes from here. Its next hop is the destination itself, or a forwarder
-who has agreed. These rules keep every flow deliverable, whatever is decided at the same time and
+An entry says to whom this peer sends a flow. Its next hop is the destination itself, or a forwarder
+that has agreed. These rules keep every flow deliverable, whatever is decided at the same time and
 however late messages are:
 
-* Who is asked to forward a flow agrees only if it has no entry for it. So nobody is put on a path
-  twice, and who is on one stays where it is.
-* Who has asked a question about a flow answers No to everybody else's until it has the answer, and
-  changes nothing meanwhile. So no two changes meet at one link.
-* Who takes itself out asks the one before, and goes on forwarding for an interval after the Yes.
-  Who has found a forwarder also sends for an interval where it sent before.
-* What is not listed by the one before for `misses` intervals is forgotten; what it was for has a
-  different path by then.
-* In any doubt about a next hop (it is silent, or lists the flow as lost) the flow goes directly to
-  its destination. That is always right, if not always cheap.
+* A peer that is asked to forward a flow agrees only if it has no entry for it. So no peer is on a
+  path twice, and a peer on a path keeps its position.
+* A peer with a pending operation on a flow rejects all others for that flow, and changes nothing
+  until it has the answer. So no two changes meet at one link.
+* A peer that takes itself out of a path (SHORT) asks the hop before it, and goes on forwarding for
+  an interval after the Accept. A peer that has found a forwarder (REDIR) also sends to the former
+  next hop for an interval.
+* An entry that the hop before does not list for `misses` intervals is forgotten; its destination
+  has another path by then.
+* If a next hop is silent, or reports the flow as lost, the flow goes directly to its destination.
+  That is always correct, though not always cheap.
 """
 
 from typing import NamedTuple
@@ -27,7 +28,7 @@ MOST_FLOWS = 20_000
 
 
 class PendingOperation(NamedTuple):
-    """An operation that awaits its answer."""
+    """An operation that waits for its answer."""
 
     kind: int
     whom: NodeId
@@ -36,6 +37,8 @@ class PendingOperation(NamedTuple):
 
 
 class FlowEntry:
+    """One flow at this peer: its next hop, and who relies on this peer for it."""
+
     __slots__ = (
         "asked", "former", "heard", "interest", "leaving", "listers", "next", "rest", "since"
     )  # fmt: skip
@@ -44,8 +47,8 @@ class FlowEntry:
         self.next = hop
         self.interest = interest
         self.rest = rest  # microseconds from the next hop to the destination
-        self.since = self.heard = now  # when it was made; when somebody last spoke for it
-        self.listers: dict[NodeId, Time] = {}  # who relies on it, and when they last said so
+        self.since = self.heard = now  # when it was made; when it was last listed
+        self.listers: dict[NodeId, Time] = {}  # who relies on it, and when they last listed it
         self.asked: PendingOperation | None = None
         # Where it went before the forwarder agreed, and until when it goes there too: the forwarder
         # may have had some of what is under way before it knew that it is to pass it on.
@@ -54,6 +57,8 @@ class FlowEntry:
 
 
 class FlowTable:
+    """The flows that this peer sends or forwards."""
+
     def __init__(self, me: NodeId, interval: Time, misses: int) -> None:
         self.me = me
         self._interval, self._patience = interval, misses * interval
@@ -83,17 +88,17 @@ class FlowTable:
         return self._by_source.get(source, {})
 
     def sends(self, entry: FlowEntry, now: Time) -> bool:
-        """One that is leaving forwards for an interval: something may still be on its way."""
+        """An entry that leaves the path forwards for an interval: something may be under way."""
         return entry.leaving is None or now - entry.leaving <= self._interval
 
     def hops(self, source: NodeId, now: Time) -> dict[NodeId, float]:
-        """To whom what a source says goes from here, and the greatest interest in it there."""
-        onward: dict[NodeId, float] = {}
+        """Next hops of a source's publications, with the greatest interest behind each."""
+        next_hop: dict[NodeId, float] = {}
         for entry in self.of(source).values():
             if self.sends(entry, now):
                 for hop in self.sent_to(entry, now):
-                    onward[hop] = max(onward.get(hop, 0.0), entry.interest)
-        return onward
+                    next_hop[hop] = max(next_hop.get(hop, 0.0), entry.interest)
+        return next_hop
 
     def sent_to(self, entry: FlowEntry, now: Time) -> tuple[NodeId, ...]:
         former = entry.former
@@ -115,15 +120,15 @@ class FlowTable:
         return entry is not None and entry.asked is None and entry.leaving is None
 
     def sole_lister(self, entry: FlowEntry) -> NodeId | None:
-        """Who is before this peer on the path, if there is no doubt about it."""
+        """The hop before this peer on the path; None: there are several."""
         return next(iter(entry.listers)) if len(entry.listers) == 1 else None
 
     def ask(self, flow: Flow, kind: int, whom: NodeId, now: Time) -> int:
-        """The number of the question; until its answer nobody changes this flow here."""
+        """Begin an operation; returns its number. Until the answer the flow does not change."""
         entry = self.entries[flow]
         assert entry.asked is None and entry.leaving is None
         self._number += 1
-        # Who has agreed remembers it for longer than we wait: `misses` is at least 2.
+        # Who accepts remembers it for longer than we wait: `misses` is at least 2.
         entry.asked = PendingOperation(
             kind, whom, self._number, now + self._patience - self._interval
         )
@@ -132,7 +137,7 @@ class FlowTable:
     def answered(
         self, flow: Flow, sender: NodeId, number: int, agreed: bool, now: Time
     ) -> PendingOperation | None:
-        """The question that this answers; None: it is asked no longer, and nothing happens."""
+        """The operation that this answers; None: it is not pending, and nothing happens."""
         entry = self.entries.get(flow)
         question = entry.asked if entry is not None else None
         if entry is None or question is None:
@@ -149,43 +154,43 @@ class FlowTable:
 
     # Operations of others.
 
-    def may_take(self, flow: Flow, onward: NodeId) -> bool:
+    def may_redirect(self, flow: Flow, next_hop: NodeId) -> bool:
         return (
             flow not in self.entries
-            and self.me not in (*flow, onward)
-            and onward != flow[0]
+            and self.me not in (*flow, next_hop)
+            and next_hop != flow[0]
             and len(self.entries) < MOST_FLOWS
         )
 
-    def may_skip(self, flow: Flow, sender: NodeId, onward: NodeId) -> bool:
+    def may_shorten(self, flow: Flow, sender: NodeId, next_hop: NodeId) -> bool:
         entry = self.entries.get(flow)
         return (
             entry is not None
             and self.is_free(flow)
             and entry.next == sender
             and sender != flow[1]
-            and onward not in (self.me, flow[0], sender)
+            and next_hop not in (self.me, flow[0], sender)
         )
 
     # Reliance.
 
     def rely(self, flow: Flow, lister: NodeId, now: Time) -> bool:
-        """Somebody relies on this peer for it. False: in vain."""
+        """`lister` relies on this peer for the flow. False: there is no such entry."""
         entry = self.entries.get(flow)
         if entry is None or flow[0] == self.me:
             return False
         entry.heard = entry.listers[lister] = now
-        entry.leaving = None  # somebody does not know, or has not been told: go on
+        entry.leaving = None  # the hop before does not know yet: go on forwarding
         return True
 
     def unlist(self, flow: Flow, lister: NodeId) -> None:
-        """It does no longer; if nobody does, the flow is forgotten."""
+        """`lister` relies on this peer no more; without listers the flow is forgotten."""
         entry = self.entries.get(flow)
         if entry is not None and entry.listers.pop(lister, None) is not None and not entry.listers:
             self.close(flow)
 
     def reliances(self, now: Time) -> dict[NodeId, list[Flow]]:
-        """What this peer relies on others for. What nobody has confirmed yet is not listed on."""
+        """Flows by the hop that this peer relies on; only flows that somebody lists here."""
         kept: dict[NodeId, list[Flow]] = {}
         for flow, entry in self.entries.items():
             relied_on = flow[0] == self.me or bool(entry.listers)
@@ -198,7 +203,7 @@ class FlowTable:
         entry.next, entry.rest, entry.asked = flow[1], 0, None
 
     def forget(self, now: Time) -> None:
-        """Questions without answers, and what is relied on no longer."""
+        """Give up unanswered operations, and flows that are not listed any more."""
         for flow, entry in list(self.entries.items()):
             if entry.asked is not None and now > entry.asked.until:
                 entry.asked = None

@@ -1,4 +1,4 @@
-"""One optimisation step, compiled: every option is weighed by `rules.gain`, the best is kept.
+"""One optimisation step ([Lehn] IV), compiled: the option with the greatest gain is chosen.
 
 `Flows` is a configuration r in columns. All that concerns one source is in a block of its own, as
 only its subscribers may forward its flows: the group of a source is itself and they, and a place in
@@ -206,14 +206,14 @@ def shorten(f: Flows, s: int, v: int, d: int) -> None:
 
 
 def connect_directly(f: Flows) -> None:
-    """For each new subscription, a direct connection (IV)."""
+    """For each new subscription, a direct connection ([Lehn] IV)."""
     for s in range(len(f.size)):
         for d in range(1, f.size[s]):
             _link(f, s, d, 0, d)
 
 
 def play_round(f: Flows, w: Weights, threshold: float, order: Indices) -> tuple[int, int, int]:
-    """Each node in turn takes its best option if that gains ε or more (IV, steps 1 to 3)."""
+    """Each node in turn takes its best option if that gains ε or more ([Lehn] IV, 1 to 3)."""
     redirected, shortened, weighed = 0, 0, 0
     for node in order:
         kind, s, d, u, worth, many = best_option(f, w, node)

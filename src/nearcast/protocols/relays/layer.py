@@ -1,8 +1,8 @@
-"""Relays under another overlay, which finds out who wants to hear whom and leaves the rest to them.
+"""Relays under another overlay: the overlay finds the audience, the relays bring publications.
 
-What a peer tells its neighbours directly goes over its uplink. Where that is limited, all of it
-waits for its turn there and is withheld if the turn does not come, with relays and without, so that
-both can be compared. Without relays and without a limit, nothing is as it would not be otherwise.
+What a peer sends directly goes over its uplink. If the uplink is limited, publications queue there
+and are withheld if they wait too long, with relays and without, so that both can be compared.
+Without relays and without a limit the overlay behaves as if this module did not exist.
 """
 
 from collections.abc import Callable
@@ -19,17 +19,17 @@ from nearcast.protocols.relays.relays import Relays
 
 SWITCH = ("on", "off")
 KBIT = 1000 / 8  # bytes
-UNLIMITED = 2.0**40 - 1  # bytes per second: the most that a peer can say of its uplink
-LEAST_INTEREST = 0.01  # of somebody just outside, who may have come nearer meanwhile
+UNLIMITED = 2.0**40 - 1  # bytes per second: the largest that PeerStatus can hold
+LEAST_INTEREST = 0.01  # of a peer just outside, which may have come nearer meanwhile
 
 
 class RelayLayerParameters(Struct, frozen=True, kw_only=True):
-    """What can be chosen of it; an overlay's parameters have these too."""
+    """Settings of the layer; an overlay's own parameters include them."""
 
-    # on or off: do neighbours pass on what others tell directly?
+    # on or off: do neighbours forward what is sent directly otherwise?
     relays: str = "off"
     # Uplinks of peers in kbit/s, 1 to 1e7, for what they tell directly: between these, by chance;
-    # the logarithm is uniform (seed 004, V). Both 0: without a limit.
+    # the logarithm is uniform ([Lehn] V). Both 0: without a limit.
     uplink_min: float = 0.0
     uplink_max: float = 0.0
     # Milliseconds between two steps of a peer's optimisation, 50 to 1e6; traffic of its own shrinks
@@ -55,7 +55,7 @@ def check_uplinks(least: float, most: float) -> None:
 
 
 def capacity_of(least: float, most: float, rng: Random) -> float:
-    """Of one peer's uplink in bytes per second, given the range in kbit/s."""
+    """A random uplink capacity in bytes per second, given the range in kbit/s."""
     return exp(rng.uniform(log(least), log(most))) * KBIT
 
 
@@ -66,14 +66,14 @@ def relays_of(
     *,
     for_others: bool = False,
 ) -> Relays | None:
-    """What disseminates for a node; None: it does so itself. `for_others`: see `Speech`."""
+    """The relays of a node; None: the node sends directly. `for_others`: see `Relays`."""
     is_limited = layer.uplink_max > 0
     if layer.relays == "off" and not is_limited:
         return None
     capacity = UNLIMITED
     if is_limited:
         capacity = capacity_of(layer.uplink_min, layer.uplink_max, node.rng)
-    # A chance of its own: all others of a run are the same with relays and without.
+    # A random stream of its own: all other draws of a run are the same without relays.
     return Relays(
         node.id, node.out, Random(node.id), lambda: node.now, layer.steps, capacity, is_acquainted,
         optimises=layer.relays == "on", for_others=for_others,
@@ -81,5 +81,5 @@ def relays_of(
 
 
 def interest_of(away: float, radius: float) -> float:
-    """Of somebody who sees so far, in what is said so far away."""
+    """Interest of a peer with this vision radius in a publication at this distance."""
     return max(interest_at(away, radius), LEAST_INTEREST)

@@ -1,15 +1,16 @@
-"""All messages of the relays.
+"""All messages of the relays ([Lehn] III and IV).
 
 sender V               forwarder U               next hop X               destination D
   │── Update ────────────────────────────────────────▶│── Update ────────────────▶│
-  │── Take ───────────────▶│ "send what S says on to X, for D"                     │
-  │◀────────────────  Yes ─│                          │                           │
+  │── Redirect ───────────▶│ "forward what S publishes to X, for D"                │
+  │◀────────────── Accept ─│                          │                           │
   │── Update ─────────────▶│── Update ───────────────▶│── Update ────────────────▶│  REDIR
-  │                        │── Skip ─▶ V: "send it to X yourself"; V says Yes      │  SHORT
+  │                        │── Shorten ─▶ V: "send it to X yourself"; V accepts    │  SHORT
 
-A Word is what peers tell each other of themselves: once in an interval it travels in an Update, and
-by itself where there is none. It lists what the receiver is relied on to pass on; what nobody lists
-for some intervals is forgotten, and what is listed in vain is Lost. Drop ends a reliance at once.
+A PeerStatus is what a peer tells its neighbours about itself. Once in an interval it travels in an
+Update, or in a Status of its own where there is no Update. It lists the flows which the receiver is
+relied on to forward. A flow that nobody lists for some intervals is forgotten; a flow that is
+listed where it is not known is reported as lost. StopForwarding ends a reliance at once.
 """
 
 from typing import Annotated, ClassVar, TypeAlias
@@ -33,13 +34,13 @@ Filter: TypeAlias = Annotated[bytes, Meta(max_length=bloom.LARGEST)]
 
 
 class RelayedPublication(Struct, frozen=True, array_like=True):
-    """A publication on its way from `source`, who it may concern, and for how long it has been."""
+    """A publication on its way from `source`, with the latency of its path so far."""
 
-    source: NodeId  # who has told it first, usually its publisher
+    source: NodeId  # who sent it first, usually its publisher
     publication: Publication
     hops: Hops
-    age: Ticks  # the latency of its path so far (IV-B)
-    audience: Filter = b""  # now and then: all who hear the source (IV-B)
+    age: Ticks  # the latency of its path so far ([Lehn] IV-B)
+    audience: Filter = b""  # now and then: a Bloom filter of the source's audience ([Lehn] IV-B)
 
 
 class FlowList(Struct, frozen=True, array_like=True):
@@ -50,7 +51,7 @@ class FlowList(Struct, frozen=True, array_like=True):
 
 
 class RemainingLatency(Struct, frozen=True, array_like=True):
-    """From the sender of this to the destination it takes so long (IV-B: in reverse direction)."""
+    """Latency from the sender of this to the destination ([Lehn] IV-B: in reverse direction)."""
 
     source: NodeId
     destination: NodeId
@@ -58,15 +59,17 @@ class RemainingLatency(Struct, frozen=True, array_like=True):
 
 
 class PeerStatus(Struct, frozen=True, array_like=True):
+    """What a peer tells a neighbour about its uplink, its clock and the flows they share."""
+
     uplink: Rate
-    used: Number  # thousandths of it that are asked for
+    used: Number  # thousandths of the uplink that are asked for
     age: Number  # seconds for which the sender has been there
     sent: Ticks  # by its clock, modulo 2^32
     echo: Ticks  # the latest `sent` that it has from the receiver
     held: Ticks  # and how long ago that came; both 0: never
-    kept: tuple[FlowList, ...] = ()  # what the receiver is relied on to pass on
-    onward: tuple[RemainingLatency, ...] = ()  # of what the receiver relies on the sender for
-    lost: tuple[Flow, ...] = ()  # what it relies on in vain
+    reliances: tuple[FlowList, ...] = ()  # what the receiver is relied on to forward
+    latencies: tuple[RemainingLatency, ...] = ()  # of what the receiver relies on the sender for
+    lost: tuple[Flow, ...] = ()  # what the receiver relies on the sender for, in vain
 
 
 class RelayMessage(Message, frozen=True):
@@ -76,11 +79,11 @@ class RelayMessage(Message, frozen=True):
 
 
 class Update(RelayMessage, frozen=True, tag=61):
-    """All that is for one receiver, in one packet."""
+    """All publications for one receiver, in one packet."""
 
     lossy: ClassVar[bool] = True
     pieces: tuple[RelayedPublication, ...]
-    word: PeerStatus | None = None
+    status: PeerStatus | None = None
 
     def carries(self) -> PublicationId | None:
         """The first of them."""
@@ -88,40 +91,46 @@ class Update(RelayMessage, frozen=True, tag=61):
 
 
 class Status(RelayMessage, frozen=True, tag=62):
-    word: PeerStatus
+    """A status by itself, where no Update carries it."""
+
+    status: PeerStatus
 
 
 class Redirect(RelayMessage, frozen=True, tag=63):
-    """REDIR: send what the source says on to `onward`."""
+    """REDIR: please forward what the source publishes to `next_hop`."""
 
     source: NodeId
     destination: NodeId
     number: Number
-    onward: NodeId
+    next_hop: NodeId
     interest: Real  # 0 to 1
-    rest: Ticks  # from `onward` to the destination
+    rest: Ticks  # from `next_hop` to the destination
     worth: Real  # what it gains, not counting the receiver's uplink
 
 
 class Shorten(RelayMessage, frozen=True, tag=64):
-    """SHORT: send it to `onward` instead of me."""
+    """SHORT: please send it to `next_hop` instead of me."""
 
     source: NodeId
     destination: NodeId
     number: Number
-    onward: NodeId
+    next_hop: NodeId
     rest: Ticks
     worth: Real  # what it gains, not counting the receiver's uplink
 
 
 class Accept(RelayMessage, frozen=True, tag=65):
+    """The receiver of a Redirect or Shorten agrees."""
+
     source: NodeId
     destination: NodeId
     number: Number
-    leg: Ticks  # from who says so to `onward`; 0: not known
+    leg: Ticks  # latency from who answers to `next_hop`; 0: not known
 
 
 class Reject(RelayMessage, frozen=True, tag=66):
+    """The receiver of a Redirect or Shorten does not agree; nothing changes."""
+
     source: NodeId
     destination: NodeId
     number: Number
@@ -129,7 +138,7 @@ class Reject(RelayMessage, frozen=True, tag=66):
 
 
 class StopForwarding(RelayMessage, frozen=True, tag=67):
-    """I rely on you for this no more."""
+    """I do not rely on you for this flow any more."""
 
     source: NodeId
     destination: NodeId

@@ -1,4 +1,4 @@
-"""What a peer knows of those around it: their uplinks, how far away they are, who hears them."""
+"""What a peer knows of its neighbours: uplinks, one-way latencies (legs), and their audiences."""
 
 from collections.abc import Sequence
 
@@ -12,23 +12,25 @@ from nearcast.space.motion import Time
 
 UNKNOWN: Time = 50_000  # one way, before anything was measured
 TICKS = 2**32
-MOST = 10_000  # whom a peer remembers
-SMOOTH = 0.3  # how much of a new measurement is taken over
+MOST = 10_000  # neighbours that a peer remembers
+SMOOTH = 0.3  # weight of a new measurement
 
 
 def ticks_of(t: Time) -> int:
-    """A clock as words tell it."""
+    """A clock reading as a PeerStatus has it."""
     return t // TICK % TICKS
 
 
 class RelayNeighbour:
-    __slots__ = ("age", "capacity", "heard", "leg", "load", "sent", "spoken", "worded")
+    """One neighbour, as its statuses describe it."""
+
+    __slots__ = ("age", "capacity", "heard", "leg", "load", "sent", "status_at", "status_sent_at")
 
     def __init__(self, now: Time) -> None:
         self.heard = now  # when anything last came from it
-        self.spoken: Time | None = None  # when it was last sent a word
-        self.sent: int | None = None  # the clock of its latest word, unless that was echoed
-        self.worded = now  # when that came
+        self.status_sent_at: Time | None = None  # when it was last sent our status
+        self.sent: int | None = None  # the clock of its latest status, unless echoed already
+        self.status_at = now  # when that came
         self.leg: Time | None = None  # to it, one way
         self.capacity = 0.0  # bytes per second; 0: it has not said
         self.load = 0.0  # utilisation
@@ -36,11 +38,13 @@ class RelayNeighbour:
 
 
 class Neighbours:
+    """All neighbours, the audiences of sources, and latencies between others."""
+
     def __init__(self) -> None:
         self.known: dict[NodeId, RelayNeighbour] = {}
         self.audiences: dict[NodeId, NDArray[np.uint8]] = {}  # by source: the bits of its filter
         self._former: dict[NodeId, NDArray[np.uint8]] = {}  # and of the one before
-        self.legs: dict[tuple[NodeId, NodeId], Time] = {}  # between two others, as they said
+        self.legs: dict[tuple[NodeId, NodeId], Time] = {}  # between two others, as reported
 
     def meet(self, node: NodeId, now: Time) -> RelayNeighbour:
         neighbour = self.known.get(node)
@@ -48,16 +52,16 @@ class Neighbours:
             neighbour = self.known[node] = RelayNeighbour(now)
         return neighbour
 
-    def hear(self, node: NodeId, now: Time, word: PeerStatus | None) -> None:
+    def hear(self, node: NodeId, now: Time, status: PeerStatus | None) -> None:
         neighbour = self.meet(node, now)
         neighbour.heard = now
-        if word is None:
+        if status is None:
             return
-        neighbour.capacity, neighbour.load = float(word.uplink), word.used / 1000
-        neighbour.age, neighbour.sent, neighbour.worded = float(word.age), word.sent, now
-        if word.echo or word.held:
-            # Half of what passed since this peer said so, less what the other kept it for.
-            there_and_back = (ticks_of(now) - word.echo - word.held) % TICKS
+        neighbour.capacity, neighbour.load = float(status.uplink), status.used / 1000
+        neighbour.age, neighbour.sent, neighbour.status_at = float(status.age), status.sent, now
+        if status.echo or status.held:
+            # Half the round trip: time since our status, less the time that the other held it.
+            there_and_back = (ticks_of(now) - status.echo - status.held) % TICKS
             if there_and_back < TICKS // 2:
                 leg = there_and_back * TICK // 2
                 known = neighbour.leg if neighbour.leg is not None else leg
@@ -71,11 +75,11 @@ class Neighbours:
             self.audiences[source] = bits
 
     def hears(self, node: NodeId, source: NodeId) -> bool:
-        """Is (node, source) in E, as far as the source has said?"""
+        """Is (node, source) in E, according to the source's filter?"""
         return _holds(self.audiences.get(source), node)
 
     def heard(self, node: NodeId, source: NodeId) -> bool:
-        """Is it, or was it until lately? What it was passed on before may be under way still."""
+        """Is it in E, or was it until recently? Publications may still be under way."""
         return self.hears(node, source) or _holds(self._former.get(source), node)
 
     def who_hears(self, nodes: Sequence[NodeId], source: NodeId) -> NDArray[np.bool_]:
@@ -94,11 +98,8 @@ class Neighbours:
             self.legs[a, b] = leg
 
     def between(self, a: NodeId, b: NodeId) -> Time:
-        """As a has said; else the middle of what the triangle inequality allows, |x − y| to x + y.
-
-        Where it is violated, what has been said may be less than the difference, or more than the
-        sum: then a forwarder is as fast as it says.
-        """
+        """Latency from a to b as a reported it; else the middle of what the triangle inequality
+        allows, |x − y| to x + y. A reported latency may violate the inequality."""
         said = self.legs.get((a, b))
         return max(self.leg(a), self.leg(b)) if said is None else said
 
@@ -107,7 +108,7 @@ class Neighbours:
         return neighbour is None or neighbour.heard < since
 
     def forget(self, since: Time) -> None:
-        """Whoever has not been heard of for long."""
+        """Forget neighbours that have been silent since then."""
         for node in [node for node, known in self.known.items() if known.heard < since]:
             del self.known[node]
             self.audiences.pop(node, None)

@@ -1,10 +1,11 @@
-"""What a peer could do, from what it knows itself (seed 004, IV): the columns of one step.
+"""The options of a peer, from its own knowledge ([Lehn] IV): the columns of one step.
 
 O := { SHORT(s, d) | (s, d) in r_v, v not in {s, d} }
    ∪ { REDIR(s, d, u) | (s, d) in r_v, u in N_v, (u, s) in E }
 
-What its own uplink would carry it knows exactly. Of a forwarder it knows the utilisation, and who
-hears it: to whoever does, it sends packets anyway. Where it is wrong, the one who is asked says No.
+A peer knows exactly what its own uplink would carry. Of a forwarder it knows the utilisation and
+the audience, to which the forwarder sends packets anyway. Where it is wrong, the peer that is asked
+rejects the operation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from nearcast.protocols.relays.neighbours import Neighbours, RelayNeighbour
 from nearcast.space.motion import SECOND, Time
 
 NOBODY = RelayNeighbour(0)
-HORIZON_S = 60.0  # who has been here for so long is as likely to fail within it as not
+HORIZON_S = 60.0  # a peer of this age fails within the horizon with probability 1/2
 
 
 class Streams(NamedTuple):
@@ -44,11 +45,13 @@ class Streams(NamedTuple):
 
 
 class Option(NamedTuple):
+    """An operation and its gain."""
+
     kind: int
     flow: Flow
-    whom: NodeId  # to ask: the forwarder, or the one before
+    whom: NodeId  # to ask: the forwarder, or the hop before
     gain: float
-    worth: float  # without what it costs whom we ask
+    worth: float  # gain, not counting the uplink of the peer that is asked
 
 
 class StepInput(NamedTuple):
@@ -64,7 +67,7 @@ class StepInput(NamedTuple):
     age_s: float
     ahead: Mapping[NodeId, Time]  # by source: from there to here
     is_audience: Callable[[NodeId], bool]  # of this peer
-    refused: Mapping[tuple[Flow, NodeId], object]  # who is not to be asked about what, for now
+    refused: Mapping[tuple[Flow, NodeId], object]  # rejected recently: not to be asked again yet
 
 
 def risk(age_s: float) -> float:
@@ -73,7 +76,7 @@ def risk(age_s: float) -> float:
 
 
 def best(view: StepInput, candidates: Sequence[NodeId], now: Time) -> Option | None:
-    """The option that gains most, whatever that is; None: there is none."""
+    """The option with the greatest gain, even if negative; None: there is no option."""
     table = view.table
     flows = [flow for flow in table.entries if table.is_free(flow)]
     if not flows:
@@ -138,7 +141,7 @@ def _forwarders(
     entries: Sequence[FlowEntry],
     candidates: Sequence[NodeId],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Who may forward what, and what it costs to send it there; alike for flows of one source."""
+    """Possible forwarders of each flow, and the bytes that sending to them adds here."""
     place = {node: number for number, node in enumerate(candidates)}
     hears: dict[NodeId, np.ndarray] = {}
     costs: dict[NodeId, np.ndarray] = {}
@@ -165,7 +168,7 @@ def _forwarders(
 def _linked(
     neighbours: Neighbours, entries: Sequence[FlowEntry], candidates: Sequence[NodeId]
 ) -> np.ndarray:
-    """[flow, u]: does the next hop hear u? Then u's packets go there already."""
+    """[flow, u]: is the next hop in u's audience? Then u sends packets there already."""
     hops = [entry.next for entry in entries]
     linked = np.zeros((len(hops), len(candidates)), bool)
     columns: dict[int, list[int]] = {}  # candidates whose filters have so many bits
@@ -203,7 +206,7 @@ def _onward(
 
 
 def _before(view: StepInput, flow: Flow, entry: FlowEntry) -> tuple[RelayNeighbour, float, float]:
-    """For SHORT: the one before, the bytes it adds, and the seconds saved besides our own leg."""
+    """For SHORT: the hop before, the bytes it adds, and the seconds saved besides our own leg."""
     lister = None if flow[0] == view.me else view.table.sole_lister(entry)
     neighbours = view.neighbours
     if lister is None or lister not in neighbours.known or (flow, lister) in view.refused:

@@ -1,4 +1,4 @@
-"""Everything about relays that can be chosen."""
+"""Settings of the relays."""
 
 from msgspec import Struct
 
@@ -6,6 +6,8 @@ from nearcast.protocols.relays.cost_model import Weights
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """Settings of the optimisation at each peer."""
+
     # Milliseconds between two steps of a peer's optimisation, 50 to 1e6; traffic of its own shrinks
     # and adaptation and repair slow down as it grows.
     interval_ms: float = 500.0
@@ -20,8 +22,9 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Milliseconds for which what is passed on waits for company in its packet, 0 to 1,000; packets
     # become fewer and latency grows.
     hold_ms: float = 40.0
-    # Weights of cost factors, 0 to 1e6 (IV-A): utilisation of the sender and of the forwarder,
-    # latency, queueing, chance that a forwarder fails, effort for subscriptions that may end soon.
+    # Weights of cost factors, 0 to 1e6 ([Lehn] IV-A): utilisation of the sender and of the
+    # forwarder, latency, queueing, chance that a forwarder fails, effort for subscriptions that may
+    # end soon.
     w_sender: float = 64.0
     w_forwarder: float = 64.0
     w_latency: float = 1.0

@@ -1,8 +1,8 @@
-"""A peer that publishes to those whose interest it is in, with the help of its neighbours.
+"""A peer that publishes to its subscribers with the help of relays.
 
-What it says from its own place goes by the relays to all whose interests are around there (the
-directory has told it which); the receiver decides what it wants. Of what is said elsewhere, the
-directory knows whom it concerns.
+A publication from the peer's own place goes through the relays to all interests around there, which
+the directory has told it. The receiver decides whether it wants it. A publication for another place
+goes to the directory, which matches it.
 """
 
 from collections.abc import Iterable
@@ -36,14 +36,16 @@ from nearcast.protocols.relays.relays import Relays
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Vector
 
-MEMORY: Time = 2 * SECOND  # for which a peer is known that was heard
+MEMORY: Time = 2 * SECOND  # a source is known for so long after its last publication
 
 
 class Parameters(RelaysParameters, frozen=True, kw_only=True):
-    # on or off: do peers pass on each other's messages, or send all directly?
+    """Settings of the protocol."""
+
+    # on or off: do peers forward each other's publications, or send all directly?
     relays: str = "on"
     # Uplinks of peers in kbit/s, 1 to 1e7: between these, by chance; the logarithm is uniform
-    # (seed 004, V).
+    # ([Lehn] V).
     uplink_min: float = 100.0
     uplink_max: float = 500.0
     # Units beyond an interest in which it is known already while anybody moves, 0 to 1e9; at least
@@ -60,18 +62,20 @@ class Parameters(RelaysParameters, frozen=True, kw_only=True):
 
 
 class MarkReady(Timer, frozen=True):
-    """Nothing more has changed around."""
+    """The neighbourhood has not changed for a while: be ready."""
 
 
 class RepeatInterests(Timer, frozen=True):
-    """Perhaps the directory has not heard."""
+    """Send unanswered interests to the directory again."""
 
 
 class CompareDigests(Timer, frozen=True):
-    """Does the directory know the same?"""
+    """Send digests to the directory."""
 
 
 class RelayPeer(Node):
+    """A publisher and subscriber that relays for others."""
+
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, directory: NodeId
     ) -> None:
@@ -81,10 +85,10 @@ class RelayPeer(Node):
         self.interests = PeerInterests()
         self.delivered = DeliveredPublications()
         self.wanted: dict[SubscriptionId, Subscription] = {}  # others', around here
-        self.sources: dict[NodeId, None] = {}  # whom this peer may hear
+        self.sources: dict[NodeId, None] = {}  # peers whose publications it may get
         self._audience: dict[NodeId, int] = {}  # how many of `wanted` each has
         self._here: Vector | None = None
-        # When somebody was heard, where it was, and when it said so.
+        # Of each source: when it was last heard, where it was, and when it published that.
         self._seen: dict[NodeId, tuple[Time, Vector, Time]] = {}
         self._settled = True
         self._unanswered: dict[SubscriptionId, None] = {}
@@ -112,7 +116,7 @@ class RelayPeer(Node):
 
     def on_start(self) -> None:
         self.out.note("uplink", value=round(self.relays.uplink.capacity * 8))
-        self.out.send(self.directory, Bye())  # whoever had this name before is no more
+        self.out.send(self.directory, Bye())  # an earlier node of this id is gone
         self.out.set_timer(CompareDigests(), self.rng.randrange(1, CHECK_INTERVAL))
 
     def on_command(self, command: Command) -> None:
@@ -163,7 +167,7 @@ class RelayPeer(Node):
     # Who is around.
 
     def _say(self, subscription: SubscriptionId) -> None:
-        """Until the directory has answered."""
+        """Send an interest to the directory; it is repeated until the directory answers."""
         current = self.interests.current(subscription)
         self.out.send(
             self.directory, InterestEnded(subscription) if current is None else Interest(current)
@@ -199,7 +203,7 @@ class RelayPeer(Node):
             self.sources.pop(node, None)
 
     def _spot(self) -> tuple[Vector, bool] | None:
-        """Where the directory believes this peer to speak from, and whether it is under way."""
+        """From where this peer publishes, as the directory knows it, and whether it moves."""
         for subscription in self.interests.present():
             area = ball_around_region(subscription.region, self.now)
             if area is not None:
@@ -217,7 +221,7 @@ class RelayPeer(Node):
         if shape.kind == POINT and spot is not None:
             far = ROUNDED * (1 + sum(map(abs, place)))
             if dist(place, spot[0]) <= (self.parameters.room / 2 if spot[1] else far):
-                self.relays.tell(publication, self._audience_of(publication, place))
+                self.relays.disseminate(publication, self._audience_of(publication, place))
                 return
         if not self.interests.present() and self._here != place:
             self._here = place
@@ -225,7 +229,7 @@ class RelayPeer(Node):
         self.out.send(self.directory, Post(publication))
 
     def _audience_of(self, publication: Publication, place: Vector) -> dict[NodeId, float]:
-        """Who probably wants it, and how much; what they know of themselves may be newer."""
+        """Interest by subscriber, as far as known here; subscribers may have changed since."""
         audience: dict[NodeId, float] = {}
         for subscription in self.wanted.values():
             if subscription.channel != publication.channel:

@@ -1,7 +1,7 @@
-"""The paper's round model (seed 004, V): in each round, each node performs one step in turn.
+"""The paper's round model ([Lehn] V): in each round, each node performs one step in turn.
 
-Nodes know all there is to know, nothing takes time and nothing is lost. `flows` makes the direct
-configuration of a subscription graph, `optimise` plays rounds on it, and each Round tells what the
+Nodes have global knowledge, nothing takes time and nothing is lost. `flows` makes the direct
+configuration of a subscription graph, and `optimise` plays rounds on it. A Round has what the
 figures show: utilisation of every uplink before and after, latency and length of every path.
 """
 
@@ -16,7 +16,7 @@ from nearcast.protocols.relays import kernels
 from nearcast.protocols.relays.cost_model import AT_THE_EDGE, Weights
 from nearcast.protocols.relays.kernels import Floats, Flows, Indices
 
-STREAM = 512.0  # bytes per second of a source (V), and of headers on a link
+STREAM = 512.0  # bytes per second of a source ([Lehn] V), and of headers on a link
 
 
 class Round(NamedTuple):
@@ -44,7 +44,7 @@ def flows(
     risk: Floats | None = None,
     remaining: Floats | None = None,
 ) -> Flows:
-    """Everybody sends directly. `interest[v, u]` is that of v in u, `delay[a, b]` is in seconds.
+    """All flows direct. `interest[v, u]` is that of v in u, `delay[a, b]` is in seconds.
 
     `remaining[v, u]`: seconds for which v will probably be subscribed to u.
     """
@@ -76,7 +76,7 @@ def flows(
         carried=np.zeros(squares.sum(), np.int32),
         place=place,
         sources=np.zeros((nodes, nodes), np.int32),
-        near=wanted | wanted.T,  # N_v (IV, step 0)
+        near=wanted | wanted.T,  # N_v ([Lehn] IV, step 0)
         delay=np.ascontiguousarray(delay.T, float),
         load=np.zeros(nodes),
         capacity=np.asarray(capacity, float),

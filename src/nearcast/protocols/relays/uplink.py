@@ -1,10 +1,10 @@
-"""An uplink of limited rate: what goes first, what waits, and what is withheld.
+"""An uplink of limited rate: a token bucket, with a queue for each receiver.
 
-All that is for one receiver goes in one packet, so what comes while a packet waits saves a header
-(seed 004, II-A). Where the uplink cannot carry everything, the greater interest goes first, and
-what is newer of a source takes the place of what still waits (footnote 2: "prioritizing
-high-interest neighbors and reducing update frequency"). A receiver of little interest is not
-starved, as its claim grows while it waits; it hears less often.
+All publications for one receiver go in one packet, which saves headers ([Lehn] II-A). Where the
+uplink cannot carry everything, receivers of greater interest are served first, and a newer
+publication of a source replaces an older one that still waits ([Lehn] footnote 2: "prioritizing
+high-interest neighbors and reducing update frequency"). The claim of a waiting receiver grows with
+time, so a receiver of little interest does not starve; it is served less often.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from nearcast.node import Message
 from nearcast.protocols.relays.messages import CODEC, TICK, PeerStatus, RelayedPublication, Update
 from nearcast.space.motion import SECOND, Time
 
-HEADERS = 28  # bytes of UDP and IPv4 around each packet (V)
-BURST: Time = SECOND // 5  # so much time's worth of bytes may be sent at once
-STALE: Time = SECOND  # what has waited for so long is withheld
+HEADERS = 28  # bytes of UDP and IPv4 around each packet ([Lehn] V)
+BURST: Time = SECOND // 5  # the bytes of so much time may be sent at once
+STALE: Time = SECOND  # a publication that has waited for so long is withheld
 MILLISECOND: Time = 1_000
 MOST_TICKS = 2**32 - 1
 
@@ -33,13 +33,17 @@ def size_of_piece(piece: RelayedPublication) -> int:
 
 
 class QueuedPublication(NamedTuple):
+    """A publication in the queue of one receiver."""
+
     piece: RelayedPublication
     interest: float
     since: Time
-    due: Time  # until then it waits for company
+    due: Time  # until then it waits for others to share its packet
 
 
 class Uplink:
+    """The queues and the token bucket of one peer's uplink."""
+
     def __init__(self, capacity: float) -> None:
         self.capacity = capacity  # bytes per second
         self.demand = 0.0  # bytes that were sent, or should have been, since it was last asked
@@ -47,24 +51,24 @@ class Uplink:
         self._room = self._burst = capacity * BURST / SECOND
         self._filled: Time = 0
         self._queues: dict[NodeId, list[QueuedPublication]] = {}
-        self._blocked: dict[NodeId, Time] = {}  # for whom there has been no room, and since when
+        self._blocked: dict[NodeId, Time] = {}  # receivers that could not be served, and since when
 
     def put(
         self, to: NodeId, piece: RelayedPublication, interest: float, now: Time, hold: Time
     ) -> list[RelayedPublication]:
-        """From now on it waits for its packet. Returned: what is withheld in its favour."""
+        """Queue a publication; returns those that it replaces."""
         queue, withheld = self._queues.setdefault(to, []), []
         if to in self._blocked:
             withheld = [one.piece for one in queue if one.piece.source == piece.source]
             queue[:] = [one for one in queue if one.piece.source != piece.source]
             self.demand += sum(map(size_of_piece, withheld))
             said = next((one.audience for one in reversed(withheld) if one.audience), b"")
-            piece = replace(piece, audience=piece.audience or said)  # that must not get lost
+            piece = replace(piece, audience=piece.audience or said)  # a filter must not get lost
         queue.append(QueuedPublication(piece, interest, now, now + hold))
         return withheld
 
-    def take(self, message: Message, now: Time) -> None:
-        """Something is sent besides, whatever room there is."""
+    def charge(self, message: Message, now: Time) -> None:
+        """Count a message that is sent at once, whatever room there is."""
         self._fill(now)
         size = size_of(message)
         self._room -= size
@@ -76,9 +80,9 @@ class Uplink:
         self._room, self._filled = min(self._room + gained, self._burst), now
 
     def serve(
-        self, now: Time, word_for: Callable[[NodeId], PeerStatus | None]
+        self, now: Time, status_for: Callable[[NodeId], PeerStatus | None]
     ) -> tuple[list[tuple[NodeId, Update]], list[tuple[NodeId, RelayedPublication]]]:
-        """Packets to send now, and what has waited for too long."""
+        """Packets to send now, and publications that have waited for too long."""
         withheld: list[tuple[NodeId, RelayedPublication]] = []
         claims: list[tuple[float, NodeId]] = []
         for to, queue in list(self._queues.items()):
@@ -103,12 +107,12 @@ class Uplink:
                 continue
             self._blocked.pop(to, None)
             pieces = tuple(_aged(one, now) for one in self._queues.pop(to))
-            packets.append((to, Update(pieces, word_for(to))))
-            self.take(packets[-1][1], now)
+            packets.append((to, Update(pieces, status_for(to))))
+            self.charge(packets[-1][1], now)
         return packets, withheld
 
     def due(self, now: Time) -> Time | None:
-        """When there is something to serve next; None: nothing waits."""
+        """When to call `serve` next; None: nothing waits."""
         if not self._queues:
             return None
         self._fill(now)
@@ -117,6 +121,6 @@ class Uplink:
 
 
 def _aged(waiting: QueuedPublication, now: Time) -> RelayedPublication:
-    """A piece knows how long it has been on its way, and so for how long it waited."""
+    """The time in the queue is part of the latency of the path."""
     waited = (now - waiting.since) // TICK
     return replace(waiting.piece, age=min(waiting.piece.age + waited, MOST_TICKS))

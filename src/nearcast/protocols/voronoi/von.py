@@ -341,7 +341,7 @@ class VonPeer(Node):
         to = [site for site in sites if site.id != publication.node]
         if to and self.relays is not None:
             audience = {site.id: interest_of(_away(site, root), site.reach) for site in to}
-            self.relays.tell(publication, audience, hops)
+            self.relays.disseminate(publication, audience, hops)
         elif to:
             self.out.send_many([site.id for site in to], PublicationMessage(publication, hops + 1))
 
