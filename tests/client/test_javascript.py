@@ -253,7 +253,7 @@ def test_javascript_comes_back_and_listens_again() -> None:
                 service = Server(quiet(port=port))
                 await service.start()
                 while not any(
-                    seat and len(seat.subscriptions) == 4 for seat in service.realm.seats
+                    client and len(client.subscriptions) == 4 for client in service.realm.clients
                 ):
                     await asyncio.sleep(0.01)  # until it listens to all four again
                 await py.publish(point(0, 0), "still")

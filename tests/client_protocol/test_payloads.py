@@ -241,7 +241,7 @@ def test_what_is_not_utf_8_reaches_nobody_over_http_either() -> None:
 def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = frames.message
+    whole = frames.message_frame
 
     def fails(said: Any, *others: Any) -> bytes:
         if said.request.x == 13.0:

@@ -149,7 +149,7 @@ def test_numbers_in_the_text_are_those_of_the_node() -> None:
     for sentence in (
         f"silent for {upgrade.PING_S:g} seconds is sent a WebSocket ping",
         f"waits {websocket_framing.CLOSE_GRACE_S:g} seconds for the client's close frame",
-        f"payload and {throttling.ENVELOPE} for each message",
+        f"payload and {throttling.MESSAGE_OVERHEAD} for each message",
         f"0 for none at all, or at least {throttling.SLOWEST:g}",
         f"keeps at most {api.NAMES:,} such names",
         f"headers must have come within {protocol.HEAD_S:g} seconds, "

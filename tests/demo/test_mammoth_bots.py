@@ -34,8 +34,10 @@ async def playing(service: Server) -> "asyncio.Task[None]":
     """A crowd of which everybody has arrived."""
     crowd = MammothBots(service.url, RULES, Random(2))
     task = asyncio.create_task(crowd.run(BOTS))
-    seats = service.realm.seats
-    await until(lambda: sum(bool(seat and seat.subscriptions) for seat in seats) == BOTS + 1)
+    clients = service.realm.clients
+    await until(
+        lambda: sum(bool(client and client.subscriptions) for client in clients) == BOTS + 1
+    )
     return task
 
 
@@ -64,9 +66,11 @@ def test_every_character_has_one_subscription_however_far_it_walks(tmp_path: Pat
         async with Server(Settings(port=0, trace=str(tmp_path / "t"))) as service:
             task = await playing(service)
             await until(lambda: service.gateway.metrics.publications > 200)
-            seats = [seat for seat in service.realm.seats if seat and seat.name != "director"]
-            assert len(seats) == BOTS
-            assert {len(seat.subscriptions) for seat in seats} == {1}
+            clients = [
+                client for client in service.realm.clients if client and client.name != "director"
+            ]
+            assert len(clients) == BOTS
+            assert {len(client.subscriptions) for client in clients} == {1}
         await task  # the node has gone, and so has the game
 
     run(story())

@@ -58,7 +58,7 @@ def requests(form: messages.Encoding, data: bytes) -> None:
         session.on_ws_disconnected(session.transport)
     here.run()
     assert gateway.metrics.faults == faults, "the node made a mistake"
-    assert not any(gateway.realm.seats), "a client is left"
+    assert not any(gateway.realm.clients), "a client is left"
 
 
 def _check_heard(form: messages.Encoding, wire: Wire) -> None:

@@ -18,9 +18,9 @@ def realm_of(**areas: list[Area]) -> Realm:
     """One client each, with these subscriptions."""
     realm = Realm(MATCHERS["scan"](), Limits(), None)
     for name, wanted in areas.items():
-        seat = realm.join(NOW, name)
+        client = realm.join(NOW, name)
         for number, area in enumerate(wanted):
-            realm.subscribe(NOW, seat, SubscribeRequest(number, area))
+            realm.subscribe(NOW, client, SubscribeRequest(number, area))
     return realm
 
 
@@ -62,9 +62,9 @@ def test_who_listens_everywhere_or_by_a_formula_is_nowhere_in_particular() -> No
 
 def test_who_has_left_is_not_in_the_picture() -> None:
     realm = realm_of(one=[Area(1.0, 1.0, r=1.0)], other=[Area(2.0, 2.0, r=1.0)])
-    seat = realm.seats[0]
-    assert seat is not None
-    realm.leave(NOW + 1, seat)
+    client = realm.clients[0]
+    assert client is not None
+    realm.leave(NOW + 1, client)
     _, entities, _, _ = read(feed.world_snapshot(realm, NOW + 2))
     assert [row[0] for row in entities] == [2]
 

@@ -224,7 +224,7 @@ def test_leaving_is_answered_and_ends_everything() -> None:
             ann.say(messages.LeaveRequest(id=99))
             await ann.gone.wait()
             await bob.ask(messages.PublishRequest, 0.0, 0.0)
-            left = sum(seat is not None for seat in node.realm.seats)
+            left = sum(client is not None for client in node.realm.clients)
             return [ann.form.message_class(word) for word in ann.notices[-2:]], left
 
     assert run(story()) == ([messages.DoneNotice, messages.ByeNotice], 1)
@@ -317,14 +317,14 @@ def test_tls_with_a_given_certificate(tmp_path: Path) -> None:
 def test_entities_of_the_same_process_hear_and_are_heard_beside_clients(tmp_path: Path) -> None:
     async def story() -> int:
         async with service(tmp_path / "t") as node:
-            seats = [node.realm.join(node.gateway.now(), f"bot {n}") for n in range(200)]
-            for seat in seats:
+            clients = [node.realm.join(node.gateway.now(), f"bot {n}") for n in range(200)]
+            for client in clients:
                 word = messages.SubscribeRequest(1, Area(x=0.0, y=0.0, r=5.0))
-                node.realm.subscribe(node.gateway.now(), seat, word)
+                node.realm.subscribe(node.gateway.now(), client, word)
             ann = await visit(node, "ann")
             await ann.ask(messages.SubscribeRequest, 1, Area())
             await ann.ask(messages.PublishRequest, 1.0, 1.0)
-            node.realm.publish(seats[-1], messages.PublishRequest(2.0, 2.0), messages.JSON)
+            node.realm.publish(clients[-1], messages.PublishRequest(2.0, 2.0), messages.JSON)
             node.gateway.schedule_flush()
             await ann.hear(messages.MessageNotice)
             return node.gateway.metrics.deliveries

@@ -162,7 +162,7 @@ def test_a_client_who_never_reads_is_let_go_and_others_stay() -> None:
                     await asyncio.sleep(0.05)
             await speaker.ask(messages.PublishRequest, 1.0, 1.0)
             await listener.hear(messages.MessageNotice, 2_001)
-            entities = sum(seat is not None for seat in node.realm.seats)
+            entities = sum(client is not None for client in node.realm.clients)
             client.vanish()
             return node.gateway.metrics.cut, entities, len(node.gateway.sessions)
 

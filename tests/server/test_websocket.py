@@ -397,7 +397,7 @@ def test_who_breaks_the_protocol_has_left_at_once() -> None:
             broken.writer.write(Frame(3).written(True))
             await broken.until_closed()
             await ann.ask(messages.PublishRequest, 0.0, 0.0)
-            return sum(seat is not None for seat in node.realm.seats)
+            return sum(client is not None for client in node.realm.clients)
 
     assert run(story()) == 1
 

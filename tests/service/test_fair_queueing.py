@@ -15,10 +15,10 @@ from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.server.in_process import World
 from nearcast.service import fair_queueing
-from nearcast.service.cluster.handover import Handover, HandoverOffer
+from nearcast.service.cluster.handover import Handover, OfferedClient
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.fair_queueing import AT_ONCE, DELIVERY, PAIR, PUBLICATION
-from nearcast.service.realm import Heard, Limits
+from nearcast.service.fair_queueing import AT_ONCE, DELIVERY_STEPS, PAIR_STEPS, PUBLICATION_STEPS
+from nearcast.service.realm import FlushDeliveries, Limits
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import disc
 from support.brute_force import delivered, expected
@@ -32,7 +32,7 @@ LISTENER, CROWD, BYSTANDER, OTHER = 0, 1, 2, 3
 SAID = messages.PublishRequest(0.0, 0.0)
 
 
-def company(bound: int = 20 * PUBLICATION, listeners: int = 1) -> Company:
+def company(bound: int = 20 * PUBLICATION_STEPS, listeners: int = 1) -> Company:
     """With somebody who listens here, and a flush of so many steps."""
     together = Company()
     together.realm.accounts.bound = bound
@@ -41,17 +41,17 @@ def company(bound: int = 20 * PUBLICATION, listeners: int = 1) -> Company:
     return together
 
 
-def flush(together: Company) -> Heard:
+def flush(together: Company) -> FlushDeliveries:
     together.now += SECOND
     heard = together.realm.flush(together.now)
     together.realm.delivered(heard.t, heard)
     return heard
 
 
-def spoke(together: Company, heard: Heard) -> list[int]:
+def spoke(together: Company, heard: FlushDeliveries) -> list[int]:
     """The clients whose publications were in this flush."""
-    clients = {seat.entity: client for client, seat in together.seats.items()}
-    return [clients[one.seat.entity] for one in heard.publications]
+    clients = {state.entity: client for client, state in together.states.items()}
+    return [clients[one.client.entity] for one in heard.publications]
 
 
 def known(together: Company, *clients: int) -> None:
@@ -62,7 +62,7 @@ def known(together: Company, *clients: int) -> None:
 
 
 def test_what_fits_goes_into_one_flush() -> None:
-    together = company(bound=fair_queueing.FLUSH)
+    together = company(bound=fair_queueing.FLUSH_STEPS)
     known(together, CROWD, BYSTANDER)
     for i in range(2 * AT_ONCE):
         together.ask((CROWD, BYSTANDER)[i % 2], SAID)
@@ -110,7 +110,7 @@ def test_each_publisher_keeps_its_order_and_everything_is_heard_once() -> None:
 
 
 def test_clients_share_by_what_they_cost_and_not_by_how_often_they_speak() -> None:
-    together = company(bound=40 * (PUBLICATION + 64 * DELIVERY), listeners=64)
+    together = company(bound=40 * (PUBLICATION_STEPS + 64 * DELIVERY_STEPS), listeners=64)
     away = messages.PublishRequest(50.0, 0.0)  # nobody hears it: it costs a sixth
     for client, said in ((CROWD, SAID), (OTHER, away)):
         together.ask(client, said)
@@ -125,7 +125,7 @@ def test_clients_share_by_what_they_cost_and_not_by_how_often_they_speak() -> No
 
 
 def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
-    together = company(bound=PUBLICATION)  # one at a time
+    together = company(bound=PUBLICATION_STEPS)  # one at a time
     known(together, CROWD, BYSTANDER, OTHER)
     for _ in range(9):
         together.ask(CROWD, SAID)
@@ -140,7 +140,7 @@ def test_who_has_been_served_ahead_waits_until_others_have_caught_up() -> None:
 
 
 def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
-    together = company(bound=4 * PUBLICATION, listeners=64)
+    together = company(bound=4 * PUBLICATION_STEPS, listeners=64)
     away = messages.PublishRequest(50.0, 0.0)
     for client, said in ((CROWD, away), (OTHER, SAID)):
         together.ask(client, said)
@@ -155,26 +155,26 @@ def test_who_says_one_dear_thing_at_a_time_has_no_more_than_its_share() -> None:
 
 
 def test_a_stranger_says_only_so_much_in_its_first_flush() -> None:
-    together = company(bound=fair_queueing.FLUSH)
+    together = company(bound=fair_queueing.FLUSH_STEPS)
     for _ in range(10 * AT_ONCE):
         together.ask(CROWD, SAID)
     assert len(flush(together).publications) == AT_ONCE
 
 
 def test_the_price_rises_at_once_and_falls_slowly() -> None:
-    together = company(bound=fair_queueing.FLUSH, listeners=50)
-    seat = together.seat(CROWD)
+    together = company(bound=fair_queueing.FLUSH_STEPS, listeners=50)
+    state = together.client_state(CROWD)
     cheap, dear = messages.PublishRequest(50.0, 0.0), SAID
     known(together, CROWD)
-    assert together.realm.accounts.price(seat) == PUBLICATION + 50 * DELIVERY
+    assert together.realm.accounts.price(state) == PUBLICATION_STEPS + 50 * DELIVERY_STEPS
     for _ in range(3):
         together.ask(CROWD, cheap)
         flush(together)
-    assert together.realm.accounts.price(seat) > PUBLICATION + 40 * DELIVERY
+    assert together.realm.accounts.price(state) > PUBLICATION_STEPS + 40 * DELIVERY_STEPS
     together.ask(CROWD, dear)
     together.ask(CROWD, cheap)
     flush(together)
-    assert together.realm.accounts.price(seat) == PUBLICATION + 50 * DELIVERY
+    assert together.realm.accounts.price(state) == PUBLICATION_STEPS + 50 * DELIVERY_STEPS
 
 
 def test_work_is_charged_to_who_publishes_and_to_who_listens() -> None:
@@ -183,20 +183,22 @@ def test_work_is_charged_to_who_publishes_and_to_who_listens() -> None:
     together.ask(CROWD, messages.PublishRequest(0.0, 0.0, attributes={"level": 20}))
     flush(together)
     clients = together.realm.accounts.clients
-    listener, crowd, other = (clients[together.seat(c).place] for c in (LISTENER, CROWD, OTHER))
-    assert crowd["as_publisher"] == PUBLICATION + DELIVERY + PAIR + 2 and crowd["published"] == 1
-    assert listener["as_subscriber"] == DELIVERY and other["as_subscriber"] == PAIR + 2
+    slots = [together.client_state(c).slot for c in (LISTENER, CROWD, OTHER)]
+    listener, crowd, other = (clients[slot] for slot in slots)
+    assert crowd["as_publisher"] == PUBLICATION_STEPS + DELIVERY_STEPS + PAIR_STEPS + 2
+    assert crowd["published"] == 1
+    assert listener["as_subscriber"] == DELIVERY_STEPS and other["as_subscriber"] == PAIR_STEPS + 2
     assert together.realm.accounts.work == crowd["as_publisher"]
 
 
 def test_a_new_client_does_not_pay_for_who_had_its_place() -> None:
     together = company()
     known(together, CROWD)
-    place = together.seat(CROWD).place
+    place = together.client_state(CROWD).slot
     together.ask(CROWD, SAID)
     together.ask(CROWD, messages.LeaveRequest())
-    seat = together.seat(OTHER)
-    assert seat.place == place
+    state = together.client_state(OTHER)
+    assert state.slot == place
     flush(together)
     assert together.realm.accounts.clients[place]["published"] == 0
 
@@ -210,33 +212,33 @@ def test_who_has_too_much_waiting_is_refused_until_there_is_less() -> None:
                 flush(together)
     assert together.realm.accounts.refused == 1
     together.ask(BYSTANDER, SAID)
-    while together.seat(CROWD).held:
+    while together.client_state(CROWD).backlog:
         flush(together)
     together.ask(CROWD, SAID)
     while together.realm.waiting:
         flush(together)
-    assert together.seat(CROWD).held == 0
+    assert together.client_state(CROWD).backlog == 0
 
 
 def test_what_was_said_by_who_left_is_heard_under_its_own_voice() -> None:
-    together = company(bound=PUBLICATION)
+    together = company(bound=PUBLICATION_STEPS)
     known(together, CROWD)
     for _ in range(5):
         together.ask(CROWD, SAID)
     flush(together)
-    entity, voice = together.seat(CROWD).entity, together.seat(CROWD).voices[""]
+    entity, feed = together.client_state(CROWD).entity, together.client_state(CROWD).feeds[""]
     together.ask(CROWD, messages.LeaveRequest())
     together.realm.tick(together.now)
     together.ask(OTHER, messages.PublishRequest(1.0, 1.0, retain=True))
-    assert together.seat(OTHER).voices[""] != voice, "it still speaks"
+    assert together.client_state(OTHER).feeds[""] != feed, "it still speaks"
     entities: list[int] = []
     while together.realm.waiting:
         heard = flush(together)
-        entities += [heard.publications[i].seat.entity for i in heard.publication.tolist()]
+        entities += [heard.publications[i].client.entity for i in heard.publication.tolist()]
         together.realm.tick(together.now)
     assert entities.count(entity) == 4
     near = together.realm.nearby(together.now, messages.NearbyRequest(HERE))
-    assert [one.entity for one in near] == [together.seat(OTHER).entity]
+    assert [one.entity for one in near] == [together.client_state(OTHER).entity]
 
 
 def test_places_of_columns_grow_with_clients() -> None:
@@ -245,7 +247,7 @@ def test_places_of_columns_grow_with_clients() -> None:
         together.ask(client, SAID)
     while together.realm.waiting:
         flush(together)
-    places = [together.seat(client).place for client in range(10, 210)]
+    places = [together.client_state(client).slot for client in range(10, 210)]
     assert np.all(together.realm.accounts.clients["published"][places] == 1)
 
 
@@ -311,25 +313,25 @@ def test_a_client_may_have_as_many_ordinary_filters_as_subscriptions() -> None:
 def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
     there = Company()
     there.ask(CROWD, messages.SubscribeRequest(1, HERE, COSTLY))
-    came = there.seat(CROWD).subscriptions[1]
+    came = there.client_state(CROWD).subscriptions[1]
     here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
-    seat = here.arrive(
+    state = here.arrive(
         there.now, 7, "ann", messages.JSON, [replace(came, steps=0)], [[]], there.now
     )
-    assert seat.subscriptions[1].steps == came.steps == 181
+    assert state.subscriptions[1].steps == came.steps == 181
 
 
 def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
-    together = company(bound=PUBLICATION)
+    together = company(bound=PUBLICATION_STEPS)
     known(together, CROWD)
     for _ in range(3):
         together.ask(CROWD, SAID)
     flush(together)
-    seat, gone = together.seat(CROWD), []
+    state, gone = together.client_state(CROWD), []
     passages = Handover(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
     passages._depart = lambda _now, ticket, _offer: gone.append(ticket)
-    passages.claimed = {"ticket": HandoverOffer(SimpleNamespace(seat=seat), seat, 2, 0)}
-    while together.realm.publishes(seat):
+    passages.claimed = {"ticket": OfferedClient(SimpleNamespace(client=state), state, 2, 0)}
+    while together.realm.publishes(state):
         passages.let_go(together.now)
         assert not gone and "ticket" in passages.claimed
         flush(together)
@@ -387,19 +389,19 @@ def test_a_node_that_stops_delivers_the_whole_backlog() -> None:
 def test_the_loop_has_a_turn_between_two_flushes() -> None:
     async def story() -> None:
         async with service() as node:
-            seat = node.realm.join(node.gateway.now(), "ann")
+            state = node.realm.join(node.gateway.now(), "ann")
             node.realm.accounts.bound = 1
-            node.realm.publish(seat, SAID, messages.JSON)
+            node.realm.publish(state, SAID, messages.JSON)
             node.realm.flush(node.gateway.now())  # its price becomes known
             for _ in range(3):
-                node.realm.publish(seat, SAID, messages.JSON)
+                node.realm.publish(state, SAID, messages.JSON)
             for left in (2, 1, 0):
                 node.gateway.flush()
                 assert node.realm.waiting == left
                 assert node.gateway.idle == (left == 0)
             for _ in range(3):
-                node.realm.publish(seat, SAID, messages.JSON)
-            answer = node.gateway.outcome(node.realm.publish(seat, SAID, messages.JSON))
+                node.realm.publish(state, SAID, messages.JSON)
+            answer = node.gateway.outcome(node.realm.publish(state, SAID, messages.JSON))
             node.gateway.schedule_flush()
             await asyncio.wait_for(answer, WAIT_S)
             assert node.realm.waiting == 0
@@ -411,11 +413,11 @@ def test_who_is_refused_because_the_node_is_busy_is_told_by_id_and_over_http() -
     async def story() -> tuple[str, bytes, bytes]:
         async with service() as node:
             bob = await visit(node, "bob")
-            seat = next(one for one in node.realm.seats if one is not None)
-            seat.held = 12
+            state = next(one for one in node.realm.clients if one is not None)
+            state.backlog = 12
             refused = await bob.ask(messages.PublishRequest, 0.0, 0.0)
             await http(node, *POSTED)
-            next(one for one in node.realm.seats if one and one.name == "curl").held = 3
+            next(one for one in node.realm.clients if one and one.name == "curl").backlog = 3
             status, _, answer = await http(node, *POSTED)
             assert status == 503
             await http(node, POSTED[0].replace("/publish", "/publish?name=anna"), POSTED[1])
@@ -440,6 +442,6 @@ def test_an_admin_sees_what_each_client_costs() -> None:
 
     bob, ann = msgspec.json.decode(run(story()))["clients"]
     assert (bob["name"], bob["publications"], bob["work_as_subscriber"]) == ("bob", 2, 0)
-    assert bob["work_as_publisher"] == 2 * PUBLICATION + DELIVERY + PAIR + 1
+    assert bob["work_as_publisher"] == 2 * PUBLICATION_STEPS + DELIVERY_STEPS + PAIR_STEPS + 1
     assert (ann["name"], ann["publications"], ann["steps"]) == ("ann", 0, 1)
-    assert ann["work_as_subscriber"] == DELIVERY + PAIR + 1
+    assert ann["work_as_subscriber"] == DELIVERY_STEPS + PAIR_STEPS + 1

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from nearcast.client_protocol import messages
-from nearcast.service.client_state import Accepted, ClientState, Heard
-from nearcast.service.frames import framed, letters, message
+from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
+from nearcast.service.frames import delivery_frames, message_frame, websocket_frame
 from nearcast.space.shapes import ShapeKind
 
 FORMS = (messages.JSON, messages.MSGPACK)
@@ -16,9 +16,9 @@ FORMS = (messages.JSON, messages.MSGPACK)
 
 def accepted(
     number: int, request: messages.PublishRequest, form: messages.Encoding = messages.JSON
-) -> Accepted:
+) -> AcceptedPublication:
     kind = ShapeKind.DISC if request.r else ShapeKind.POINT
-    return Accepted(ClientState(0, 77, "p", form), number, kind, request, form)
+    return AcceptedPublication(ClientState(0, 77, "p", form), number, kind, request, form)
 
 
 def body(frame: bytes) -> bytes:
@@ -30,7 +30,7 @@ def body(frame: bytes) -> bytes:
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
 def test_a_frame_says_how_long_it_is(size: int) -> None:
-    frame = framed(messages.MSGPACK, b"x" * size)
+    frame = websocket_frame(messages.MSGPACK, b"x" * size)
     assert frame[0] == 0x82
     header = len(frame) - size
     assert header == (2 if size < 126 else 4 if size < 65_536 else 10)
@@ -59,7 +59,7 @@ def test_a_message_is_written_as_the_form_writes_it(
         [3, 4], 77, 9, 123, request.x, request.y, form.encode_payload(said), request.retain,
         request.attributes, request.channel, request.z, request.r,
     )  # fmt: skip
-    assert body(message(accepted(9, request, form), 123, form, [3, 4])) == form.encode(word)
+    assert body(message_frame(accepted(9, request, form), 123, form, [3, 4])) == form.encode(word)
 
 
 def test_a_payload_is_turned_into_the_readers_form() -> None:
@@ -69,14 +69,14 @@ def test_a_payload_is_turned_into_the_readers_form() -> None:
         messages.PublishRequest(0.0, 0.0, messages.MSGPACK.encode_payload(value)),
         messages.MSGPACK,
     )
-    told = messages.JSON.read_notice(body(message(one, 5, messages.JSON, [1])))
+    told = messages.JSON.read_notice(body(message_frame(one, 5, messages.JSON, [1])))
     assert messages.JSON.decode_payload(told.payload) == value
 
 
 def test_a_payload_that_json_cannot_say_is_nothing() -> None:
     strange = Raw(b"\x81\x92\x01\x02\x03")  # a map whose key is an array
     one = accepted(1, messages.PublishRequest(0.0, 0.0, strange), messages.MSGPACK)
-    told = messages.JSON.read_notice(body(message(one, 5, messages.JSON, [1])))
+    told = messages.JSON.read_notice(body(message_frame(one, 5, messages.JSON, [1])))
     assert messages.JSON.decode_payload(told.payload) is None
     assert (told.x, told.publication) == (0.0, 1)
 
@@ -93,25 +93,25 @@ def test_everyone_gets_each_publication_once_with_all_numbers_that_hear_it(
     """Pairs are (seat, publication, standing); a naive grouping must give the same words."""
     publications = [accepted(100 + n, messages.PublishRequest(float(n), 0.0)) for n in range(6)]
     rows = np.array(sorted(pairs), np.int64).reshape(-1, 3)
-    heard = Heard(7, publications, rows[:, 0], rows[:, 1], rows[:, 2])
-    post = letters(heard, np.array(numbers), np.array(packed))
+    heard = FlushDeliveries(7, publications, rows[:, 0], rows[:, 1], rows[:, 2])
+    post = delivery_frames(heard, np.array(numbers), np.array(packed))
     wanted: dict[int, dict[int, list[int]]] = {}
-    for seat, publication, standing in sorted(pairs):
-        mine = wanted.setdefault(seat, {})
-        mine.setdefault(publication, []).append(numbers[standing])
-    assert post.seats.tolist() == sorted(wanted)
-    for turn, seat in enumerate(post.seats.tolist()):
-        form = FORMS[packed[seat]]
+    for state, publication, subscription in sorted(pairs):
+        mine = wanted.setdefault(state, {})
+        mine.setdefault(publication, []).append(numbers[subscription])
+    assert post.clients.tolist() == sorted(wanted)
+    for turn, state in enumerate(post.clients.tolist()):
+        form = FORMS[packed[state]]
         mine = post.frames[post.starts[turn] : post.starts[turn + 1]]
         told = [form.read_notice(body(frame)) for frame in mine]
         assert post.sizes[turn] == sum(map(len, mine))
-        assert [(m.publication - 100, m.to) for m in told] == list(wanted[seat].items())
+        assert [(m.publication - 100, m.to) for m in told] == list(wanted[state].items())
         what = post.publications[post.starts[turn] : post.starts[turn + 1]].tolist()
-        assert what == list(wanted[seat])
+        assert what == list(wanted[state])
 
 
 def test_those_who_hear_alike_share_one_frame() -> None:
     one = [accepted(1, messages.PublishRequest(0.0, 0.0))]
-    heard = Heard(7, one, np.arange(50), np.zeros(50, np.int64), np.arange(50))
-    post = letters(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))
+    heard = FlushDeliveries(7, one, np.arange(50), np.zeros(50, np.int64), np.arange(50))
+    post = delivery_frames(heard, np.ones(50, np.int64), np.zeros(50, np.bool_))
     assert len({id(frame) for frame in post.frames}) == 1

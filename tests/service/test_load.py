@@ -118,8 +118,8 @@ async def deaf(node: Server) -> Stranger:
     client = await dial(node, buffer=4_096)
     client.say(messages.JoinRequest("deaf"))
     client.say(messages.SubscribeRequest(5, EVERYWHERE))
-    await until(lambda: any(seat and seat.name == "deaf" and seat.subscriptions
-                            for seat in node.realm.seats))  # fmt: skip
+    await until(lambda: any(client and client.name == "deaf" and client.subscriptions
+                            for client in node.realm.clients))  # fmt: skip
     return client
 
 

@@ -17,16 +17,16 @@ from support.realm_histories import (
 
 def told(company: Company) -> list[tuple[int, str, int, int, bool]]:
     """What the realm's tick says, as the model says it."""
-    clients = {seat.place: client for client, seat in company.seats.items()}
+    clients = {state.slot: client for client, state in company.states.items()}
     notices = []
-    for seat, word in company.realm.tick(company.now):
-        assert company.realm.seats[seat.place] is seat
+    for state, word in company.realm.tick(company.now):
+        assert company.realm.clients[state.slot] is state
         if isinstance(word, messages.EnterNotice):
             notice = "enter", word.subscription, word.entity.entity, False
         else:
             assert isinstance(word, messages.LeaveNotice)
             notice = "leave", word.subscription, word.entity, word.gone
-        notices.append((clients[seat.place], *notice))
+        notices.append((clients[state.slot], *notice))
     return sorted(notices)
 
 
@@ -42,12 +42,12 @@ def test_every_watch_is_told_what_it_would_see_for_itself(history: list[Step]) -
         elif step == FLUSH:
             model.flush(company.realm.flush(company.now).t)
         else:
-            seat = company.seat(client)
+            state = company.client_state(client)
             try:
                 answer = company.ask(client, step)
             except Refused:
                 continue
-            model.obey(company.realm.now, client, seat.entity, step)
+            model.obey(company.realm.now, client, state.entity, step)
             if isinstance(step, messages.SubscribeRequest) and step.watch:
                 (inside,) = answer
                 assert inside.subscription == step.subscription
@@ -65,10 +65,10 @@ def test_who_enters_is_told_with_name_place_and_state() -> None:
     )
     settled(company, (1, said))
     t = company.realm.now
-    ((seat, enter),) = company.realm.tick(company.now + 5)
-    assert seat is company.seats[0]
+    ((state, enter),) = company.realm.tick(company.now + 5)
+    assert state is company.states[0]
     entity = messages.EntityState(
-        company.seats[1].entity, t, 1.0, 2.0, 0.5, "client 1", {"kind": "orc"}, said.payload
+        company.states[1].entity, t, 1.0, 2.0, 0.5, "client 1", {"kind": "orc"}, said.payload
     )
     assert enter == messages.EnterNotice(7, entity)
     assert company.ask(2, messages.SubscribeRequest(1, HERE, watch=True)) == [
@@ -79,7 +79,7 @@ def test_who_enters_is_told_with_name_place_and_state() -> None:
 
 def test_a_payload_is_told_in_the_form_of_the_one_who_watches() -> None:
     company = Company(recorded=False)
-    company.seats[0] = company.realm.join(company.now, "packed", messages.MSGPACK)
+    company.states[0] = company.realm.join(company.now, "packed", messages.MSGPACK)
     settled(
         company,
         (1, messages.PublishRequest(0.0, 0.0, messages.JSON.encode_payload([1, "a"]), True)),
@@ -124,11 +124,11 @@ def test_a_watch_that_walks_meets_those_who_stand() -> None:
 def test_a_number_that_is_used_again_is_nobody_known() -> None:
     company = Company(recorded=False)
     company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))
-    first = company.seat(1).entity
+    first = company.client_state(1).entity
     settled(company, (1, messages.PublishRequest(0.0, 0.0, retain=True)))
     told(company)
     company.ask(1, messages.LeaveRequest())
-    second = company.seat(1).entity
+    second = company.client_state(1).entity
     settled(company, (1, messages.PublishRequest(1.0, 0.0, retain=True)))
     assert told(company) == [(0, "enter", 0, second, False), (0, "leave", 0, first, True)]
     company.ask(0, messages.SubscribeRequest(0, HERE, watch=True))

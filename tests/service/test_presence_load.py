@@ -38,9 +38,9 @@ class Told:
         self.known: dict[tuple[int, int], set[int]] = {}
 
     def tick(self) -> None:
-        clients = {seat.place: client for client, seat in self.company.seats.items()}
-        for seat, word in self.company.realm.tick(self.company.now):
-            known = self.known[clients[seat.place], word.subscription]
+        clients = {state.slot: client for client, state in self.company.states.items()}
+        for state, word in self.company.realm.tick(self.company.now):
+            known = self.known[clients[state.slot], word.subscription]
             if isinstance(word, messages.EnterNotice):
                 assert word.entity.entity not in known
                 known.add(word.entity.entity)
@@ -56,12 +56,12 @@ def test_under_overload_everybody_is_told_the_same_in_the_end(history: list[Step
     told = Told(company)
 
     def obey(client: int, step: Any) -> None:
-        seat = company.seat(client)
+        state = company.client_state(client)
         try:
             answer = company.ask(client, step)
         except Refused:
             return
-        model.obey(company.realm.now, client, seat.entity, step)
+        model.obey(company.realm.now, client, state.entity, step)
         told.known = {key: known for key, known in told.known.items() if key in model.watches}
         if isinstance(step, messages.SubscribeRequest) and step.watch:
             (inside,) = answer
@@ -145,7 +145,7 @@ def test_the_work_of_a_look_is_bounded(
             company.ask(client, messages.SubscribeRequest(number, EVERYBODY, watch=True))
     ticks = 0
     while any(
-        not group.idle(company.realm._voices.seq) for group in company.realm._watches._groups
+        not group.idle(company.realm._states.seq) for group in company.realm._presence._groups
     ):
         looked_at.clear()
         assert company.realm.tick(company.now) == [], "they know everybody from the beginning"
@@ -178,12 +178,12 @@ def test_who_sees_little_does_not_wait_for_those_who_see_much(
         company.now += SECOND // 10
         told += [
             type(word)
-            for seat, word in company.realm.tick(company.now)
-            if seat is company.seats[50]
+            for state, word in company.realm.tick(company.now)
+            if state is company.states[50]
         ]
     assert told == [messages.EnterNotice, messages.LeaveNotice] * 15
-    seq = company.realm._voices.seq
-    behind = [group for group in company.realm._watches._groups if group._begun < seq]
+    seq = company.realm._states.seq
+    behind = [group for group in company.realm._presence._groups if group._round_seq < seq]
     assert len(behind) >= 5, "the others are looked at less often"
 
 
@@ -209,7 +209,7 @@ def test_what_all_watches_of_a_client_know_is_bounded() -> None:
     tick()
     assert len(known) == 3
     first = set(known)
-    leaver = next(c for c, seat in company.seats.items() if seat.entity in first)
+    leaver = next(c for c, state in company.states.items() if state.entity in first)
     company.ask(leaver, messages.LeaveRequest())
     tick()
     tick()
@@ -251,8 +251,8 @@ def test_a_number_of_a_voice_is_kept_back_until_every_group_has_heard_that_it_le
         company.ask(100, messages.LeaveRequest())
         told = []
         for _ in range(10):
-            waiting = len(company.realm._voices.left)
+            waiting = len(company.realm._states.left)
             told += [word for _, word in company.realm.tick(company.now)]
             assert waiting == 1 or len(told) == 2
     assert [word.gone for word in told] == [True, True]
-    assert np.array_equal(company.realm._voices.left, [])
+    assert np.array_equal(company.realm._states.left, [])

@@ -10,7 +10,7 @@ from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import Refused
 from nearcast.matching import MATCHERS
 from nearcast.scenario import Scenario, to_json
-from nearcast.service.realm import Heard, Limits, Realm
+from nearcast.service.realm import FlushDeliveries, Limits, Realm
 from nearcast.space.motion import SECOND
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import TraceFolder
@@ -19,20 +19,23 @@ from support.brute_force import delivered, expected
 from support.realm_histories import FLUSH, HISTORIES, TICK, Company, Model, Step
 
 
-def heard_by(company: Company, heard: Heard) -> list[tuple[int, int, int]]:
+def heard_by(company: Company, heard: FlushDeliveries) -> list[tuple[int, int, int]]:
     """Client, publication and the client's own number of the subscription, as the realm says."""
-    clients = {seat.place: client for client, seat in company.seats.items()}
+    clients = {state.slot: client for client, state in company.states.items()}
     return [
-        (clients[seat], publication, int(company.realm.numbers[standing]))
-        for seat, publication, standing in zip(
-            heard.seat.tolist(), heard.publication.tolist(), heard.standing.tolist(), strict=True
+        (clients[state], publication, int(company.realm.numbers[active]))
+        for state, publication, active in zip(
+            heard.client.tolist(),
+            heard.publication.tolist(),
+            heard.subscription.tolist(),
+            strict=True,
         )
     ]
 
 
-def in_order(heard: Heard) -> bool:
+def in_order(heard: FlushDeliveries) -> bool:
     """By seat, then in the order of publication, and no pair twice."""
-    pairs = list(zip(heard.seat, heard.publication, heard.standing, strict=True))
+    pairs = list(zip(heard.client, heard.publication, heard.subscription, strict=True))
     return pairs == sorted(set(pairs))
 
 
@@ -49,7 +52,7 @@ def live(company: Company, model: Model, history: list[Step]) -> None:
             assert sorted(heard_by(company, heard)) == model.flush(heard.t)
             company.realm.delivered(heard.t + 7, heard)
         else:
-            entity = company.seat(client).entity
+            entity = company.client_state(client).entity
             try:
                 company.ask(client, step)
             except Refused:
@@ -134,15 +137,15 @@ def test_places_are_used_again_and_numbers_of_the_trace_never() -> None:
     company = Company()
     entities, numbers, places = set(), set(), set()
     for client in range(200):
-        seat = company.seat(client)
+        state = company.client_state(client)
         company.ask(client, messages.SubscribeRequest(9, HERE))
         company.ask(client, messages.SubscribeRequest(9, HERE, echo=True))
-        standing = seat.subscriptions[9]
-        assert company.realm.subscriptions[standing.place] == standing.subscription.id
-        assert company.realm.entities[seat.place] == seat.entity
-        entities.add(seat.entity)
-        numbers.add(standing.subscription.id)
-        places.add((seat.place, standing.place))
+        active = state.subscriptions[9]
+        assert company.realm.subscriptions[active.slot] == active.subscription.id
+        assert company.realm.entities[state.slot] == state.entity
+        entities.add(state.entity)
+        numbers.add(active.subscription.id)
+        places.add((state.slot, active.slot))
         if client % 2:
             company.ask(client, messages.LeaveRequest())
     assert len(entities) == len(numbers) == 200
@@ -186,7 +189,7 @@ def test_a_walk_that_is_given_up_leaves_nothing_behind() -> None:
     company.ask(0, messages.SubscribeRequest(0, walk))
     for _ in range(1000):
         company.ask(0, messages.MoveRequest(0, walk))
-    assert len(company.realm._walks._due) < 100
+    assert len(company.realm._path_legs._due) < 100
     company.ask(0, messages.UnsubscribeRequest(0))
     company.realm.tick(company.now + 10**6 * SECOND)
     rows = company.table("interests").to_pylist()
@@ -205,22 +208,22 @@ def test_what_leaves_is_forgotten() -> None:
     for client in range(100):
         company.ask(client, messages.LeaveRequest())
     realm.tick(company.now)
-    assert [seat for seat in realm.seats if seat] == []
+    assert [state for state in realm.clients if state] == []
     for numbers in (
-        realm._seat_places, realm._standing_places, realm._voices._numbers,
-        realm._watches._numbers, realm._sparing._numbers,
+        realm._client_slots, realm._subscription_slots, realm._states._slots,
+        realm._presence._slots, realm._throttle._slots,
     ):  # fmt: skip
         assert len(numbers) == 0
-    assert not realm._voices._states and not len(realm._sparing._pairs)
-    assert not realm._watching and not realm._thrifty and not realm._watches._groups
+    assert not realm._states._states and not len(realm._throttle._pairs)
+    assert not realm._watchers and not realm._throttled and not realm._presence._groups
 
 
 def test_leaving_twice_is_leaving_once() -> None:
     company = Company()
-    seat = company.seat(0)
+    state = company.client_state(0)
     company.ask(0, messages.LeaveRequest())
-    company.realm.leave(company.now, seat)
-    assert company.seat(1).place != company.seat(2).place
+    company.realm.leave(company.now, state)
+    assert company.client_state(1).slot != company.client_state(2).slot
 
 
 def test_two_changes_of_one_subscription_are_never_at_one_moment() -> None:

@@ -141,14 +141,14 @@ def outcome(company: Company, history: list[Step], bad: dict[int, Any]) -> list[
     for i, (later, client, step) in enumerate([*history, (SECOND, 0, FLUSH), (SECOND, 0, TICK)]):
         company.now += later
         if step == TICK:
-            said.append([(seat.place, word) for seat, word in company.realm.tick(company.now)])
+            said.append([(state.slot, word) for state, word in company.realm.tick(company.now)])
         elif step == FLUSH:
             heard = company.realm.flush(company.now)
-            said.append((heard.t, heard.seat.tolist(), heard.publication.tolist()))
-            said.append(company.realm.numbers[heard.standing].tolist())
+            said.append((heard.t, heard.client.tolist(), heard.publication.tolist()))
+            said.append(company.realm.numbers[heard.subscription].tolist())
             company.realm.delivered(heard.t, heard)
         else:
-            company.seat(client)
+            company.client_state(client)
             if i in bad:
                 with pytest.raises(Refused):
                     company.ask(client, bad[i])

@@ -12,8 +12,8 @@ from nearcast.client_protocol import messages
 from nearcast.client_protocol.geometry_json import Area
 from nearcast.errors import Refused
 from nearcast.model.subscription import Formula, Subscription
-from nearcast.service.realm import Heard
-from nearcast.service.throttling import ENVELOPE
+from nearcast.service.realm import FlushDeliveries
+from nearcast.service.throttling import MESSAGE_OVERHEAD
 from nearcast.space.motion import SECOND
 from nearcast.space.shapes import EVERYWHERE
 from support.realm_histories import (
@@ -60,8 +60,8 @@ class SparingModel(Model):
         if isinstance(request, messages.LeaveRequest):
             self.gone.add(entity)
         if isinstance(request, messages.PublishRequest):
-            voices = self.company.seats[client].voices
-            self.numbers[entity, request.channel] = voices[request.channel]
+            feeds = self.company.states[client].feeds
+            self.numbers[entity, request.channel] = feeds[request.channel]
         if isinstance(request, messages.SubscribeRequest):
             purse = Purse(request, t, t, request.budget or inf)
             self.purses[client, request.subscription] = purse
@@ -85,18 +85,18 @@ class SparingModel(Model):
         self, t: int, key: Key, mine: list[int], said: list[tuple[int, messages.PublishRequest]]
     ) -> list[int]:
         purse, centre = self.purses[key], _centre(self.wanted[key], t)
-        voices = {i: (said[i][0], said[i][1].channel) for i in mine}
+        feeds = {i: (said[i][0], said[i][1].channel) for i in mine}
         away = {i: _away(centre, (said[i][1].x, said[i][1].y, said[i][1].z)) for i in mine}
-        purse.near |= set(voices.values())
-        why = {i: 0 for i in mine if not self._rare(t, purse, voices, away, i)}
+        purse.near |= set(feeds.values())
+        why = {i: 0 for i in mine if not self._rare(t, purse, feeds, away, i)}
         near = sorted(
-            (_away(centre, self.places[voice]), self.numbers[voice], voice)
-            for voice in purse.near
-            if voice[0] not in self.gone
+            (_away(centre, self.places[feed]), self.numbers[feed], feed)
+            for feed in purse.near
+            if feed[0] not in self.gone
         )
         if purse.asked.closest is not None:
-            far = [voice for _, _, voice in near[purse.asked.closest :]]
-            why |= {i: 1 for i in mine if i not in why and voices[i] in far}
+            far = [feed for _, _, feed in near[purse.asked.closest :]]
+            why |= {i: 1 for i in mine if i not in why and feeds[i] in far}
         if purse.asked.budget is not None:
             rest = [i for i in mine if i not in why]
             if rest:
@@ -104,28 +104,28 @@ class SparingModel(Model):
                 purse.left, purse.filled = min(filled, purse.asked.budget), t
             for i in sorted(rest, key=lambda i: (away[i], i)):
                 if purse.left > 0:
-                    purse.left -= len(said[i][1].payload) + ENVELOPE
+                    purse.left -= len(said[i][1].payload) + MESSAGE_OVERHEAD
                 else:
                     why[i] = 2
         for i in mine:
             if i not in why:
-                purse.last[voices[i]] = t
+                purse.last[feeds[i]] = t
         for i, reason in why.items():
             purse.withheld[reason] += 1
             self.notes.append((key[0], i))
         return [i for i in mine if i not in why]
 
     def _rare(
-        self, t: int, purse: Purse, voices: dict[int, Voice], away: dict[int, float], i: int
+        self, t: int, purse: Purse, feeds: dict[int, Voice], away: dict[int, float], i: int
     ) -> bool:
         def apart(j: int) -> float:
             rates = [most for beyond, most in sorted(purse.asked.rates) if away[j] > beyond]
             return 0 if not rates else inf if rates[-1] == 0 else ceil(SECOND / rates[-1])
 
         def ready(j: int) -> bool:
-            return t - purse.last.get(voices[j], -inf) >= apart(j) and apart(j) < inf
+            return t - purse.last.get(feeds[j], -inf) >= apart(j) and apart(j) < inf
 
-        earlier = [j for j in voices if j < i and voices[j] == voices[i] and ready(j)]
+        earlier = [j for j in feeds if j < i and feeds[j] == feeds[i] and ready(j)]
         return ready(i) and (apart(i) == 0 or not earlier)
 
     def tick(self, t: int) -> list[tuple[int, messages.WithheldNotice]]:
@@ -178,11 +178,11 @@ HISTORIES = histories(
 )
 
 
-def triples(company: Company, heard: Heard) -> list[tuple[int, int, int]]:
-    clients = {seat.place: client for client, seat in company.seats.items()}
-    numbers = company.realm.numbers[heard.standing].tolist()
-    pairs = zip(heard.seat.tolist(), heard.publication.tolist(), numbers, strict=True)
-    return [(clients[seat], publication, number) for seat, publication, number in pairs]
+def triples(company: Company, heard: FlushDeliveries) -> list[tuple[int, int, int]]:
+    clients = {state.slot: client for client, state in company.states.items()}
+    numbers = company.realm.numbers[heard.subscription].tolist()
+    pairs = zip(heard.client.tolist(), heard.publication.tolist(), numbers, strict=True)
+    return [(clients[state], publication, number) for state, publication, number in pairs]
 
 
 @given(HISTORIES)
@@ -194,18 +194,18 @@ def test_everybody_gets_what_is_left_of_it_and_is_told_what_is_not(history: list
     for later, client, step in [*history, (0, 0, FLUSH), (SECOND, 0, TICK)]:
         company.now += later
         if step == TICK:
-            clients = {seat.place: client for client, seat in company.seats.items()}
+            clients = {state.slot: client for client, state in company.states.items()}
             notices = company.realm.tick(company.now)
-            told = [(clients[seat.place], word) for seat, word in notices]
+            told = [(clients[state.slot], word) for state, word in notices]
             key = lambda notice: (notice[0], notice[1].subscription)  # noqa: E731
             assert sorted(told, key=key) == sorted(model.tick(company.realm.now), key=key)
         elif step == FLUSH:
             heard = company.realm.flush(company.now)
             assert sorted(triples(company, heard)) == model.flush(heard.t)
-            notes += [(company.seats[c].entity, heard.publications[i].id) for c, i in model.notes]
+            notes += [(company.states[c].entity, heard.publications[i].id) for c, i in model.notes]
             model.notes.clear()
         else:
-            entity = company.seat(client).entity
+            entity = company.client_state(client).entity
             try:
                 company.ask(client, step)
             except Refused:
@@ -277,8 +277,8 @@ def test_others_hear_everything() -> None:
     company.ask(0, messages.SubscribeRequest(0, HERE, rates=[(0.0, 0.0)]))
     company.ask(5, messages.SubscribeRequest(0, HERE))
     assert say(company, (1, 1.0), (2, 2.0)) == [1.0, 2.0]
-    ((seat, word),) = company.realm.tick(company.now + SECOND)
-    assert (seat, word) == (company.seats[0], messages.WithheldNotice(0, rate=2))
+    ((state, word),) = company.realm.tick(company.now + SECOND)
+    assert (state, word) == (company.states[0], messages.WithheldNotice(0, rate=2))
 
 
 def test_what_the_budget_withholds_does_not_count_for_the_rate() -> None:

@@ -168,14 +168,14 @@ async def nothing_left(node: Server) -> None:
         while node.gateway.sessions or node._fronts:
             await asyncio.sleep(0.05)
     await asyncio.sleep(0.1)
-    assert [seat for seat in node.realm.seats if seat is not None] == []
+    assert [client for client in node.realm.clients if client is not None] == []
     assert gauges(node.gateway)["subscriptions"][1] == 0
     assert [one for one in node.gateway._session_at if one is not None] == []
     assert node.gateway._last_states == {}
     others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     assert others == []
     realm = node.realm
-    assert (len(realm._standing_places), realm._watching, realm._thrifty) == (0, {}, {})
+    assert (len(realm._subscription_slots), realm._watchers, realm._throttled) == (0, {}, {})
     async with asyncio.timeout(60):  # picows keeps one that broke the protocol for a moment
         while _sessions(node):
             await asyncio.sleep(0.2)

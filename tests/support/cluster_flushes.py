@@ -6,26 +6,26 @@ from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Batch
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.protocols.voronoi.vso_messages import Record
-from nearcast.service.client_state import Accepted, ClientState
-from nearcast.service.cluster.recent_history import Passed
+from nearcast.service.client_state import AcceptedPublication, ClientState
+from nearcast.service.cluster.recent_history import PastFlush
 from nearcast.service.cluster.remote_subscriptions import (
     RemoteSubscriptions,
     first_number,
     record_of,
 )
-from nearcast.service.retained_state import SAID, batch, pack
+from nearcast.service.retained_state import PUBLICATION_DTYPE, pack_publication, publication_batch
 from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import disc
 
 ME, THERE, ELSEWHERE = 1, 2, 3  # nodes
 
 
-def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
+def said(*made: tuple[Time, float, float]) -> tuple[list[AcceptedPublication], Batch]:
     """Publications of points, each with its moment."""
-    seat = ClientState(0, 9, "", messages.JSON)
+    client = ClientState(0, 9, "", messages.JSON)
     accepted = [
-        Accepted(
-            seat,
+        AcceptedPublication(
+            client,
             first_number(ME) + 1000 * t + i,
             0,
             messages.PublishRequest(x, y),
@@ -34,17 +34,19 @@ def said(*made: tuple[Time, float, float]) -> tuple[list[Accepted], Batch]:
         )
         for i, (t, x, y) in enumerate(made)
     ]
-    rows = b"".join(pack(9, 9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made)
-    publications = batch(0, np.frombuffer(rows, SAID), accepted, None)
+    rows = b"".join(
+        pack_publication(9, 9, 0, 0, 0, 0, 0, x, y, 0.0, 0.0, 0.0, 0.0) for _, x, y in made
+    )
+    publications = publication_batch(0, np.frombuffer(rows, PUBLICATION_DTYPE), accepted, None)
     publications.t[:] = [t for t, _, _ in made]
     return accepted, publications
 
 
-def passed(t: Time, *made: tuple[Time, float, float]) -> Passed:
+def passed(t: Time, *made: tuple[Time, float, float]) -> PastFlush:
     accepted, publications = said(*made)
     none = np.zeros(0, np.int64)
     ids = np.array([one.id for one in accepted], np.int64)
-    return Passed(t, accepted, ids, publications, none, none, none, [9] * len(accepted))
+    return PastFlush(t, accepted, ids, publications, none, none, none, [9] * len(accepted))
 
 
 def wanted(number: int, x: float, r: float = 10.0) -> Subscription:
@@ -52,16 +54,21 @@ def wanted(number: int, x: float, r: float = 10.0) -> Subscription:
 
 
 def put(
-    abroad: RemoteSubscriptions, now: Time, number: int, x: float, since: Time, home: NodeId
+    remote_subscriptions: RemoteSubscriptions,
+    now: Time,
+    number: int,
+    x: float,
+    since: Time,
+    home: NodeId,
 ) -> Record:
     record = record_of(home, wanted(number, x), since, 0)
-    abroad.put(now, record, home)
+    remote_subscriptions.put(now, record, home)
     return record
 
 
 def homes(
-    abroad: RemoteSubscriptions, *made: tuple[Time, float, float]
+    remote_subscriptions: RemoteSubscriptions, *made: tuple[Time, float, float]
 ) -> list[tuple[int, NodeId]]:
     _, publications = said(*made)
-    found, whose = abroad.homes(publications, np.arange(len(made)))
+    found, whose = remote_subscriptions.homes(publications, np.arange(len(made)))
     return list(zip(found.tolist(), whose.tolist(), strict=True))

@@ -16,7 +16,7 @@ from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import HttpConnection, HttpRequest, HttpRoutes
 from nearcast.server.metrics import Metrics
 from nearcast.server.session import Session
-from nearcast.service.frames import framed
+from nearcast.service.frames import websocket_frame
 
 
 class EchoSession(Session):
@@ -40,7 +40,7 @@ class Echo:
         return EchoSession(gateway)
 
     def read(self, session: Session, payload: bytes, binary: bool) -> None:
-        session.write(framed(messages.MSGPACK if binary else messages.JSON, payload))
+        session.write(websocket_frame(messages.MSGPACK if binary else messages.JSON, payload))
 
     def end_client(self, session: Session) -> None:
         """Nobody waits for anything."""

@@ -158,22 +158,22 @@ class Company:
         self.sink = MemoryTrace()
         self.recorder = Recorder(self.sink) if self.recorded else None
         self.realm = Realm(MATCHERS["swept"](), self.limits, self.recorder)
-        self.seats: dict[int, ClientState] = {}
+        self.states: dict[int, ClientState] = {}
 
-    def seat(self, client: int) -> ClientState:
-        if client not in self.seats:
-            self.seats[client] = self.realm.join(self.now, f"client {client}")
-        return self.seats[client]
+    def client_state(self, client: int) -> ClientState:
+        if client not in self.states:
+            self.states[client] = self.realm.join(self.now, f"client {client}")
+        return self.states[client]
 
     def ask(self, client: int, request: Any) -> Any:
         """What the realm answers; ValueError if it refuses."""
         if isinstance(request, messages.JoinRequest):
-            return self.seat(client)
-        seat = self.seat(client)
+            return self.client_state(client)
+        state = self.client_state(client)
         if isinstance(request, messages.LeaveRequest):
-            return self.realm.leave(self.now, self.seats.pop(client))
+            return self.realm.leave(self.now, self.states.pop(client))
         if isinstance(request, messages.PublishRequest):
-            return self.realm.publish(seat, request, messages.JSON)
+            return self.realm.publish(state, request, messages.JSON)
         if isinstance(request, messages.NearbyRequest):
             return self.realm.nearby(self.now, request)
         obey = {
@@ -183,7 +183,7 @@ class Company:
             messages.UnsubscribeRequest: self.realm.unsubscribe,
             messages.WithdrawRequest: self.realm.withdraw,
         }[type(request)]
-        return obey(self.now, seat, request)
+        return obey(self.now, state, request)
 
     def table(self, name: str) -> Any:
         if self.recorder:

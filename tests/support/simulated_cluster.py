@@ -22,7 +22,7 @@ from nearcast.matching import MATCHERS
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.cluster_node import TICK_S, ClusterNode
-from nearcast.service.cluster.messages import CODEC, Knock
+from nearcast.service.cluster.messages import CODEC, ClusterJoinRequest
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import first_number
 from nearcast.space.motion import SECOND, Time
@@ -55,7 +55,7 @@ class Played:
         )
         self.member._random = Random(f"{town.seed} {number}")  # instead of the system's
         self.member.site = self.member._new_site()
-        self.seats: list[ClientState] = []
+        self.clients: list[ClientState] = []
         self.heard: dict[int, list[tuple[int, Time, int]]] = defaultdict(list)
 
     def serve(self) -> Any:
@@ -88,9 +88,9 @@ class Played:
         heard = self.realm.flush(self.now())
         self.member.flushed(heard.own)
         self.realm.delivered(max(self.now(), heard.t), heard)
-        for seat, index in zip(heard.seat.tolist(), heard.publication.tolist(), strict=True):
+        for client, index in zip(heard.client.tolist(), heard.publication.tolist(), strict=True):
             said = heard.publications[index]
-            self.heard[seat].append((said.seat.entity, said.t or heard.t, said.id))
+            self.heard[client].append((said.client.entity, said.t or heard.t, said.id))
         if self.realm.waiting:
             self.schedule_flush()
 
@@ -114,7 +114,7 @@ class Town:
                 node.member.site.found(place)
             else:
                 node.member.site.join(place, 1, 1)
-                node.send(1, CODEC.encode(Knock(f"ws://{number}")), lossy=False)
+                node.send(1, CODEC.encode(ClusterJoinRequest(f"ws://{number}")), lossy=False)
             node.tick()
             self.run(0.3)
         self.run(2.0)
@@ -151,11 +151,13 @@ class Town:
     def settle(self) -> None:
         for node in self.nodes.values():
             for number in range(CLIENTS):
-                seat = node.realm.join(self.now, f"c{number}", messages.MSGPACK)
-                node.seats.append(seat)
-                node.realm.subscribe(self.now, seat, messages.SubscribeRequest(1, self._area()))
+                client = node.realm.join(self.now, f"c{number}", messages.MSGPACK)
+                node.clients.append(client)
+                node.realm.subscribe(self.now, client, messages.SubscribeRequest(1, self._area()))
                 if number % 3 == 0:
-                    node.realm.subscribe(self.now, seat, messages.SubscribeRequest(2, self._area()))
+                    node.realm.subscribe(
+                        self.now, client, messages.SubscribeRequest(2, self._area())
+                    )
         self.run(1.0)
 
     def _area(self) -> Area:
@@ -169,34 +171,34 @@ class Town:
         """Everybody walks and speaks, some change what they want, nodes stand still."""
         random, end = self.random, self.now + int(seconds * SECOND)
         places = {
-            seat.entity: [random.uniform(0, SIDE), random.uniform(0, SIDE)]
-            for node in self.nodes.values() for seat in node.seats
+            client.entity: [random.uniform(0, SIDE), random.uniform(0, SIDE)]
+            for node in self.nodes.values() for client in node.clients
         }  # fmt: skip
         while self.now < end:
             self.run(random.uniform(0.0, 0.01))
             node = random.choice(list(self.nodes.values()))
             if random.random() < 0.02:
                 node.halted = max(node.halted, self.now + random.randrange(300_000))
-            seat = random.choice(node.seats)
-            where = places[seat.entity]
+            client = random.choice(node.clients)
+            where = places[client.entity]
             for axis in (0, 1):
                 where[axis] = min(max(where[axis] + random.uniform(-20, 20), 0.0), SIDE)
             radius = 25.0 if random.random() < 0.1 else None
             said = messages.PublishRequest(*where, r=radius)
             for _ in range(random.randrange(burst) + 1):
-                self.at(self.now, node, partial(self._say, node, seat, said))
+                self.at(self.now, node, partial(self._say, node, client, said))
             if random.random() < 0.2:
                 asked = messages.MoveRequest(1, self._area())
-                self.at(self.now, node, partial(self._move, node, seat, asked))
+                self.at(self.now, node, partial(self._move, node, client, asked))
         self.run(4.0)
 
-    def _say(self, node: Played, seat: ClientState, said: messages.PublishRequest) -> None:
+    def _say(self, node: Played, client: ClientState, said: messages.PublishRequest) -> None:
         with suppress(Busy):
-            node.realm.publish(seat, said, messages.MSGPACK)
+            node.realm.publish(client, said, messages.MSGPACK)
         node.schedule_flush()
 
-    def _move(self, node: Played, seat: ClientState, asked: messages.MoveRequest) -> None:
-        node.realm.move(self.now, seat, asked)
+    def _move(self, node: Played, client: ClientState, asked: messages.MoveRequest) -> None:
+        node.realm.move(self.now, client, asked)
 
 
 def check(seed: int, busy: bool = False) -> None:

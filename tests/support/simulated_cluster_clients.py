@@ -23,12 +23,12 @@ from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.cluster_node import TICK_S
 from nearcast.service.cluster.messages import (
     CODEC,
-    Arrive,
-    Claim,
-    Expect,
-    Passed,
-    Recall,
-    Taken,
+    ClientTransfer,
+    HandoverAccepted,
+    HandoverClaim,
+    HandoverConfirmed,
+    HandoverOffer,
+    RetainedStatesRequest,
 )
 from nearcast.service.cluster.realm import OVERDUE
 from nearcast.service.cluster.subscription_registry import TELL_EVERY, UNCONFIRMED
@@ -86,9 +86,9 @@ class PlayedGateway(Gateway):
             self._flush_timer = self.loop.call_later(max(after, FLUSH_S), self.flush)
 
     def record_delivery(
-        self, seat: ClientState, publication: int, subscriptions: tuple[int, ...]
+        self, client: ClientState, publication: int, subscriptions: tuple[int, ...]
     ) -> None:
-        self._recorder.delivered(self.now(), seat.entity, publication, subscriptions, HOPS)
+        self._recorder.delivered(self.now(), client.entity, publication, subscriptions, HOPS)
 
 
 class Home(Played):
@@ -118,7 +118,7 @@ class Home(Played):
         return sorted(one.name for one in found)
 
     def entities(self) -> list[int]:
-        return sorted(seat.entity for seat in self.realm.seats if seat is not None)
+        return sorted(client.entity for client in self.realm.clients if client is not None)
 
 
 class Quiet:
@@ -395,8 +395,8 @@ class Village(Town):
         """What was under way between them is lost; a new link is made at once."""
         for near, far in ((one, other), (other, one)):
             self.links[near.number, far.number] += 1
-            near.member._out.send(far.number, Recall())  # as `_probe` does
-            near.member._post()
+            near.member._out.send(far.number, RetainedStatesRequest())  # as `_probe` does
+            near.member._send_effects()
 
     def wait(
         self, condition: Callable[[], bool], seconds: float = 60.0, step_s: float = 0.0005
@@ -414,16 +414,16 @@ class Village(Town):
 
     def misplaced(self) -> list[Any]:
         there = [one for one in self.clients if not one.talk.over]
-        seats = sorted(
+        clients = sorted(
             (entity, home.number) for home in self.nodes.values() for entity in home.entities()
         )
         found: list[Any] = [
-            one for one in seats if one not in [(c.entity, c.home.number) for c in there]
+            one for one in clients if one not in [(c.entity, c.home.number) for c in there]
         ]
         found += [
             client.name
             for client in there
-            if (client.entity, client.home.number) not in seats
+            if (client.entity, client.home.number) not in clients
             or client.talk.session.client is None
         ]
         names = sorted(client.name for client in there if client.retains)
@@ -481,7 +481,7 @@ class Village(Town):
 
     def _at_rest(self) -> bool:
         for home in self.nodes.values():
-            if home.member.passages.under_way or len(home.member.nodes) < len(self.nodes) - 1:
+            if home.member.handover.under_way or len(home.member.nodes) < len(self.nodes) - 1:
                 return False
         return all(client.joining is None for client in self.clients)
 
@@ -523,7 +523,14 @@ def place(town: Village) -> tuple[float, float]:
     return town.random.uniform(0, SIDE), town.random.uniform(0, SIDE)
 
 
-HANDOVER = (Arrive, Expect, messages.MovedNotice, Claim, Passed, Taken)
+HANDOVER = (
+    HandoverOffer,
+    HandoverAccepted,
+    messages.MovedNotice,
+    HandoverClaim,
+    ClientTransfer,
+    HandoverConfirmed,
+)
 
 
 class Storm:
@@ -535,7 +542,7 @@ class Storm:
         town.on_sent = self._sent
 
     def _sent(self, kind: type) -> None:
-        critical = kind in (Claim, Passed, Taken)
+        critical = kind in (HandoverClaim, ClientTransfer, HandoverConfirmed)
         if kind in HANDOVER and self.random.random() < (0.3 if critical else 0.05):
             self.fault(*self.town.between)
 

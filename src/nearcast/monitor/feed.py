@@ -35,12 +35,12 @@ def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row]]:
     """Everybody with an area somewhere, where its first area is; and all areas that are bounded."""
     entities: list[Row] = []
     areas: list[Row] = []
-    for client in realm.seats:
+    for client in realm.clients:
         if client is None:
             continue
         first = len(areas)
-        for standing in client.subscriptions.values():
-            region = standing.subscription.region
+        for active in client.subscriptions.values():
+            region = active.subscription.region
             if isinstance(region, Formula):
                 continue
             leg = region.leg(now) if isinstance(region, Path) else region
@@ -56,7 +56,7 @@ def _rows(realm: Realm, now: Time) -> tuple[list[Row], list[Row]]:
 def node_summary(service: Server) -> dict[str, Any]:
     """One line of the list of nodes."""
     realm, recording = service.gateway.realm, service.recording
-    clients = [client for client in realm.seats if client is not None]
+    clients = [client for client in realm.clients if client is not None]
     return {
         "name": service.settings.name,
         "address": f"{service.settings.host}:{service.port}",

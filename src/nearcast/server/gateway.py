@@ -38,9 +38,14 @@ from nearcast.server.session import (
     fair_level,
     with_traced_subscriptions,
 )
-from nearcast.service.client_state import Accepted, ClientState, Heard
-from nearcast.service.frames import DeliveryFrames, buildable, framed, letters
-from nearcast.service.realm import HOPS, Realm, flushes
+from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
+from nearcast.service.frames import (
+    DeliveryFrames,
+    delivery_frames,
+    drop_unbuildable,
+    websocket_frame,
+)
+from nearcast.service.realm import HOPS, Realm, flush_isolating_failures
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
@@ -99,7 +104,9 @@ class Gateway:
         self._flush_not_before = self._first_waits_since = 0.0
         self._outcomes: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
         self._ticks = 0
-        self._last_states: dict[int, Accepted] = {}  # each entity's last one, for the trace
+        self._last_states: dict[
+            int, AcceptedPublication
+        ] = {}  # each entity's last one, for the trace
         self._rotate_at = monotonic() + ROTATE_S
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self.failed_tokens = FailedTokens()
@@ -139,7 +146,7 @@ class Gateway:
             if not session.closing:
                 session.raw.resume_reading()
         if self.cluster is not None:
-            self.cluster.passages.give_back(session)
+            self.cluster.handover.give_back(session)
         client = self.detach(session)
         if client is not None:
             self.realm.leave(self.now(), client)
@@ -151,8 +158,8 @@ class Gateway:
             self.clients -= 1
             self._record_traffic(session, client)
             self._last_states.pop(client.entity, None)
-            self._slow.pop(client.place, None)
-            self._session_at[client.place], self._writes[client.place] = None, _discard
+            self._slow.pop(client.slot, None)
+            self._session_at[client.slot], self._writes[client.slot] = None, _discard
         return client
 
     def end_http_entity(self, client: ClientState) -> None:
@@ -178,7 +185,7 @@ class Gateway:
                 self.schedule_flush()
             return
         if session.elsewhere is not None and self.cluster is not None:
-            self.cluster.passages.spoke(session, frame, binary)
+            self.cluster.handover.spoke(session, frame, binary)
             return
         self._handle_publications()
         encoding = messages.MSGPACK if binary else messages.JSON
@@ -381,7 +388,7 @@ class Gateway:
         grant, client = session.grant, session.client
         if grant is None or client is None or not grant.limits_listening:
             return True
-        wanted = [standing.subscription for standing in client.subscriptions.values()]
+        wanted = [active.subscription for active in client.subscriptions.values()]
         if any(grant.listening_refusal(one.region, one.channel) for one in wanted):
             session.end("your token does not allow what you listen to any more")
             return False
@@ -436,7 +443,7 @@ class Gateway:
         self.quotas.leave(session)  # an earlier attempt may have been with another token
         self.quotas.enter(session, session.grant, monotonic())
         if request.ticket and self.cluster is not None:
-            self.cluster.passages.claim(session, request)
+            self.cluster.handover.claim(session, request)
             session.joining = True  # until it is welcomed or turned away, by this token
             return
         if self.clients >= self.limits.clients:  # others have joined since it connected
@@ -468,8 +475,8 @@ class Gateway:
 
     def attach(self, client: ClientState, session: Session) -> None:
         """What this client hears is written to this connection, and what it asks for is obeyed."""
-        self._grow_columns(client.place + 1)
-        place = client.place
+        self._grow_columns(client.slot + 1)
+        place = client.slot
         self.clients += 1
         self.connections.joined(session.raw)
         self._session_at[place] = session
@@ -481,13 +488,13 @@ class Gateway:
         else:
             self._writes[place] = session.raw.write
 
-    def _grow_columns(self, seats: int) -> None:
+    def _grow_columns(self, clients: int) -> None:
         """Entities of this process take seats, too, without coming this way."""
-        while len(self._session_at) < seats:
+        while len(self._session_at) < clients:
             self._session_at.append(None)
             self._writes.append(_discard)
-        if seats > len(self._packed):
-            more = 2 * seats + 64
+        if clients > len(self._packed):
+            more = 2 * clients + 64
             self._packed = _grown(self._packed, more)
             self._sent, self._sent_bytes = _grown(self._sent, more), _grown(self._sent_bytes, more)
 
@@ -521,7 +528,7 @@ class Gateway:
         if not self.realm.waiting:
             return
         written, metrics = 0, self.metrics
-        for heard in flushes(self.realm, self.now, self._match_failed):
+        for heard in flush_isolating_failures(self.realm, self.now, self._match_failed):
             written += self._deliver_flush(heard)
             metrics.publications += len(heard.publications)
             metrics.deliveries += len(heard)
@@ -536,7 +543,7 @@ class Gateway:
             self._first_waits_since = began
             self._flush_timer = self.loop.call_soon(self.flush)
 
-    def _deliver_flush(self, heard: Heard) -> int:
+    def _deliver_flush(self, heard: FlushDeliveries) -> int:
         """Everybody what they hear, and publishers that it is done; gives to how many."""
         if self.cluster is not None:
             try:
@@ -548,12 +555,12 @@ class Gateway:
         if self.cluster is not None:
             self.cluster.delivered()
         if self.recording:
-            seats = self.realm.seats
+            clients = self.realm.clients
             for said in heard.publications:
                 # Somebody may have left since it was said, or be on another node.
-                place = said.seat.place
-                if said.request.retain and place >= 0 and seats[place] is said.seat:
-                    self._last_states[said.seat.entity] = said
+                place = said.client.slot
+                if said.request.retain and place >= 0 and clients[place] is said.client:
+                    self._last_states[said.client.entity] = said
         return written
 
     def _log_fault(self, what: str, lost: int = 1) -> None:
@@ -561,7 +568,7 @@ class Gateway:
         self.metrics.faults += lost
         LOG.exception(what)
 
-    def _match_failed(self, said: Accepted | None) -> None:
+    def _match_failed(self, said: AcceptedPublication | None) -> None:
         """Matching failed: of all publications that waited (None), and then of this one alone."""
         if said is None:
             self._log_fault("publications could not be matched; each is tried by itself", 0)
@@ -574,13 +581,13 @@ class Gateway:
         if future is not None and not future.done():
             future.set_exception(HttpError(500, INTERNAL_ERROR))
 
-    def _publisher_session(self, said: Accepted) -> Session | None:
+    def _publisher_session(self, said: AcceptedPublication) -> Session | None:
         """The session of who published it, while it is a client of this node."""
-        return self.session_of(said.seat.owner or said.seat)
+        return self.session_of(said.client.owner or said.client)
 
     def session_of(self, client: ClientState) -> Session | None:
         """The connection of this client, if it has one here."""
-        place = client.place
+        place = client.slot
         session = self._session_at[place] if 0 <= place < len(self._session_at) else None
         return session if session is not None and session.client is client else None
 
@@ -589,14 +596,14 @@ class Gateway:
         """So many clients of whom nothing is read for now."""
         return len(self._paused_reading)
 
-    def _deliver(self, heard: Heard) -> int:
+    def _deliver(self, heard: FlushDeliveries) -> int:
         """Hand everyone their share; gives to how many."""
-        self._grow_columns(len(self.realm.seats))
+        self._grow_columns(len(self.realm.clients))
         try:
-            post = letters(heard, self.realm.numbers, self._packed)
+            post = delivery_frames(heard, self.realm.numbers, self._packed)
         except Exception as why:
-            heard, lost = buildable(heard, self._packed)
-            post = letters(heard, self.realm.numbers, self._packed)
+            heard, lost = drop_unbuildable(heard, self._packed)
+            post = delivery_frames(heard, self.realm.numbers, self._packed)
             self.metrics.faults += lost
             LOG.error("%d publications cannot be told to some listeners", lost, exc_info=why)
         writes, frames, join = self._writes, post.frames, b"".join
@@ -605,33 +612,33 @@ class Gateway:
         slow = np.fromiter(self._slow, np.int64)
         large = np.flatnonzero(post.sizes > DIRECT_WRITE)
         if len(large):
-            slow = np.concatenate((slow, self._use_queues(post.seats[large])))
-        for place, first, last in zip(post.seats.tolist(), starts, starts[1:], strict=False):
+            slow = np.concatenate((slow, self._use_queues(post.clients[large])))
+        for place, first, last in zip(post.clients.tolist(), starts, starts[1:], strict=False):
             writes[place](join(frames[first:last]))
         sent = np.diff(post.starts)
         which: Any = slice(None)
         if len(slow):
-            later = np.flatnonzero(np.isin(post.seats, slow))
+            later = np.flatnonzero(np.isin(post.clients, slow))
             self._queue(heard, post, later)
             sent[later] = post.sizes[later] = 0
-            which = ~np.isin(heard.seat, slow)
-        self._sent[post.seats] += sent
-        self._sent_bytes[post.seats] += post.sizes
+            which = ~np.isin(heard.client, slow)
+        self._sent[post.clients] += sent
+        self._sent_bytes[post.clients] += post.sizes
         self.realm.delivered(max(self.now(), heard.t), heard, which)
         if self.queued > self.limits.queues_bytes:
             self._shrink_queues()
-        return len(post.seats)
+        return len(post.clients)
 
     def paused(self, session: Session) -> None:
         """Its transport is full: what is for it now waits, and nobody else does."""
         if session.client is not None:
-            self._slow[session.client.place] = session
-            self._writes[session.client.place] = _discard
+            self._slow[session.client.slot] = session
+            self._writes[session.client.slot] = _discard
 
     def resumed(self, session: Session) -> None:
         if session.client is not None:
-            self._slow.pop(session.client.place, None)
-            self._writes[session.client.place] = session.raw.write
+            self._slow.pop(session.client.slot, None)
+            self._writes[session.client.slot] = session.raw.write
 
     def _use_queues(self, places: Integers) -> Integers:
         """Of these clients, those to be handed their share in pieces: it goes by their queue."""
@@ -640,12 +647,12 @@ class Gateway:
             self._writes[place] = _discard
         return np.array(found, np.int64)
 
-    def _queue(self, heard: Heard, post: DeliveryFrames, turns: Integers) -> None:
+    def _queue(self, heard: FlushDeliveries, post: DeliveryFrames, turns: Integers) -> None:
         """What is for these clients goes by their queues. Queues share frames and
         `QueuedMessage`."""
         shared: dict[int, QueuedMessage] = {}
         for turn in turns.tolist():
-            session = self._session_at[int(post.seats[turn])]
+            session = self._session_at[int(post.clients[turn])]
             if session is None or session.client is None:
                 continue
             first, last = int(post.starts[turn]), int(post.starts[turn + 1])
@@ -653,11 +660,11 @@ class Gateway:
             for place in publications:
                 if place not in shared:
                     one = heard.publications[place]
-                    entity, said = one.seat.entity, one.request
+                    entity, said = one.client.entity, one.request
                     shared[place] = QueuedMessage(entity, said.channel, said.retain, one.id, ())
             queued = [shared[place] for place in publications]
             if self.recording:
-                place, numbers = session.client.place, self.realm.subscriptions
+                place, numbers = session.client.slot, self.realm.subscriptions
                 queued = with_traced_subscriptions(queued, publications, heard, place, numbers)
             self._record_dropped(session, session.queue(post.frames[first:last], queued))
             if not session.paused:
@@ -689,7 +696,7 @@ class Gateway:
                 for _ in one.subscriptions:
                     self.recording.recorder.note(now, entity, "withheld", one.publication)
 
-    def _acknowledge(self, heard: Heard) -> None:
+    def _acknowledge(self, heard: FlushDeliveries) -> None:
         for said in heard.publications:
             number = said.request.id
             if number is not None:
@@ -729,7 +736,7 @@ class Gateway:
                 key = id(notice), client.form
                 if key not in frames:
                     try:
-                        frames[key] = framed(client.form, client.form.encode(notice))
+                        frames[key] = websocket_frame(client.form, client.form.encode(notice))
                     except Exception:
                         self._log_fault("a notice could not be told")
                         continue
@@ -761,7 +768,9 @@ class Gateway:
 
     def _record(self, recording: LiveRecording, now: float) -> None:
         t = self.now()
-        self._last_states = {e: said for e, said in self._last_states.items() if not said.seat.left}
+        self._last_states = {
+            e: said for e, said in self._last_states.items() if not said.client.left
+        }
         for entity, said in self._last_states.items():
             where = said.request
             recording.recorder.position(t, entity, where.x, where.y, where.z)
@@ -773,9 +782,9 @@ class Gateway:
 
     def _record_traffic(self, session: Session, client: ClientState) -> None:
         published, published_bytes, asked, asked_bytes, sent, sent_bytes = session.counts()
-        sent += int(self._sent[client.place])
-        sent_bytes += int(self._sent_bytes[client.place])
-        self._sent[client.place] = self._sent_bytes[client.place] = 0
+        sent += int(self._sent[client.slot])
+        sent_bytes += int(self._sent_bytes[client.slot])
+        self._sent[client.slot] = self._sent_bytes[client.slot] = 0
         session.bytes_in += published_bytes + asked_bytes
         session.bytes_out += sent_bytes
         self.metrics.requests += published + asked

@@ -28,7 +28,13 @@ from nearcast.matching import MATCHERS
 from nearcast.server.clock import clock
 from nearcast.server.gateway import INTERNAL_ERROR, LOG, TICK_S
 from nearcast.server.server import ENGINE, warm_up
-from nearcast.service.realm import Accepted, ClientState, Heard, Realm, flushes
+from nearcast.service.realm import (
+    AcceptedPublication,
+    ClientState,
+    FlushDeliveries,
+    Realm,
+    flush_isolating_failures,
+)
 from nearcast.space.motion import Time
 from nearcast.trace.live_recording import ROTATE_S, LiveRecording
 
@@ -44,7 +50,7 @@ class World:
         self._trace = trace
         self._limits = limits or Limits()
         self._links: dict[int, _InProcessLink] = {}  # by entity
-        self._states: dict[int, Accepted] = {}  # by entity: what it last said with `retain`
+        self._states: dict[int, AcceptedPublication] = {}  # by entity: its retained state
         self._recording: LiveRecording | None = None
         self._now = clock()
         self._realm: Realm
@@ -142,32 +148,32 @@ class World:
     def _flush(self) -> None:
         """All that was published since the last time, in one go: once each time the loop turns."""
         if self._realm.waiting:
-            for heard in flushes(self._realm, self._now, self._match_failed):
+            for heard in flush_isolating_failures(self._realm, self._now, self._match_failed):
                 self._deliver(heard)
 
-    def _match_failed(self, said: Accepted | None) -> None:
+    def _match_failed(self, said: AcceptedPublication | None) -> None:
         """Matching failed: of all publications that waited (None), and then of this one alone."""
         if said is None:
             LOG.exception("publications could not be matched; each is tried by itself")
         else:
-            link = self._links.get((said.seat.owner or said.seat).entity)
+            link = self._links.get((said.client.owner or said.client).entity)
             if link is not None and said.request.id is not None:
                 link.receive(messages.ErrorNotice(INTERNAL_ERROR, said.request.id))
 
-    def _deliver(self, heard: Heard) -> None:
-        columns = (heard.seat, heard.publication, self._realm.numbers[heard.standing])
+    def _deliver(self, heard: FlushDeliveries) -> None:
+        columns = (heard.client, heard.publication, self._realm.numbers[heard.subscription])
         pairs = zip(*(column.tolist() for column in columns), strict=True)
         for (place, index), alike in groupby(pairs, itemgetter(0, 1)):
             to = [number for _, _, number in alike]
-            client = self._realm.seats[place]
+            client = self._realm.clients[place]
             if client is not None:
                 self._links[client.entity].receive(_message(heard.publications[index], heard.t, to))
         self._realm.delivered(self._now(), heard)
         for accepted in heard.publications:
-            client, asked = accepted.seat.owner or accepted.seat, accepted.request.id
-            link = self._links.get(client.entity)
+            owner, asked = accepted.client.owner or accepted.client, accepted.request.id
+            link = self._links.get(owner.entity)
             if accepted.request.retain:
-                self._states[accepted.seat.entity] = accepted
+                self._states[accepted.client.entity] = accepted
             if asked is not None and link is not None:
                 link.receive(messages.DoneNotice(asked, heard.t, accepted.id))
         if self._realm.waiting:
@@ -181,7 +187,7 @@ class World:
                 self._links[client.entity].receive(notice)
             if self._recording and tick % SAMPLED == 0:
                 t = self._now()
-                self._states = {e: said for e, said in self._states.items() if not said.seat.left}
+                self._states = {e: said for e, said in self._states.items() if not said.client.left}
                 for entity, said in self._states.items():
                     where = said.request
                     self._recording.recorder.position(t, entity, where.x, where.y, where.z)
@@ -230,9 +236,9 @@ class _InProcessLink:
         self._lost(reason)
 
 
-def _message(accepted: Accepted, t: Time, to: list[int]) -> messages.MessageNotice:
+def _message(accepted: AcceptedPublication, t: Time, to: list[int]) -> messages.MessageNotice:
     said = accepted.request
     return messages.MessageNotice(
-        to, accepted.seat.entity, accepted.id, t, said.x, said.y, said.payload, said.retain,
+        to, accepted.client.entity, accepted.id, t, said.x, said.y, said.payload, said.retain,
         said.attributes, said.channel, said.z, said.r, said.rx, said.ry, said.rz,
     )  # fmt: skip

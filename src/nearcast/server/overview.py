@@ -5,12 +5,12 @@ from nearcast.server.gateway import Gateway
 
 def gauges(gateway: Gateway) -> dict[str, tuple[str, float]]:
     """What holds right now, for `/metrics`."""
-    clients = [client for client in gateway.realm.seats if client is not None]
-    standing = sum(len(client.subscriptions) for client in clients)
+    clients = [client for client in gateway.realm.clients if client is not None]
+    active = sum(len(client.subscriptions) for client in clients)
     return {
         "clients": ("WebSocket connections that are open.", len(gateway.sessions)),
         "entities": ("Entities that have joined.", len(clients)),
-        "subscriptions": ("Subscriptions in force.", standing),
+        "subscriptions": ("Subscriptions in force.", active),
         "slow_clients": (
             "Clients for whom messages wait.", sum(session.paused for session in gateway.sessions)
         ),
@@ -23,10 +23,10 @@ def gauges(gateway: Gateway) -> dict[str, tuple[str, float]]:
 def client_costs(gateway: Gateway) -> list[dict[str, str | int]]:
     """What each client has cost since it joined, the most expensive first."""
     found: list[dict[str, str | int]] = []
-    for client in gateway.realm.seats:
+    for client in gateway.realm.clients:
         if client is not None and client.owner is None:
             session = gateway.session_of(client)
-            account = gateway.realm.accounts.clients[client.place]
+            account = gateway.realm.accounts.clients[client.slot]
             found.append(
                 {
                     "entity": client.entity,

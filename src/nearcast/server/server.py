@@ -190,7 +190,7 @@ def warm_up() -> None:
     """Load or compile every kernel, by living through a small life of a realm."""
     recorder = Recorder(MemoryTrace())
     realm = Realm(MATCHERS[ENGINE](), Limits(), recorder)
-    seats = [realm.join(0, name) for name in ("a", "b")]
+    clients = [realm.join(0, name) for name in ("a", "b")]
     areas = (
         Area(x=0.0, y=0.0, r=1.0),
         Area(x=0.0, y=0.0, r=1.0, vx=1.0),
@@ -199,12 +199,14 @@ def warm_up() -> None:
     )
     for number, area in enumerate(areas):
         condition = "level > 1" if number == 0 else None
-        realm.subscribe(1, seats[0], messages.SubscribeRequest(number, area, condition, watch=True))
-    realm.subscribe(1, seats[0], messages.SubscribeRequest(len(areas), Area(), "level == 2"))
+        realm.subscribe(
+            1, clients[0], messages.SubscribeRequest(number, area, condition, watch=True)
+        )
+    realm.subscribe(1, clients[0], messages.SubscribeRequest(len(areas), Area(), "level == 2"))
     for t in range(2, 5):
         for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
             word = messages.PublishRequest(0.0, 0.0, Raw(payload), True, {"level": 2})
-            realm.publish(seats[1], word, messages.JSON)
+            realm.publish(clients[1], word, messages.JSON)
         heard = realm.flush(t * 1_000_000)
         realm.delivered(heard.t, heard)
         realm.tick(t * 1_000_000 + 1)

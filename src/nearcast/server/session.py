@@ -28,8 +28,8 @@ from nearcast.matching.matcher import Integers
 from nearcast.server.access.grants import Grant
 from nearcast.server.access.tokens import TokenBucket
 from nearcast.server.http.addresses import remote_address
-from nearcast.service.client_state import ClientState, Heard
-from nearcast.service.frames import framed
+from nearcast.service.client_state import ClientState, FlushDeliveries
+from nearcast.service.frames import websocket_frame
 
 if TYPE_CHECKING:
     from nearcast.server.access.quotas import HolderUsage
@@ -105,7 +105,7 @@ def fair_level(sizes: Sequence[int], most: int) -> int:
 def with_traced_subscriptions(
     queued: list[QueuedMessage],
     publications: list[int],
-    heard: Heard,
+    heard: FlushDeliveries,
     place: int,
     numbers: Integers,
 ) -> list[QueuedMessage]:
@@ -113,9 +113,9 @@ def with_traced_subscriptions(
 
     `publications` are places in what was heard, `numbers` the trace's numbers of subscriptions.
     """
-    first, last = np.searchsorted(heard.seat, (place, place + 1))
+    first, last = np.searchsorted(heard.client, (place, place + 1))
     wanted: dict[int, list[int]] = {}
-    traced_by = numbers[heard.standing[first:last]].tolist()
+    traced_by = numbers[heard.subscription[first:last]].tolist()
     for where, number in zip(heard.publication[first:last].tolist(), traced_by, strict=True):
         wanted.setdefault(where, []).append(number)
     return [
@@ -201,7 +201,7 @@ class Session(WebSocketEndpoint):
 
     def send(self, notice: messages.Notice) -> None:
         encoding = self.encoding or messages.JSON
-        self.send_frames([framed(encoding, encoding.encode(notice))])
+        self.send_frames([websocket_frame(encoding, encoding.encode(notice))])
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Frames that are never dropped: notices, and pongs."""
@@ -305,7 +305,7 @@ class Session(WebSocketEndpoint):
 
     def say_bye(self, reason: str) -> None:
         encoding = self.encoding or messages.JSON
-        self.write(framed(encoding, encoding.encode(messages.ByeNotice(reason))))
+        self.write(websocket_frame(encoding, encoding.encode(messages.ByeNotice(reason))))
 
     def _require_join(self) -> None:
         if self.client is None and not self.joining:

@@ -20,7 +20,7 @@ from nearcast.model.subscription import Subscription
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
-NO_SEAT = -1  # the place of whoever is on another node
+NO_SLOT = -1  # the place of whoever is on another node
 
 
 class SlotAllocator:
@@ -39,11 +39,11 @@ class SlotAllocator:
         self.used += 1
         return self.used - 1
 
-    def give(self, place: int) -> None:
-        self.free.append(place)
+    def give(self, slot: int) -> None:
+        self.free.append(slot)
 
 
-class Wish(Struct, frozen=True):
+class ThrottleOptions(Struct, frozen=True):
     """How much of what it could hear a subscription wants; see `sparing`."""
 
     rates: list[tuple[float, float]] = []
@@ -57,49 +57,49 @@ class Wish(Struct, frozen=True):
 class ActiveSubscription(Struct, eq=False):
     """One subscription in force: its number is the client's, its place is the matcher's."""
 
-    place: int
+    slot: int
     number: int
     since: Time  # when it last changed
     asked: commands.Subscribe
     subscription: Subscription
-    wish: Wish
+    throttle_options: ThrottleOptions
     watch: int | None = None  # its numbers among those who watch, and those who spare
-    sparer: int | None = None
+    throttle: int | None = None
     linger: float = 0.0  # of one that watches: as asked for
     steps: int = 0  # of its formula and its filter, see `matching.filters`
-    homes: int = 0  # how often it has changed nodes
+    handovers: int = 0  # how often it has changed nodes
 
 
 class ClientState(Struct, eq=False):
     """One client: who it is, and its subscriptions by its own numbers."""
 
-    place: int
+    slot: int
     entity: int
     name: str
     form: messages.Encoding  # of what it is told
     subscriptions: dict[int, ActiveSubscription] = {}
-    voices: dict[str, int] = {}  # by the channels on which it has published
+    feeds: dict[str, int] = {}  # by the channels on which it has published
     left: bool = False
     entities: dict[str, "ClientState"] = {}  # others for which this client speaks, by name
     owner: "ClientState | None" = (
         None  # the client that speaks for this entity, if it is such another
     )
-    held: int = 0  # not 0: so many of its publications wait that more of them are refused
+    backlog: int = 0  # not 0: so many of its publications wait that more of them are refused
 
 
-class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
+class AcceptedPublication(Struct, eq=False, gc=False):  # nothing that it knows knows it
     """A publication: it waits for the next flush, or is the state that somebody retains."""
 
-    seat: ClientState
+    client: ClientState
     id: int
     kind: int  # of its shape
     request: messages.PublishRequest
     form: messages.Encoding
     t: Time = 0  # when it was made, if that was on another node
 
-    def unretain(self, seat: ClientState, channel: str) -> bool:
+    def unretain(self, client: ClientState, channel: str) -> bool:
         """If it would be this entity's state on this channel: it will not be."""
-        if self.seat is not seat or not self.request.retain or self.request.channel != channel:
+        if self.client is not client or not self.request.retain or self.request.channel != channel:
             return False
         self.request = replace(self.request, retain=False)
         return True
@@ -116,10 +116,10 @@ class Accepted(Struct, eq=False, gc=False):  # nothing that it knows knows it
         return self.form.translate_payload(self.request.payload, form)
 
 
-class Published(Sequence[Publication]):
+class LazyPublications(Sequence[Publication]):
     """Publications that are made when a filter asks for them; most are never asked for."""
 
-    def __init__(self, t: Time, accepted: Sequence[Accepted]) -> None:
+    def __init__(self, t: Time, accepted: Sequence[AcceptedPublication]) -> None:
         self._t, self._accepted = t, accepted
         self._made: dict[int, Publication] = {}
 
@@ -132,34 +132,36 @@ class Published(Sequence[Publication]):
     def __getitem__(self, index: slice) -> Sequence[Publication]: ...
     def __getitem__(self, index: int | slice) -> Publication | Sequence[Publication]:
         if isinstance(index, slice):
-            return Published(self._t, self._accepted[index])
+            return LazyPublications(self._t, self._accepted[index])
         if index not in self._made:
             one = self._accepted[index]
             self._made[index] = Publication(
-                one.id, one.seat.entity, one.t or self._t, one.shape,
+                one.id, one.client.entity, one.t or self._t, one.shape,
                 one.request.channel, one.request.attributes,
             )  # fmt: skip
         return self._made[index]
 
 
-class Heard(Struct, frozen=True):
+class FlushDeliveries(Struct, frozen=True):
     """Who hears what: pairs sorted by seat, and for each seat in the order of publication."""
 
     t: Time
-    publications: Sequence[Accepted]
-    seat: Integers
+    publications: Sequence[AcceptedPublication]
+    client: Integers
     publication: Integers  # where in `publications`
-    standing: Integers  # the subscription's place
+    subscription: Integers  # the subscription's place
     ids: Integers | None = None  # of the publications, if they are not numbered one by one
     own: int = 0  # so many of the publications, the first ones, were made here
 
     def __len__(self) -> int:
-        return len(self.seat)
+        return len(self.client)
 
-    def only(self, kept: NDArray[np.bool_]) -> "Heard":
+    def only(self, kept: NDArray[np.bool_]) -> "FlushDeliveries":
         """Without the other pairs."""
-        seat, publication, standing = self.seat[kept], self.publication[kept], self.standing[kept]
-        return Heard(self.t, self.publications, seat, publication, standing, self.ids, self.own)
+        return FlushDeliveries(
+            self.t, self.publications, self.client[kept], self.publication[kept],
+            self.subscription[kept], self.ids, self.own,
+        )  # fmt: skip
 
     def numbers(self, which: Any = slice(None)) -> Integers:
         """Of these pairs, or of all: the publication's number in the trace."""

@@ -23,19 +23,19 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearcast.matching.matcher import EvaluationCost, Integers
-from nearcast.service.client_state import Accepted, ClientState
-from nearcast.service.retained_state import Said, clear_retain
+from nearcast.service.client_state import AcceptedPublication, ClientState
+from nearcast.service.retained_state import PublicationTable, clear_retain
 
-FLUSH = 2_000_000  # steps of one flush: about 20 ms
-PUBLICATION = 500  # steps for each
-BYTES = 16  # of its payload that cost a step
-DELIVERY = 40  # and for each subscription that hears it
-PAIR = 4  # for each subscription whose formula or filter is asked, beside its own steps
+FLUSH_STEPS = 2_000_000  # steps of one flush: about 20 ms
+PUBLICATION_STEPS = 500  # steps for each
+BYTES_PER_STEP = 16  # of its payload that cost a step
+DELIVERY_STEPS = 40  # and for each subscription that hears it
+PAIR_STEPS = 4  # for each subscription whose formula or filter is asked, beside its own steps
 UNKNOWN = -1.0  # the price of a client that has not published yet
 FEW = 64  # publications of such clients that fill a flush
 FALL = 0.98  # of a price from flush to flush, unless it is confirmed
 AT_ONCE = 64  # publications of one client in a flush, when it is shared: the price may be wrong
-BACKLOG = 50  # flushes that may wait, of all clients together
+BACKLOG_FLUSHES = 50  # flushes that may wait, of all clients together
 
 # Of a client, by its seat's place: its price, and since it joined how often it has published, what
 # that has cost, and what its subscriptions have cost. `here` counts within one call.
@@ -51,29 +51,29 @@ class Accounts:
     """What each client costs, and sums over all of them."""
 
     def __init__(self) -> None:
-        self.bound = FLUSH  # steps of one flush
+        self.bound = FLUSH_STEPS  # steps of one flush
         self.work = 0  # steps, of all flushes
         self.cut_short = 0  # flushes that left something waiting
         self.refused = 0  # publications refused because too many of their publisher's wait
         self.clients: NDArray[np.void] = np.zeros(64, ACCOUNT)
 
-    def open(self, place: int) -> None:
+    def open(self, slot: int) -> None:
         """A new client takes this place."""
-        while place >= len(self.clients):
+        while slot >= len(self.clients):
             self.clients = np.concatenate((self.clients, np.zeros_like(self.clients)))
-        self.clients[place] = (UNKNOWN, 0, 0, 0, 0)
+        self.clients[slot] = (UNKNOWN, 0, 0, 0, 0)
 
-    def price(self, seat: ClientState) -> float:
+    def price(self, client: ClientState) -> float:
         """What a publication of this client is expected to cost."""
-        price = UNKNOWN if seat.left else float(self.clients[seat.place]["price"])
+        price = UNKNOWN if client.left else float(self.clients[client.slot]["price"])
         return self.bound / FEW if price == UNKNOWN else price
 
-    def fits(self, said: Said) -> bool:
+    def fits(self, said: PublicationTable) -> bool:
         """Can these publications all go into one flush?"""
         return bool(fits(said, self.clients, self.bound))
 
     def charge(
-        self, said: Said, entities: Integers, publication: Integers, listener: Integers,
+        self, said: PublicationTable, entities: Integers, publication: Integers, listener: Integers,
         effort: EvaluationCost | None, askers: Integers | None,
     ) -> None:  # fmt: skip
         """A flush is done: `publication` and `listener` are the pairs that were heard.
@@ -88,57 +88,57 @@ class Accounts:
 
 
 @njit(cache=True)
-def fits(said: Any, clients: Any, bound: int) -> Any:
+def fits(said: Any, accounts: Any, bound: int) -> Any:
     total, most = 0.0, 0
     for one in said:
-        client = clients[one.seat]
-        client.here += 1
-        most = max(most, client.here)
-        total += client.price if client.price != UNKNOWN else bound / FEW
+        account = accounts[one.client_slot]
+        account.here += 1
+        most = max(most, account.here)
+        total += account.price if account.price != UNKNOWN else bound / FEW
     for one in said:
-        clients[one.seat].here = 0
+        accounts[one.client_slot].here = 0
     return total <= bound and most <= AT_ONCE
 
 
 @njit(cache=True)
-def charge_asked(work: Any, clients: Any, publication: Any, askers: Any, steps: Any) -> None:
+def charge_asked(work: Any, accounts: Any, publication: Any, askers: Any, steps: Any) -> None:
     for k in range(len(steps)):
-        work[publication[k]] += PAIR + steps[k]
-        clients[askers[k]].as_subscriber += PAIR + steps[k]
+        work[publication[k]] += PAIR_STEPS + steps[k]
+        accounts[askers[k]].as_subscriber += PAIR_STEPS + steps[k]
 
 
 @njit(cache=True)
 def charge(
-    said: Any, entities: Any, publication: Any, listener: Any, work: Any, clients: Any
+    said: Any, entities: Any, publication: Any, listener: Any, work: Any, accounts: Any
 ) -> int:
     for k in range(len(publication)):
-        work[publication[k]] += DELIVERY
-        clients[listener[k]].as_subscriber += DELIVERY
+        work[publication[k]] += DELIVERY_STEPS
+        accounts[listener[k]].as_subscriber += DELIVERY_STEPS
     total = 0
     for i in range(len(said)):
-        work[i] += PUBLICATION + said[i].size // BYTES
+        work[i] += PUBLICATION_STEPS + said[i].size // BYTES_PER_STEP
         total += work[i]
-        seat = said[i].seat
+        slot = said[i].client_slot
         # Whoever said it may have left since, and what other nodes tell is nobody's here.
-        if seat >= 0 and entities[seat] == said[i].client:
-            client = clients[seat]
-            client.published += 1
-            client.as_publisher += work[i]
-            if not client.here:
-                client.here = 1
-                client.price *= FALL
-            client.price = max(client.price, float(work[i]))
+        if slot >= 0 and entities[slot] == said[i].client:
+            account = accounts[slot]
+            account.published += 1
+            account.as_publisher += work[i]
+            if not account.here:
+                account.here = 1
+                account.price *= FALL
+            account.price = max(account.price, float(work[i]))
     for one in said:
-        if one.seat >= 0:
-            clients[one.seat].here = 0
+        if one.client_slot >= 0:
+            accounts[one.client_slot].here = 0
     return total
 
 
 class FairQueue(Struct, eq=False):
     """One client's publications that wait beyond a flush, each with its row of SAID."""
 
-    seat: ClientState
-    waiting: deque[tuple[Accepted, bytes]]
+    client: ClientState
+    waiting: deque[tuple[AcceptedPublication, bytes]]
     price: float = 0.0
     tag: float = 0.0  # of the first that waits; of the last that was taken, if none does
     taken: int = 0  # in the flush under way
@@ -155,9 +155,9 @@ class Backlog:
     def __len__(self) -> int:
         return self._count
 
-    def waits(self, seat: ClientState) -> int:
+    def waits(self, client: ClientState) -> int:
         """How many of this client's publications."""
-        queue = self._queues.get(seat.entity)
+        queue = self._queues.get(client.entity)
         return len(queue.waiting) if queue is not None else 0
 
     def oldest(self, otherwise: int) -> int:
@@ -165,34 +165,34 @@ class Backlog:
         firsts = (queue.waiting[0][0].id for queue in self._queues.values() if queue.waiting)
         return min(firsts, default=otherwise)
 
-    def unretain(self, seat: ClientState, channel: str) -> None:
+    def unretain(self, client: ClientState, channel: str) -> None:
         """Nothing that waits becomes this entity's state on this channel."""
-        queue = self._queues.get((seat.owner or seat).entity)
-        for place, (one, row) in enumerate(queue.waiting if queue is not None else ()):
-            if queue is not None and one.unretain(seat, channel):
+        queue = self._queues.get((client.owner or client).entity)
+        for slot, (one, row) in enumerate(queue.waiting if queue is not None else ()):
+            if queue is not None and one.unretain(client, channel):
                 rows = bytearray(row)
                 clear_retain(rows, 0)
-                queue.waiting[place] = one, bytes(rows)
+                queue.waiting[slot] = one, bytes(rows)
 
-    def add(self, accepted: Accepted, row: bytes, accounts: Accounts) -> None:
-        seat = accepted.seat.owner or accepted.seat
-        queue = self._queues.get(seat.entity)
+    def add(self, accepted: AcceptedPublication, row: bytes, accounts: Accounts) -> None:
+        client = accepted.client.owner or accepted.client
+        queue = self._queues.get(client.entity)
         if queue is None:
-            queue = self._queues[seat.entity] = FairQueue(seat, deque(), accounts.price(seat))
+            queue = self._queues[client.entity] = FairQueue(client, deque(), accounts.price(client))
         if not queue.waiting:
             queue.tag = max(queue.tag, self._virtual) + queue.price
         queue.waiting.append((accepted, row))
         self._count += 1
 
-    def take(self, accounts: Accounts) -> list[tuple[Accepted, bytes]]:
+    def take(self, accounts: Accounts) -> list[tuple[AcceptedPublication, bytes]]:
         """What is published in this flush, in the order in which it was accepted."""
         for queue in self._queues.values():
             queue.taken = 0
-            if not queue.seat.left:
-                queue.price = accounts.price(queue.seat)
+            if not queue.client.left:
+                queue.price = accounts.price(queue.client)
         heap = [(queue.tag, entity) for entity, queue in self._queues.items() if queue.waiting]
         heapify(heap)
-        taken: list[tuple[Accepted, bytes]] = []
+        taken: list[tuple[AcceptedPublication, bytes]] = []
         left = float(accounts.bound)
         while heap and left > 0:
             self._virtual, entity = heappop(heap)
@@ -217,13 +217,15 @@ class Backlog:
         """
         if not self._count:
             for queue in self._queues.values():
-                queue.seat.held = 0
+                queue.client.backlog = 0
             self._queues, self._virtual = {}, 0.0
             return
-        share = BACKLOG * bound / sum(bool(queue.waiting) for queue in self._queues.values())
+        share = (
+            BACKLOG_FLUSHES * bound / sum(bool(queue.waiting) for queue in self._queues.values())
+        )
         for entity, queue in list(self._queues.items()):
             waiting = len(queue.waiting)
             too_much = waiting * queue.price > max(share, queue.price)
-            queue.seat.held = waiting if too_much else 0
+            queue.client.backlog = waiting if too_much else 0
             if not waiting and queue.tag <= self._virtual:
                 del self._queues[entity]

@@ -1,7 +1,8 @@
 """Publications as frames: each is built once for all who hear it alike, then joined per client.
 
 Clients hear alike if they speak the same form and know their subscriptions by the same numbers,
-which is nearly always so. No Python object is made per delivery: columns of `Heard` become indices
+which is nearly always so. No Python object is made per delivery: columns of `FlushDeliveries`
+become indices
 of frames, and a client's share is one slice.
 """
 
@@ -15,17 +16,17 @@ from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Integers
-from nearcast.service.client_state import Accepted, Heard
+from nearcast.service.client_state import AcceptedPublication, FlushDeliveries
 from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
-Build: TypeAlias = Callable[[int, bool, list[int]], bytes]  # publication, packed?, numbers
+BuildFrame: TypeAlias = Callable[[int, bool, list[int]], bytes]  # publication, packed?, numbers
 
 _pack = msgspec.msgpack.Encoder().encode
 _MESSAGE = messages.NOTICES.index(messages.MessageNotice) + 1
 
 
-def framed(form: messages.Encoding, body: bytes) -> bytes:
+def websocket_frame(form: messages.Encoding, body: bytes) -> bytes:
     """A WebSocket frame from a server: final, not masked (RFC 6455, 5.2)."""
     size, kind = len(body), 0x82 if form.binary else 0x81
     if size < 126:
@@ -35,7 +36,9 @@ def framed(form: messages.Encoding, body: bytes) -> bytes:
     return bytes((kind, 127)) + size.to_bytes(8, "big") + body
 
 
-def message(said: Accepted, t: Time, form: messages.Encoding, numbers: list[int]) -> bytes:
+def message_frame(
+    said: AcceptedPublication, t: Time, form: messages.Encoding, numbers: list[int]
+) -> bytes:
     """The frame by which these subscriptions of a client hear this publication."""
     request = said.request
     content = request.payload if said.form is form else said.payload(form)
@@ -45,7 +48,7 @@ def message(said: Accepted, t: Time, form: messages.Encoding, numbers: list[int]
         and not (request.channel or request.attributes or request.z)
     ):
         # What `form.encode` would say of a plain point, which nearly all publications are.
-        x, y, source, number = request.x, request.y, said.seat.entity, said.id
+        x, y, source, number = request.x, request.y, said.client.entity, said.id
         if request.retain:
             filled = content if len(content) else None
             body = _pack((_MESSAGE, numbers, source, number, t, x, y, filled, True))
@@ -54,46 +57,49 @@ def message(said: Accepted, t: Time, form: messages.Encoding, numbers: list[int]
         else:
             body = _pack((_MESSAGE, numbers, source, number, t, x, y))
         size = len(body)
-        return (b"\x82%c" % size) + body if size < 126 else framed(form, body)
+        return (b"\x82%c" % size) + body if size < 126 else websocket_frame(form, body)
     word = messages.MessageNotice(
-        numbers, said.seat.entity, said.id, t, request.x, request.y, content, request.retain,
+        numbers, said.client.entity, said.id, t, request.x, request.y, content, request.retain,
         request.attributes, request.channel, request.z,
         request.r, request.rx, request.ry, request.rz,
     )  # fmt: skip
-    return framed(form, form.encode(word))
+    return websocket_frame(form, form.encode(word))
 
 
 class DeliveryFrames(Struct, frozen=True):
     """What goes to whom: client `seats[i]` is sent `frames[starts[i]:starts[i + 1]]`."""
 
-    seats: Integers
+    clients: Integers
     starts: Integers  # one more than there are seats: the last is the end
     sizes: Integers  # bytes for each seat
     frames: list[bytes]
-    publications: Integers  # of each frame: where in `Heard.publications`
+    publications: Integers  # of each frame: where in `FlushDeliveries.publications`
 
 
 _NONE = np.zeros(0, np.int64)
-NO_LETTERS = DeliveryFrames(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
+NO_FRAMES = DeliveryFrames(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
 
 
-def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> DeliveryFrames:
+def delivery_frames(
+    deliveries: FlushDeliveries, numbers: Integers, packed: NDArray[np.bool_]
+) -> DeliveryFrames:
     """Each publication once for each client, with all the client's numbers that hear it.
 
     `numbers` are those of the standings, `packed` of each seat whether it speaks MessagePack.
     """
-    if not len(heard):
-        return NO_LETTERS
-    seat, publication, number = heard.seat, heard.publication, numbers[heard.standing]
-    first = np.ones(len(seat), np.bool_)
-    first[1:] = (seat[1:] != seat[:-1]) | (publication[1:] != publication[:-1])
+    if not len(deliveries):
+        return NO_FRAMES
+    client, publication = deliveries.client, deliveries.publication
+    number = numbers[deliveries.subscription]
+    first = np.ones(len(client), np.bool_)
+    first[1:] = (client[1:] != client[:-1]) | (publication[1:] != publication[:-1])
     begins = np.flatnonzero(first)
-    whose, what = seat[begins], publication[begins]
-    build = builder(heard.publications, heard.t)
-    built, frame = _singles(what, packed[whose], number[begins], build)
-    if len(begins) < len(seat):
-        _join_doubles(
-            np.append(begins, len(seat)), number, what, packed[whose], build, built, frame
+    whose, what = client[begins], publication[begins]
+    build = frame_builder(deliveries.publications, deliveries.t)
+    built, frame = _single_frames(what, packed[whose], number[begins], build)
+    if len(begins) < len(client):
+        _merge_subscriptions(
+            np.append(begins, len(client)), number, what, packed[whose], build, built, frame
         )
     starts = np.flatnonzero(np.append(True, whose[1:] != whose[:-1]))
     lengths = np.fromiter(map(len, built), np.int64, len(built))
@@ -106,13 +112,15 @@ def letters(heard: Heard, numbers: Integers, packed: NDArray[np.bool_]) -> Deliv
     )
 
 
-def buildable(heard: Heard, packed: NDArray[np.bool_]) -> tuple[Heard, int]:
-    """What can be told, after `letters` has failed, and how many publications cannot.
+def drop_unbuildable(
+    deliveries: FlushDeliveries, packed: NDArray[np.bool_]
+) -> tuple[FlushDeliveries, int]:
+    """What can be told, after `delivery_frames` has failed, and how many publications cannot.
 
     Each is tried by itself in the forms that its listeners speak.
     """
-    build = builder(heard.publications, heard.t)
-    codes = heard.publication * 2 + packed[heard.seat]
+    build = frame_builder(deliveries.publications, deliveries.t)
+    codes = deliveries.publication * 2 + packed[deliveries.client]
     failed: set[int] = set()
     for code in np.unique(codes).tolist():
         try:
@@ -120,11 +128,11 @@ def buildable(heard: Heard, packed: NDArray[np.bool_]) -> tuple[Heard, int]:
         except Exception:
             failed.add(code)
     kept = ~np.isin(codes, np.array(sorted(failed), np.int64))
-    return heard.only(kept), len({code >> 1 for code in failed})
+    return deliveries.only(kept), len({code >> 1 for code in failed})
 
 
-def _singles(
-    what: Integers, packed: NDArray[np.bool_], number: Integers, build: Build
+def _single_frames(
+    what: Integers, packed: NDArray[np.bool_], number: Integers, build: BuildFrame
 ) -> tuple[list[bytes], Integers]:
     """Frames for one number each, and which of them each letter is."""
     codes = what * 2 + packed
@@ -139,9 +147,9 @@ def _singles(
     return [build(code >> 1, code & 1 == 1, [n]) for code, n in pairs.tolist()], frame
 
 
-def _join_doubles(
+def _merge_subscriptions(
     bounds: Integers, number: Integers, what: Integers, packed: NDArray[np.bool_],
-    build: Build, built: list[bytes], frame: Integers,
+    build: BuildFrame, built: list[bytes], frame: Integers,
 ) -> None:  # fmt: skip
     """Where several subscriptions of a client hear the same, one frame names them all."""
     known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
@@ -154,8 +162,8 @@ def _join_doubles(
         frame[letter] = known[key]
 
 
-def builder(said: Sequence[Accepted], t: Time) -> Build:
+def frame_builder(said: Sequence[AcceptedPublication], t: Time) -> BuildFrame:
     forms = (messages.JSON, messages.MSGPACK)
-    return lambda publication, packed, numbers: message(
+    return lambda publication, packed, numbers: message_frame(
         said[publication], said[publication].t or t, forms[packed], numbers
     )

@@ -26,11 +26,11 @@ from nearcast.matching.rows import evolves
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
 from nearcast.service.client_state import SlotAllocator
-from nearcast.service.retained_state import BITS, VOICE, RetainedStates, among
+from nearcast.service.retained_state import FEED_BITS, FEED_MASK, RetainedStates, is_among
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST
 
-SEEN = -1  # in place of the moment since when somebody is out of sight
+VISIBLE = -1  # in place of the moment since when somebody is out of sight
 NONE: Integers = np.empty(0, np.int64)
 ALL_PLACES = replace(EVERYWHERE, rx=LARGEST, ry=LARGEST)  # no place lies outside of it
 
@@ -53,7 +53,7 @@ class PresenceChanges(NamedTuple):
     gone: Integers  # who left altogether
 
 
-class _Counted(Sequence[Publication]):
+class _CountingSequence(Sequence[Publication]):
     """Counts how often a filter asks for a publication: that is most of its cost."""
 
     def __init__(self, publications: Sequence[Publication]) -> None:
@@ -72,7 +72,7 @@ class _Counted(Sequence[Publication]):
         return self._publications[index]
 
 
-def watching(subscription: Subscription, number: int) -> Subscription:
+def watch_subscription(subscription: Subscription, number: int) -> Subscription:
     """As an engine matches it for presence. Nobody watches himself.
 
     Engines find boxes in compiled loops, and look at what has no bounds one by one in Python. So
@@ -102,10 +102,10 @@ class _Group:
         self._added: list[tuple[Integers, Integers]] = []
         # Of a round: voices whose states settled watches look at, watches that look at all states,
         # and how far both are.
-        self._begun = seq  # changes after this one are for the next round
-        self._changed, self._passing = NONE, NONE
+        self._round_seq = seq  # changes after this one are for the next round
+        self._changed, self._unsettled = NONE, NONE
         self._done = self._from = 0
-        self._crowded: set[int] = set()  # watches that could not be told everything
+        self._over_limit: set[int] = set()  # watches that could not be told everything
         self._under_way = False
         self._spent = self._work = 0  # in this round, and in this step of it
         self._faster = 1
@@ -121,8 +121,8 @@ class _Group:
     def idle(self, seq: int) -> bool:
         """Nothing can have changed."""
         return not (
-            self._under_way or self._begun < seq or self.departed < seq or self._new
-            or self._evolving or self._added or self.ended or (self._since != SEEN).any()
+            self._under_way or self._round_seq < seq or self.departed < seq or self._new
+            or self._evolving or self._added or self.ended or (self._since != VISIBLE).any()
         )  # fmt: skip
 
     def put(self, watch: int, subscription: Subscription) -> None:
@@ -138,9 +138,9 @@ class _Group:
             self._weight -= _weight(before)
             self._settled.drop(watch)
             self._open.drop(watch)
-            for some in (self._new, self._evolving, self._crowded):
+            for some in (self._new, self._evolving, self._over_limit):
                 some.discard(watch)
-            self._passing = self._passing[self._passing != watch]
+            self._unsettled = self._unsettled[self._unsettled != watch]
 
     def know(self, pairs: Integers, since: Integers) -> None:
         self._added.append((pairs, since))
@@ -148,9 +148,9 @@ class _Group:
     def take(self, watches: list[int]) -> tuple[Integers, Integers]:
         """What these watches know; the group forgets it, and them."""
         self._merge()
-        mine = np.isin(self._known >> BITS, watches)
+        mine = np.isin(self._known >> FEED_BITS, watches)
         taken = self._known[mine], self._since[mine]
-        self._only(~mine)
+        self._keep(~mine)
         for watch in watches:
             self.drop(watch)
         return taken
@@ -159,7 +159,7 @@ class _Group:
         """The client whose watches know most, if that is much; `clients`: whose each watch is."""
         if len(self._known) <= HEAVY:
             return None
-        pairs = np.bincount(self._known >> BITS)
+        pairs = np.bincount(self._known >> FEED_BITS)
         watches = np.flatnonzero(pairs)
         whose, place = np.unique(clients[watches], return_inverse=True)
         known = np.bincount(place, pairs[watches])
@@ -172,17 +172,17 @@ class _Group:
         """Go on with the round; gives what changed, the work it was, and whether it is over."""
         self._merge()
         self._work = TURN + KNOWN * len(self._known)
-        gone = self._depart(voices)
+        gone = self._remove_departed(voices)
         if not self._under_way:
-            self._begin(voices)
+            self._start_round(voices)
         entered = [NONE]
         if self._done < len(self._changed):
-            entered.append(self._look_at_changed(now, voices, columns, work))
+            entered.append(self._match_changed(now, voices, columns, work))
         over = self._done == len(self._changed)
-        if over and len(self._passing):
-            entered.append(self._look_at_all(now, voices, columns, work))
+        if over and len(self._unsettled):
+            entered.append(self._match_all(now, voices, columns, work))
             over = self._from >= voices.used
-        left = self._end(now, columns.linger) if over else NONE
+        left = self._finish_round(now, columns.linger) if over else NONE
         changes = PresenceChanges(np.concatenate(entered), left, gone)
         self._work += TOLD * sum(map(len, changes))
         if over:
@@ -198,50 +198,50 @@ class _Group:
             self._added.clear()
             self._insert(np.concatenate(pairs), np.concatenate(since))
         if self.ended:
-            self._only(~np.isin(self._known >> BITS, self.ended))
+            self._keep(~np.isin(self._known >> FEED_BITS, self.ended))
 
     def _insert(self, pairs: Integers, since: Integers) -> None:
         known = np.concatenate((self._known, pairs))
         order = np.argsort(known, kind="stable")
         self._known, self._since = known[order], np.concatenate((self._since, since))[order]
 
-    def _only(self, kept: NDArray[np.bool_]) -> None:
+    def _keep(self, kept: NDArray[np.bool_]) -> None:
         self._known, self._since = self._known[kept], self._since[kept]
 
-    def _depart(self, voices: RetainedStates) -> Integers:
+    def _remove_departed(self, voices: RetainedStates) -> Integers:
         """Who is known and has left since."""
         left = voices.left
         left = left[voices.changed[left] > self.departed]
         self.departed = voices.seq
         if not len(left):
             return NONE
-        departed = np.isin(self._known & VOICE, left)
+        departed = np.isin(self._known & FEED_MASK, left)
         gone = self._known[departed]
-        self._only(~departed)
+        self._keep(~departed)
         return gone
 
-    def _begin(self, voices: RetainedStates) -> None:
-        self._changed = voices.changed_since(self._begun)
+    def _start_round(self, voices: RetainedStates) -> None:
+        self._changed = voices.changed_since(self._round_seq)
         if len(self.watches) == len(self._new) + len(self._evolving):
             self._changed = NONE  # none is settled
-        self._passing = np.array([*self._new, *self._evolving], np.int64)
-        self._begun, self._done, self._from = voices.seq, 0, 0
+        self._unsettled = np.array([*self._new, *self._evolving], np.int64)
+        self._round_seq, self._done, self._from = voices.seq, 0, 0
         self._under_way = True
 
-    def _look_at_changed(
+    def _match_changed(
         self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
         """Settled watches look at the states that have changed, as far as the work allows."""
         begin, seen = self._done, [NONE]
         while self._done < len(self._changed) and (self._work < work or begin == self._done):
             some = self._changed[self._done : self._done + self._chunk]
-            seen.append(self._match(self._settled, *voices.batch(now, some)))
+            seen.append(self._match(self._settled, *voices.batch_of(now, some)))
             self._done += len(some)
-        mine = np.isin(self._known & VOICE, self._changed[begin : self._done])
-        mine &= ~np.isin(self._known >> BITS, [*self._new, *self._evolving])
+        mine = np.isin(self._known & FEED_MASK, self._changed[begin : self._done])
+        mine &= ~np.isin(self._known >> FEED_BITS, [*self._new, *self._evolving])
         return self._compare(now, mine, np.sort(np.concatenate(seen)), columns)
 
-    def _look_at_all(
+    def _match_all(
         self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
         """Watches that are not settled look at all states, as far as the work allows."""
@@ -251,10 +251,10 @@ class _Group:
             seen.append(self._match(self._open, which, states))
             self._from = last
         found = np.sort(np.concatenate(seen))
-        found = found[np.isin(found >> BITS, self._passing)]
-        voice = self._known & VOICE
-        mine = (voice >= begin) & (voice < self._from)
-        mine &= np.isin(self._known >> BITS, self._passing)
+        found = found[np.isin(found >> FEED_BITS, self._unsettled)]
+        feed = self._known & FEED_MASK
+        mine = (feed >= begin) & (feed < self._from)
+        mine &= np.isin(self._known >> FEED_BITS, self._unsettled)
         return self._compare(now, mine, found, columns)
 
     @property
@@ -263,12 +263,12 @@ class _Group:
         return max(1, self._faster * CHUNK // (FASTER * max(1, self._weight)))
 
     def _match(self, engine: Matcher, which: Integers, states: Batch) -> Integers:
-        counted = _Counted(states.publications)
+        counted = _CountingSequence(states.publications)
         matches = engine.match_many(replace(states, publications=counted))
         work = STATE * len(which) + FILTER * counted.asked + PAIR * len(matches.publication)
         self._work += work
         self._faster = min(2 * self._faster, FASTER) if work * 4 * FASTER < CHUNK else 1
-        pairs: Integers = (matches.subscription << BITS) | which[matches.publication]
+        pairs: Integers = (matches.subscription << FEED_BITS) | which[matches.publication]
         return pairs
 
     def _compare(
@@ -276,52 +276,52 @@ class _Group:
     ) -> Integers:
         """Of the known pairs that were looked at, these are seen now; gives who is new."""
         places = np.flatnonzero(mine)
-        visible = among(self._known[places], seen)
+        visible = is_among(self._known[places], seen)
         since = self._since[places]
-        self._since[places] = np.where(visible, SEEN, np.where(since == SEEN, now, since))
-        entered = seen[~among(seen, self._known)]
+        self._since[places] = np.where(visible, VISIBLE, np.where(since == VISIBLE, now, since))
+        entered = seen[~is_among(seen, self._known)]
         if len(entered) and len(entered) + len(self._known) > columns.most:
-            entered = self._bounded(entered, columns)
+            entered = self._within_limit(entered, columns)
         if len(entered):
-            self._insert(entered, np.full(len(entered), SEEN, np.int64))
+            self._insert(entered, np.full(len(entered), VISIBLE, np.int64))
         return entered
 
-    def _bounded(self, entered: Integers, columns: "WatchColumns") -> Integers:
+    def _within_limit(self, entered: Integers, columns: "WatchColumns") -> Integers:
         """Without those who are too many for their client; their watches look again."""
-        whose = columns.client[entered >> BITS]
+        whose = columns.client[entered >> FEED_BITS]
         order = np.argsort(whose, kind="stable")
         entered, whose = entered[order], whose[order]
-        have = np.sort(columns.client[self._known >> BITS])
+        have = np.sort(columns.client[self._known >> FEED_BITS])
         before = np.searchsorted(have, whose, "right") - np.searchsorted(have, whose)
         before += np.arange(len(whose)) - np.searchsorted(whose, whose)
         kept = before < columns.most
-        self._crowded.update((entered[~kept] >> BITS).tolist())
+        self._over_limit.update((entered[~kept] >> FEED_BITS).tolist())
         fits: Integers = np.sort(entered[kept])
         return fits
 
-    def _end(self, now: Time, linger: Integers) -> Integers:
+    def _finish_round(self, now: Time, linger: Integers) -> Integers:
         """The round is over; gives who has been out of sight for long enough."""
-        for watch in self._passing[:SETTLING].tolist():
-            if watch in self._new and watch not in self._crowded:
+        for watch in self._unsettled[:SETTLING].tolist():
+            if watch in self._new and watch not in self._over_limit:
                 self._new.discard(watch)
                 self._open.drop(watch)
                 self._settled.put(self.watches[watch])
                 self._work += PUT
-        for watch in self._crowded - self._new - self._evolving:
+        for watch in self._over_limit - self._new - self._evolving:
             self._settled.drop(watch)
             self._open.put(self.watches[watch])
             self._new.add(watch)
             self._work += PUT
-        self._crowded.clear()
+        self._over_limit.clear()
         self._under_way = False
-        self._changed, self._passing = NONE, NONE
-        out = np.flatnonzero(self._since != SEEN)
-        over = out[now - self._since[out] >= linger[self._known[out] >> BITS]]
+        self._changed, self._unsettled = NONE, NONE
+        out = np.flatnonzero(self._since != VISIBLE)
+        over = out[now - self._since[out] >= linger[self._known[out] >> FEED_BITS]]
         left: Integers = self._known[over]
         if len(over):
             kept = np.ones(len(self._known), np.bool_)
             kept[over] = False
-            self._only(kept)
+            self._keep(kept)
         return left
 
 
@@ -343,25 +343,26 @@ class Presence:
     """All watches of a node. `most` bounds how many entities the watches of a client know."""
 
     def __init__(self, voices: RetainedStates, most: int) -> None:
-        self._voices = voices
-        self._numbers = SlotAllocator()
+        self._states = voices
+        self._slots = SlotAllocator()
         self._columns = WatchColumns(np.zeros(64, np.int64), np.zeros(64, np.int64), most)
         self._groups: list[_Group] = []
         self._group_of: dict[int, _Group] = {}  # by client
-        self._told: dict[int, int] = {}  # by client: how many were there when watches began
+        # By client: how many entities its watches were told of when they began.
+        self._told_at_start: dict[int, int] = {}
 
     def __len__(self) -> int:
         """Those that have ended count until their group is looked at."""
-        return len(self._numbers)
+        return len(self._slots)
 
     @property
     def departed(self) -> int:
         """Nobody knows voices any more that left until this change."""
-        return min((group.departed for group in self._groups), default=self._voices.seq)
+        return min((group.departed for group in self._groups), default=self._states.seq)
 
     def begin(self, client: int, subscription: Subscription, linger: float) -> int:
         """One more watch of this client, which knows nobody yet."""
-        watch = self._numbers.take()
+        watch = self._slots.take()
         if watch == len(self._columns.linger):
             self._columns = self._columns.doubled()
         self._columns.linger[watch] = round(linger * SECOND)
@@ -375,7 +376,7 @@ class Presence:
         return watch
 
     def _add_group(self) -> _Group:
-        group = _Group(self._voices.seq)
+        group = _Group(self._states.seq)
         group.departed = self.departed
         group.cost = min((one.cost for one in self._groups), default=0.0)
         self._groups.append(group)
@@ -386,7 +387,7 @@ class Presence:
 
     def change(self, watch: int, subscription: Subscription) -> None:
         """From now on it looks there."""
-        self._group(watch).put(watch, watching(subscription, watch))
+        self._group(watch).put(watch, watch_subscription(subscription, watch))
 
     def end(self, watch: int) -> None:
         group, client = self._group(watch), int(self._columns.client[watch])
@@ -395,18 +396,18 @@ class Presence:
         group.clients[client] -= 1
         if not group.clients[client]:
             del group.clients[client], self._group_of[client]
-            self._told.pop(client, None)
+            self._told_at_start.pop(client, None)
 
     def know(self, watch: int, voices: list[int]) -> None:
         """It has been told that these are there."""
-        pairs = (watch << BITS) | np.array(voices, np.int64)
+        pairs = (watch << FEED_BITS) | np.array(voices, np.int64)
         group, client = self._group(watch), int(self._columns.client[watch])
-        group.know(pairs, np.full(len(pairs), SEEN, np.int64))
-        self._told[client] = self._told.get(client, 0) + len(pairs)
-        if self._told[client] > HEAVY and len(group.clients) > 1:
-            self._part(group, client)
+        group.know(pairs, np.full(len(pairs), VISIBLE, np.int64))
+        self._told_at_start[client] = self._told_at_start.get(client, 0) + len(pairs)
+        if self._told_at_start[client] > HEAVY and len(group.clients) > 1:
+            self._split_off(group, client)
 
-    def look(self, now: Time) -> PresenceChanges:
+    def update(self, now: Time) -> PresenceChanges:
         """What has changed since the last look, as far as the work allows."""
         work = WORK
         floor = max((group.cost for group in self._groups), default=0.0) - 10 * WORK
@@ -414,25 +415,25 @@ class Presence:
         for group in sorted(self._groups, key=lambda group: group.cost):
             if work <= 0:
                 break
-            if group.idle(self._voices.seq):
+            if group.idle(self._states.seq):
                 continue
             over = False
             while not over and work > 0:
-                changes, cost, over = group.step(now, self._voices, self._columns, work)
+                changes, cost, over = group.step(now, self._states, self._columns, work)
                 found.append(changes)
                 work -= cost
                 group.cost = max(group.cost, floor) + cost / max(1, len(group.clients))
                 for watch in group.ended:
-                    self._numbers.give(watch)
+                    self._slots.give(watch)
                 group.ended.clear()
             if over and group.load > LOAD and len(group.clients) > 1:
                 work -= TURN
                 if client := group.heavy_client(self._columns.client):
-                    self._part(group, client)
+                    self._split_off(group, client)
         self._groups = [group for group in self._groups if group.watches or group.ended]
         return PresenceChanges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
-    def _part(self, group: _Group, client: int) -> None:
+    def _split_off(self, group: _Group, client: int) -> None:
         """It gets a group of its own."""
         mine = [watch for watch in group.watches if self._columns.client[watch] == client]
         alone = self._add_group()

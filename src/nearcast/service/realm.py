@@ -36,43 +36,43 @@ from nearcast.model.publication import check_attributes
 from nearcast.model.subscription import Formula, Subscription, Value
 from nearcast.model.variables import bind
 from nearcast.service.client_state import (
-    Accepted,
+    AcceptedPublication,
     ActiveSubscription,
     ClientState,
-    Heard,
+    FlushDeliveries,
     SlotAllocator,
-    Wish,
+    ThrottleOptions,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
 from nearcast.service.path_legs import PathLegs
-from nearcast.service.presence import Presence, watching
+from nearcast.service.presence import Presence, watch_subscription
 from nearcast.service.retained_state import (
-    BITS,
-    SAID,
-    VOICE,
+    FEED_BITS,
+    FEED_MASK,
+    PUBLICATION_DTYPE,
+    PublicationTable,
     RetainedState,
     RetainedStates,
-    Said,
-    batch,
     clear_retain,
-    pack,
+    pack_publication,
+    publication_batch,
 )  # fmt: skip
-from nearcast.service.throttling import KEPT, Throttle, check_wish, has_centre
+from nearcast.service.throttling import KEPT, Throttle, check_throttle_options, has_centre
 from nearcast.space.motion import Time
 from nearcast.trace.recorder import Recorder
 
 __all__ = [
-    "Accepted",
+    "AcceptedPublication",
     "ActiveSubscription",
     "ClientState",
-    "Heard",
+    "FlushDeliveries",
     "Limits",
     "Realm",
     "Refused",
-    "flushes",
+    "flush_isolating_failures",
 ]
 
-FIRST_ROOM = 64  # places for which columns have room at first; they double
+INITIAL_SLOTS = 64  # places for which columns have room at first; they double
 HOPS = 2  # from the publisher to the node, and from there to whoever hears it
 NOBODY = -1  # whose publication would be an echo to nobody who asks
 ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
@@ -82,26 +82,26 @@ LOOKED_AT, LISTED = 500, 50
 FILTERED = 500  # states at most for which a filter is asked at once
 
 
-class Flush(Struct):
+class FlushInput(Struct):
     """Publications of one flush: of clients here, with rows of SAID; and of other nodes."""
 
-    accepted: Sequence[Accepted]
-    said: Said
+    accepted: Sequence[AcceptedPublication]
+    said: PublicationTable
     channels: list[str] | None  # None: all are on the default one
     attributes: list[dict[str, Value]] | None  # None: none has any
-    overheard: list[tuple[Accepted, bytes]] = []
+    remote: list[tuple[AcceptedPublication, bytes]] = []
 
     def __bool__(self) -> bool:
-        return bool(self.accepted or self.overheard)
+        return bool(self.accepted or self.remote)
 
-    def singly(self) -> Iterator[tuple[Accepted, "Flush"]]:
+    def one_by_one(self) -> Iterator[tuple[AcceptedPublication, "FlushInput"]]:
         """The same, one publication at a time."""
         for i, one in enumerate(self.accepted):
             channels = self.channels and self.channels[i : i + 1]
             attributes = self.attributes and self.attributes[i : i + 1]
-            yield one, Flush([one], self.said[i : i + 1], channels, attributes)
-        for one, row in self.overheard:
-            yield one, Flush((), self.said[:0], None, None, [(one, row)])
+            yield one, FlushInput([one], self.said[i : i + 1], channels, attributes)
+        for one, row in self.remote:
+            yield one, FlushInput((), self.said[:0], None, None, [(one, row)])
 
 
 class Realm:
@@ -114,95 +114,95 @@ class Realm:
     ) -> None:
         self.now: Time = 0  # of the last thing that happened
         self.limits = limits
-        self.seats: list[ClientState | None] = []  # by place
-        self.entities: Integers = np.zeros(FIRST_ROOM, np.int64)  # by a seat's place
+        self.clients: list[ClientState | None] = []  # by place
+        self.entities: Integers = np.zeros(INITIAL_SLOTS, np.int64)  # by a seat's place
         # By a standing's place: the client's number of it, its number in the trace, its seat,
         # and its number among those who spare.
-        self.numbers: Integers = np.zeros(FIRST_ROOM, np.int64)
-        self.subscriptions: Integers = np.zeros(FIRST_ROOM, np.int64)
-        self._listeners: Integers = np.zeros(FIRST_ROOM, np.int64)
-        self._sparers: Integers = np.zeros(FIRST_ROOM, np.int64)
+        self.numbers: Integers = np.zeros(INITIAL_SLOTS, np.int64)
+        self.subscriptions: Integers = np.zeros(INITIAL_SLOTS, np.int64)
+        self._subscribers: Integers = np.zeros(INITIAL_SLOTS, np.int64)
+        self._throttles: Integers = np.zeros(INITIAL_SLOTS, np.int64)
         self._matcher = matcher
         self._recorder = recorder
         self._flushed: Time = -1
-        self._seat_places, self._standing_places = SlotAllocator(), SlotAllocator()
+        self._client_slots, self._subscription_slots = SlotAllocator(), SlotAllocator()
         self._next_entity = self._next_subscription = self._next_publication = entities_from
-        self._waiting: list[Accepted] = []
+        self._waiting: list[AcceptedPublication] = []
         self._said = bytearray()  # the same, as rows of SAID
         self._on_channels = False  # are some of them on another channel than the default one?
         self._attributed = False  # have some of them attributes?
-        self._walks = PathLegs()
-        self._voices = RetainedStates()
-        self._watches = Presence(self._voices, limits.watched)
-        self._watching: dict[int, tuple[ClientState, ActiveSubscription]] = {}
-        self._sparing = Throttle()
-        self._thrifty: dict[int, tuple[ClientState, ActiveSubscription]] = {}
+        self._path_legs = PathLegs()
+        self._states = RetainedStates()
+        self._presence = Presence(self._states, limits.watched)
+        self._watchers: dict[int, tuple[ClientState, ActiveSubscription]] = {}
+        self._throttle = Throttle()
+        self._throttled: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self.accounts = Accounts()
         self._backlog = Backlog()
-        self._looking = MATCHERS["keyed"]()  # for who is asked about once
+        self._query_matcher = MATCHERS["keyed"]()  # for who is asked about once
 
     @property
     def waiting(self) -> int:
         """How many publications wait for the next flush."""
         return len(self._waiting) + len(self._backlog)
 
-    def publishes(self, seat: ClientState) -> int:
+    def publishes(self, client: ClientState) -> int:
         """How many of its publications a flush has left waiting."""
-        return self._backlog.waits(seat)
+        return self._backlog.waits(client)
 
     # Clients.
 
     def join(self, now: Time, name: str, form: messages.Encoding = messages.JSON) -> ClientState:
         with refuse_value_errors():
             check_name("a name", name, self.limits)
-        self._reach(now)
-        seat = self._take_seat(self._next_entity, name, form)
+        self._advance_to(now)
+        client = self._add_client(self._next_entity, name, form)
         self._next_entity += 1
         if self._recorder:
-            self._recorder.note(self.now, seat.entity, "joined")
-        return seat
+            self._recorder.note(self.now, client.entity, "joined")
+        return client
 
-    def _take_seat(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
-        seat = ClientState(self._seat_places.take(), entity, name, form)
-        if seat.place == len(self.seats):
-            self.seats.append(None)
-        if seat.place == len(self.entities):
+    def _add_client(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
+        client = ClientState(self._client_slots.take(), entity, name, form)
+        if client.slot == len(self.clients):
+            self.clients.append(None)
+        if client.slot == len(self.entities):
             self.entities = _doubled(self.entities)
-        self.seats[seat.place], self.entities[seat.place] = seat, seat.entity
-        self.accounts.open(seat.place)
-        return seat
+        self.clients[client.slot], self.entities[client.slot] = client, client.entity
+        self.accounts.open(client.slot)
+        return client
 
-    def _vacate(self, seat: ClientState) -> None:
-        self.seats[seat.place] = None
-        self._seat_places.give(seat.place)
+    def _free_client(self, client: ClientState) -> None:
+        self.clients[client.slot] = None
+        self._client_slots.give(client.slot)
 
-    def leave(self, now: Time, seat: ClientState) -> None:
+    def leave(self, now: Time, client: ClientState) -> None:
         """All its subscriptions and states end. What it published and still waits is heard."""
-        if seat.left:
+        if client.left:
             return
-        for entity in list(seat.entities.values()):
+        for entity in list(client.entities.values()):
             self.leave(now, entity)
-        if seat.owner is not None:
-            del seat.owner.entities[seat.name]
-        for standing in seat.subscriptions.values():
-            self._reach(self._moment(now, standing))
-            self._end(standing)
-        for voice in seat.voices.values():
-            self._voices.leave(voice, self._next_publication)
-        self._reach(now)
-        seat.subscriptions.clear()
-        seat.left = True
-        self._vacate(seat)
+        if client.owner is not None:
+            del client.owner.entities[client.name]
+        for active in client.subscriptions.values():
+            self._advance_to(self._change_time(now, active))
+            self._end_subscription(active)
+        for feed in client.feeds.values():
+            self._states.leave(feed, self._next_publication)
+        self._advance_to(now)
+        client.subscriptions.clear()
+        client.left = True
+        self._free_client(client)
         if self._recorder:
-            self._recorder.note(self.now, seat.entity, "left")
+            self._recorder.note(self.now, client.entity, "left")
 
     # Interests.
 
     def subscribe(
-        self, now: Time, seat: ClientState, request: messages.SubscribeRequest
+        self, now: Time, client: ClientState, request: messages.SubscribeRequest
     ) -> list[messages.Notice]:
         """It holds from now on; who watches is told who is there."""
-        mine = seat.subscriptions
+        mine = client.subscriptions
         before = mine.get(request.subscription)
         with refuse_value_errors():
             check_subscription_number(request.subscription)
@@ -210,85 +210,85 @@ class Realm:
                 raise Refused(f"a client has at most {self.limits.subscriptions} subscriptions")
             number = before.subscription.id if before else self._next_subscription
             wanted = subscribe_command(request, number, self.limits)
-            wish = Wish(request.rates, request.closest, request.budget)
-            check_wish(wish, wanted.region)
-            t = self._moment(now, before)
-            subscription = wanted.stamped(seat.entity, t)
-            cost = self._check_steps(seat, before, subscription)
+            throttle_options = ThrottleOptions(request.rates, request.closest, request.budget)
+            check_throttle_options(throttle_options, wanted.region)
+            t = self._change_time(now, before)
+            subscription = wanted.stamped(client.entity, t)
+            cost = self._check_steps(client, before, subscription)
         if before is None:
             self._next_subscription += 1
-            place = self._take_standing(seat, request.subscription, number)
+            slot = self._add_subscription_slot(client, request.subscription, number)
         else:
-            place = before.place
-            self._release(before)
-            self._outdate(t, before)
-        standing = ActiveSubscription(
-            place, request.subscription, t, wanted, subscription, wish,
-            linger=request.linger, homes=before.homes if before else 0, steps=cost,
+            slot = before.slot
+            self._stop_watch_and_throttle(before)
+            self._before_change(t, before)
+        active = ActiveSubscription(
+            slot, request.subscription, t, wanted, subscription, throttle_options,
+            linger=request.linger, handovers=before.handovers if before else 0, steps=cost,
         )  # fmt: skip
-        mine[request.subscription] = standing
-        self._change(t, standing, wanted, subscription)
-        self._spare(seat, standing)
-        return [self._watch(seat, standing)] if request.watch else []
+        mine[request.subscription] = active
+        self._apply_change(t, active, wanted, subscription)
+        self._start_throttling(client, active)
+        return [self._start_watch(client, active)] if request.watch else []
 
-    def _spare(self, seat: ClientState, standing: ActiveSubscription) -> None:
-        if standing.wish:
-            region = standing.subscription.region
-            standing.sparer = self._sparing.begin(self.now, standing.wish, region)
-            self._thrifty[standing.sparer] = seat, standing
-            self._sparers[standing.place] = standing.sparer
+    def _start_throttling(self, client: ClientState, active: ActiveSubscription) -> None:
+        if active.throttle_options:
+            region = active.subscription.region
+            active.throttle = self._throttle.begin(self.now, active.throttle_options, region)
+            self._throttled[active.throttle] = client, active
+            self._throttles[active.slot] = active.throttle
 
-    def move(self, now: Time, seat: ClientState, request: messages.MoveRequest) -> None:
+    def move(self, now: Time, client: ClientState, request: messages.MoveRequest) -> None:
         try:
-            standing = _standing(seat, request.subscription)
-            wanted = standing.asked
+            active = _find_subscription(client, request.subscription)
+            wanted = active.asked
             region = checked_region(request.area, self.limits)
-            if standing.sparer is not None:
-                check_wish(standing.wish, region)
+            if active.throttle is not None:
+                check_throttle_options(active.throttle_options, region)
             if wanted.variables:  # only then it matters what was asked for
                 wanted = replace(wanted, region=region)
             if isinstance(region, str):
                 region = Formula(bind(region, wanted.variables))
-            t = self._moment(now, standing)
-            subscription = standing.subscription.moved(region, t)
-            cost = self._check_steps(seat, standing, subscription)
+            t = self._change_time(now, active)
+            subscription = active.subscription.moved(region, t)
+            cost = self._check_steps(client, active, subscription)
         except ValueError as why:
             raise as_refusal(why) from None
-        standing.steps = cost
-        self._outdate(t, standing)
-        self._change(t, standing, wanted, subscription)
+        active.steps = cost
+        self._before_change(t, active)
+        self._apply_change(t, active, wanted, subscription)
 
-    def tune(self, now: Time, seat: ClientState, request: messages.TuneRequest) -> None:
+    def tune(self, now: Time, client: ClientState, request: messages.TuneRequest) -> None:
         with refuse_value_errors():
-            standing = _standing(seat, request.subscription)
+            active = _find_subscription(client, request.subscription)
             if not request.variables:
                 raise Refused("to tune is to name a variable")
             for name in request.variables:
-                if name not in standing.asked.variables:
-                    raise Refused(f"subscription {standing.number} has no variable {name[:64]!a}")
-            t = self._moment(now, standing)
-            wanted = standing.asked.tuned(request.variables)
-            subscription = wanted.rebound(standing.subscription, t)
-            cost = self._check_steps(seat, standing, subscription)
-        standing.steps = cost
-        self._outdate(t, standing)
-        self._change(t, standing, wanted, subscription)
+                if name not in active.asked.variables:
+                    raise Refused(f"subscription {active.number} has no variable {name[:64]!a}")
+            t = self._change_time(now, active)
+            wanted = active.asked.tuned(request.variables)
+            subscription = wanted.rebound(active.subscription, t)
+            cost = self._check_steps(client, active, subscription)
+        active.steps = cost
+        self._before_change(t, active)
+        self._apply_change(t, active, wanted, subscription)
 
     def unsubscribe(
-        self, now: Time, seat: ClientState, request: messages.UnsubscribeRequest
+        self, now: Time, client: ClientState, request: messages.UnsubscribeRequest
     ) -> None:
-        standing = _standing(seat, request.subscription)
-        self._reach(self._moment(now, standing))
-        self._end(standing)
-        del seat.subscriptions[standing.number]
+        active = _find_subscription(client, request.subscription)
+        self._advance_to(self._change_time(now, active))
+        self._end_subscription(active)
+        del client.subscriptions[active.number]
 
     def _check_steps(
-        self, seat: ClientState, before: ActiveSubscription | None, wanted: Subscription
+        self, client: ClientState, before: ActiveSubscription | None, wanted: Subscription
     ) -> int:
         """How many steps its formula and filter take; Refused if that is too much for a client."""
         cost = sum(count_steps(wanted))
         if cost > (before.steps if before else 0):
-            total = cost + sum(s.steps for s in seat.subscriptions.values() if s is not before)
+            total = cost + sum(s.steps for s in client.subscriptions.values() if s is not before)
             if total > self.limits.steps:
                 raise Refused(
                     f"the formulas and filters of a client take at most {self.limits.steps} steps,"
@@ -296,72 +296,73 @@ class Realm:
                 )
         return cost
 
-    def _outdate(self, t: Time, standing: ActiveSubscription) -> None:
+    def _before_change(self, t: Time, active: ActiveSubscription) -> None:
         """It will be something else from `t` on; here nobody needs to know what it was."""
 
-    def _change(
+    def _apply_change(
         self,
         t: Time,
-        standing: ActiveSubscription,
+        active: ActiveSubscription,
         wanted: commands.Subscribe,
         subscription: Subscription,
     ) -> None:
-        self._reach(t)
-        standing.since, standing.asked, standing.subscription = t, wanted, subscription
-        self._matcher.put(replace(subscription, id=standing.place))
-        if standing.watch is not None:
-            self._watches.change(standing.watch, subscription)
-        if standing.sparer is not None:
-            self._sparing.move(t, standing.sparer, subscription.region)
+        self._advance_to(t)
+        active.since, active.asked, active.subscription = t, wanted, subscription
+        self._matcher.put(replace(subscription, id=active.slot))
+        if active.watch is not None:
+            self._presence.change(active.watch, subscription)
+        if active.throttle is not None:
+            self._throttle.move(t, active.throttle, subscription.region)
         if self._recorder:
             self._recorder.interest(t, subscription)
-            self._walks.put(subscription, t)
+            self._path_legs.put(subscription, t)
 
-    def _end(self, standing: ActiveSubscription) -> None:
-        wanted = standing.subscription
-        self._drop(standing)
+    def _end_subscription(self, active: ActiveSubscription) -> None:
+        wanted = active.subscription
+        self._remove_subscription(active)
         if self._recorder:
             self._recorder.ended(self.now, wanted.node, wanted.id)
 
-    def _drop(self, standing: ActiveSubscription) -> None:
-        self._matcher.drop(standing.place)
-        self._release(standing)
-        self._standing_places.give(standing.place)
-        self._walks.drop(standing.subscription.id)
+    def _remove_subscription(self, active: ActiveSubscription) -> None:
+        self._matcher.drop(active.slot)
+        self._stop_watch_and_throttle(active)
+        self._subscription_slots.give(active.slot)
+        self._path_legs.drop(active.subscription.id)
 
-    def _release(self, standing: ActiveSubscription) -> None:
+    def _stop_watch_and_throttle(self, active: ActiveSubscription) -> None:
         """It neither watches nor spares any more."""
-        if standing.watch is not None:
-            self._watches.end(standing.watch)
-            del self._watching[standing.watch]
-        if standing.sparer is not None:
-            self._sparing.end(standing.sparer)
-            del self._thrifty[standing.sparer]
-            self._sparers[standing.place] = NOBODY
+        if active.watch is not None:
+            self._presence.end(active.watch)
+            del self._watchers[active.watch]
+        if active.throttle is not None:
+            self._throttle.end(active.throttle)
+            del self._throttled[active.throttle]
+            self._throttles[active.slot] = NOBODY
 
-    def _take_standing(self, seat: ClientState, number: int, subscription: int) -> int:
-        place = self._standing_places.take()
-        if place == len(self.numbers):
+    def _add_subscription_slot(self, client: ClientState, number: int, subscription: int) -> int:
+        slot = self._subscription_slots.take()
+        if slot == len(self.numbers):
             self.numbers, self.subscriptions = _doubled(self.numbers), _doubled(self.subscriptions)
-            self._listeners, self._sparers = _doubled(self._listeners), _doubled(self._sparers)
-        self.numbers[place], self.subscriptions[place] = number, subscription
-        self._listeners[place], self._sparers[place] = seat.place, NOBODY
-        return place
+            self._subscribers = _doubled(self._subscribers)
+            self._throttles = _doubled(self._throttles)
+        self.numbers[slot], self.subscriptions[slot] = number, subscription
+        self._subscribers[slot], self._throttles[slot] = client.slot, NOBODY
+        return slot
 
     # Publications.
 
     def publish(
-        self, seat: ClientState, request: messages.PublishRequest, form: messages.Encoding
+        self, client: ClientState, request: messages.PublishRequest, form: messages.Encoding
     ) -> int:
         """Accepted, under this number; it is made, and heard, at the next flush.
 
         If the node is busy it may be left for a later one, and Refused if too much is.
         """
         try:
-            if seat.held:
+            if client.backlog:
                 self.accounts.refused += 1
                 raise Busy(
-                    f"the node is busy: {seat.held} of your publications wait to be delivered;"
+                    f"the node is busy: {client.backlog} of your publications wait to be delivered;"
                     " publish again later"
                 )
             where = publication_shape(request, self.limits)
@@ -378,12 +379,10 @@ class Realm:
                         form.check_payload(request.payload)
             if request.attributes:
                 check_attributes(request.attributes)
-            client = seat
-            if request.name:
-                seat = self._spoken_for(client, request.name)
-            voice = seat.voices.get(request.channel)
-            if voice is None:
-                voice = self._new_voice(seat, request.channel)
+            publisher = self._represented_entity(client, request.name) if request.name else client
+            feed = publisher.feeds.get(request.channel)
+            if feed is None:
+                feed = self._new_feed(publisher, request.channel)
         except ValueError as why:
             raise as_refusal(why) from None
         if request.channel:
@@ -392,56 +391,56 @@ class Realm:
             self._attributed = True
         number = self._next_publication
         self._next_publication += 1
-        self._waiting.append(Accepted(seat, number, where[0], request, form))
-        self._said += pack(
-            seat.entity, client.entity, client.place, voice, size, request.retain, *where
+        self._waiting.append(AcceptedPublication(publisher, number, where[0], request, form))
+        self._said += pack_publication(
+            publisher.entity, client.entity, client.slot, feed, size, request.retain, *where
         )
         return number
 
-    def _spoken_for(self, seat: ClientState, name: str) -> ClientState:
+    def _represented_entity(self, client: ClientState, name: str) -> ClientState:
         """The entity of this name for which the client speaks."""
-        entity = seat.entities.get(name)
+        entity = client.entities.get(name)
         if entity is None:
-            if len(seat.entities) >= self.limits.entities:
+            if len(client.entities) >= self.limits.entities:
                 raise Refused(
                     f"a client speaks for at most {self.limits.entities} entities beside itself:"
                     " withdraw one"
                 )
-            entity = seat.entities[name] = self.join(self.now, name, seat.form)
-            entity.owner = seat
+            entity = client.entities[name] = self.join(self.now, name, client.form)
+            entity.owner = client
         return entity
 
-    def withdraw(self, now: Time, seat: ClientState, request: messages.WithdrawRequest) -> None:
+    def withdraw(self, now: Time, client: ClientState, request: messages.WithdrawRequest) -> None:
         """States end, after all that this client has published so far."""
         if request.name:
-            if request.name not in seat.entities:
+            if request.name not in client.entities:
                 raise Refused(f"you do not speak for {request.name[:64]!a}")
-            seat = seat.entities[request.name]
+            client = client.entities[request.name]
             if request.channel is None:
-                self.leave(now, seat)
+                self.leave(now, client)
                 return
-        channels = list(seat.voices) if request.channel is None else [request.channel]
-        self._reach(self._moment(now, None))
+        channels = list(client.feeds) if request.channel is None else [request.channel]
+        self._advance_to(self._change_time(now, None))
         for channel in channels:
-            if channel in seat.voices:
-                self._withdraw(seat, channel)
+            if channel in client.feeds:
+                self._withdraw(client, channel)
 
-    def _withdraw(self, seat: ClientState, channel: str) -> None:
-        self._voices.leave(seat.voices.pop(channel), self._next_publication)
+    def _withdraw(self, client: ClientState, channel: str) -> None:
+        self._states.leave(client.feeds.pop(channel), self._next_publication)
         # What waits is published after this moment: it is heard, but is no state any more.
-        for place, one in enumerate(self._waiting):
-            if one.unretain(seat, channel):
-                clear_retain(self._said, place)
-        self._backlog.unretain(seat, channel)
+        for slot, one in enumerate(self._waiting):
+            if one.unretain(client, channel):
+                clear_retain(self._said, slot)
+        self._backlog.unretain(client, channel)
 
-    def _new_voice(self, seat: ClientState, channel: str) -> int:
+    def _new_feed(self, client: ClientState, channel: str) -> int:
         check_name("a channel", channel, self.limits)
-        if len(seat.voices) >= self.limits.channels:
+        if len(client.feeds) >= self.limits.channels:
             raise Refused(f"a client publishes on at most {self.limits.channels} channels")
-        voice = seat.voices[channel] = self._voices.take()
-        return voice
+        feed = client.feeds[channel] = self._states.take()
+        return feed
 
-    def flush(self, now: Time) -> Heard:
+    def flush(self, now: Time) -> FlushDeliveries:
         """What waits is published now. Who hears it?
 
         All of it, unless it is more than a flush should do at once (see `work`): then `waiting`
@@ -449,101 +448,116 @@ class Realm:
         """
         return self.make(now, self.take())
 
-    def take(self) -> Flush:
+    def take(self) -> FlushInput:
         """What is to be published in one flush; the rest stays."""
-        accepted, said = self._next()
+        accepted, said = self._next_publications()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
         if not self._backlog:
             self._on_channels = self._attributed = False
-        return Flush(accepted, said, channels, attributes)
+        return FlushInput(accepted, said, channels, attributes)
 
-    def _next(self) -> tuple[Sequence[Accepted], Said]:
-        accepted, said = self._waiting, np.frombuffer(self._said, SAID)
+    def _next_publications(self) -> tuple[Sequence[AcceptedPublication], PublicationTable]:
+        accepted, said = self._waiting, np.frombuffer(self._said, PUBLICATION_DTYPE)
         self._waiting, self._said = [], bytearray()
         if not self._backlog and self.accounts.fits(said):
             return accepted, said
-        rows, size = said.tobytes(), SAID.itemsize
+        rows, size = said.tobytes(), PUBLICATION_DTYPE.itemsize
         for i, one in enumerate(accepted):
             self._backlog.add(one, rows[i * size : (i + 1) * size], self.accounts)
         taken = self._backlog.take(self.accounts)
-        said = np.frombuffer(bytearray().join([row for _, row in taken]), SAID)
+        said = np.frombuffer(bytearray().join([row for _, row in taken]), PUBLICATION_DTYPE)
         return [one for one, _ in taken], said
 
-    def make(self, now: Time, taken: Flush) -> Heard:
+    def make(self, now: Time, taken: FlushInput) -> FlushDeliveries:
         """These are published now, all at one moment. Who hears them?"""
-        self._reach(now)
+        self._advance_to(now)
         t = self._flushed = self.now
         if not taken:
-            return Heard(t, (), *np.empty((3, 0), np.int64))
+            return FlushDeliveries(t, (), *np.empty((3, 0), np.int64))
         accepted = taken.accepted
-        publications = batch(t, taken.said, accepted, taken.channels, taken.attributes)
-        heard, said = self._heard(t, taken, publications)
-        if len(self._sparing):
-            heard = self._spared(heard, said)
+        publications = publication_batch(t, taken.said, accepted, taken.channels, taken.attributes)
+        deliveries, said = self._match_flush(t, taken, publications)
+        if len(self._throttle):
+            deliveries = self._apply_throttling(deliveries, said)
         # Last: what has failed before is not in the trace, and can be tried again.
         if self._recorder and accepted:
             self._recorder.published_many(
                 publications, _ids(accepted), taken.attributes, taken.said["size"]
             )
-        self._settle()
-        return heard
+        self._release_feeds()
+        return deliveries
 
-    def _settle(self) -> None:
+    def _release_feeds(self) -> None:
         """The numbers of voices that left may be used again, once nothing of theirs waits."""
         next_one = self._waiting[0].id if self._waiting else self._next_publication
-        self._voices.settle(self._backlog.oldest(next_one))
+        self._states.settle(self._backlog.oldest(next_one))
 
-    def _heard(self, t: Time, taken: Flush, publications: Batch) -> tuple[Heard, Said]:
+    def _match_flush(
+        self, t: Time, taken: FlushInput, publications: Batch
+    ) -> tuple[FlushDeliveries, PublicationTable]:
         """Who hears what, and all that was said."""
         accepted, said = taken.accepted, taken.said
-        self._voices.hear(t, accepted, said)
+        self._states.hear(t, accepted, said)
         matches = self._matcher.match_many(publications)
-        heard = self._sorted(t, accepted, matches.publication, matches.subscription)
-        self._charge(heard, said, matches.cost)
-        return heard, said
+        deliveries = self._sort_deliveries(t, accepted, matches.publication, matches.subscription)
+        self._charge(deliveries, said, matches.cost)
+        return deliveries, said
 
-    def _charge(self, heard: Heard, said: Said, effort: EvaluationCost | None) -> None:
-        askers = self._listeners[effort.subscription] if effort is not None else None
-        self.accounts.charge(said, self.entities, heard.publication, heard.seat, effort, askers)
+    def _charge(
+        self, deliveries: FlushDeliveries, said: PublicationTable, effort: EvaluationCost | None
+    ) -> None:
+        askers = self._subscribers[effort.subscription] if effort is not None else None
+        self.accounts.charge(
+            said, self.entities, deliveries.publication, deliveries.client, effort, askers
+        )
 
-    def _sorted(
-        self, t: Time, accepted: Sequence[Accepted], publication: Integers, standing: Integers
-    ) -> Heard:
+    def _sort_deliveries(
+        self,
+        t: Time,
+        accepted: Sequence[AcceptedPublication],
+        publication: Integers,
+        active: Integers,
+    ) -> FlushDeliveries:
         """One number for each pair, in the order that is wanted: sorting these is all it takes."""
-        for_standing = self._standing_places.used.bit_length()
+        for_standing = self._subscription_slots.used.bit_length()
         for_publication = len(accepted).bit_length()
-        pairs = (self._listeners[standing] << for_publication) | publication
-        pairs = (pairs << for_standing) | standing
+        pairs = (self._subscribers[active] << for_publication) | publication
+        pairs = (pairs << for_standing) | active
         pairs.sort()
-        standing = pairs & ((1 << for_standing) - 1)
+        active = pairs & ((1 << for_standing) - 1)
         pairs >>= for_standing
         publication = pairs & ((1 << for_publication) - 1)
         pairs >>= for_publication
-        return Heard(t, accepted, pairs, publication, standing, _ids(accepted))
+        return FlushDeliveries(t, accepted, pairs, publication, active, _ids(accepted))
 
-    def _spared(self, heard: Heard, said: Said) -> Heard:
+    def _apply_throttling(
+        self, deliveries: FlushDeliveries, said: PublicationTable
+    ) -> FlushDeliveries:
         """Without what was withheld from those who asked for less."""
-        sparer = self._sparers[heard.standing]
-        spares = np.flatnonzero(sparer >= 0)
-        verdict = self._sparing.spare(
-            heard.t, sparer[spares], heard.publication[spares], said, self._voices
+        throttle = self._throttles[deliveries.subscription]
+        spares = np.flatnonzero(throttle >= 0)
+        decision = self._throttle.decide(
+            deliveries.t, throttle[spares], deliveries.publication[spares], said, self._states
         )
-        withheld = spares[verdict != KEPT]
+        withheld = spares[decision != KEPT]
         if self._recorder:
             self._recorder.noted_many(
-                heard.t, self.entities[heard.seat[withheld]], "withheld", heard.numbers(withheld)
+                deliveries.t,
+                self.entities[deliveries.client[withheld]],
+                "withheld",
+                deliveries.numbers(withheld),
             )
-        kept = np.ones(len(heard), np.bool_)
+        kept = np.ones(len(deliveries), np.bool_)
         kept[withheld] = False
-        return heard.only(kept)
+        return deliveries.only(kept)
 
-    def delivered(self, t: Time, heard: Heard, which: Any = slice(None)) -> None:
+    def delivered(self, t: Time, deliveries: FlushDeliveries, which: Any = slice(None)) -> None:
         """These pairs were handed over: for the trace. `which` is any index of a numpy column."""
-        if self._recorder and len(heard):
+        if self._recorder and len(deliveries):
             self._recorder.delivered_many(
-                t, self.entities[heard.seat[which]], heard.numbers(which),
-                self.subscriptions[heard.standing[which]], HOPS,
+                t, self.entities[deliveries.client[which]], deliveries.numbers(which),
+                self.subscriptions[deliveries.subscription[which]], HOPS,
             )  # fmt: skip
 
     # Who is there.
@@ -560,120 +574,122 @@ class Realm:
                 0, checked_region(request.area, self.limits), channel=request.channel
             )
             subscription = wanted.stamped(NOBODY, max(now, self.now))
-        self._reach(now)
-        found = self._closest_first(self._present(subscription, len(self._voices)), subscription)
-        return self._listed(found[: request.limit], form)[1]
+        self._advance_to(now)
+        found = self._closest_first(
+            self._feeds_inside(subscription, len(self._states)), subscription
+        )
+        return self._list_states(found[: request.limit], form)[1]
 
     def cost(self, listed: int) -> int:
         """Of looking at all states and listing so many of them: in requests, besides the one."""
-        return 1 + len(self._voices) // LOOKED_AT + listed // LISTED
+        return 1 + len(self._states) // LOOKED_AT + listed // LISTED
 
-    def _present(self, subscription: Subscription, most: int) -> Integers:
+    def _feeds_inside(self, subscription: Subscription, most: int) -> Integers:
         """The voices whose states it would hear, were they said again now. Looks at so many."""
-        voices, states, _ = self._voices.some(self.now, 0, most)
-        self._looking.put(watching(subscription, 0))
-        matches = self._looking.match_many(states)
-        self._looking.drop(0)
-        present: Integers = voices[np.sort(matches.publication)]
+        feeds, states, _ = self._states.some(self.now, 0, most)
+        self._query_matcher.put(watch_subscription(subscription, 0))
+        matches = self._query_matcher.match_many(states)
+        self._query_matcher.drop(0)
+        present: Integers = feeds[np.sort(matches.publication)]
         return present
 
-    def states(self, seat: ClientState) -> list[RetainedState]:
+    def states(self, client: ClientState) -> list[RetainedState]:
         """What it retains, one for each channel on which it does."""
-        voices = seat.voices.values()
-        return [self._voices.state(voice) for voice in voices if self._voices.retains(voice)]
+        feeds = client.feeds.values()
+        return [self._states.state(feed) for feed in feeds if self._states.retains(feed)]
 
-    def _closest_first(self, voices: Integers, subscription: Subscription) -> Integers:
+    def _closest_first(self, feeds: Integers, subscription: Subscription) -> Integers:
         """Of those as far away, who came first comes first."""
-        centre, entity = self._voices.places_of_states(voices)
+        centre, entity = self._states.places_of_states(feeds)
         region = subscription.region
         if isinstance(region, Formula) or not has_centre(region):
-            return voices[np.argsort(entity, kind="stable")]
+            return feeds[np.argsort(entity, kind="stable")]
         away = centre - region.centre(self.now)
-        return voices[np.lexsort((entity, np.sqrt((away * away).sum(axis=1))))]
+        return feeds[np.lexsort((entity, np.sqrt((away * away).sum(axis=1))))]
 
-    def _listed(
-        self, voices: Integers, form: messages.Encoding
+    def _list_states(
+        self, feeds: Integers, form: messages.Encoding
     ) -> tuple[list[int], list[messages.EntityState]]:
         """Voices and their states, as many as an answer may list and hold."""
         found: list[int] = []
         entities: list[messages.EntityState] = []
         left = ANSWER_BYTES
-        for voice in voices[: self.limits.nearby].tolist():
-            entity = self._voices.state(voice).entity(form)
+        for feed in feeds[: self.limits.nearby].tolist():
+            entity = self._states.state(feed).entity(form)
             left -= len(entity.payload)
             if left < 0:
                 break
-            found.append(voice)
+            found.append(feed)
             entities.append(entity)
         return found, entities
 
-    def _watch(self, seat: ClientState, standing: ActiveSubscription) -> messages.Notice:
+    def _start_watch(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
         """It is told who is there, as many as an answer lists; of the others it is told soon."""
-        wanted = standing.subscription
-        standing.watch = self._watches.begin(seat.entity, wanted, standing.linger)
-        self._watching[standing.watch] = seat, standing
-        most = len(self._voices) if wanted.filter is None else FILTERED
-        found, entities = self._listed(self._present(wanted, most), seat.form)
-        self._watches.know(standing.watch, found)
-        return messages.InsideNotice(standing.number, entities)
+        wanted = active.subscription
+        active.watch = self._presence.begin(client.entity, wanted, active.linger)
+        self._watchers[active.watch] = client, active
+        most = len(self._states) if wanted.filter is None else FILTERED
+        found, entities = self._list_states(self._feeds_inside(wanted, most), client.form)
+        self._presence.know(active.watch, found)
+        return messages.InsideNotice(active.number, entities)
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         """Ten times a second: who enters and leaves, and once a second what was withheld."""
-        self._reach(now)
-        self._settle()
-        notices = self._changes() if len(self._watches) else []
-        if len(self._sparing):
-            notices += self._withheld()
-            self._sparing.forget(self.now, self._voices.settled)
-        self._voices.forget(self._watches.departed)
+        self._advance_to(now)
+        self._release_feeds()
+        notices = self._presence_notices() if len(self._presence) else []
+        if len(self._throttle):
+            notices += self._withheld_notices()
+            self._throttle.forget(self.now, self._states.settled)
+        self._states.forget(self._presence.departed)
         return notices
 
-    def _changes(self) -> list[tuple[ClientState, messages.Notice]]:
+    def _presence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
         """Who is told the same shares the notice, so that it becomes a frame once."""
-        changes = self._watches.look(self.now)
+        changes = self._presence.update(self.now)
         notices: list[tuple[ClientState, messages.Notice]] = []
         for pairs, gone in ((changes.gone, True), (changes.left, False)):
             lefts: dict[tuple[int, int], messages.LeaveNotice] = {}
-            for watch, voice in _watches_and_voices(pairs):
-                seat, standing = self._watching[watch]
-                key = voice, standing.number
+            for watch, feed in _split_pairs(pairs):
+                client, active = self._watchers[watch]
+                key = feed, active.number
                 if key not in lefts:
                     lefts[key] = messages.LeaveNotice(
-                        standing.number, self._voices.entity(voice), gone
+                        active.number, self._states.entity(feed), gone
                     )
-                notices.append((seat, lefts[key]))
+                notices.append((client, lefts[key]))
         enters: dict[tuple[int, int, messages.Encoding], messages.EnterNotice] = {}
-        for watch, voice in _watches_and_voices(changes.entered):
-            seat, standing = self._watching[watch]
-            entry = voice, standing.number, seat.form
+        for watch, feed in _split_pairs(changes.entered):
+            client, active = self._watchers[watch]
+            entry = feed, active.number, client.form
             if entry not in enters:
-                entity = self._voices.state(voice).entity(seat.form)
-                enters[entry] = messages.EnterNotice(standing.number, entity)
-            notices.append((seat, enters[entry]))
+                entity = self._states.state(feed).entity(client.form)
+                enters[entry] = messages.EnterNotice(active.number, entity)
+            notices.append((client, enters[entry]))
         return notices
 
-    def _withheld(self) -> Iterator[tuple[ClientState, messages.Notice]]:
-        for sparer, rate, closest, budget in self._sparing.told(self.now):
-            seat, standing = self._thrifty[sparer]
-            yield seat, messages.WithheldNotice(standing.number, rate, closest, budget)
+    def _withheld_notices(self) -> Iterator[tuple[ClientState, messages.Notice]]:
+        for throttle, rate, closest, budget in self._throttle.take_counts(self.now):
+            client, active = self._throttled[throttle]
+            yield client, messages.WithheldNotice(active.number, rate, closest, budget)
 
     # Time.
 
-    def _moment(self, now: Time, before: ActiveSubscription | None) -> Time:
+    def _change_time(self, now: Time, before: ActiveSubscription | None) -> Time:
         """Of an interest: after all publications that were made, and after its predecessor."""
         return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
 
-    def _reach(self, now: Time) -> None:
+    def _advance_to(self, now: Time) -> None:
         """Time goes on to `now`, or stays where it is; legs of paths begin on the way."""
         self.now = max(now, self.now)
         if self._recorder:
-            for begins, subscription in self._walks.begun(self.now):
+            for begins, subscription in self._path_legs.begun(self.now):
                 self._recorder.interest(begins, subscription)
 
 
-def flushes(
-    realm: Realm, now: Callable[[], Time], failed: Callable[[Accepted | None], None]
-) -> Iterator[Heard]:
+def flush_isolating_failures(
+    realm: Realm, now: Callable[[], Time], failed: Callable[[AcceptedPublication | None], None]
+) -> Iterator[FlushDeliveries]:
     """What is to be published in one flush, together; or if that fails, each by itself.
 
     So a publication that cannot be matched costs no other. `failed` is called while the exception
@@ -687,7 +703,7 @@ def flushes(
     else:
         yield together
         return
-    for publication, one in taken.singly():
+    for publication, one in taken.one_by_one():
         try:
             alone = realm.make(now(), one)
         except Exception:
@@ -696,14 +712,14 @@ def flushes(
             yield alone
 
 
-def _standing(seat: ClientState, number: int) -> ActiveSubscription:
-    standing = seat.subscriptions.get(number)
-    if standing is None:
+def _find_subscription(client: ClientState, number: int) -> ActiveSubscription:
+    active = client.subscriptions.get(number)
+    if active is None:
         raise Refused(f"there is no subscription {number}")
-    return standing
+    return active
 
 
-def _ids(accepted: Sequence[Accepted]) -> Integers:
+def _ids(accepted: Sequence[AcceptedPublication]) -> Integers:
     """The publications' numbers; one by one, unless a flush has left some waiting."""
     first, count = accepted[0].id, len(accepted)
     if accepted[-1].id - first == count - 1:
@@ -715,5 +731,5 @@ def _doubled(column: Integers) -> Integers:
     return np.concatenate((column, np.zeros_like(column)))
 
 
-def _watches_and_voices(pairs: Integers) -> Iterator[tuple[int, int]]:
-    return zip((pairs >> BITS).tolist(), (pairs & VOICE).tolist(), strict=True)
+def _split_pairs(pairs: Integers) -> Iterator[tuple[int, int]]:
+    return zip((pairs >> FEED_BITS).tolist(), (pairs & FEED_MASK).tolist(), strict=True)

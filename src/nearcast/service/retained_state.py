@@ -16,106 +16,108 @@ from numpy.typing import NDArray
 from nearcast.client_protocol import messages
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Value
-from nearcast.service.client_state import Accepted, Published, SlotAllocator
+from nearcast.service.client_state import AcceptedPublication, LazyPublications, SlotAllocator
 from nearcast.space.motion import Time
 
 # A pair of somebody who listens and a voice is one number: these bits of it name the voice.
-BITS = 32
-VOICE = (1 << BITS) - 1
+FEED_BITS = 32
+FEED_MASK = (1 << FEED_BITS) - 1
 
 # A publication that waits, packed: who says it; the client that speaks for it, as an entity and by
 # its place; in how many bytes, is it a state, and where.
-SAID = np.dtype(
+PUBLICATION_DTYPE = np.dtype(
     [
-        ("entity", np.int64), ("client", np.int64), ("seat", np.int64), ("voice", np.int64),
+        ("entity", np.int64), ("client", np.int64), ("client_slot", np.int64), ("feed", np.int64),
         ("size", np.int64), ("retain", np.int64), ("kind", np.int64),
         ("centre", np.float64, 3), ("extent", np.float64, 3),
     ]
 )  # fmt: skip
-Said: TypeAlias = NDArray[np.void]
-pack = Packing("=7q6d").pack  # a row of SAID
+PublicationTable: TypeAlias = NDArray[np.void]
+pack_publication = Packing("=7q6d").pack  # a row of SAID
 
 
 def clear_retain(rows: bytearray, place: int) -> None:
     """In packed rows of SAID: this publication is no state."""
-    np.frombuffer(rows, SAID)["retain"][place] = 0
+    np.frombuffer(rows, PUBLICATION_DTYPE)["retain"][place] = 0
 
 
 class RetainedState(Struct, frozen=True):
     """What was last retained, and when."""
 
     t: Time
-    accepted: Accepted
+    accepted: AcceptedPublication
 
     def entity(self, form: messages.Encoding) -> messages.EntityState:
-        said, seat = self.accepted.request, self.accepted.seat
+        said, client = self.accepted.request, self.accepted.client
         return messages.EntityState(
-            seat.entity, self.t, said.x, said.y, said.z,
-            seat.name, said.attributes, self.accepted.payload(form),
+            client.entity, self.t, said.x, said.y, said.z,
+            client.name, said.attributes, self.accepted.payload(form),
         )  # fmt: skip
 
 
 class RetainedStates:
     def __init__(self) -> None:
-        self.places: Floats = np.zeros((64, 3))  # of what was said last, retained or not
+        self.positions: Floats = np.zeros((64, 3))  # of what was said last, retained or not
         self._states: dict[int, RetainedState] = {}
-        self._said: Said = np.zeros(64, SAID)  # of the states
+        self._said: PublicationTable = np.zeros(64, PUBLICATION_DTYPE)  # of the states
         # Changes of states are numbered: the last one of all, and of each voice.
         self.seq = 0
         self.changed: Integers = np.zeros(64, np.int64)
         self._all: tuple[Time, int, Integers, Batch] | None = None  # at a moment, after a change
-        self._numbers = SlotAllocator()
+        self._slots = SlotAllocator()
         self._left: list[tuple[int, int]] = []  # with the number before which all was said
         self._settled: list[int] = []
 
     def take(self) -> int:
-        voice = self._numbers.take()
-        if voice == len(self.places):
-            self.places = np.concatenate((self.places, np.zeros_like(self.places)))
+        feed = self._slots.take()
+        if feed == len(self.positions):
+            self.positions = np.concatenate((self.positions, np.zeros_like(self.positions)))
             self._said = np.concatenate((self._said, np.zeros_like(self._said)))
             self.changed = np.concatenate((self.changed, np.zeros_like(self.changed)))
-        return voice
+        return feed
 
     @property
     def used(self) -> int:
         """All voices have numbers below this."""
-        return self._numbers.used
+        return self._slots.used
 
-    def hear(self, t: Time, accepted: Sequence[Accepted], said: Said) -> None:
+    def hear(
+        self, t: Time, accepted: Sequence[AcceptedPublication], said: PublicationTable
+    ) -> None:
         """Who says several things at one moment has said the last of them last.
 
         What other nodes tell may be older than what is known.
         """
-        self.places[said["voice"]] = said["centre"]
+        self.positions[said["feed"]] = said["centre"]
         retained = np.flatnonzero(said["retain"])
         if len(retained):
             newer, states = [], self._states
-            voices = said["voice"][retained].tolist()
-            for voice, i in zip(voices, retained.tolist(), strict=True):
-                one, known = accepted[i], states.get(voice)
+            voices = said["feed"][retained].tolist()
+            for feed, i in zip(voices, retained.tolist(), strict=True):
+                one, known = accepted[i], states.get(feed)
                 made = one.t or t
-                if not one.seat.left and (known is None or known.t <= made):
-                    states[voice] = RetainedState(made, one)
+                if not one.client.left and (known is None or known.t <= made):
+                    states[feed] = RetainedState(made, one)
                     newer.append(i)
-            self._said[said["voice"][newer]] = said[newer]
-            self.changed[said["voice"][newer]] = self.seq + 1 + np.arange(len(newer))
+            self._said[said["feed"][newer]] = said[newer]
+            self.changed[said["feed"][newer]] = self.seq + 1 + np.arange(len(newer))
             self.seq += len(newer)
 
-    def leave(self, voice: int, before: int = 0) -> None:
+    def leave(self, feed: int, before: int = 0) -> None:
         """Its state ends. What it has said has numbers below `before`, and may wait."""
-        self._states.pop(voice, None)
-        self._left.append((voice, before))
+        self._states.pop(feed, None)
+        self._left.append((feed, before))
         self.seq += 1
-        self.changed[voice] = self.seq
+        self.changed[feed] = self.seq
 
     def settle(self, oldest: int) -> None:
         """Nothing waits that has a lower number than this."""
-        self._settled += [voice for voice, before in self._left if before <= oldest]
+        self._settled += [feed for feed, before in self._left if before <= oldest]
         self._left = [one for one in self._left if one[1] > oldest]
 
     @property
     def left(self) -> Integers:
-        return np.array([voice for voice, _ in self._left] + self._settled, np.int64)
+        return np.array([feed for feed, _ in self._left] + self._settled, np.int64)
 
     @property
     def settled(self) -> Integers:
@@ -124,23 +126,23 @@ class RetainedStates:
     def forget(self, until: int) -> None:
         """Everybody knows who left until that change; their numbers may be used again, if nothing
         is said by them."""
-        known = [voice for voice in self._settled if self.changed[voice] <= until]
-        for voice in known:
-            self._numbers.give(voice)
+        known = [feed for feed in self._settled if self.changed[feed] <= until]
+        for feed in known:
+            self._slots.give(feed)
         if len(known) < len(self._settled):
-            self._settled = [voice for voice in self._settled if self.changed[voice] > until]
+            self._settled = [feed for feed in self._settled if self.changed[feed] > until]
         else:
             self._settled.clear()
 
-    def entity(self, voice: int) -> int:
+    def entity(self, feed: int) -> int:
         """Whose voice it is, or was, if it had a state."""
-        return int(self._said[voice]["entity"])
+        return int(self._said[feed]["entity"])
 
-    def retains(self, voice: int) -> bool:
-        return voice in self._states
+    def retains(self, feed: int) -> bool:
+        return feed in self._states
 
-    def state(self, voice: int) -> RetainedState:
-        return self._states[voice]
+    def state(self, feed: int) -> RetainedState:
+        return self._states[feed]
 
     def __len__(self) -> int:
         """How many states there are."""
@@ -150,7 +152,7 @@ class RetainedStates:
         """All states as if they were said at `t`, and whose voices they are, in order."""
         if self._all is None or self._all[:2] != (t, self.seq):
             voices = np.fromiter(self._states, np.int64, len(self._states))
-            self._all = t, self.seq, *self.batch(t, np.sort(voices))
+            self._all = t, self.seq, *self.batch_of(t, np.sort(voices))
         return self._all[2:]
 
     def some(self, t: Time, begin: int, most: int) -> tuple[Integers, Batch, int]:
@@ -159,28 +161,31 @@ class RetainedStates:
         first = int(np.searchsorted(voices, begin))
         last = first + most
         if last >= len(voices):
-            return voices[first:], part(states, first, len(voices)), self.used
-        return voices[first:last], part(states, first, last), int(voices[last])
+            return voices[first:], slice_batch(states, first, len(voices)), self.used
+        return voices[first:last], slice_batch(states, first, last), int(voices[last])
 
     def changed_since(self, seq: int) -> Integers:
         """Voices whose states changed after that change."""
         return np.flatnonzero(self.changed > seq)
 
-    def batch(self, t: Time, voices: Integers) -> tuple[Integers, Batch]:
+    def batch_of(self, t: Time, voices: Integers) -> tuple[Integers, Batch]:
         """Those of the voices that have states, and these as if they were said at `t`."""
-        found = [voice for voice in voices.tolist() if voice in self._states]
+        found = [feed for feed in voices.tolist() if feed in self._states]
         voices = np.array(found, np.int64)
-        accepted = [self._states[voice].accepted for voice in found]
+        accepted = [self._states[feed].accepted for feed in found]
         channels = [one.request.channel for one in accepted]
-        return voices, batch(t, self._said[voices], accepted, channels if any(channels) else None)
+        return voices, publication_batch(
+            t, self._said[voices], accepted, channels if any(channels) else None
+        )
 
     def places_of_states(self, voices: Integers) -> tuple[Floats, Integers]:
         """Of these voices: where their states are, and whose they are."""
         return self._said["centre"][voices], self._said["entity"][voices]
 
 
-def batch(
-    t: Time, said: Said, accepted: Sequence[Accepted], channels: Sequence[str] | None,
+def publication_batch(
+    t: Time, said: PublicationTable, accepted: Sequence[AcceptedPublication],
+    channels: Sequence[str] | None,
     attributes: Sequence[Mapping[str, Value]] | None = None,
 ) -> Batch:  # fmt: skip
     """As an engine wants it: kernels are compiled for columns without gaps."""
@@ -191,12 +196,12 @@ def batch(
         np.ascontiguousarray(said["centre"]),
         np.ascontiguousarray(said["extent"]),
         channels,
-        Published(t, accepted),
+        LazyPublications(t, accepted),
         attributes,
     )
 
 
-def part(states: Batch, first: int, last: int) -> Batch:
+def slice_batch(states: Batch, first: int, last: int) -> Batch:
     """A slice of them."""
     if last - first == len(states):
         return states
@@ -208,11 +213,11 @@ def part(states: Batch, first: int, last: int) -> Batch:
     )  # fmt: skip
 
 
-def among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
+def is_among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
     """Which of these are there as well? The others are sorted."""
     if not len(others):
         return np.zeros(len(pairs), np.bool_)
-    places = np.searchsorted(others, pairs)
-    places[places == len(others)] = 0
-    found: NDArray[np.bool_] = others[places] == pairs
+    positions = np.searchsorted(others, pairs)
+    positions[positions == len(others)] = 0
+    found: NDArray[np.bool_] = others[positions] == pairs
     return found

@@ -116,9 +116,9 @@ def test_a_client_speaks_for_a_bounded_number_and_frees_them() -> None:
     company.ask(0, messages.WithdrawRequest(name="a"))
     company.ask(0, messages.PublishRequest(0.0, 0.0, retain=True, name="c"))
     company.realm.flush(company.now)
-    assert sorted(company.seats[0].entities) == ["b", "c"]
+    assert sorted(company.states[0].entities) == ["b", "c"]
     company.ask(0, messages.LeaveRequest())
-    assert [seat for seat in company.realm.seats if seat is not None] == []
+    assert [client for client in company.realm.clients if client is not None] == []
 
 
 def test_five_hundred_entities_need_one_connection() -> None:
@@ -148,23 +148,25 @@ def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
     everywhere = messages.NearbyRequest(Area(), limit=1_000)
     homes = list(town.nodes.values())
     for home in homes:
-        for seat in home.seats[:3]:
+        for client in home.clients[:3]:
             for _ in range(4):
                 said = messages.PublishRequest(
                     *(town.random.uniform(0, 200) for _ in "xy"), retain=True
                 )
-                town.at(town.now, home, partial(town._say, home, seat, said))
+                town.at(town.now, home, partial(town._say, home, client, said))
                 town.run(town.random.uniform(0.0, 0.3))
                 if town.random.random() < 0.5:
                     gone = messages.WithdrawRequest(town.random.choice([None, ""]))
-                    town.at(town.now, home, partial(_withdraw, town, home, seat, gone))
+                    town.at(town.now, home, partial(_withdraw, town, home, client, gone))
                     town.run(town.random.uniform(0.0, 0.3))
     town.run(3.0)
     known = [{e.entity for e in home.realm.nearby(town.now, everywhere)} for home in homes]
-    kept = {seat.entity for home in homes for seat in home.seats if home.realm.states(seat)}
+    kept = {client.entity for home in homes for client in home.clients if home.realm.states(client)}
     assert known == [kept] * 3
     assert 0 < len(kept) < 9
 
 
-def _withdraw(town: Town, home: Played, seat: ClientState, asked: messages.WithdrawRequest) -> None:
-    home.realm.withdraw(town.now, seat, asked)
+def _withdraw(
+    town: Town, home: Played, client: ClientState, asked: messages.WithdrawRequest
+) -> None:
+    home.realm.withdraw(town.now, client, asked)

@@ -290,15 +290,15 @@ def test_names_that_retain_nothing_are_freed_for_others(monkeypatch: pytest.Monk
             codes += [await publish(f"word{n}", word) for n in range(9)]
             codes.append(await publish("word7", word))  # so word8 is the oldest now
             codes.append(await publish("state2", state))
-            seats = [seat.name for seat in node.realm.seats if seat is not None]
+            clients = [client.name for client in node.realm.clients if client is not None]
             codes.append(await publish("state3", state))
             status, _, body = await http(node, *posted(word, NAMED.format("word")))
             codes += [status, await publish("state", word)]
-            return codes, sorted(seats), json.loads(body)["error"]
+            return codes, sorted(clients), json.loads(body)["error"]
 
-    codes, seats, why = run(story())
+    codes, clients, why = run(story())
     assert codes == 13 * [202] + [503, 202]
-    assert seats == ["state", "state2", "word7"]
+    assert clients == ["state", "state2", "word7"]
     assert "DELETE /entities/NAME" in why
 
 

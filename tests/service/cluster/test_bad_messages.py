@@ -19,30 +19,30 @@ from nearcast.server.cluster_links import MOST_EARLY_FRAMES, ClusterLinks, clust
 from nearcast.server.config import ClusterSettings, Settings
 from nearcast.server.server import Server
 from nearcast.service.cluster.messages import (
-    CLIENTS,
+    CLIENTS_ONLY,
     CODEC,
-    Absent,
-    Arrive,
-    Ask,
-    Beat,
-    Check,
-    Counted,
-    Ended,
-    Farewell,
-    Held,
-    Hint,
-    Hold,
-    Knock,
-    Left,
-    Passed,
-    Recall,
-    Returned,
-    Said,
-    Spoke,
-    States,
-    Taken,
-    Uttered,
-    Void,
+    ClientReturned,
+    ClientTransfer,
+    ClusterJoinRequest,
+    CountReply,
+    CountRequest,
+    EntitiesAbsent,
+    EntitiesLeft,
+    EntityCheck,
+    ForwardedRequest,
+    HandoverCancelled,
+    HandoverConfirmed,
+    HandoverOffer,
+    NodeHeartbeat,
+    NodeStopping,
+    PublicationBatch,
+    RemotePublication,
+    RetainedStatesReport,
+    RetainedStatesRequest,
+    SubscriptionEnded,
+    SubscriptionHint,
+    SubscriptionOwned,
+    SubscriptionUpdate,
 )
 from nearcast.service.cluster.remote_subscriptions import record_of
 from nearcast.space.motion import SECOND, Moving, Time
@@ -87,23 +87,28 @@ def state(service: Server) -> tuple[Any, ...]:
     cluster, realm = service.cluster, service.realm
     assert cluster is not None
     return (
-        sorted(cluster.nodes), sorted(cluster.site.ownership.records.slot), len(cluster.abroad),
-        sorted(cluster.holdings.mine), [seat and seat.entity for seat in realm.seats],
-        len(realm.strangers), sorted(cluster.site.mesh.known), realm.waiting,
+        sorted(cluster.nodes), sorted(cluster.site.ownership.records.slot),
+        len(cluster.remote_subscriptions),
+        sorted(cluster.registry.mine), [client and client.entity for client in realm.clients],
+        len(realm.remote_entities), sorted(cluster.site.mesh.known), realm.waiting,
     )  # fmt: skip
 
 
 def words_of(stranger: int) -> list[Any]:
     """One of each kind, well-formed."""
     record = record_of(stranger, Subscription(77, 78, Moving(disc(0, 0, 10))), 5, 0)
-    said = (Uttered(99, 78, 5, True, 1.0, 2.0),)
+    said = (RemotePublication(99, 78, 5, True, 1.0, 2.0),)
     return [
-        Beat("ws://evil", 1.0, (0.0, 0.0), ()), Knock("ws://evil"), Hold((record,)),
-        Hint((record,)), Ended(((77, 9),)), Held(((77, 9),)), Said(b"\0", said), Ask(said),
-        Left((1,)), Farewell(), Arrive("x" * 20), Spoke(78, b"{}", False), RecordCopies((record,)),
-        Counted(((99, 3),)), Recall(), States(5, said), Check((78,)), Absent((78,)),
-        Taken("x" * 20, settled=True), Void("x" * 20),
-        Returned(Passed("x" * 20, 78, "", (), (), (), 5), 0),
+        NodeHeartbeat("ws://evil", 1.0, (0.0, 0.0), ()), ClusterJoinRequest("ws://evil"),
+        SubscriptionUpdate((record,)),
+        SubscriptionHint((record,)), SubscriptionEnded(((77, 9),)), SubscriptionOwned(((77, 9),)),
+        PublicationBatch(b"\0", said), CountRequest(said),
+        EntitiesLeft((1,)), NodeStopping(), HandoverOffer("x" * 20), ForwardedRequest(78, b"{}",
+        False), RecordCopies((record,)),
+        CountReply(((99, 3),)), RetainedStatesRequest(), RetainedStatesReport(5, said),
+        EntityCheck((78,)), EntitiesAbsent((78,)),
+        HandoverConfirmed("x" * 20, settled=True), HandoverCancelled("x" * 20),
+        ClientReturned(ClientTransfer("x" * 20, 78, "", (), (), (), 5), 0),
     ]  # fmt: skip
 
 
@@ -196,12 +201,15 @@ def test_malformed_frames_between_nodes_change_nothing(tmp_path: Path) -> None:
         bad = [bytes(random.randrange(256) for _ in range(random.randrange(60))) for _ in range(50)]
         bad += [frame[: random.randrange(len(frame))] for frame in good]
         empty = Record(77, 78, Moving(disc(0, 0, 10)), 5, body=b"\xc1")
-        nowhere = Uttered(99, 78, 5, True, float("nan"), 2.0)
-        wrong = Uttered(98, 78, 5, True, 1.0, 2.0, attributes={"x": 3})
-        bad += [CODEC.encode(Hold((empty,))), CODEC.encode(Hint((empty,)))]
+        nowhere = RemotePublication(99, 78, 5, True, float("nan"), 2.0)
+        wrong = RemotePublication(98, 78, 5, True, 1.0, 2.0, attributes={"x": 3})
         bad += [
-            CODEC.encode(Said(bytes((CLIENTS,)) * 2, (nowhere, wrong))),
-            CODEC.encode(Spoke(5, b"{}", False)),
+            CODEC.encode(SubscriptionUpdate((empty,))),
+            CODEC.encode(SubscriptionHint((empty,))),
+        ]
+        bad += [
+            CODEC.encode(PublicationBatch(bytes((CLIENTS_ONLY,)) * 2, (nowhere, wrong))),
+            CODEC.encode(ForwardedRequest(5, b"{}", False)),
         ]
         return bad
 
@@ -337,7 +345,7 @@ def test_a_node_that_is_always_late_still_says_that_it_is_there(tmp_path: Path) 
                 cluster._do(now + turn * SECOND)
                 beats.append(cluster._beaten > 0)
             other.nodes[cluster.id].heard = 0
-            cluster.links.send(other.id, CODEC.encode(Left(())), lossy=False)
+            cluster.links.send(other.id, CODEC.encode(EntitiesLeft(())), lossy=False)
             async with asyncio.timeout(PATIENCE_S):
                 while not other.nodes[cluster.id].heard:
                     await asyncio.sleep(0.01)

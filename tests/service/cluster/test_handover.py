@@ -8,16 +8,16 @@ import pytest
 
 from nearcast.client_protocol import messages
 from nearcast.service.cluster.messages import (
-    Arrive,
-    Claim,
-    Expect,
-    Left,
-    Passed,
-    Returned,
-    Spoke,
-    States,
-    Taken,
-    Void,
+    ClientReturned,
+    ClientTransfer,
+    EntitiesLeft,
+    ForwardedRequest,
+    HandoverAccepted,
+    HandoverCancelled,
+    HandoverClaim,
+    HandoverConfirmed,
+    HandoverOffer,
+    RetainedStatesReport,
 )
 from nearcast.service.cluster.remote_entities import UNCHECKED
 from nearcast.space.motion import SECOND
@@ -96,7 +96,17 @@ def cut(story: Handover, seconds: float = 3.0) -> None:
     story.town.cut(story.old, story.new, seconds)
 
 
-@pytest.mark.parametrize("step", [Arrive, Expect, messages.MovedNotice, Claim, Passed, Taken])
+@pytest.mark.parametrize(
+    "step",
+    [
+        HandoverOffer,
+        HandoverAccepted,
+        messages.MovedNotice,
+        HandoverClaim,
+        ClientTransfer,
+        HandoverConfirmed,
+    ],
+)
 @pytest.mark.parametrize("fault", [halt_new, halt_old, cut])
 def test_a_node_or_link_that_stands_still_at_any_step_costs_no_client_and_leaves_no_ghost(
     step: type, fault: Fault
@@ -109,20 +119,20 @@ def test_a_node_or_link_that_stands_still_at_any_step_costs_no_client_and_leaves
 
 def test_a_client_that_its_new_node_refuses_late_is_taken_back_and_has_missed_nothing() -> None:
     story = Handover()
-    story.go(Passed, halt_new)
+    story.go(ClientTransfer, halt_new)
     assert story.walker.talk.session.client is None, "nobody serves it for now"
     story.until(lambda: story.walker.stayed)
     assert story.walker.home is story.old
     story.until(lambda: story.walker.talk.session.client is not None)
-    assert Taken not in story.sent
+    assert HandoverConfirmed not in story.sent
     story.check()
     story.check_talk()
 
 
 def test_without_any_answer_the_old_node_takes_its_client_back() -> None:
     story = Handover()
-    story.town.loses = lambda kind: kind in (Passed, Void)
-    story.go(Passed, lambda _: None)
+    story.town.loses = lambda kind: kind in (ClientTransfer, HandoverCancelled)
+    story.go(ClientTransfer, lambda _: None)
     story.until(lambda: story.walker.talk.session.client is not None)
     assert story.walker.home is story.old
     story.town.loses = lambda _: False
@@ -133,8 +143,8 @@ def test_without_any_answer_the_old_node_takes_its_client_back() -> None:
 def test_who_is_taken_back_late_has_missed_nothing_either() -> None:
     """The old node remembers what was said since, however long it takes."""
     story = Handover()
-    story.town.loses = lambda kind: kind in (Passed, Void)
-    story.go(Passed, lambda _: None)
+    story.town.loses = lambda kind: kind in (ClientTransfer, HandoverCancelled)
+    story.go(ClientTransfer, lambda _: None)
     for _ in range(10):
         story._talk()
     halt_old(story, 5.0)
@@ -147,7 +157,7 @@ def test_who_is_taken_back_late_has_missed_nothing_either() -> None:
 def test_an_answer_that_comes_after_the_client_was_taken_back_is_believed() -> None:
     """Two nodes have told it the same meanwhile, one of them late."""
     story = Handover()
-    story.go(Passed, partial(cut, seconds=6.0))
+    story.go(ClientTransfer, partial(cut, seconds=6.0))
     story.until(lambda: story.walker.came)
     old = story.walker.connections[0].session
     story.until(lambda: old.client is not None)
@@ -158,13 +168,13 @@ def test_an_answer_that_comes_after_the_client_was_taken_back_is_believed() -> N
 
 def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_state_stays() -> None:
     story = Handover()
-    story.town.loses = lambda kind: kind is Taken
-    story.go(Passed, lambda _: None)
+    story.town.loses = lambda kind: kind is HandoverConfirmed
+    story.go(ClientTransfer, lambda _: None)
     story.until(lambda: story.walker.came)
     old = story.walker.connections[0].session
     story.until(lambda: old.client is not None)
     story.until(lambda: old.closing)
-    story.until(lambda: Left in story.sent)  # the old node believes so
+    story.until(lambda: EntitiesLeft in story.sent)  # the old node believes so
     story.town.run(2 * UNCHECKED / SECOND)
     story.town.check_presence()
     heard = len(story.walker.messages)
@@ -172,7 +182,7 @@ def test_if_no_answer_ever_comes_the_client_ends_the_old_connection_and_its_stat
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-@pytest.mark.parametrize("step", [Passed, Taken])
+@pytest.mark.parametrize("step", [ClientTransfer, HandoverConfirmed])
 def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, speaks: bool) -> None:
     """What it said to its old node meanwhile is obeyed once, wherever it is served."""
     story = Handover()
@@ -187,8 +197,8 @@ def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, spea
     story.go(step, fault)
     story.until(lambda: joining[0].session.closing)
     story.until(lambda: walker.talk.session.client is not None)
-    assert (Spoke in story.sent) == speaks
-    assert (Returned in story.sent) == (step is Taken)
+    assert (ForwardedRequest in story.sent) == speaks
+    assert (ClientReturned in story.sent) == (step is HandoverConfirmed)
     assert walker.home is story.old
     story.check()
     story.check_talk()
@@ -199,17 +209,17 @@ def test_a_client_that_gives_up_as_it_is_taken_in_is_given_back(step: type, spea
 
 def test_a_client_that_hangs_up_after_it_was_welcomed_is_given_back_and_then_leaves() -> None:
     story = Handover()
-    story.go(Taken, lambda _: None)
+    story.go(HandoverConfirmed, lambda _: None)
     story.until(lambda: story.walker.came)
     story.walker.talk.close()
-    story.until(lambda: Returned in story.sent)
+    story.until(lambda: ClientReturned in story.sent)
     story.walker.leave()
     story.town.calm()
     story.town.check_presence()
     assert story.walker.entity not in story.old.entities()
 
 
-@pytest.mark.parametrize("step", [Claim, Passed, Taken])
+@pytest.mark.parametrize("step", [HandoverClaim, ClientTransfer, HandoverConfirmed])
 @pytest.mark.parametrize("fault", [halt_new, halt_old, cut])
 def test_a_client_that_dies_in_the_middle_is_gone_everywhere(step: type, fault: Fault) -> None:
     story = Handover()
@@ -231,7 +241,7 @@ def test_what_a_client_says_to_its_old_node_while_it_is_passed_on_is_obeyed_once
         halt_new(story)
         story.walker.talk.say(messages.PublishRequest(*place, retain=True))
 
-    story.go(Passed, fault)
+    story.go(ClientTransfer, fault)
     story.until(lambda: story.walker.stayed and story.walker.talk.session.client is not None)
     story.check()
     said = story.town.memory.table("publications").to_pylist()
@@ -244,7 +254,7 @@ def test_what_a_client_says_to_its_old_node_while_it_is_passed_on_is_obeyed_once
 
 def test_a_state_whose_end_was_never_told_is_found_out() -> None:
     story = Handover()
-    story.town.loses = lambda kind: kind is Left
+    story.town.loses = lambda kind: kind is EntitiesLeft
     story.walker.leave()
     story.town.run(1.0)
     assert story.walker.name in story.third.nearby()
@@ -254,8 +264,8 @@ def test_a_state_whose_end_was_never_told_is_found_out() -> None:
 
 def test_who_went_to_another_node_whose_word_was_lost_is_found_there() -> None:
     story = Handover()
-    story.town.loses = lambda kind: kind is States
-    story.go(Taken, lambda _: None)
+    story.town.loses = lambda kind: kind is RetainedStatesReport
+    story.go(HandoverConfirmed, lambda _: None)
     story.town.run(1.0)
     story.town.loses = lambda _: False
     name, moved = story.walker.name, story.walker

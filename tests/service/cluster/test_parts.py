@@ -14,15 +14,22 @@ from nearcast.model.subscription import NodeId
 from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_parameters import Parameters
-from nearcast.service.client_state import ActiveSubscription, Wish
+from nearcast.service.client_state import ActiveSubscription, ThrottleOptions
 from nearcast.service.cluster.messages import (
-    Ended,
-    Held,
-    Hint,
-    Hold,
+    SubscriptionEnded,
+    SubscriptionHint,
+    SubscriptionOwned,
+    SubscriptionUpdate,
 )
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.recent_history import KEPT, Former, Had, RecentHistory, Was, recent
+from nearcast.service.cluster.recent_history import (
+    KEPT,
+    EarlierDeliveries,
+    RecentHistory,
+    SubscriptionVersion,
+    VersionHistory,
+    join_flushes,
+)
 from nearcast.service.cluster.remote_entities import SILENT, UNCHECKED, RemoteEntities
 from nearcast.service.cluster.remote_subscriptions import (
     RemoteSubscriptions,
@@ -57,7 +64,7 @@ from support.cluster_flushes import ELSEWHERE, ME, THERE, homes, passed, put, sa
 def test_former_versions_hear_what_was_made_while_they_held(
     versions: list[tuple[int, int, int | None, int]], made: list[tuple[int, int]]
 ) -> None:
-    former = Former()
+    former = VersionHistory()
     for key, since, lasts, x in versions:
         until = FOREVER if lasts is None else since + lasts
         former.add(0, key, wanted(1, float(x)), since, until)
@@ -73,7 +80,7 @@ def test_former_versions_hear_what_was_made_while_they_held(
 
 
 def test_former_versions_are_forgotten_in_their_time_and_their_places_used_again() -> None:
-    former = Former()
+    former = VersionHistory()
     former.add(0, 1, wanted(1, 0.0), 0)
     former.add(5, 2, wanted(2, 0.0), 0, kept=SECOND)
     _, publications = said((3, 0.0, 0.0))
@@ -87,11 +94,11 @@ def test_former_versions_are_forgotten_in_their_time_and_their_places_used_again
 
 
 def test_former_versions_of_one_are_found_and_dropped_and_the_others_stay() -> None:
-    former = Former()
+    former = VersionHistory()
     former.add(0, 1, wanted(11, 0.0), 0, 10)
     former.add(0, 2, wanted(12, 0.0), 0, 10)
     former.add(10, 1, wanted(11, 5.0), 10, 20)
-    assert former.of(1, since=10) == [Was(wanted(11, 5.0), 10, 20)]
+    assert former.of(1, since=10) == [SubscriptionVersion(wanted(11, 5.0), 10, 20)]
     assert len(former.of(1, since=9)) == 2
     former.drop(1)
     assert former.of(1, since=0) == []
@@ -111,12 +118,12 @@ def test_what_is_recent_is_all_that_was_made_since(flushes: list[list[int]], sin
         for n, made in enumerate(flushes)
         if made
     ]
-    found = recent(kept, since)
+    found = join_flushes(kept, since)
     truth = [(one, i) for one in kept for i, t in enumerate(one.publications.t) if t >= since]
     if found is None:
         assert truth == []
         return
-    assert [found.place(at) for at in range(len(found.publications))] == truth
+    assert [found.locate(at) for at in range(len(found.publications))] == truth
     assert found.ids.tolist() == [one.accepted[i].id for one, i in truth]
     assert [found.publications.publications[i].t for i in range(len(truth))] == [
         one.accepted[i].t for one, i in truth
@@ -127,42 +134,52 @@ def test_what_is_recent_is_all_that_was_made_since(flushes: list[list[int]], sin
 
 
 def test_a_site_tells_each_home_once_as_it_was_and_as_it_is() -> None:
-    abroad = RemoteSubscriptions()
-    put(abroad, 100, 1, 0.0, 100, THERE)
-    put(abroad, 100, 2, 5.0, 100, THERE)
-    put(abroad, 100, 3, 0.0, 100, ELSEWHERE)
-    assert homes(abroad, (150, 0.0, 0.0), (150, 50.0, 0.0)) == [(0, THERE), (0, ELSEWHERE)]
-    put(abroad, 200, 3, 50.0, 200, ELSEWHERE)
-    assert homes(abroad, (150, 0.0, 0.0), (250, 0.0, 0.0)) == [
+    remote_subscriptions = RemoteSubscriptions()
+    put(remote_subscriptions, 100, 1, 0.0, 100, THERE)
+    put(remote_subscriptions, 100, 2, 5.0, 100, THERE)
+    put(remote_subscriptions, 100, 3, 0.0, 100, ELSEWHERE)
+    assert homes(remote_subscriptions, (150, 0.0, 0.0), (150, 50.0, 0.0)) == [
+        (0, THERE),
+        (0, ELSEWHERE),
+    ]
+    put(remote_subscriptions, 200, 3, 50.0, 200, ELSEWHERE)
+    assert homes(remote_subscriptions, (150, 0.0, 0.0), (250, 0.0, 0.0)) == [
         (0, THERE), (0, ELSEWHERE), (1, THERE),
     ]  # fmt: skip
-    abroad.drop(300, 1)
-    abroad.drop(300, 2)
-    assert homes(abroad, (350, 0.0, 0.0)) == [(0, THERE)], "until others certainly have it"
-    abroad.forget(300 + KEPT)
-    assert homes(abroad, (350, 0.0, 0.0)) == []
-    assert len(abroad) == 1
+    remote_subscriptions.drop(300, 1)
+    remote_subscriptions.drop(300, 2)
+    assert homes(remote_subscriptions, (350, 0.0, 0.0)) == [(0, THERE)], "kept for a while"
+    remote_subscriptions.forget(300 + KEPT)
+    assert homes(remote_subscriptions, (350, 0.0, 0.0)) == []
+    assert len(remote_subscriptions) == 1
 
 
 def test_an_interest_that_comes_late_finds_what_it_should_have_heard_once() -> None:
-    abroad = RemoteSubscriptions()
+    remote_subscriptions = RemoteSubscriptions()
     before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 0.0, 0.0), (200, 90.0, 0.0))]
     record = record_of(THERE, wanted(1, 0.0), 150, 0)
-    abroad.hint(250, record, THERE)
-    assert [(one.t, i, home) for one, i, home in abroad.late(250, before)] == [(200, 0, THERE)]
-    assert list(abroad.late(260, before)) == []
-    abroad.put(270, record, THERE)
-    assert list(abroad.late(280, before)) == [], "its home had said so"
-    put(abroad, 300, 2, 90.0, 190, ELSEWHERE)
-    assert [(one.t, i, home) for one, i, home in abroad.late(300, before)] == [(200, 1, ELSEWHERE)]
+    remote_subscriptions.hint(250, record, THERE)
+    assert [(one.t, i, home) for one, i, home in remote_subscriptions.late(250, before)] == [
+        (200, 0, THERE)
+    ]
+    assert list(remote_subscriptions.late(260, before)) == []
+    remote_subscriptions.put(270, record, THERE)
+    assert list(remote_subscriptions.late(280, before)) == [], "its home had said so"
+    put(remote_subscriptions, 300, 2, 90.0, 190, ELSEWHERE)
+    assert [(one.t, i, home) for one, i, home in remote_subscriptions.late(300, before)] == [
+        (200, 1, ELSEWHERE)
+    ]
 
 
 def test_of_two_versions_that_come_together_each_finds_what_it_should_have_heard() -> None:
-    abroad = RemoteSubscriptions()
+    remote_subscriptions = RemoteSubscriptions()
     before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 90.0, 0.0))]
     for since, x in ((50, 0.0), (150, 90.0)):
-        abroad.hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
-    assert [(one.t, i) for one, i, _ in abroad.late(250, before)] == [(100, 0), (200, 0)]
+        remote_subscriptions.hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
+    assert [(one.t, i) for one, i, _ in remote_subscriptions.late(250, before)] == [
+        (100, 0),
+        (200, 0),
+    ]
 
 
 # My own clients.
@@ -177,9 +194,10 @@ class Home:
         self.site = Site(ME, out, Random(1), lambda: self.now, Parameters())
         self.site.found((0.0, 0.0))
         self.sent: list[tuple[NodeId, Message]] = []
-        self.abroad = RemoteSubscriptions()
-        self.holdings = SubscriptionRegistry(
-            ME, lambda: self.site, self.abroad, lambda to, m: self.sent.append((to, m)),
+        self.remote_subscriptions = RemoteSubscriptions()
+        self.registry = SubscriptionRegistry(
+            ME, lambda: self.site, self.remote_subscriptions, lambda to, m: self.sent.append((to,
+            m)),
             lambda node: node in (ME, THERE),
         )  # fmt: skip
 
@@ -187,58 +205,63 @@ class Home:
         self.now += by
         self.site.tick(self.now)
         self.settle()
-        self.holdings.tick(self.now)
+        self.registry.tick(self.now)
         sent, self.sent = self.sent, []
         return sent
 
     def settle(self) -> None:
         for change in self.site.drain():
-            self.holdings.settle(self.now, change)
+            self.registry.settle(self.now, change)
 
     def want(self, number: int, x: float) -> ActiveSubscription:
         subscription = wanted(number, x)
-        standing = ActiveSubscription(
-            0, 1, self.now, commands.Subscribe(number, subscription.region), subscription, Wish()
+        active = ActiveSubscription(
+            0,
+            1,
+            self.now,
+            commands.Subscribe(number, subscription.region),
+            subscription,
+            ThrottleOptions(),
         )
-        self.holdings.tell(self.now, {number: standing}, [])
+        self.registry.tell(self.now, {number: active}, [])
         self.settle()
-        return standing
+        return active
 
 
 def test_what_my_clients_want_is_mine_while_i_am_alone_and_ends_with_them() -> None:
     home = Home()
     home.want(11, 5.0)
     assert home.pass_on(SECOND // 10) == []
-    assert home.holdings.owner(11) == ME
-    assert len(home.abroad) == 0, "those are matched as clients are"
-    home.holdings.tell(home.now, {11: None}, [])
+    assert home.registry.owner(11) == ME
+    assert len(home.remote_subscriptions) == 0, "those are matched as clients are"
+    home.registry.tell(home.now, {11: None}, [])
     home.settle()
     assert home.site.record(11) is None
-    assert home.holdings.owner(11) is None
+    assert home.registry.owner(11) is None
 
 
 def test_a_site_holds_what_another_home_says_and_tells_it_so() -> None:
     home = Home()
     record = record_of(THERE, wanted(21, 5.0), home.now, 0)
-    home.holdings.on(Hold((record,)), THERE)
+    home.registry.on(SubscriptionUpdate((record,)), THERE)
     home.settle()
-    assert home.pass_on(SECOND // 10) == [(THERE, Held(((21, record.version),)))]
-    assert homes(home.abroad, (home.now, 5.0, 0.0)) == [(0, THERE)]
-    home.holdings.on(Ended(((21, record.version - 1),)), THERE)
+    assert home.pass_on(SECOND // 10) == [(THERE, SubscriptionOwned(((21, record.version),)))]
+    assert homes(home.remote_subscriptions, (home.now, 5.0, 0.0)) == [(0, THERE)]
+    home.registry.on(SubscriptionEnded(((21, record.version - 1),)), THERE)
     assert home.site.record(21) is not None, "an end of something older"
-    home.holdings.on(Ended(((21, record.version),)), THERE)
+    home.registry.on(SubscriptionEnded(((21, record.version),)), THERE)
     home.settle()
     assert home.site.record(21) is None
-    assert len(home.abroad) == 0
+    assert len(home.remote_subscriptions) == 0
 
 
 def test_what_somebody_holds_for_me_without_reason_is_ended_there() -> None:
     home = Home()
-    home.holdings.on(Held(((33, 5),)), THERE)
-    assert home.sent == [(THERE, Ended(((33, 5),)))]
+    home.registry.on(SubscriptionOwned(((33, 5),)), THERE)
+    assert home.sent == [(THERE, SubscriptionEnded(((33, 5),)))]
     home.sent.clear()
-    home.holdings.depart(home.now, 34)
-    home.holdings.on(Held(((34, 5),)), THERE)
+    home.registry.depart(home.now, 34)
+    home.registry.on(SubscriptionOwned(((34, 5),)), THERE)
     assert home.sent == [], "its new home speaks for it"
 
 
@@ -246,69 +269,69 @@ def test_an_owner_that_knows_an_older_version_is_told_again() -> None:
     home = Home()
     home.want(11, 5.0)
     home.pass_on(UNANSWERED + 1)
-    home.holdings.on(Held(((11, 1),)), THERE)
+    home.registry.on(SubscriptionOwned(((11, 1),)), THERE)
     ((to, message),) = home.sent
     assert to == THERE
-    assert isinstance(message, Hold)
+    assert isinstance(message, SubscriptionUpdate)
     assert [record.id for record in message.records] == [11]
 
 
 def test_what_nobody_confirms_any_more_is_told_anew_in_a_higher_version() -> None:
     home = Home()
-    standing = home.want(11, 5.0)
-    home.holdings.on(Held(((11, 2**60),)), THERE)
-    assert home.holdings.owner(11) == THERE
+    active = home.want(11, 5.0)
+    home.registry.on(SubscriptionOwned(((11, 2**60),)), THERE)
+    assert home.registry.owner(11) == THERE
     home.sent.clear()
     home.site.dropped(11, 2**60)
     home.settle()
     home.pass_on(UNCONFIRMED + TELL_EVERY)
-    assert standing.homes == 1
-    assert home.holdings.owner(11) in (ME, None)
+    assert active.handovers == 1
+    assert home.registry.owner(11) in (ME, None)
 
 
 def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> None:
     home = Home()
-    home.holdings.on(Hold((record_of(THERE, wanted(21, 5.0), home.now, 0),)), THERE)
+    home.registry.on(SubscriptionUpdate((record_of(THERE, wanted(21, 5.0), home.now, 0),)), THERE)
     home.want(11, 5.0)
-    home.holdings.on(Held(((11, 2**60),)), THERE)
+    home.registry.on(SubscriptionOwned(((11, 2**60),)), THERE)
     home.settle()
-    home.holdings.lost(home.now, THERE)
+    home.registry.lost(home.now, THERE)
     home.settle()
     assert home.site.record(21) is None
-    assert home.holdings.owner(11) is None or home.holdings.owner(11) == ME
-    home.holdings.on(Hint((record_of(THERE, wanted(22, 5.0), home.now, 0),)), THERE)
-    assert homes(home.abroad, (home.now + 1, 500.0, 0.0)) == []
-    home.holdings.back(THERE)
-    home.holdings.on(Hold((record_of(THERE, wanted(23, 5.0), home.now, 0),)), THERE)
+    assert home.registry.owner(11) is None or home.registry.owner(11) == ME
+    home.registry.on(SubscriptionHint((record_of(THERE, wanted(22, 5.0), home.now, 0),)), THERE)
+    assert homes(home.remote_subscriptions, (home.now + 1, 500.0, 0.0)) == []
+    home.registry.back(THERE)
+    home.registry.on(SubscriptionUpdate((record_of(THERE, wanted(23, 5.0), home.now, 0),)), THERE)
     home.settle()
     assert home.site.record(23) is not None
 
 
 def test_what_was_wanted_for_a_moment_only_is_kept_to_be_told() -> None:
     realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
-    seat = realm.join(100, "anna", messages.JSON)
-    realm.subscribe(100, seat, messages.SubscribeRequest(1, messages.Area(0.0, 0.0, r=10.0)))
-    (standing,) = seat.subscriptions.values()
-    realm.lately.news.clear()  # all have been told
+    client = realm.join(100, "anna", messages.JSON)
+    realm.subscribe(100, client, messages.SubscribeRequest(1, messages.Area(0.0, 0.0, r=10.0)))
+    (active,) = client.subscriptions.values()
+    realm.history.changed_subscriptions.clear()  # all have been told
     for t, x in ((200, 50.0), (300, 60.0), (400, 70.0)):
-        realm.move(t, seat, messages.MoveRequest(1, messages.Area(x, 0.0, r=10.0)))
-    assert [(was.since, was.until) for was in realm.lately.skipped] == [(200, 300), (300, 400)]
-    assert list(realm.lately.news.values()) == [standing]
-    assert standing.since == 400
+        realm.move(t, client, messages.MoveRequest(1, messages.Area(x, 0.0, r=10.0)))
+    assert [(was.since, was.until) for was in realm.history.unannounced] == [(200, 300), (300, 400)]
+    assert list(realm.history.changed_subscriptions.values()) == [active]
+    assert active.since == 400
 
 
 def test_what_is_so_late_that_it_was_forgotten_is_not_taken_for_new() -> None:
-    lately = RecentHistory()
+    history = RecentHistory()
     first, other = first_number(THERE), first_number(ELSEWHERE)
-    assert lately.is_new(first + 5)
-    assert lately.is_new(other)
+    assert history.is_new(first + 5)
+    assert history.is_new(other)
     for turn in range(1, 4):  # by then it is not remembered
-        lately.forget(turn * (3 * KEPT + 1))
-    assert not lately.is_new(first + 5)
-    assert not lately.is_new(first + 4), "it may have come, too"
-    assert lately.is_new(first + 6)
-    assert not lately.is_new(other)
-    assert lately.is_new(other + 1)
+        history.forget(turn * (3 * KEPT + 1))
+    assert not history.is_new(first + 5)
+    assert not history.is_new(first + 4), "it may have come, too"
+    assert history.is_new(first + 6)
+    assert not history.is_new(other)
+    assert history.is_new(other + 1)
 
 
 # Clients who come from another node, and what comes late.
@@ -320,10 +343,15 @@ class Arrived:
     def __init__(self) -> None:
         self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
         self.realm.tick(SECOND)
-        standing = ActiveSubscription(
-            -1, 1, 0, commands.Subscribe(11, wanted(11, 0.0).region), wanted(11, 0.0), Wish()
+        active = ActiveSubscription(
+            -1,
+            1,
+            0,
+            commands.Subscribe(11, wanted(11, 0.0).region),
+            wanted(11, 0.0),
+            ThrottleOptions(),
         )
-        self.seat = self.realm.arrive(SECOND, 7, "anna", messages.JSON, [standing], [()], SECOND)
+        self.client = self.realm.arrive(SECOND, 7, "anna", messages.JSON, [active], [()], SECOND)
 
     def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
         """What the client is told if this comes now, made at `t`."""
@@ -336,8 +364,8 @@ class Arrived:
 
 def test_what_a_client_had_on_another_node_is_not_told_again_however_late_it_comes() -> None:
     story = Arrived()
-    had = Had(0, SECOND, frozenset({first_number(THERE) + 1}), 3 * SECOND)
-    story.realm.had[story.seat.place] = had
+    had = EarlierDeliveries(0, SECOND, frozenset({first_number(THERE) + 1}), 3 * SECOND)
+    story.realm.earlier_deliveries[story.client.slot] = had
     assert story.hears(SECOND + 10, 1, SECOND - 10) == []
     assert story.hears(SECOND + 20, 2, SECOND - 10, entity=8) == [2]
     assert story.hears(4 * SECOND, 1, SECOND - 10) == []
@@ -358,53 +386,55 @@ def test_what_comes_too_late_is_told_only_if_its_publisher_has_not_been_heard_si
 
 @pytest.mark.parametrize("late", [False, True])
 def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
-    strangers = RemoteEntities(RetainedStates())
-    strangers.speaks(10, 77, "", messages.JSON, first_number(THERE), 10)
-    strangers.settles(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
+    remote_entities = RemoteEntities(RetainedStates())
+    remote_entities.speaks(10, 77, "", messages.JSON, first_number(THERE), 10)
+    remote_entities.settles(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
     if late:  # it was said before anna went
-        strangers.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
-    strangers.lost(THERE)
-    assert len(strangers) == 1
-    strangers.lost(ELSEWHERE)
-    assert len(strangers) == 0
+        remote_entities.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
+    remote_entities.lost(THERE)
+    assert len(remote_entities) == 1
+    remote_entities.lost(ELSEWHERE)
+    assert len(remote_entities) == 0
     assert block_of(THERE) != block_of(ELSEWHERE)
 
 
 def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
-    strangers = RemoteEntities(RetainedStates())
-    strangers.settles(10, 77, "anna", messages.JSON, THERE, 10)
-    strangers.gone(20, 77, ELSEWHERE)
-    assert len(strangers) == 1
-    strangers.gone(20, 77, THERE)
-    assert len(strangers) == 0
-    assert strangers.is_gone(77, 20)
-    assert not strangers.is_gone(77, 21), "whoever says something later has not left"
+    remote_entities = RemoteEntities(RetainedStates())
+    remote_entities.settles(10, 77, "anna", messages.JSON, THERE, 10)
+    remote_entities.gone(20, 77, ELSEWHERE)
+    assert len(remote_entities) == 1
+    remote_entities.gone(20, 77, THERE)
+    assert len(remote_entities) == 0
+    assert remote_entities.is_gone(77, 20)
+    assert not remote_entities.is_gone(77, 21), "whoever says something later has not left"
 
 
 def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them() -> None:
     realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
-    strangers = realm.strangers
+    remote_entities = realm.remote_entities
     for entity, home in ((77, THERE), (78, ELSEWHERE)):
         request = messages.PublishRequest(1.0, 2.0, retain=True)
         realm.recall(10, home, entity, "", request, messages.JSON, first_number(home), 10)
-    strangers.settles(10, 79, "", messages.JSON, THERE, 10)  # retains nothing
-    assert strangers.unchecked(10) == {}
+    remote_entities.settles(10, 79, "", messages.JSON, THERE, 10)  # retains nothing
+    assert remote_entities.unchecked(10) == {}
     later = 10 + UNCHECKED + 1
-    assert strangers.unchecked(later) == {block_of(THERE): [77], block_of(ELSEWHERE): [78]}
-    assert strangers.unchecked(later + UNCHECKED) == {}, "they have been asked for"
-    assert not strangers.absent(78, THERE), "it is not there, but elsewhere"
-    assert strangers.absent(77, THERE)
-    assert len(strangers) == 2
+    assert remote_entities.unchecked(later) == {block_of(THERE): [77], block_of(ELSEWHERE): [78]}
+    assert remote_entities.unchecked(later + UNCHECKED) == {}, "they have been asked for"
+    assert not remote_entities.absent(78, THERE), "it is not there, but elsewhere"
+    assert remote_entities.absent(77, THERE)
+    assert len(remote_entities) == 2
 
 
 def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
-    voices = RetainedStates()
-    strangers = RemoteEntities(voices)
-    strangers.voice(strangers.speaks(10, 77, "", messages.JSON, first_number(THERE), 10), "")
-    strangers.gone(20, 77, THERE)
-    seat = strangers.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
-    assert seat.left
-    assert strangers.voice(seat, "") in voices.left.tolist()
-    assert len(strangers) == 0
-    strangers.forget(21 + SILENT + SECOND)
-    assert not strangers.is_gone(77, 20)
+    feeds = RetainedStates()
+    remote_entities = RemoteEntities(feeds)
+    remote_entities.feed(
+        remote_entities.speaks(10, 77, "", messages.JSON, first_number(THERE), 10), ""
+    )
+    remote_entities.gone(20, 77, THERE)
+    client = remote_entities.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
+    assert client.left
+    assert remote_entities.feed(client, "") in feeds.left.tolist()
+    assert len(remote_entities) == 0
+    remote_entities.forget(21 + SILENT + SECOND)
+    assert not remote_entities.is_gone(77, 20)

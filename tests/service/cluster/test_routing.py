@@ -13,18 +13,18 @@ from nearcast.node import Message, Outbox
 from nearcast.protocols.voronoi.site import Site
 from nearcast.protocols.voronoi.vso_parameters import Parameters
 from nearcast.service.cluster.messages import (
-    BEFORE,
-    CLIENTS,
-    TOWARDS,
-    Ask,
-    Counted,
-    Said,
-    Uttered,
-    code_of,
-    way_of,
+    CLIENTS_ONLY,
+    PREVIOUS_OWNER,
+    TO_OWNER,
+    CountReply,
+    CountRequest,
+    PublicationBatch,
+    RemotePublication,
+    mode_code,
+    mode_of,
 )
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.recent_history import Passed, Was
+from nearcast.service.cluster.recent_history import PastFlush, SubscriptionVersion
 from nearcast.service.cluster.remote_subscriptions import (
     RemoteSubscriptions,
     first_number,
@@ -43,15 +43,16 @@ class Office:
         site = Site(ME, Outbox(), Random(1), lambda: 0, Parameters())
         site.join((0.0, 0.0), THERE, THERE)
         self.realm = ClusterRealm(MATCHERS["swept"](), Limits(), None, first_number(ME))
-        self.abroad = RemoteSubscriptions()
+        self.remote_subscriptions = RemoteSubscriptions()
         self.post = Routing(
-            self.realm, lambda: site, self.abroad, lambda *said: self.sent.append(said),
+            self.realm, lambda: site, self.remote_subscriptions,
+            lambda *said: self.sent.append(said),
             lambda _: None, lambda: (THERE, ELSEWHERE),
         )  # fmt: skip
 
-    def flush(self, flushed: Passed, own: int) -> list[tuple[NodeId, Message]]:
-        self.realm.lately.passed.append(flushed)
-        self.post.flushed(flushed, own)
+    def flush(self, flushed: PastFlush, own: int) -> list[tuple[NodeId, Message]]:
+        self.realm.history.flushes.append(flushed)
+        self.post.route_flush(flushed, own)
         return self.taken()
 
     def taken(self) -> list[tuple[NodeId, Message]]:
@@ -62,35 +63,35 @@ class Office:
 def test_what_is_said_at_a_node_whose_site_is_in_no_mesh_goes_to_who_speaks_for_it() -> None:
     ((to, what),) = Office().flush(passed(5, (5, 1.0, 2.0)), own=1)
     assert to == THERE
-    assert isinstance(what, Said)
-    assert [(one.x, one.y) for one in what.said] == [(1.0, 2.0)]
+    assert isinstance(what, PublicationBatch)
+    assert [(one.x, one.y) for one in what.publications] == [(1.0, 2.0)]
 
 
-@pytest.mark.parametrize("way", [TOWARDS, BEFORE])
+@pytest.mark.parametrize("way", [TO_OWNER, PREVIOUS_OWNER])
 def test_what_comes_back_to_where_it_was_made_is_looked_after_there_once(way: int) -> None:
     office = Office()
     record = record_of(ELSEWHERE, wanted(21, 0.0), 1, 0)
-    office.abroad.put(1, record, ELSEWHERE)
+    office.remote_subscriptions.put(1, record, ELSEWHERE)
     ((to, said),) = office.flush(passed(5, (5, 1.0, 2.0)), own=1)
     assert to == THERE, "it is not for us to know who else wants it"
-    assert isinstance(said, Said)
-    office.post.on(Said(bytes((code_of(way, 2),)), said.said), THERE)
+    assert isinstance(said, PublicationBatch)
+    office.post.on(PublicationBatch(bytes((mode_code(way, 2),)), said.publications), THERE)
     sent = office.taken()
-    assert (ELSEWHERE, Said(bytes((CLIENTS,)), said.said)) in sent
-    assert any(to == THERE for to, _ in sent) == (way == TOWARDS)
-    office.post.on(Said(bytes((code_of(way, 4),)), said.said), THERE)
+    assert (ELSEWHERE, PublicationBatch(bytes((CLIENTS_ONLY,)), said.publications)) in sent
+    assert any(to == THERE for to, _ in sent) == (way == TO_OWNER)
+    office.post.on(PublicationBatch(bytes((mode_code(way, 4),)), said.publications), THERE)
     assert office.taken() == []
 
 
 def test_what_comes_back_of_several_flushes_is_found_in_each_of_them() -> None:
     office = Office()
-    office.abroad.put(1, record_of(ELSEWHERE, wanted(21, 0.0), 1, 0), ELSEWHERE)
+    office.remote_subscriptions.put(1, record_of(ELSEWHERE, wanted(21, 0.0), 1, 0), ELSEWHERE)
     both = []
     for flushed in (passed(5, (5, 1.0, 2.0)), passed(6, (6, 3.0, 2.0), (6, 500.0, 2.0))):
         ((_, said),) = office.flush(flushed, own=len(flushed.ids))
-        assert isinstance(said, Said)
-        both += said.said
-    office.post.on(Said(bytes((code_of(TOWARDS, 2),)) * 3, tuple(both)), THERE)
+        assert isinstance(said, PublicationBatch)
+        both += said.publications
+    office.post.on(PublicationBatch(bytes((mode_code(TO_OWNER, 2),)) * 3, tuple(both)), THERE)
     heard = {x for to, _, xs in told(office.taken()) if to == ELSEWHERE for x in xs}
     assert {1.0, 3.0} <= heard
 
@@ -99,34 +100,40 @@ def told(sent: list[tuple[NodeId, Message]]) -> list[tuple[NodeId, int, list[flo
     """To whom, in which way (of a message whose publications all go the same), and which."""
     found = []
     for to, what in sent:
-        assert isinstance(what, Said)
-        ways = list(map(way_of, what.ways))
-        found += [(to, way, [one.x for one, w in zip(what.said, ways, strict=True) if w == way])
-                  for way in dict.fromkeys(ways)]  # fmt: skip
+        assert isinstance(what, PublicationBatch)
+        pairs = [
+            (mode_of(code), one.x) for code, one in zip(what.codes, what.publications, strict=True)
+        ]
+        modes = dict.fromkeys(mode for mode, _ in pairs)
+        found += [(to, mode, [x for m, x in pairs if m == mode]) for mode in modes]
     return found
 
 
 def test_what_goes_another_way_than_what_was_said_before_is_not_overtaken_by_it() -> None:
     office = Office()
-    office.abroad.moved(1, ELSEWHERE, Was(wanted(21, 50.0), 1, FOREVER))  # this client went there
-    assert told(office.flush(passed(5, (5, 1.0, 0.0)), own=1)) == [(THERE, TOWARDS, [1.0])]
+    office.remote_subscriptions.moved(
+        1, ELSEWHERE, SubscriptionVersion(wanted(21, 50.0), 1, FOREVER)
+    )  # this client went there
+    assert told(office.flush(passed(5, (5, 1.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [1.0])]
     assert told(office.flush(passed(6, (6, 50.0, 0.0)), own=1)) == [
-        (THERE, TOWARDS, [50.0]), (ELSEWHERE, CLIENTS, [1.0, 50.0]),
+        (THERE, TO_OWNER, [50.0]), (ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0]),
     ]  # fmt: skip
     assert told(office.flush(passed(7, (7, 51.0, 0.0)), own=1)) == [
-        (THERE, TOWARDS, [51.0]), (ELSEWHERE, CLIENTS, [51.0]),
+        (THERE, TO_OWNER, [51.0]), (ELSEWHERE, CLIENTS_ONLY, [51.0]),
     ], "what went before has gone there, too"  # fmt: skip
-    assert told(office.flush(passed(8, (8, 500.0, 0.0)), own=1)) == [(THERE, TOWARDS, [500.0])]
+    assert told(office.flush(passed(8, (8, 500.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [500.0])]
     assert told(office.flush(passed(9, (9, 52.0, 0.0)), own=1)) == [
-        (THERE, TOWARDS, [52.0]), (ELSEWHERE, CLIENTS, [500.0, 52.0]),
+        (THERE, TO_OWNER, [52.0]), (ELSEWHERE, CLIENTS_ONLY, [500.0, 52.0]),
     ]  # fmt: skip
 
 
 def test_of_two_words_at_one_moment_the_second_does_not_go_without_the_first() -> None:
     office = Office()
-    office.abroad.moved(1, ELSEWHERE, Was(wanted(21, 50.0), 1, FOREVER))
+    office.remote_subscriptions.moved(
+        1, ELSEWHERE, SubscriptionVersion(wanted(21, 50.0), 1, FOREVER)
+    )
     assert told(office.flush(passed(5, (5, 1.0, 0.0), (5, 50.0, 0.0)), own=2)) == [
-        (THERE, TOWARDS, [1.0, 50.0]), (ELSEWHERE, CLIENTS, [1.0, 50.0]),
+        (THERE, TO_OWNER, [1.0, 50.0]), (ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0]),
     ]  # fmt: skip
 
 
@@ -134,52 +141,56 @@ def test_an_interest_that_is_known_late_hears_what_was_said_before_what_it_wants
     office = Office()
     office.flush(passed(5, (5, 1.0, 0.0)), own=1)
     office.flush(passed(6, (6, 50.0, 0.0)), own=1)
-    office.realm.lately.act(int(n) for one in office.realm.lately.passed for n in one.ids)
-    office.abroad.put(7, record_of(ELSEWHERE, wanted(21, 50.0), 6, 0), ELSEWHERE)
-    office.post.catch_up(7, office.realm.lately.passed)
-    assert told(office.taken()) == [(ELSEWHERE, CLIENTS, [1.0, 50.0])]
+    office.realm.history.mark_routed(
+        int(n) for one in office.realm.history.flushes for n in one.ids
+    )
+    office.remote_subscriptions.put(7, record_of(ELSEWHERE, wanted(21, 50.0), 6, 0), ELSEWHERE)
+    office.post.send_missed(7, office.realm.history.flushes)
+    assert told(office.taken()) == [(ELSEWHERE, CLIENTS_ONLY, [1.0, 50.0])]
 
 
 def test_who_goes_to_speak_elsewhere_is_preceded_by_what_it_said_lately() -> None:
     office = Office()
     office.flush(passed(5, (5, 1.0, 0.0)), own=1)
     office.flush(passed(3 * SECOND, (3 * SECOND, 2.0, 0.0)), own=1)
-    office.post.hand_over(9, ELSEWHERE)
-    assert told(office.taken()) == [(ELSEWHERE, BEFORE, [2.0])]
-    office.post.hand_over(9, ELSEWHERE)
+    office.post.send_recent_to(9, ELSEWHERE)
+    assert told(office.taken()) == [(ELSEWHERE, PREVIOUS_OWNER, [2.0])]
+    office.post.send_recent_to(9, ELSEWHERE)
     assert office.taken() == []
 
 
 def test_who_has_gone_is_told_by_its_site_once_that_knows_where_it_is() -> None:
-    abroad = RemoteSubscriptions()
+    remote_subscriptions = RemoteSubscriptions()
     gone = wanted(21, 50.0)
-    abroad.moved(5, ELSEWHERE, Was(gone, 1, FOREVER))
+    remote_subscriptions.moved(5, ELSEWHERE, SubscriptionVersion(gone, 1, FOREVER))
     _, publications = said((10, 50.0, 0.0), (30, 50.0, 0.0))
     here, there = np.ones(2, np.bool_), np.zeros(2, np.bool_)
-    assert abroad.gone(publications, here)[0].tolist() == [0, 1]
-    put(abroad, 20, 21, 50.0, 20, ELSEWHERE)
-    assert abroad.gone(publications, here)[0].tolist() == [0], "as it was before it changed"
-    assert abroad.gone(publications, there)[0].tolist() == [0, 1], "other sites may not know yet"
-    assert abroad.homes(publications, np.arange(2))[0].tolist() == [0, 1]
+    assert remote_subscriptions.gone(publications, here)[0].tolist() == [0, 1]
+    put(remote_subscriptions, 20, 21, 50.0, 20, ELSEWHERE)
+    assert remote_subscriptions.gone(publications, here)[0].tolist() == [0], "as it was before"
+    assert remote_subscriptions.gone(publications, there)[0].tolist() == [0, 1], (
+        "others may not know yet"
+    )
+    assert remote_subscriptions.homes(publications, np.arange(2))[0].tolist() == [0, 1]
 
 
 def test_who_has_come_here_is_not_told_of_on_its_former_node() -> None:
-    abroad = RemoteSubscriptions()
-    put(abroad, 20, 21, 50.0, 20, ELSEWHERE)
-    abroad.drop(30, 21, arrived=True)
-    assert homes(abroad, (40, 50.0, 0.0)) == []
+    remote_subscriptions = RemoteSubscriptions()
+    put(remote_subscriptions, 20, 21, 50.0, 20, ELSEWHERE)
+    remote_subscriptions.drop(30, 21, arrived=True)
+    assert homes(remote_subscriptions, (40, 50.0, 0.0)) == []
 
 
 def test_who_asks_how_many_heard_it_is_answered_while_publications_of_clients_wait() -> None:
     office = Office()
-    realm, asked = office.realm, Uttered(first_number(THERE), 77, 5, False, 1.0, 2.0)
-    seat = realm.join(1, "ann")
+    realm, asked = office.realm, RemotePublication(first_number(THERE), 77, 5, False, 1.0, 2.0)
+    client = realm.join(1, "ann")
     realm.accounts.bound = 1
     for t in (2, 3):  # first its price becomes known
         for _ in range(3):
-            realm.publish(seat, messages.PublishRequest(0.0, 0.0), messages.JSON)
-        office.post.on(Ask((asked,)), THERE)
+            realm.publish(client, messages.PublishRequest(0.0, 0.0), messages.JSON)
+        office.post.on(CountRequest((asked,)), THERE)
         realm.flush(t)
     assert realm.waiting > 0
-    office.post.count()
-    assert (THERE, Counted(((asked.id, 0),))) in office.taken()
+    office.post.answer_counts()
+    assert (THERE, CountReply(((asked.id, 0),))) in office.taken()

@@ -117,7 +117,7 @@ class HttpApi:
         if gateway.cluster is None:
             t, readers = await answer
             return json_response({"publication": publication, "t": t, "heard": readers}, 202)
-        elsewhere, silent = await gateway.cluster.post.counted(publication)
+        elsewhere, silent = await gateway.cluster.routing.count_remote(publication)
         t, readers = await answer
         told = {"publication": publication, "t": t, "heard": readers + elsewhere}
         return json_response({**told, "silent": silent} if silent else told, 202)

@@ -28,33 +28,33 @@ from nearcast.service.client_state import ClientState
 from nearcast.service.cluster.handover import Handover
 from nearcast.service.cluster.messages import (
     CODEC,
-    Absent,
-    Arrive,
-    Ask,
-    Beat,
-    Check,
-    Claim,
-    Counted,
+    ClientReturned,
+    ClientTransfer,
+    ClusterJoinReply,
+    ClusterJoinRequest,
+    CountReply,
+    CountRequest,
     Credential,
-    Ended,
-    Enter,
-    Expect,
-    Farewell,
-    Held,
-    Hint,
-    Hold,
-    Knock,
-    Left,
+    EntitiesAbsent,
+    EntitiesLeft,
+    EntityCheck,
+    ForwardedRequest,
+    HandoverAccepted,
+    HandoverCancelled,
+    HandoverClaim,
+    HandoverConfirmed,
+    HandoverOffer,
     LinkRefused,
-    Passed,
-    Recall,
-    Returned,
-    Said,
-    Spoke,
-    States,
-    Taken,
-    Void,
-    Withdrawn,
+    NodeHeartbeat,
+    NodeStopping,
+    PublicationBatch,
+    RetainedStatesReport,
+    RetainedStatesRequest,
+    StatesWithdrawn,
+    SubscriptionEnded,
+    SubscriptionHint,
+    SubscriptionOwned,
+    SubscriptionUpdate,
 )
 from nearcast.service.cluster.realm import ClusterRealm
 from nearcast.service.cluster.remote_subscriptions import RemoteSubscriptions, block_of
@@ -71,10 +71,10 @@ LOG = logging.getLogger("nearcast.live")
 TICK_S = 0.02
 LOOK_S = 0.05  # how often whoever stops sees whether it may go
 SITE_EVERY: Time = SECOND // 10
-BEAT_EVERY: Time = SECOND // 2
+HEARTBEAT_EVERY: Time = SECOND // 2
 IDLE: Time = 3 * SECOND
 LATE: Time = SECOND // 2
-SILENT: Time = 4 * SECOND  # a node unheard for so long is lost
+LOST_AFTER: Time = 4 * SECOND  # a node unheard for so long is lost
 ANSWER_S = 1.5  # somebody who lives takes a call within this
 JOIN_S = 10.0
 FAREWELL_S = 1.0  # whoever goes waits so long for an answer
@@ -90,7 +90,7 @@ class KnownNode(Struct):
     heard: Time
 
 
-def warm() -> None:
+def warm_up() -> None:
     """Load or compile what sites compute with: later it would make this node seem dead."""
     diagram = LocalDiagram()
     for site, place in enumerate(((0.0, 0.0), (10.0, 0.0), (0.0, 10.0))):
@@ -120,21 +120,21 @@ class ClusterNode:
         self._parameters = parameters
         self._out, self._random = Outbox(), SystemRandom()
         self.site = self._new_site()
-        self.abroad = RemoteSubscriptions()
-        self.realm, self.lately = realm, realm.lately
-        self.holdings = SubscriptionRegistry(
-            self.id, lambda: self.site, self.abroad, self._out.send, self.is_here
+        self.remote_subscriptions = RemoteSubscriptions()
+        self.realm, self.history = realm, realm.history
+        self.registry = SubscriptionRegistry(
+            self.id, lambda: self.site, self.remote_subscriptions, self._out.send, self.is_here
         )
-        self.post = Routing(
+        self.routing = Routing(
             realm,
             lambda: self.site,
-            self.abroad,
+            self.remote_subscriptions,
             self._out.send,
             gateway.schedule_flush,
             lambda: self.nodes,
         )
-        self.passages = Handover(self, self._out.send)
-        self._entered: asyncio.Future[Enter | None] | None = None  # None: not let in
+        self.handover = Handover(self, self._out.send)
+        self._entered: asyncio.Future[ClusterJoinReply | None] | None = None  # None: not let in
         self._probes: dict[asyncio.Task[None], None] = {}
         self._told: tuple[str, ...] = ()
         self._beaten = self._sited = self._idle_since = self._ticked = 0
@@ -150,7 +150,7 @@ class ClusterNode:
 
     async def start(self, join: Sequence[tuple[str, int]]) -> None:
         """Found a cluster, or join one through the first of these that answers."""
-        warm()
+        warm_up()
         self.links.on_broken = self._broken
         self.links.on_refused = lambda: self._answered(None)
         await self.links.open(self._receive)
@@ -162,14 +162,16 @@ class ClusterNode:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         self._settle()
 
-    async def _knock(self, join: Sequence[tuple[str, int]]) -> tuple[NodeId, Enter]:
+    async def _knock(self, join: Sequence[tuple[str, int]]) -> tuple[NodeId, ClusterJoinReply]:
         why = ""
         for host, port in join:
             self._entered = asyncio.get_running_loop().create_future()
             try:
                 async with asyncio.timeout(JOIN_S / len(join)):
                     contact = await self.links.meet(host, port, JOIN_S)
-                    self.links.send(contact, CODEC.encode(Knock(self.url)), lossy=False)
+                    self.links.send(
+                        contact, CODEC.encode(ClusterJoinRequest(self.url)), lossy=False
+                    )
                     enter = await self._entered
                 if enter is not None:
                     return contact, enter
@@ -180,7 +182,7 @@ class ClusterNode:
         places = ", ".join(f"{host}:{port}" for host, port in join)
         raise JoinError(f"cannot join the cluster at {places}: {why}")
 
-    def _answered(self, enter: Enter | None) -> None:
+    def _answered(self, enter: ClusterJoinReply | None) -> None:
         if self._entered is not None and not self._entered.done():
             self._entered.set_result(enter)
 
@@ -188,16 +190,16 @@ class ClusterNode:
         """Hand over all my clients, then what is mine; go when nobody counts on me any more."""
         self.stopping = True
         if self.nodes:
-            self.passages.clear_out()
-            await _until(lambda: self.passages.all_gone or not self.nodes, patience_s)
+            self.handover.clear_out()
+            await _until(lambda: self.handover.all_gone or not self.nodes, patience_s)
             self.site.resign()
             await _until(lambda: self.site.resigned or not self.nodes, patience_s / 2)
         self._timer.cancel()
         self._gone = True
         if not self.site.resigned and self.nodes:
             self.site.abandon()
-        self._out.send_many(list(self.nodes), Farewell())
-        self._post()
+        self._out.send_many(list(self.nodes), NodeStopping())
+        self._send_effects()
         # They answer. What they had said to me before has come by then, and has been passed on.
         await _until(lambda: not self.nodes and self.gateway.idle, FAREWELL_S)
         for probe in list(self._probes):
@@ -220,48 +222,62 @@ class ClusterNode:
 
     def _on(self, message: Message, sender: NodeId) -> None:
         match message:
-            case Said() | Ask():
-                self.post.on(message, sender)
-            case Hold() | Hint() | Ended() | Held():
-                self.holdings.on(message, sender)
-            case Beat():
+            case PublicationBatch() | CountRequest():
+                self.routing.on(message, sender)
+            case (
+                SubscriptionUpdate()
+                | SubscriptionHint()
+                | SubscriptionEnded()
+                | SubscriptionOwned()
+            ):
+                self.registry.on(message, sender)
+            case NodeHeartbeat():
                 if not self._gone:
                     self._on_beat(message, sender)
-            case Arrive() | Expect() | Claim() | Passed() | Taken() | Void() | Returned() | Spoke():
-                self.passages.on(message, sender)
-            case Counted():
-                self.post.on_counted(message, sender)
-            case States():
-                self.post.on_states(message, sender)
-            case Recall(entities):
-                seats = [seat for seat in self.realm.seats if seat is not None]
+            case (
+                HandoverOffer()
+                | HandoverAccepted()
+                | HandoverClaim()
+                | ClientTransfer()
+                | HandoverConfirmed()
+                | HandoverCancelled()
+                | ClientReturned()
+                | ForwardedRequest()
+            ):
+                self.handover.on(message, sender)
+            case CountReply():
+                self.routing.on_count_reply(message, sender)
+            case RetainedStatesReport():
+                self.routing.on_states(message, sender)
+            case RetainedStatesRequest(entities):
+                clients = [client for client in self.realm.clients if client is not None]
                 if entities:
-                    seats = [seat for seat in seats if seat.entity in entities]
-                self.tell_states(seats, [sender])
-            case Left(entities):
+                    clients = [client for client in clients if client.entity in entities]
+                self.send_states(clients, [sender])
+            case EntitiesLeft(entities):
                 for entity in entities:
                     self.realm.gone(self.gateway.now(), entity, sender)
-            case Withdrawn(states):
+            case StatesWithdrawn(states):
                 for entity, channel, t in states:
-                    self.realm.strangers.withdraw(self.gateway.now(), entity, channel, t)
-            case Check(entities):
+                    self.realm.remote_entities.withdraw(self.gateway.now(), entity, channel, t)
+            case EntityCheck(entities):
                 self._on_check(entities, sender)
-            case Absent(entities):
+            case EntitiesAbsent(entities):
                 self._on_absent(entities, sender)
-            case Knock(url):
+            case ClusterJoinRequest(url):
                 self._on_knock(url, sender)
-            case Enter():
+            case ClusterJoinReply():
                 self._answered(message)
-            case Farewell():
+            case NodeStopping():
                 if sender in self.nodes:
-                    self._out.send(sender, Farewell())
+                    self._out.send(sender, NodeStopping())
                 self._forget(sender)
             case Credential() | LinkRefused():
                 pass
             case _:
                 self.site.on(message, sender)
 
-    def _post(self) -> None:
+    def _send_effects(self) -> None:
         """What was decided leaves."""
         for effect in self._out.drain():
             if isinstance(effect, Send):
@@ -274,12 +290,12 @@ class ClusterNode:
     def _settle(self) -> None:
         now = self.gateway.now()
         for change in self.site.drain():
-            self.holdings.settle(now, change)
+            self.registry.settle(now, change)
             if isinstance(change, NeighbourRemoved) and change.lost:
                 self._lose(change.site)
             elif isinstance(change, MatcherResigned) and not self.stopping:
                 self._enter_again()
-        self._post()
+        self._send_effects()
 
     def _enter_again(self) -> None:
         """It was idle, and its place fell to others. Here every node has a place."""
@@ -294,7 +310,7 @@ class ClusterNode:
     def _on_knock(self, url: str, sender: NodeId) -> None:
         gateway, place = self.site.gateway.gateway, self._vacancy()
         self._meet(sender, url, 0.0, None)
-        self._out.send(sender, Enter(place, self.id if gateway is None else gateway))
+        self._out.send(sender, ClusterJoinReply(place, self.id if gateway is None else gateway))
         LOG.info("node %d has joined, at %s", sender, url)
 
     def _vacancy(self) -> Place:
@@ -336,7 +352,7 @@ class ClusterNode:
             self._idle_since = now
             self.site.mesh.move_to(needed, self.site.mesh.me.reach)
 
-    def _on_beat(self, beat: Beat, sender: NodeId) -> None:
+    def _on_beat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
         self._meet(sender, beat.url, beat.load, beat.need)
         for other in beat.others:
             if other != self.id and other not in self.nodes:
@@ -344,24 +360,24 @@ class ClusterNode:
 
     def _meet(self, node: NodeId, url: str, load: float, need: Place | None) -> None:
         if node not in self.nodes:
-            self.holdings.back(node)
+            self.registry.back(node)
             self._out.send(node, self._beat())
-            self._out.send(node, Recall())
+            self._out.send(node, RetainedStatesRequest())
         self.nodes[node] = KnownNode(url, load, need, self.gateway.now())
         self._tell_clients()
 
-    def _beat(self) -> Beat:
-        return Beat(self.url, self.site.load, self._need(), tuple(self.nodes))
+    def _beat(self) -> NodeHeartbeat:
+        return NodeHeartbeat(self.url, self.site.load, self._need(), tuple(self.nodes))
 
     def urls(self) -> list[str]:
         """Where else clients may go."""
         return sorted(known.url for known in self.nodes.values())
 
-    def tell_states(
-        self, seats: Iterable[ClientState], nodes: Iterable[NodeId] | None = None
+    def send_states(
+        self, clients: Iterable[ClientState], nodes: Iterable[NodeId] | None = None
     ) -> None:
         """What these clients of mine retain, to these nodes or to all."""
-        self.post.tell_states(list(self.nodes if nodes is None else nodes), seats)
+        self.routing.send_states(list(self.nodes if nodes is None else nodes), clients)
 
     def _tell_clients(self) -> None:
         urls = tuple(self.urls())
@@ -374,23 +390,23 @@ class ClusterNode:
 
     def _check(self, now: Time) -> None:
         """Ask each node for those of its clients who have not been heard of lately."""
-        unchecked = self.realm.strangers.unchecked(now)
+        unchecked = self.realm.remote_entities.unchecked(now)
         for node in self.nodes:
             if block_of(node) in unchecked:
-                self._out.send(node, Check(tuple(unchecked[block_of(node)])))
+                self._out.send(node, EntityCheck(tuple(unchecked[block_of(node)])))
 
     def _on_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
-        here = {seat.entity for seat in self.realm.seats if seat is not None}
-        absent = [e for e in entities if e not in here and not self.passages.owns(e)]
+        here = {client.entity for client in self.realm.clients if client is not None}
+        absent = [e for e in entities if e not in here and not self.handover.owns(e)]
         if absent:
-            self._out.send(sender, Absent(tuple(absent)))
+            self._out.send(sender, EntitiesAbsent(tuple(absent)))
 
     def _on_absent(self, entities: Sequence[NodeId], sender: NodeId) -> None:
         """They are not there any more. Perhaps they have gone to a node whose word was lost."""
-        lost = [e for e in entities if self.realm.strangers.absent(e, sender)]
+        lost = [e for e in entities if self.realm.remote_entities.absent(e, sender)]
         if lost:
             others = [node for node in self.nodes if node != sender]
-            self._out.send_many(others, Recall(tuple(lost)))
+            self._out.send_many(others, RetainedStatesRequest(tuple(lost)))
 
     def _broken(self, node: NodeId) -> None:
         """A link has ended. Does anybody still listen there?"""
@@ -409,7 +425,7 @@ class ClusterNode:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-            self._out.send(node, Recall())  # what it said last may be lost
+            self._out.send(node, RetainedStatesRequest())  # what it said last may be lost
         except OSError:
             self._lose(node)
         self._settle()
@@ -424,8 +440,8 @@ class ClusterNode:
         """It is no more, and with it all its clients."""
         if self.nodes.pop(node, None) is None:
             return
-        self.holdings.lost(self.gateway.now(), node)
-        self.realm.strangers.lost(node)
+        self.registry.lost(self.gateway.now(), node)
+        self.realm.remote_entities.lost(node)
         self._tell_clients()
 
     # Time.
@@ -433,25 +449,25 @@ class ClusterNode:
     def flushed(self, own: int) -> None:
         """The gateway has flushed: what was said goes on to other nodes."""
         self._tell_news()
-        *before, last = self.lately.passed
-        self.post.catch_up(last.t, before)  # first, or what is new overtakes what is late
-        self.passages.catch_up(before)
-        self.post.flushed(last, own)
-        self.post.count()
-        self._post()
+        *before, last = self.history.flushes
+        self.routing.send_missed(last.t, before)  # first, or what is new overtakes what is late
+        self.handover.catch_up(before)
+        self.routing.route_flush(last, own)
+        self.routing.answer_counts()
+        self._send_effects()
 
     def delivered(self) -> None:
         """And what was said has been told here: nothing waits for anybody."""
-        if self.passages.claimed:
-            self.passages.let_go(self.gateway.now())
-            self._post()
+        if self.handover.claimed:
+            self.handover.let_go(self.gateway.now())
+            self._send_effects()
 
     def _tell_news(self) -> None:
         """What my clients want is told before anything that they say."""
-        news, self.lately.news = self.lately.news, {}
-        skipped, self.lately.skipped = self.lately.skipped, []
-        if news:
-            self.holdings.tell(self.gateway.now(), news, skipped)
+        changed, self.history.changed_subscriptions = self.history.changed_subscriptions, {}
+        unannounced, self.history.unannounced = self.history.unannounced, []
+        if changed:
+            self.registry.tell(self.gateway.now(), changed, unannounced)
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
@@ -466,33 +482,33 @@ class ClusterNode:
         if self._stood_still:
             return  # what others said meanwhile is to be read first; a slow node still has a say
         self._tell_news()
-        if self.lately.left:
-            left, self.lately.left = self.lately.left, []
-            self._out.send_many(list(self.nodes), Left(tuple(left)))
-        if self.lately.withdrawn:
-            withdrawn, self.lately.withdrawn = self.lately.withdrawn, []
-            self._out.send_many(list(self.nodes), Withdrawn(tuple(withdrawn)))
+        if self.history.left_entities:
+            left, self.history.left_entities = self.history.left_entities, []
+            self._out.send_many(list(self.nodes), EntitiesLeft(tuple(left)))
+        if self.history.withdrawn_states:
+            withdrawn, self.history.withdrawn_states = self.history.withdrawn_states, []
+            self._out.send_many(list(self.nodes), StatesWithdrawn(tuple(withdrawn)))
         if now - self._sited >= SITE_EVERY:
             self._sited = now
             self.site.tick(now)
-            self.holdings.tick(now)
-            self.passages.tick(now)
-            self.abroad.forget(now)
-        if now - self._beaten >= BEAT_EVERY:
+            self.registry.tick(now)
+            self.handover.tick(now)
+            self.remote_subscriptions.forget(now)
+        if now - self._beaten >= HEARTBEAT_EVERY:
             self._beaten = now
-            self.post.forget(now)
+            self.routing.forget(now)
             self._help(now)
             self._check(now)
             self._out.send_many(list(self.nodes), self._beat())
-            for node in [n for n, known in self.nodes.items() if now - known.heard > SILENT]:
+            for node in [n for n, known in self.nodes.items() if now - known.heard > LOST_AFTER]:
                 self._lose(node)
         self._settle()
         if self.gateway.idle:  # else the next flush does it
-            self.post.catch_up(now, self.lately.passed)
-            self.passages.catch_up(self.lately.passed)
+            self.routing.send_missed(now, self.history.flushes)
+            self.handover.catch_up(self.history.flushes)
             self.delivered()
-        self.post.count()
-        self._post()
+        self.routing.answer_counts()
+        self._send_effects()
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:

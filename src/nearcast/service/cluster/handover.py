@@ -3,21 +3,28 @@
 The anchor is the client's lowest-numbered subscription with a bounded area.
 
 **The rules of a handover.** One node at a time owns a client. The old home owns it until it sends
-`Passed`: it asks the owner of the anchor to expect somebody (`Arrive`, answered by `Expect`), tells
+`ClientTransfer`: it asks the owner of the anchor to expect somebody (`HandoverOffer`, answered by
+`HandoverAccepted`), tells
 the client where to go, and serves it as before. A ticket is valid for `VALID`, at both ends. When
-the client shows it, the new home asks for the client (`Claim`) and may take it in for `ANSWERED`
+the client shows it, the new home asks for the client (`HandoverClaim`) and may take it in for
+`ANSWERED`
 from then on, not later: then it tells the client that it failed, and the old home that nobody comes
-(`Void`). The old home answers `Claim` by `Passed`: all that the client has, and what it was told in
+(`HandoverCancelled`). The old home answers `HandoverClaim` by `ClientTransfer`: all that the
+client has, and what it was told in
 the last seconds. From now on it serves the client no more, but keeps its connection open and what
-it asks for there, which the new home is told at once (`Spoke`). The new home takes the client in
-and answers `Taken`, or it answers `Void` because it gave up or the client hung up. On `Void` the
+it asks for there, which the new home is told at once (`ForwardedRequest`). The new home takes the
+client in
+and answers `HandoverConfirmed`, or it answers `HandoverCancelled` because it gave up or the client
+hung up. On `HandoverCancelled` the
 old home takes the client back on the connection that is still there, with all it missed; without
 any answer it does so after `TAKE_BACK`, which is longer than `ANSWERED`: so the new home, if it is
 only late, refuses by then. If the client hangs up within `SETTLED` after it was taken in, it has
-not understood that it was, and is given back (`Returned`); after that the new home says so
-(`Taken`, settled, several times), and the old connection is ended. What is lost with a link is
+not understood that it was, and is given back (`ClientReturned`); after that the new home says so
+(`HandoverConfirmed`, settled, several times), and the old connection is ended. What is lost with a
+link is
 settled by these times alone. In one case both nodes serve a client: when no answer of the new home
-reached the old one within `TAKE_BACK`. Then a late `Taken`, or the client itself, ends the old
+reached the old one within `TAKE_BACK`. Then a late `HandoverConfirmed`, or the client itself, ends
+the old
 connection, and the new home's subscriptions have the higher version. A client whose connections are
 both gone leaves at the node that owns it.
 
@@ -42,21 +49,28 @@ from nearcast.node import Message
 from nearcast.protocols.voronoi.records import leg
 from nearcast.service.client_state import ActiveSubscription, ClientState
 from nearcast.service.cluster.messages import (
-    Arrive,
-    Claim,
-    Expect,
-    Passed,
-    Recall,
-    Returned,
-    Sat,
-    Spoke,
-    Taken,
-    Void,
+    ClientReturned,
+    ClientTransfer,
+    ForwardedRequest,
+    HandoverAccepted,
+    HandoverCancelled,
+    HandoverClaim,
+    HandoverConfirmed,
+    HandoverOffer,
+    RetainedStatesRequest,
+    TransferredSubscription,
 )
-from nearcast.service.cluster.recent_history import LATE, SEARCHED, Had, Recent, Was, recent
-from nearcast.service.cluster.recent_history import Passed as PassedHere
-from nearcast.service.cluster.routing import form_of, request_of, uttered
-from nearcast.service.frames import message
+from nearcast.service.cluster.recent_history import (
+    LATE,
+    SEARCHED,
+    EarlierDeliveries,
+    JoinedFlushes,
+    PastFlush,
+    SubscriptionVersion,
+    join_flushes,
+)
+from nearcast.service.cluster.routing import encoding_of, publish_request, remote_publication
+from nearcast.service.frames import message_frame
 from nearcast.space.motion import FOREVER, SECOND, Path, Time
 
 if TYPE_CHECKING:
@@ -79,18 +93,18 @@ MOST_SPOKEN = 1000  # requests that are kept for a client that may come back
 MOST_HOMES = 250
 
 
-class HandoverOffer(Struct):
+class OfferedClient(Struct):
     """At the old home: a client that may go."""
 
     session: "Session"
-    seat: ClientState
+    client: ClientState
     to: NodeId
     until: Time
 
     @property
     def stands(self) -> bool:
         """Is it still here, and speaks for nobody else?"""
-        return self.session.client is self.seat and not self.seat.entities
+        return self.session.client is self.client and not self.client.entities
 
 
 class ExpectedClient(Struct):
@@ -111,7 +125,7 @@ class DepartingClient(Struct):
 
     session: "Session"
     to: NodeId
-    passed: Passed
+    passed: ClientTransfer
     until: Time
     taken: bool = False
     spoken: list[tuple[bytes, bool]] = []
@@ -120,12 +134,12 @@ class DepartingClient(Struct):
 class SettlingClient(Struct):
     """At the new home: a client that was just taken in.
 
-    `obeyed`: see `Returned`. `told`: how often the old home was told that it has settled.
+    `obeyed`: see `ClientReturned`. `told`: how often the old home was told that it has settled.
     """
 
     session: "Session"
     home: NodeId
-    came: Passed
+    came: ClientTransfer
     until: Time
     obeyed: int = 0
     told: int = 0
@@ -136,21 +150,23 @@ class Handover:
 
     def __init__(self, member: "ClusterNode", send: Callable[[NodeId, Message], None]) -> None:
         self._member, self._gateway, self._send = member, member.gateway, send
-        self._offers: dict[str, HandoverOffer] = {}
+        self._offers: dict[str, OfferedClient] = {}
         self._guests: dict[str, ExpectedClient] = {}
         self._away: dict[int, tuple[NodeId, Time]] = {}  # by entity: whose it is, and since when
         self._tried: dict[int, Time] = {}
         self._seated: dict[int, Session] = {}  # who has come this way, by entity
         # Who has come, from when on it must be told what has passed here without it, and what it
         # wanted when it came, which may have changed since.
-        self._late: list[tuple[Session, ClientState, Time, list[tuple[int, Was]]]] = []
+        self._late: list[
+            tuple[Session, ClientState, Time, list[tuple[int, SubscriptionVersion]]]
+        ] = []
         self.claimed: dict[
-            str, HandoverOffer
+            str, OfferedClient
         ] = {}  # clients that go as soon as nothing waits for them
         self._departing: dict[str, DepartingClient] = {}
         self._settling: dict[str, SettlingClient] = {}
         # Clients that were taken back without an answer; until when one may still come.
-        self._unanswered: dict[str, tuple[HandoverOffer, Time]] = {}
+        self._unanswered: dict[str, tuple[OfferedClient, Time]] = {}
         self._looked: Time = 0
         self._clearing = False
 
@@ -167,16 +183,16 @@ class Handover:
     def _expire(self, now: Time) -> None:
         """What was not answered in time."""
         for ticket, offer in list(self._offers.items()):
-            if offer.until < now or offer.session.client is not offer.seat:
+            if offer.until < now or offer.session.client is not offer.client:
                 del self._offers[ticket]
         for ticket, guest in list(self._guests.items()):
             if guest.until < now:
                 self._turn_away(ticket)
-                self._send(guest.home, Void(ticket))
+                self._send(guest.home, HandoverCancelled(ticket))
         for ticket, settling in list(self._settling.items()):
             if settling.until < now:
                 settling.told, settling.until = settling.told + 1, now + SETTLED
-                self._send(settling.home, Taken(ticket, settled=True))
+                self._send(settling.home, HandoverConfirmed(ticket, settled=True))
                 if settling.told == TOLD:
                     del self._settling[ticket]
         for ticket, departing in list(self._departing.items()):
@@ -187,13 +203,13 @@ class Handover:
                 else:
                     self._take_back_unanswered(now, ticket, departing)
         for ticket, (offer, until) in list(self._unanswered.items()):
-            if offer.seat.left:  # here, and perhaps because it is there
-                self._send(offer.to, Recall((offer.seat.entity,)))
-            if offer.seat.left or until < now:
+            if offer.client.left:  # here, and perhaps because it is there
+                self._send(offer.to, RetainedStatesRequest((offer.client.entity,)))
+            if offer.client.left or until < now:
                 del self._unanswered[ticket]
         since = [one.passed.departed - SEARCHED for one in self._departing.values()]
         since += [since for _, _, since, _ in self._late]
-        self._member.lately.needed = min(since, default=FOREVER)
+        self._member.history.keep_since = min(since, default=FOREVER)
 
     def clear_out(self) -> None:
         """This node stops: all clients go elsewhere."""
@@ -202,8 +218,8 @@ class Handover:
 
     @property
     def all_gone(self) -> bool:
-        seats = (session.client for session in self._gateway.sessions)
-        served = any(seat is not None and not seat.entities for seat in seats)
+        clients = (session.client for session in self._gateway.sessions)
+        served = any(client is not None and not client.entities for client in clients)
         return not served and all(one.taken for one in self._departing.values())
 
     @property
@@ -220,36 +236,36 @@ class Handover:
         away: dict[int, tuple[NodeId, Time]] = {}
         begun = 0
         for session in list(self._gateway.sessions):
-            seat = session.client
-            if seat is None or session.paused or session.closing:
+            client = session.client
+            if client is None or session.paused or session.closing:
                 continue
-            if seat.entities:  # who speaks for others stays, and comes back when the node stops
+            if client.entities:  # who speaks for others stays, and comes back when the node stops
                 continue
-            to = self._belongs(now, seat)
+            to = self._belongs(now, client)
             if to is None:
                 continue
-            before = self._away.get(seat.entity)
+            before = self._away.get(client.entity)
             since = before[1] if before is not None and before[0] == to else now
-            away[seat.entity] = to, since
+            away[client.entity] = to, since
             due = self._clearing or now - since >= AWAY
-            if due and seat.entity not in self._tried and begun < AT_ONCE:
+            if due and client.entity not in self._tried and begun < AT_ONCE:
                 begun += 1
-                self._tried[seat.entity] = now
+                self._tried[client.entity] = now
                 ticket = token_urlsafe(24)
-                self._offers[ticket] = HandoverOffer(session, seat, to, now + VALID)
-                self._send(to, Arrive(ticket, session.grant.holder if session.grant else ""))
+                self._offers[ticket] = OfferedClient(session, client, to, now + VALID)
+                self._send(to, HandoverOffer(ticket, session.grant.holder if session.grant else ""))
         self._away = away
 
-    def _belongs(self, now: Time, seat: ClientState) -> NodeId | None:
+    def _belongs(self, now: Time, client: ClientState) -> NodeId | None:
         """Where the client should be, if not here."""
         member = self._member
         owner = None
-        for number in sorted(seat.subscriptions):
-            standing = seat.subscriptions[number]
-            if is_bounded(standing) and standing.homes < MOST_HOMES:
-                owner = member.holdings.owner(standing.subscription.id)
+        for number in sorted(client.subscriptions):
+            active = client.subscriptions[number]
+            if has_bounded_area(active) and active.handovers < MOST_HOMES:
+                owner = member.registry.owner(active.subscription.id)
                 if self._clearing and owner == member.id:
-                    x, y, *_ = leg(standing.subscription.region, now)[0]
+                    x, y, *_ = leg(active.subscription.region, now)[0]
                     owner = member.site.heir((x, y))
                 break
         if owner is not None and owner != member.id and owner in member.nodes:
@@ -261,37 +277,37 @@ class Handover:
     def on(self, said: Message, sender: NodeId) -> None:
         now = self._gateway.now()
         match said:
-            case Arrive(ticket, holder):
+            case HandoverOffer(ticket, holder):
                 if not self._member.stopping:
                     self._guests[ticket] = ExpectedClient(sender, now + VALID, holder)
-                    self._send(sender, Expect(ticket))
-            case Expect(ticket):
+                    self._send(sender, HandoverAccepted(ticket))
+            case HandoverAccepted(ticket):
                 offer = self._offers.get(ticket)
                 known = self._member.nodes.get(sender)
                 if offer is not None and known is not None and offer.to == sender:
                     offer.session.send(messages.MovedNotice(known.url, ticket))
-            case Claim(ticket):
+            case HandoverClaim(ticket):
                 offer = self._offers.pop(ticket, None)
                 if offer is None or offer.to != sender or not offer.stands:
-                    self._send(sender, Void(ticket))
+                    self._send(sender, HandoverCancelled(ticket))
                 else:
                     self.claimed[ticket] = offer
-            case Passed():
+            case ClientTransfer():
                 self._on_passed(now, said, sender)
-            case Taken(ticket, settled):
+            case HandoverConfirmed(ticket, settled):
                 self._on_taken(now, ticket, settled)
-            case Void(ticket):
+            case HandoverCancelled(ticket):
                 self._on_void(now, ticket)
-            case Returned(client, obeyed):
-                self._on_returned(now, client, obeyed)
-            case Spoke(entity, frame, packed):
+            case ClientReturned(transfer, obeyed):
+                self._on_returned(now, transfer, obeyed)
+            case ForwardedRequest(entity, frame, packed):
                 self._on_spoke(entity, frame, packed)
 
     def let_go(self, now: Time) -> None:
         """Nothing waits: what was said until now has been told here, the rest is told there."""
         claimed, self.claimed = self.claimed, {}
         for ticket, offer in claimed.items():
-            if self._member.realm.publishes(offer.seat):
+            if self._member.realm.publishes(offer.client):
                 self.claimed[ticket] = offer  # it goes once all that it has said is heard
             elif offer.stands:
                 passed = self._depart(now, ticket, offer)
@@ -299,35 +315,39 @@ class Handover:
                 until = now + TAKE_BACK
                 self._departing[ticket] = DepartingClient(offer.session, offer.to, passed, until)
             else:
-                self._send(offer.to, Void(ticket))
+                self._send(offer.to, HandoverCancelled(ticket))
 
-    def _depart(self, now: Time, ticket: str, offer: HandoverOffer) -> Passed:
+    def _depart(self, now: Time, ticket: str, offer: OfferedClient) -> ClientTransfer:
         """This node does not serve it any more. Gives all that it has."""
-        gateway, member, seat = self._gateway, self._member, offer.seat
-        earlier = member.realm.had.get(seat.place)  # on the node before
+        gateway, member, client = self._gateway, self._member, offer.client
+        earlier = member.realm.earlier_deliveries.get(client.slot)  # on the node before
         before = earlier.publications if earlier is not None else frozenset()
-        had = (*before, *member.lately.heard_by(seat.entity))
-        states = tuple(uttered(state.accepted, state.t) for state in member.realm.states(seat))
+        had = (*before, *member.history.delivered_to(client.entity))
+        states = tuple(
+            remote_publication(state.accepted, state.t) for state in member.realm.states(client)
+        )
         subscriptions = tuple(
-            _sat(standing, member.lately.former.of(standing.place, now - SEARCHED))
-            for standing in seat.subscriptions.values()
+            _to_transfer(active, member.history.versions.of(active.slot, now - SEARCHED))
+            for active in client.subscriptions.values()
         )
         gateway.detach(offer.session)
-        member.post.hand_over(seat.entity, offer.to)
-        member.realm.depart(now, seat, offer.to)
+        member.routing.send_recent_to(client.entity, offer.to)
+        member.realm.depart(now, client, offer.to)
         for sat in subscriptions:
             for was in _versions(sat):
-                member.abroad.moved(now, offer.to, was)
-            member.holdings.depart(now, sat.subscription.id)
-        offer.session.elsewhere = seat.entity, offer.to
+                member.remote_subscriptions.moved(now, offer.to, was)
+            member.registry.depart(now, sat.subscription.id)
+        offer.session.elsewhere = client.entity, offer.to
         departed = member.realm.now
-        return Passed(ticket, seat.entity, seat.name, subscriptions, states, had, departed)
+        return ClientTransfer(
+            ticket, client.entity, client.name, subscriptions, states, had, departed
+        )
 
     def _on_taken(self, now: Time, ticket: str, settled: bool) -> None:
         unanswered = self._unanswered.pop(ticket, None)
         if unanswered is not None:
             offer = unanswered[0]
-            if offer.session.client is offer.seat:
+            if offer.session.client is offer.client:
                 self._depart(now, ticket, offer)
                 offer.session.end(ELSEWHERE, CloseCode.GOING_AWAY)
             return
@@ -347,47 +367,47 @@ class Handover:
         if departing is not None:
             self._take_back(now, departing, departing.passed)
 
-    def _on_returned(self, now: Time, client: Passed, obeyed: int) -> None:
-        departing = self._departing.pop(client.ticket, None)
+    def _on_returned(self, now: Time, transfer: ClientTransfer, obeyed: int) -> None:
+        departing = self._departing.pop(transfer.ticket, None)
         if departing is None:
-            if client.ticket in self._unanswered:
+            if transfer.ticket in self._unanswered:
                 return  # it is here already
             # Its connection here has ended meanwhile, so it leaves.
-            seat = self._arrive(now, client, messages.MSGPACK)
-            self._member.realm.leave(now, seat)
+            client = self._arrive(now, transfer, messages.MSGPACK)
+            self._member.realm.leave(now, client)
             return
-        seat = self._take_back(now, departing, client, obeyed)
-        self._member.tell_states([seat])  # the others were told that it is there
+        client = self._take_back(now, departing, transfer, obeyed)
+        self._member.send_states([client])  # the others were told that it is there
 
     def _take_back_unanswered(self, now: Time, ticket: str, departing: DepartingClient) -> None:
-        seat = self._take_back(now, departing, departing.passed)
-        offer = HandoverOffer(departing.session, seat, departing.to, now)
+        client = self._take_back(now, departing, departing.passed)
+        offer = OfferedClient(departing.session, client, departing.to, now)
         self._unanswered[ticket] = offer, now + UNSETTLED
 
     def _take_back(
-        self, now: Time, departing: DepartingClient, came: Passed, obeyed: int = 0
+        self, now: Time, departing: DepartingClient, came: ClientTransfer, obeyed: int = 0
     ) -> ClientState:
         """It is served here again, on the connection that it has kept."""
         session = departing.session
         if came is departing.passed:  # no other node has told of its subscriptions
-            subscriptions = tuple(replace(s, homes=s.homes - 1) for s in came.subscriptions)
+            subscriptions = tuple(replace(s, handovers=s.handovers - 1) for s in came.subscriptions)
             came = replace(came, subscriptions=subscriptions)
-        seat = self._arrive(now, came, session.encoding or messages.JSON)
+        client = self._arrive(now, came, session.encoding or messages.JSON)
         if session.closing:
-            self._member.realm.leave(now, seat)
-            return seat
+            self._member.realm.leave(now, client)
+            return client
         session.elsewhere = None
-        self._gateway.attach(seat, session)
-        self._begin(now, session, seat, came)
+        self._gateway.attach(client, session)
+        self._begin(now, session, client, came)
         for frame, packed in departing.spoken[obeyed:]:
             self._gateway.read(session, frame, packed)
-        return seat
+        return client
 
     def spoke(self, session: "Session", frame: bytes, packed: bool) -> None:
         """A client that has gone said this to its old home."""
         assert session.elsewhere is not None
         entity, home = session.elsewhere
-        form = form_of(packed)
+        form = encoding_of(packed)
         try:
             leaves = form.message_class(form.read_request(frame)) in (
                 messages.LeaveRequest,
@@ -407,7 +427,7 @@ class Handover:
                 )
                 return
             one.spoken.append((frame, packed))
-        self._send(home, Spoke(entity, frame, packed))
+        self._send(home, ForwardedRequest(entity, frame, packed))
 
     # At the new home.
 
@@ -420,7 +440,7 @@ class Handover:
             raise Refused("this ticket belongs to the holder of another token")
         guest.session, guest.join = session, word
         guest.until = self._gateway.now() + ANSWERED
-        self._send(guest.home, Claim(word.ticket))
+        self._send(guest.home, HandoverClaim(word.ticket))
 
     def _turn_away(self, ticket: str) -> None:
         guest = self._guests.pop(ticket, None)
@@ -430,50 +450,54 @@ class Handover:
             )
             guest.session.end("join as everybody does")
 
-    def _on_passed(self, now: Time, came: Passed, sender: NodeId) -> None:
+    def _on_passed(self, now: Time, came: ClientTransfer, sender: NodeId) -> None:
         guest = self._guests.get(came.ticket)
         if guest is not None and guest.home != sender:
             return
         session = guest.session if guest is not None else None
         if guest is None or session is None or session.closing or guest.until < now:
             self._turn_away(came.ticket)
-            self._send(sender, Void(came.ticket))
+            self._send(sender, HandoverCancelled(came.ticket))
             return
         del self._guests[came.ticket]
-        seat = self._arrive(now, came, session.encoding or messages.JSON)
-        self._member.tell_states([seat])
-        self._gateway.welcome(session, seat, guest.join.id)
+        client = self._arrive(now, came, session.encoding or messages.JSON)
+        self._member.send_states([client])
+        self._gateway.welcome(session, client, guest.join.id)
         if not self._gateway.check_subscriptions(session):
             # Its token is a newer one, which allows less, and it has been ended here.
-            self._send(sender, Taken(came.ticket, settled=True))
+            self._send(sender, HandoverConfirmed(came.ticket, settled=True))
             return
-        self._seated[seat.entity] = session
-        self._begin(now, session, seat, came)
+        self._seated[client.entity] = session
+        self._begin(now, session, client, came)
         self._settling[came.ticket] = SettlingClient(session, sender, came, now + SETTLED)
-        self._send(sender, Taken(came.ticket, settled=False))
+        self._send(sender, HandoverConfirmed(came.ticket, settled=False))
 
-    def _arrive(self, now: Time, came: Passed, form: messages.Encoding) -> ClientState:
+    def _arrive(self, now: Time, came: ClientTransfer, form: messages.Encoding) -> ClientState:
         """A seat with all that it had on another node."""
         realm = self._member.realm
-        standings = [_standing(sat) for sat in came.subscriptions]
-        former = [sat.former for sat in came.subscriptions]
-        seat = realm.arrive(now, came.entity, came.name, form, standings, former, came.departed)
+        subscriptions = [_from_transfer(sat) for sat in came.subscriptions]
+        versions = [sat.earlier for sat in came.subscriptions]
+        client = realm.arrive(
+            now, came.entity, came.name, form, subscriptions, versions, came.departed
+        )
         for said in came.states:
-            state = request_of(said), form_of(said.packed), said.id, said.t
-            realm.restore(seat, *state)
-        return seat
+            state = publish_request(said), encoding_of(said.packed), said.id, said.t
+            realm.restore(client, *state)
+        return client
 
-    def _begin(self, now: Time, session: "Session", seat: ClientState, came: Passed) -> None:
+    def _begin(
+        self, now: Time, session: "Session", client: ClientState, came: ClientTransfer
+    ) -> None:
         """It is served from now on: what it has missed is told next, and who is there at once."""
         realm = self._member.realm
-        realm.had[seat.place] = Had(
-            came.departed - LATE, came.departed, frozenset(came.had), now + HAD
+        realm.earlier_deliveries[client.slot] = EarlierDeliveries(
+            came.departed - LATE, came.departed, frozenset(came.delivered), now + HAD
         )
-        self._tried[seat.entity] = now  # it stays for a while, wherever borders go
+        self._tried[client.entity] = now  # it stays for a while, wherever borders go
         wanted = [(sat.number, was) for sat in came.subscriptions for was in _versions(sat)]
-        self._late.append((session, seat, came.departed - SEARCHED, wanted))
+        self._late.append((session, client, came.departed - SEARCHED, wanted))
         watching = [sat.number for sat in came.subscriptions if sat.watches]
-        for notice in realm.watch_again(seat, watching):
+        for notice in realm.watch_again(client, watching):
             session.send(notice)
 
     def _on_spoke(self, entity: int, frame: bytes, packed: bool) -> None:
@@ -493,19 +517,19 @@ class Handover:
         ticket, home, came = settling.came.ticket, settling.home, settling.came
         del self._settling[ticket]
         if not session.closing or home not in self._member.nodes:  # it was ended here, or left
-            self._send(home, Taken(ticket, settled=True))
+            self._send(home, HandoverConfirmed(ticket, settled=True))
             return
         now = self._gateway.now()
-        returned = self._depart(now, ticket, HandoverOffer(session, session.client, home, now))
+        returned = self._depart(now, ticket, OfferedClient(session, session.client, home, now))
         # What it was told here has not reached it.
-        returned = replace(returned, had=came.had, departed=came.departed)
-        self._send(home, Returned(returned, settling.obeyed))
+        returned = replace(returned, delivered=came.delivered, departed=came.departed)
+        self._send(home, ClientReturned(returned, settling.obeyed))
 
-    def catch_up(self, passed: Sequence[PassedHere]) -> None:
+    def catch_up(self, passed: Sequence[PastFlush]) -> None:
         """What has passed here lately, and has not reached those who came on their old nodes."""
         late, self._late = self._late, []
         late = [one for one in late if one[0].client is one[1]]
-        said = recent(passed, min(since for _, _, since, _ in late)) if late else None
+        said = join_flushes(passed, min(since for _, _, since, _ in late)) if late else None
         if said is None:
             return
         matcher = MATCHERS["keyed"]()
@@ -516,19 +540,20 @@ class Handover:
         order = np.lexsort((found.subscription, said.ids[found.publication], made))
         index, place = found.publication[order], found.subscription[order]
         first = 0
-        for session, seat, since, wanted in late:
+        for session, client, since, wanted in late:
             last = first + len(wanted)
             mine = (place >= first) & (place < last)
-            self._tell_late(session, seat, since, wanted, said, index[mine], place[mine] - first)
+            self._tell_late(session, client, since, wanted, said, index[mine], place[mine] - first)
             first = last
 
     def _tell_late(
-        self, session: "Session", seat: ClientState, since: Time, wanted: list[tuple[int, Was]],
-        said: Recent, index: Integers, place: Integers,
+        self, session: "Session", client: ClientState, since: Time, wanted: list[tuple[int,
+        SubscriptionVersion]],
+        said: JoinedFlushes, index: Integers, place: Integers,
     ) -> None:  # fmt: skip
         """Pairs of publication and what was wanted: those that it has not had yet."""
         realm = self._member.realm
-        had = realm.had.get(seat.place)
+        had = realm.earlier_deliveries.get(client.slot)
         if had is None:
             return
         spans = np.array([(was.since, was.until) for _, was in wanted], np.int64).reshape(-1, 2)
@@ -536,41 +561,43 @@ class Handover:
         t = said.publications.t[index]
         new = (t >= np.maximum(began, since)) & (t < ended)
         new &= ~np.isin(said.ids[index], np.fromiter(had.publications, np.int64))
-        hears: dict[int, list[tuple[int, Was]]] = {}
+        hears: dict[int, list[tuple[int, SubscriptionVersion]]] = {}
         for one, which in zip(index[new].tolist(), place[new].tolist(), strict=True):
             hears.setdefault(one, []).append(wanted[which])
         for one, several in hears.items():
-            passed, which = said.place(one)
+            passed, which = said.locate(one)
             accepted = passed.accepted[which]
             numbers = [number for number, _ in several]
-            session.write(message(accepted, accepted.t or passed.t, seat.form, numbers))
+            session.write(message_frame(accepted, accepted.t or passed.t, client.form, numbers))
             ids = tuple(was.subscription.id for _, was in several)
-            self._gateway.record_delivery(seat, accepted.id, ids)
+            self._gateway.record_delivery(client, accepted.id, ids)
         told = frozenset(said.ids[list(hears)].tolist())
-        realm.had[seat.place] = replace(had, publications=had.publications | told)
+        realm.earlier_deliveries[client.slot] = replace(had, publications=had.publications | told)
 
 
-def is_bounded(standing: ActiveSubscription) -> bool:
-    region = standing.subscription.region
+def has_bounded_area(active: ActiveSubscription) -> bool:
+    region = active.subscription.region
     if isinstance(region, Formula):
         return False
     shape = region.legs[0].shape if isinstance(region, Path) else region.shape
     return max(shape.rx, shape.ry) < 1e29
 
 
-def _sat(standing: ActiveSubscription, former: list[Was]) -> Sat:
-    return Sat(
-        standing.number, standing.since, standing.asked, standing.subscription, standing.wish,
-        standing.watch is not None, standing.linger, standing.homes, tuple(former),
+def _to_transfer(
+    active: ActiveSubscription, versions: list[SubscriptionVersion]
+) -> TransferredSubscription:
+    return TransferredSubscription(
+        active.number, active.since, active.asked, active.subscription, active.throttle_options,
+        active.watch is not None, active.linger, active.handovers, tuple(versions),
     )  # fmt: skip
 
 
-def _versions(sat: Sat) -> tuple[Was, ...]:
-    return *sat.former, Was(sat.subscription, sat.since, FOREVER)
+def _versions(sat: TransferredSubscription) -> tuple[SubscriptionVersion, ...]:
+    return *sat.earlier, SubscriptionVersion(sat.subscription, sat.since, FOREVER)
 
 
-def _standing(sat: Sat) -> ActiveSubscription:
+def _from_transfer(sat: TransferredSubscription) -> ActiveSubscription:
     return ActiveSubscription(
-        -1, sat.number, sat.since, sat.asked, sat.subscription, sat.wish,
-        linger=sat.linger, homes=sat.homes,
+        -1, sat.number, sat.since, sat.asked, sat.subscription, sat.throttle_options,
+        linger=sat.linger, handovers=sat.handovers,
     )  # fmt: skip

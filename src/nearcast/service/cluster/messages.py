@@ -1,35 +1,49 @@
-"""What the nodes of a cluster say to each other, beside what their sites say (`vso_messages`).
+"""Messages between the nodes of a cluster, beside those of their sites (`vso_messages`).
 
-home (of a client)          site (whose place it is)         another home
-  │── Hold, Ended ────────────▶│  its clients' subscriptions, as they change
-  │◀──────────────── Held ─────│  I own these of yours
-  │── Said ───────────────────▶│  publications for places that are the site's
-  │                            │── Said ───────────────────────▶│ some clients of yours may want it
-  │── Said ──────────────────▶ all: a state
-  │── Ask ───────────────────▶ all: how many hear it?
-  │◀───────────────── Counted ─│  so many
+A client's *home* is the node that the client is connected to. Each node also has a *site*, which
+owns a part of the world (VSO). The site that owns a subscription's or a publication's place knows
+which homes have clients that may want it.
+
+Subscriptions and publications:
+
+home                        site that owns the place         another home
+  │── SubscriptionUpdate ─────▶│  new and changed subscriptions of the home's clients
+  │── SubscriptionEnded ──────▶│
+  │── SubscriptionHint ───────▶ all sites that the area touches, so that none waits for the owner
+  │◀──────── SubscriptionOwned │  the owner confirms what it holds, again every few seconds
+  │── PublicationBatch ───────▶│  publications for places that the site owns
+  │                            │── PublicationBatch ───────────▶│ some of its clients may want it
+  │── PublicationBatch ───────▶ all nodes, if the publication is a retained state
+  │── CountRequest ───────────▶ all nodes: how many subscriptions does this publication match?
+  │◀──────────────── CountReply│
+
+Handover of a client (the rules are in `handover`):
 
 old home                    new home                         client
-  │── Arrive ─────────────────▶│  somebody will come to you
-  │◀──────────────── Expect ───│
-  │── moved: go there ───────────────────────────────────────────▶│
-  │                            │◀───────────── join, ticket ────│
-  │◀───────────────── Claim ───│
-  │── Passed ─────────────────▶│── welcome ───────────────────────▶│
-  │◀───────────────── Taken ───│  at once, and when it is certain that the client has come
-  │── Spoke ──────────────────▶│  what the client still said to the old one
-  │◀──────── Void, Returned ───│  the client stays at its old home after all
+  │── HandoverOffer ──────────▶│
+  │◀───────── HandoverAccepted │
+  │── moved notice: go there ────────────────────────────────────▶│
+  │                            │◀──────── join request, ticket ─│
+  │◀──────────── HandoverClaim │
+  │── ClientTransfer ─────────▶│── welcome ───────────────────────▶│
+  │◀──────── HandoverConfirmed │  at once, and again when the client is certain to have arrived
+  │── ForwardedRequest ───────▶│  what the client still sends to the old home
+  │◀──────── HandoverCancelled │  or ClientReturned: the client stays at its old home
 
-newcomer                    any node
-  │── Knock ──────────────────▶│
-  │◀───────────────── Enter ───│  there you shall be; these are here
-  │── Beat ───────────────────▶ all: here I am, so much I carry, there I would need help
-  │── Recall ─────────────────▶ all, once
-  │◀───────────────── States ──│  what my clients retain
+Nodes and entities:
 
-any node                    home
-  │── Check ──────────────────▶│  are these still your clients?
-  │◀──────────────── Absent ───│  not these
+new node                    any node
+  │── ClusterJoinRequest ─────▶│
+  │◀───────── ClusterJoinReply │  the place of the new node's site
+  │── NodeHeartbeat ──────────▶ all nodes, twice a second
+  │── RetainedStatesRequest ──▶ all nodes, once
+  │◀───── RetainedStatesReport │  retained states of the node's clients
+  │── EntitiesLeft, StatesWithdrawn ──▶ all nodes
+  │── EntityCheck ────────────▶│  are these still your clients?
+  │◀─────────── EntitiesAbsent │  these are not
+  │── NodeStopping ───────────▶ all nodes
+
+Messages are arrays on the wire: tags and the order of fields are the protocol, names are not.
 """
 
 from typing import Annotated, ClassVar, TypeAlias
@@ -47,42 +61,43 @@ from nearcast.model.subscription import (
 from nearcast.node import Message, Real
 from nearcast.protocols.voronoi import mesh_messages
 from nearcast.protocols.voronoi.vso_messages import MESSAGES, Hops, Place, Record, Version
-from nearcast.service.client_state import Wish
-from nearcast.service.cluster.recent_history import Was
+from nearcast.service.client_state import ThrottleOptions
+from nearcast.service.cluster.recent_history import SubscriptionVersion
 from nearcast.space.motion import Time
 from nearcast.wire import Codec
 
-Moment: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
+Timestamp: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
 Ticket: TypeAlias = Annotated[str, Meta(min_length=16, max_length=64)]
 
-# What is to be done with a publication that is `Said`.
-# It is on its way to its site; it spreads from site to site; it goes no further, as the receiver
-# had its place a moment ago, or looks after what its publisher says now; it is for clients alone.
-TOWARDS, CAST, BEFORE, CLIENTS = 0, 1, 2, 3
-WAY_BITS = 2
+# What the receiver of a publication does with it:
+# TO_OWNER: forward it to the site that owns its place. SPREAD: forward it to further sites that its
+# area touches (VoroCast). PREVIOUS_OWNER: forward it to homes only, because the receiver owned the
+# place a moment ago, or will own the publisher's next ones. CLIENTS_ONLY: match its own clients.
+TO_OWNER, SPREAD, PREVIOUS_OWNER, CLIENTS_ONLY = 0, 1, 2, 3
+MODE_BITS = 2
 
 
-def code_of(way: int, hops: int) -> int:
-    """A way, and how far it has been gone: in one byte."""
-    return hops << WAY_BITS | way
+def mode_code(mode: int, hops: int) -> int:
+    """A mode and the number of hops so far, in one byte."""
+    return hops << MODE_BITS | mode
 
 
-def way_of(code: int) -> int:
+def mode_of(code: int) -> int:
     return code & 3
 
 
 def hops_of(code: int) -> int:
-    return code >> WAY_BITS
+    return code >> MODE_BITS
 
 
-class Uttered(Struct, frozen=True, array_like=True, gc=False):
-    """A publication as it travels: `words.Publish`, with who made it, and when."""
+class RemotePublication(Struct, frozen=True, array_like=True, gc=False):
+    """A publication between nodes: a `PublishRequest`, with its publisher and its time."""
 
     id: PublicationId
     entity: NodeId
-    t: Moment
-    packed: bool  # the form of the payload
+    t: Timestamp
+    packed: bool  # is the payload MessagePack, not JSON?
     x: Real
     y: Real
     payload: bytes = b""
@@ -103,84 +118,84 @@ class ClusterMessage(Message, frozen=True):
     protocol: ClassVar[str] = "cluster"
 
 
-class Said(ClusterMessage, frozen=True, tag=101):
-    """Publications in the order in which they were made, and a code for each: its way and hops."""
+class PublicationBatch(ClusterMessage, frozen=True, tag=101):
+    """Publications in the order in which they were made; `codes` has each one's mode and hops."""
 
-    ways: bytes
-    said: tuple[Uttered, ...]
+    codes: bytes
+    publications: tuple[RemotePublication, ...]
 
     def __post_init__(self) -> None:
-        if len(self.ways) != len(self.said):
-            raise ValueError("each publication has its way")
+        if len(self.codes) != len(self.publications):
+            raise ValueError("a batch has one code for each publication")
 
 
-class Ask(ClusterMessage, frozen=True, tag=102):
-    """Clients of yours may want these. How many subscriptions hear them?"""
+class CountRequest(ClusterMessage, frozen=True, tag=102):
+    """Deliver these to your clients, and answer how many subscriptions matched (`CountReply`)."""
 
-    said: tuple[Uttered, ...]
+    publications: tuple[RemotePublication, ...]
 
 
-class Counted(ClusterMessage, frozen=True, tag=120):
-    """So many subscriptions of my clients have heard this publication of yours."""
+class CountReply(ClusterMessage, frozen=True, tag=120):
+    """How many subscriptions of the sender's clients matched each publication."""
 
     counts: tuple[tuple[PublicationId, Annotated[int, Meta(ge=0, lt=2**53)]], ...]
 
 
-class Recall(ClusterMessage, frozen=True, tag=121):
-    """What do your clients retain? All of them, or those that are named."""
+class RetainedStatesRequest(ClusterMessage, frozen=True, tag=121):
+    """Asks for the retained states of these entities; of all the receiver's clients, if empty."""
 
     entities: tuple[NodeId, ...] = ()
 
 
-class States(ClusterMessage, frozen=True, tag=122):
-    """What clients of mine retain, at this moment: to be known, and to be told to nobody."""
+class RetainedStatesReport(ClusterMessage, frozen=True, tag=122):
+    """Retained states of the sender's clients at time `t`. The receiver does not deliver them."""
 
-    t: Moment
-    states: tuple[Uttered, ...]
+    t: Timestamp
+    states: tuple[RemotePublication, ...]
 
 
-class Hold(ClusterMessage, frozen=True, tag=103):
-    """Subscriptions of my clients, new or changed. Go greedily to whose place they are."""
+class SubscriptionUpdate(ClusterMessage, frozen=True, tag=103):
+    """New or changed subscriptions, forwarded greedily to the site that owns their place."""
 
     records: tuple[Record, ...]
     hops: Hops = 1
 
 
-class Hint(ClusterMessage, frozen=True, tag=119):
-    """The same to all whose places they touch, so that nobody need wait for the owner's copies."""
+class SubscriptionHint(ClusterMessage, frozen=True, tag=119):
+    """The same to every site that the area touches, which may get the owner's copies later."""
 
     records: tuple[Record, ...]
 
 
-class Ended(ClusterMessage, frozen=True, tag=104):
-    """Subscriptions that are over."""
+class SubscriptionEnded(ClusterMessage, frozen=True, tag=104):
+    """Subscriptions that have ended, each with its last version."""
 
     ended: tuple[tuple[SubscriptionId, Version], ...]
     hops: Hops = 1
 
 
-class Held(ClusterMessage, frozen=True, tag=105):
-    """I own these of your clients, in these versions."""
+class SubscriptionOwned(ClusterMessage, frozen=True, tag=105):
+    """The sender's site owns these subscriptions of the receiver's clients, in these versions."""
 
-    held: tuple[tuple[SubscriptionId, Version], ...]
+    owned: tuple[tuple[SubscriptionId, Version], ...]
 
 
-class Knock(ClusterMessage, frozen=True, tag=106):
-    """I have the cluster's key, and clients reach me there. Where shall I be?"""
+class ClusterJoinRequest(ClusterMessage, frozen=True, tag=106):
+    """A new node asks to join. Its clients connect to `url`."""
 
     url: Text
 
 
-class Enter(ClusterMessage, frozen=True, tag=107):
-    """The answer to `Knock`: you are a member."""
+class ClusterJoinReply(ClusterMessage, frozen=True, tag=107):
+    """The new node is a member. Its site begins at `place`; `gateway` is VSO's gateway site."""
 
     place: Place
     gateway: NodeId
 
 
-class Beat(ClusterMessage, frozen=True, tag=108):
-    """Where clients reach me, how much I carry (above 1: too much), and where help would be: None
-    if there is nothing to share."""
+class NodeHeartbeat(ClusterMessage, frozen=True, tag=108):
+    """The sender is alive. `load`: above 1 is too much. `need`: where another site would take over
+    half of the sender's load; None if it has nothing to share. `others`: nodes that it knows."""
 
     url: Text
     load: Annotated[float, Meta(ge=0, le=1e12)]
@@ -188,105 +203,108 @@ class Beat(ClusterMessage, frozen=True, tag=108):
     others: tuple[NodeId, ...]
 
 
-class Left(ClusterMessage, frozen=True, tag=109):
-    """Entities that are no more."""
+class EntitiesLeft(ClusterMessage, frozen=True, tag=109):
+    """Entities of the sender that have left for good."""
 
     entities: tuple[NodeId, ...]
 
 
-class Withdrawn(ClusterMessage, frozen=True, tag=130):
-    """Retained states that clients of mine have taken back: entity, channel, and when."""
+class StatesWithdrawn(ClusterMessage, frozen=True, tag=130):
+    """Retained states that clients of the sender have withdrawn: entity, channel, and when."""
 
     states: tuple[tuple[int, str, Time], ...]
 
 
-class Farewell(ClusterMessage, frozen=True, tag=110):
-    """I stop."""
+class NodeStopping(ClusterMessage, frozen=True, tag=110):
+    """The sender stops. The receiver answers with the same message, after all it sent before."""
 
 
-class Arrive(ClusterMessage, frozen=True, tag=111):
-    """Somebody will come to you. `holder`: of the token by which it was let in here."""
+class HandoverOffer(ClusterMessage, frozen=True, tag=111):
+    """A client of the sender may come with this ticket. It must show a token of `holder`."""
 
     ticket: Ticket
     holder: Annotated[str, Meta(max_length=512)] = ""
 
 
-class Expect(ClusterMessage, frozen=True, tag=112):
-    """The answer to `Arrive`: the client may come."""
+class HandoverAccepted(ClusterMessage, frozen=True, tag=112):
+    """The answer to `HandoverOffer`: the client may come."""
 
     ticket: Ticket
 
 
-class Claim(ClusterMessage, frozen=True, tag=113):
-    """The client with this ticket is here: pass it on to me."""
+class HandoverClaim(ClusterMessage, frozen=True, tag=113):
+    """The client with this ticket has connected to the sender: transfer it."""
 
     ticket: Ticket
 
 
-class Sat(Struct, frozen=True, array_like=True):
+class TransferredSubscription(Struct, frozen=True, array_like=True):
     """One subscription of a client that changes nodes."""
 
     number: Annotated[int, Meta(ge=0, lt=2**53)]
     since: Time
     asked: commands.Subscribe
     subscription: Subscription
-    wish: Wish
+    throttle_options: ThrottleOptions
     watches: bool
     linger: float
-    homes: Hops
-    former: tuple[Was, ...]  # what it was a moment ago: late publications find it as it was
+    handovers: Hops
+    earlier: tuple[SubscriptionVersion, ...]  # recent versions, for publications that arrive late
 
 
-class Passed(ClusterMessage, frozen=True, tag=114):
-    """A client, with all that it has; `had`: what it has been told in the last seconds."""
+class ClientTransfer(ClusterMessage, frozen=True, tag=114):
+    """A client with all its state; `delivered`: publications delivered to it in the last seconds.
+
+    `departed` is by the old home's clock. Legs of paths that begin later are the new home's.
+    """
 
     ticket: Ticket
     entity: NodeId
     name: Text
-    subscriptions: tuple[Sat, ...]
-    states: tuple[Uttered, ...]
-    had: tuple[PublicationId, ...]
-    departed: Moment  # by the old home's clock: legs of walks that begin later are the new home's
+    subscriptions: tuple[TransferredSubscription, ...]
+    states: tuple[RemotePublication, ...]
+    delivered: tuple[PublicationId, ...]
+    departed: Timestamp
 
 
-class Void(ClusterMessage, frozen=True, tag=115):
-    """Nobody comes, or nobody goes, with this ticket."""
+class HandoverCancelled(ClusterMessage, frozen=True, tag=115):
+    """The ticket is not valid any more, for either side."""
 
     ticket: Ticket
 
 
-class Taken(ClusterMessage, frozen=True, tag=123):
-    """I serve this client now; `settled`: and it has not hung up since."""
+class HandoverConfirmed(ClusterMessage, frozen=True, tag=123):
+    """The sender serves this client now; `settled`: and the client has stayed connected since."""
 
     ticket: Ticket
     settled: bool
 
 
-class Returned(ClusterMessage, frozen=True, tag=124):
-    """The client hung up before it knew that I serve it, so it is still yours.
+class ClientReturned(ClusterMessage, frozen=True, tag=124):
+    """The client disconnected before it knew that the sender serves it, so it goes back.
 
-    `obeyed`: so many of the requests that you have passed on (`Spoke`) were obeyed.
+    `obeyed`: how many of the forwarded requests (`ForwardedRequest`) the sender has obeyed.
     """
 
-    client: Passed
+    client: ClientTransfer
     obeyed: Annotated[int, Meta(ge=0, lt=2**53)]
 
 
-class Check(ClusterMessage, frozen=True, tag=125):
-    """I have states of these and believe them to be your clients; nobody has spoken of them lately.
-    Are they still there?"""
+class EntityCheck(ClusterMessage, frozen=True, tag=125):
+    """The sender has retained states of these entities, believes them to be the receiver's clients
+    and has had no news of them lately. Are they still there?"""
 
     entities: tuple[NodeId, ...]
 
 
-class Absent(ClusterMessage, frozen=True, tag=126):
-    """No, these are not my clients."""
+class EntitiesAbsent(ClusterMessage, frozen=True, tag=126):
+    """The answer to `EntityCheck`: these are not clients of the sender."""
 
     entities: tuple[NodeId, ...]
 
 
-class Spoke(ClusterMessage, frozen=True, tag=116):
-    """A client that is yours now said this to me."""
+class ForwardedRequest(ClusterMessage, frozen=True, tag=116):
+    """A request that a client, which is the receiver's now, still sent to its old home."""
 
     entity: NodeId
     frame: bytes
@@ -294,20 +312,23 @@ class Spoke(ClusterMessage, frozen=True, tag=116):
 
 
 class Credential(ClusterMessage, frozen=True, tag=117):
-    """I have the cluster's key: a code over my key and yours."""
+    """Proves knowledge of the cluster's key: a code over both nodes' public keys."""
 
     code: Annotated[bytes, Meta(min_length=32, max_length=32)]
 
 
 class LinkRefused(ClusterMessage, frozen=True, tag=118):
-    """You are no member, and nothing that you say is heard."""
+    """The receiver is no member of the cluster; its messages are ignored."""
 
     reason: Text
 
 
 OWN: tuple[type[Message], ...] = (
-    Said, Ask, Hold, Hint, Ended, Held, Knock, Enter, Beat, Left, Farewell, Arrive, Expect, Claim,
-    Passed, Void, Spoke, Credential, LinkRefused, Counted, Recall, States, Taken, Returned, Check,
-    Absent, Withdrawn,
+    PublicationBatch, CountRequest, SubscriptionUpdate, SubscriptionHint, SubscriptionEnded,
+    SubscriptionOwned, ClusterJoinRequest, ClusterJoinReply, NodeHeartbeat, EntitiesLeft,
+    NodeStopping, HandoverOffer, HandoverAccepted, HandoverClaim, ClientTransfer,
+    HandoverCancelled, ForwardedRequest, Credential, LinkRefused, CountReply,
+    RetainedStatesRequest, RetainedStatesReport, HandoverConfirmed, ClientReturned, EntityCheck,
+    EntitiesAbsent, StatesWithdrawn,
 )  # fmt: skip
 CODEC = Codec(*mesh_messages.MESSAGES, *MESSAGES, *OWN)

@@ -12,11 +12,27 @@ from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
 from nearcast.model.subscription import NodeId, Subscription
-from nearcast.service.client_state import NO_SEAT, Accepted, ActiveSubscription, ClientState, Heard
-from nearcast.service.cluster.recent_history import Had, Passed, RecentHistory, Was
+from nearcast.service.client_state import (
+    NO_SLOT,
+    AcceptedPublication,
+    ActiveSubscription,
+    ClientState,
+    FlushDeliveries,
+)
+from nearcast.service.cluster.recent_history import (
+    EarlierDeliveries,
+    PastFlush,
+    RecentHistory,
+    SubscriptionVersion,
+)
 from nearcast.service.cluster.remote_entities import RemoteEntities
-from nearcast.service.realm import Flush, Realm
-from nearcast.service.retained_state import SAID, Said, batch, pack
+from nearcast.service.realm import FlushInput, Realm
+from nearcast.service.retained_state import (
+    PUBLICATION_DTYPE,
+    PublicationTable,
+    pack_publication,
+    publication_batch,
+)
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.recorder import Recorder
 
@@ -30,78 +46,79 @@ class ClusterRealm(Realm):
         self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
     ) -> None:
         super().__init__(matcher, limits, recorder, entities_from)
-        self.lately = RecentHistory()
-        self.strangers = RemoteEntities(self._voices)
+        self.history = RecentHistory()
+        self.remote_entities = RemoteEntities(self._states)
         self._arrived: dict[int, ClientState] = {}  # by entity: who has come from another node
-        self.had: dict[int, Had] = {}  # by the seat's place, of those who came from other nodes
-        self._overheard: list[tuple[Accepted, bytes]] = []
+        # By client slot, of those who came from other nodes.
+        self.earlier_deliveries: dict[int, EarlierDeliveries] = {}
+        self._remote: list[tuple[AcceptedPublication, bytes]] = []
         self._since: Integers = np.zeros(64, np.int64)  # by a standing's place: when it changed
         # By a seat's place: when its client left the node before this one; -1 if it has joined.
         self._departed: Integers = np.full(64, -1, np.int64)
 
     @property
     def waiting(self) -> int:
-        return super().waiting + len(self._overheard)
+        return super().waiting + len(self._remote)
 
     @property
     def overhears(self) -> bool:
         """Does something of other nodes wait for the next flush? It is never left for another."""
-        return bool(self._overheard)
+        return bool(self._remote)
 
     # What others must be told of clients.
 
-    def leave(self, now: Time, seat: ClientState) -> None:
-        if not seat.left:
-            super().leave(now, seat)
-            self.lately.left.append(seat.entity)
+    def leave(self, now: Time, client: ClientState) -> None:
+        if not client.left:
+            super().leave(now, client)
+            self.history.left_entities.append(client.entity)
 
-    def _withdraw(self, seat: ClientState, channel: str) -> None:
-        super()._withdraw(seat, channel)
-        self.lately.withdrawn.append((seat.entity, channel, self.now))
+    def _withdraw(self, client: ClientState, channel: str) -> None:
+        super()._withdraw(client, channel)
+        self.history.withdrawn_states.append((client.entity, channel, self.now))
 
-    def _take_seat(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
-        seat = super()._take_seat(entity, name, form)
-        if seat.place == len(self._departed):
+    def _add_client(self, entity: int, name: str, form: messages.Encoding) -> ClientState:
+        client = super()._add_client(entity, name, form)
+        if client.slot == len(self._departed):
             self._departed = np.concatenate((self._departed, np.full_like(self._departed, -1)))
-        return seat
+        return client
 
-    def _vacate(self, seat: ClientState) -> None:
-        self.had.pop(seat.place, None)
-        if self._arrived.pop(seat.entity, None) is not None:
-            self._departed[seat.place] = -1
-        super()._vacate(seat)
+    def _free_client(self, client: ClientState) -> None:
+        self.earlier_deliveries.pop(client.slot, None)
+        if self._arrived.pop(client.entity, None) is not None:
+            self._departed[client.slot] = -1
+        super()._free_client(client)
 
-    def _outdate(self, t: Time, standing: ActiveSubscription) -> None:
+    def _before_change(self, t: Time, active: ActiveSubscription) -> None:
         """What comes late still finds it as it was."""
-        was, since = standing.subscription, standing.since
-        self.lately.former.add(self.now, standing.place, was, since, t)
-        if since < t and self.lately.news.get(was.id) is standing:
-            self.lately.skipped.append(Was(was, since, t))
+        was, since = active.subscription, active.since
+        self.history.versions.add(self.now, active.slot, was, since, t)
+        if since < t and self.history.changed_subscriptions.get(was.id) is active:
+            self.history.unannounced.append(SubscriptionVersion(was, since, t))
 
-    def _change(
+    def _apply_change(
         self,
         t: Time,
-        standing: ActiveSubscription,
+        active: ActiveSubscription,
         wanted: commands.Subscribe,
         subscription: Subscription,
     ) -> None:
-        self._note_change(t, standing)
-        super()._change(t, standing, wanted, subscription)
+        self._note_change(t, active)
+        super()._apply_change(t, active, wanted, subscription)
 
-    def _note_change(self, t: Time, standing: ActiveSubscription) -> None:
-        place = standing.place
-        while place >= len(self._since):
+    def _note_change(self, t: Time, active: ActiveSubscription) -> None:
+        slot = active.slot
+        while slot >= len(self._since):
             self._since = np.concatenate((self._since, np.zeros_like(self._since)))
-        self._since[place] = t
-        self.lately.news[standing.subscription.id] = standing
+        self._since[slot] = t
+        self.history.changed_subscriptions[active.subscription.id] = active
 
-    def _end(self, standing: ActiveSubscription) -> None:
-        self.lately.news[standing.subscription.id] = None
-        super()._end(standing)
+    def _end_subscription(self, active: ActiveSubscription) -> None:
+        self.history.changed_subscriptions[active.subscription.id] = None
+        super()._end_subscription(active)
 
-    def _drop(self, standing: ActiveSubscription) -> None:
-        self.lately.former.drop(standing.place)  # places are used again
-        super()._drop(standing)
+    def _remove_subscription(self, active: ActiveSubscription) -> None:
+        self.history.versions.drop(active.slot)  # places are used again
+        super()._remove_subscription(active)
 
     # Publications.
 
@@ -117,150 +134,160 @@ class ClusterRealm(Realm):
         where = publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
-        seat, overdue = self._arrived.get(entity), t < self.now - OVERDUE
-        if overdue and (seat is not None or self.strangers.overtakes(entity, t)):
+        client, overdue = self._arrived.get(entity), t < self.now - OVERDUE
+        if overdue and (client is not None or self.remote_entities.overtakes(entity, t)):
             return False
-        if seat is None:
-            seat = self.strangers.speaks(self.now, entity, name, form, number, t)
-        voice = self.strangers.voice(seat, request.channel)
-        row = pack(
-            seat.entity, NO_SEAT, NO_SEAT, voice, len(request.payload), request.retain, *where
+        if client is None:
+            client = self.remote_entities.speaks(self.now, entity, name, form, number, t)
+        feed = self.remote_entities.feed(client, request.channel)
+        row = pack_publication(
+            client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
-        self._overheard.append((Accepted(seat, number, where[0], request, form, t), row))
+        self._remote.append((AcceptedPublication(client, number, where[0], request, form, t), row))
         return True
 
-    def take(self) -> Flush:
+    def take(self) -> FlushInput:
         taken = super().take()
-        taken.overheard, self._overheard = self._overheard, []
+        taken.remote, self._remote = self._remote, []
         return taken
 
-    def make(self, now: Time, taken: Flush) -> Heard:
-        if taken.overheard:  # whose clocks may be ahead of ours
-            now = max(now, *(one.t for one, _ in taken.overheard))
+    def make(self, now: Time, taken: FlushInput) -> FlushDeliveries:
+        if taken.remote:  # whose clocks may be ahead of ours
+            now = max(now, *(one.t for one, _ in taken.remote))
         return super().make(now, taken)
 
-    def _settle(self) -> None:
-        if not self._overheard:
-            super()._settle()
+    def _release_feeds(self) -> None:
+        if not self._remote:
+            super()._release_feeds()
 
-    def _heard(self, t: Time, taken: Flush, publications: Batch) -> tuple[Heard, Said]:
+    def _match_flush(
+        self, t: Time, taken: FlushInput, publications: Batch
+    ) -> tuple[FlushDeliveries, PublicationTable]:
         accepted, said = taken.accepted, taken.said
         own = len(accepted)
-        if taken.overheard:
+        if taken.remote:
             # As they were made.
-            overheard = sorted(taken.overheard, key=lambda one: (one[0].t, one[0].id))
-            rows = np.frombuffer(b"".join([row for _, row in overheard]), SAID)
+            remote = sorted(taken.remote, key=lambda one: (one[0].t, one[0].id))
+            rows = np.frombuffer(b"".join([row for _, row in remote]), PUBLICATION_DTYPE)
             said = np.concatenate((said, rows))
-            for place, (one, _) in enumerate(overheard, own):
-                entity, channel = one.seat.entity, one.request.channel
-                if one.request.retain and self.strangers.has_withdrawn(entity, channel, one.t):
-                    said["retain"][place] = 0
-            accepted = [*accepted, *(one for one, _ in overheard)]
+            for slot, (one, _) in enumerate(remote, own):
+                entity, channel = one.client.entity, one.request.channel
+                if one.request.retain and self.remote_entities.has_withdrawn(
+                    entity, channel, one.t
+                ):
+                    said["retain"][slot] = 0
+            accepted = [*accepted, *(one for one, _ in remote)]
             channels = [one.request.channel for one in accepted]
-            publications = batch(t, said, accepted, channels if any(channels) else None)
+            publications = publication_batch(t, said, accepted, channels if any(channels) else None)
             publications.t[own:] = [one.t for one in accepted[own:]]
-        self._voices.hear(t, accepted, said)
+        self._states.hear(t, accepted, said)
         matches = self._matcher.match_many(publications)
-        publication, standing = self._as_it_was(publications, matches)
+        publication, active = self._as_it_was(publications, matches)
         # What comes from elsewhere was made before, perhaps by somebody who has come here since.
         turned = (publication - own) % len(accepted)
-        heard = self._sorted(t, accepted, turned, standing)
-        heard = replace(heard, publication=(heard.publication + own) % len(accepted))
-        self._charge(heard, said, matches.cost)
+        deliveries = self._sort_deliveries(t, accepted, turned, active)
+        deliveries = replace(deliveries, publication=(deliveries.publication + own) % len(accepted))
+        self._charge(deliveries, said, matches.cost)
         retained = np.flatnonzero(said["retain"][:own])
-        return self._remembered(heard, publications, own, retained), said
+        return self._remembered(deliveries, publications, own, retained), said
 
     def _as_it_was(self, publications: Batch, matches: Matches) -> tuple[Integers, Integers]:
         """By what subscriptions were when the publication was made, which may have been before
         their last change."""
-        publication, standing = matches.publication, matches.subscription
-        now = self._since[standing] <= publications.t[publication]
-        earlier, place = self.lately.former.match(publications)
+        publication, active = matches.publication, matches.subscription
+        now = self._since[active] <= publications.t[publication]
+        earlier, slot = self.history.versions.match(publications)
         return (
             np.concatenate((publication[now], earlier)),
-            np.concatenate((standing[now], place)),
+            np.concatenate((active[now], slot)),
         )
 
-    def _remembered(self, heard: Heard, publications: Batch, own: int, retained: Integers) -> Heard:
+    def _remembered(
+        self, deliveries: FlushDeliveries, publications: Batch, own: int, retained: Integers
+    ) -> FlushDeliveries:
         """Without what a client has had on another node; the rest is kept in mind for a while."""
-        ids = np.fromiter((one.id for one in heard.publications), np.int64, len(heard.publications))
-        heard = replace(heard, ids=ids, own=own)
+        ids = np.fromiter(
+            (one.id for one in deliveries.publications), np.int64, len(deliveries.publications)
+        )
+        deliveries = replace(deliveries, ids=ids, own=own)
         if self._arrived:
-            heard = heard.only(self._unheard(heard, publications))
-        entities = self.entities[heard.seat]
-        numbers = heard.numbers()
-        self.lately.passed.append(
-            Passed(
-                heard.t, heard.publications, ids, publications, retained, entities, numbers,
+            deliveries = deliveries.only(self._unheard(deliveries, publications))
+        entities = self.entities[deliveries.client]
+        numbers = deliveries.numbers()
+        self.history.flushes.append(
+            PastFlush(
+                deliveries.t, deliveries.publications, ids, publications, retained, entities,
+                numbers,
                 publications.node.tolist(),
             )
         )  # fmt: skip
-        return heard
+        return deliveries
 
-    def _unheard(self, heard: Heard, publications: Batch) -> NDArray[np.bool_]:
+    def _unheard(self, deliveries: FlushDeliveries, publications: Batch) -> NDArray[np.bool_]:
         """What was made before a client came here is told it only while it is known what it had."""
-        unheard = np.ones(len(heard), np.bool_)
-        early = publications.t[heard.publication] <= self._departed[heard.seat]
+        unheard = np.ones(len(deliveries), np.bool_)
+        early = publications.t[deliveries.publication] <= self._departed[deliveries.client]
         for pair in np.flatnonzero(early).tolist():
-            had = self.had.get(int(heard.seat[pair]))
-            index = int(heard.publication[pair])
-            t, number = int(publications.t[index]), heard.publications[index].id
-            told = had is None or t < had.since or number in had.publications
+            earlier = self.earlier_deliveries.get(int(deliveries.client[pair]))
+            index = int(deliveries.publication[pair])
+            t, number = int(publications.t[index]), deliveries.publications[index].id
+            told = earlier is None or t < earlier.since or number in earlier.publications
             unheard[pair] = not told
         return unheard
 
     # Clients who come and go.
 
-    def depart(self, now: Time, seat: ClientState, home: NodeId) -> None:
+    def depart(self, now: Time, client: ClientState, home: NodeId) -> None:
         """It goes on, on another node: nothing ends, and its voice is a stranger's from now on.
 
         Other entities for which it speaks stay with its connection here, and leave.
         """
-        for entity in list(seat.entities.values()):
+        for entity in list(client.entities.values()):
             self.leave(now, entity)
-        self._reach(now)
-        for standing in seat.subscriptions.values():
-            self._drop(standing)
-            self.lately.news.pop(standing.subscription.id, None)
-        elsewhere = self.strangers.settles(
-            self.now, seat.entity, seat.name, seat.form, home, self.now
+        self._advance_to(now)
+        for active in client.subscriptions.values():
+            self._remove_subscription(active)
+            self.history.changed_subscriptions.pop(active.subscription.id, None)
+        elsewhere = self.remote_entities.settles(
+            self.now, client.entity, client.name, client.form, home, self.now
         )
-        elsewhere.voices = seat.voices
-        self._vacate(seat)
+        elsewhere.feeds = client.feeds
+        self._free_client(client)
         if self._recorder:
-            self._recorder.note(self.now, seat.entity, "departed")
+            self._recorder.note(self.now, client.entity, "departed")
 
     def arrive(
         self, now: Time, entity: int, name: str, form: messages.Encoding,
-        standings: Sequence[ActiveSubscription], former: Sequence[Sequence[Was]], departed: Time,
+        subscriptions: Sequence[ActiveSubscription],
+        earlier: Sequence[Sequence[SubscriptionVersion]], departed: Time,
     ) -> ClientState:  # fmt: skip
         """It comes from another node, with all that it had there, and nothing begins anew."""
-        self._reach(max(now, departed, *(standing.since for standing in standings)))
-        seat = self._arrived[entity] = self._take_seat(entity, name, form)
-        self._departed[seat.place] = departed
-        seat.voices = self.strangers.release(entity)
-        for came, versions in zip(standings, former, strict=True):
+        self._advance_to(max(now, departed, *(active.since for active in subscriptions)))
+        client = self._arrived[entity] = self._add_client(entity, name, form)
+        self._departed[client.slot] = departed
+        client.feeds = self.remote_entities.release(entity)
+        for came, versions in zip(subscriptions, earlier, strict=True):
             wanted = came.subscription
-            place = self._take_standing(seat, came.number, wanted.id)
-            standing = replace(
-                came, place=place, watch=None, sparer=None, homes=came.homes + 1,
+            slot = self._add_subscription_slot(client, came.number, wanted.id)
+            active = replace(
+                came, slot=slot, watch=None, throttle=None, handovers=came.handovers + 1,
                 steps=sum(count_steps(wanted)),
             )  # fmt: skip
-            seat.subscriptions[came.number] = standing
-            self._note_change(came.since, standing)
+            client.subscriptions[came.number] = active
+            self._note_change(came.since, active)
             for was in versions:
-                self.lately.former.add(self.now, place, was.subscription, was.since, was.until)
-            self._matcher.put(replace(wanted, id=place))
-            self._spare(seat, standing)
+                self.history.versions.add(self.now, slot, was.subscription, was.since, was.until)
+            self._matcher.put(replace(wanted, id=slot))
+            self._start_throttling(client, active)
             if self._recorder:
-                self._walks.put(wanted, departed)
+                self._path_legs.put(wanted, departed)
         if self._recorder:
-            self._recorder.note(self.now, seat.entity, "arrived")
-        return seat
+            self._recorder.note(self.now, client.entity, "arrived")
+        return client
 
     def restore(
         self,
-        seat: ClientState,
+        client: ClientState,
         request: messages.PublishRequest,
         form: messages.Encoding,
         number: int,
@@ -270,36 +297,40 @@ class ClusterRealm(Realm):
         where = publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
-        voice = self.strangers.voice(seat, request.channel)
-        said = pack(
-            seat.entity, NO_SEAT, NO_SEAT, voice, len(request.payload), request.retain, *where
+        feed = self.remote_entities.feed(client, request.channel)
+        said = pack_publication(
+            client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
-        accepted = [Accepted(seat, number, where[0], request, form, t)]
-        self._voices.hear(t, accepted, np.frombuffer(said, SAID))
+        accepted = [AcceptedPublication(client, number, where[0], request, form, t)]
+        self._states.hear(t, accepted, np.frombuffer(said, PUBLICATION_DTYPE))
 
     def recall(
         self, since: Time, home: NodeId, entity: int, name: str, request: messages.PublishRequest,
         form: messages.Encoding, number: int, t: Time,
     ) -> None:  # fmt: skip
         """A state of somebody who is on another node, which says so itself."""
-        over = self.strangers.has_withdrawn(entity, request.channel, t)
-        gone = self.strangers.is_gone(entity, since)
+        over = self.remote_entities.has_withdrawn(entity, request.channel, t)
+        gone = self.remote_entities.is_gone(entity, since)
         if entity not in self._arrived and not gone and not over:
-            seat = self.strangers.settles(self.now, entity, name, form, home, since)
-            self.restore(seat, request, form, number, t)
+            client = self.remote_entities.settles(self.now, entity, name, form, home, since)
+            self.restore(client, request, form, number, t)
 
     def gone(self, now: Time, entity: int, node: NodeId) -> None:
         """This node says that it has left; if it is here by now, it has left another node."""
         if entity not in self._arrived:
-            self.strangers.gone(now, entity, node)
+            self.remote_entities.gone(now, entity, node)
 
-    def watch_again(self, seat: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
+    def watch_again(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
         """These of its subscriptions watch: what they know begins anew, from who is there."""
-        return [self._watch(seat, seat.subscriptions[number]) for number in numbers]
+        return [self._start_watch(client, client.subscriptions[number]) for number in numbers]
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
         notices = super().tick(now)
-        self.lately.forget(self.now)
-        self.strangers.forget(self.now)
-        self.had = {place: had for place, had in self.had.items() if had.until > self.now}
+        self.history.forget(self.now)
+        self.remote_entities.forget(self.now)
+        self.earlier_deliveries = {
+            slot: earlier_deliveries
+            for slot, earlier_deliveries in self.earlier_deliveries.items()
+            if earlier_deliveries.until > self.now
+        }
         return notices

@@ -1,7 +1,8 @@
 """What was so a moment ago: knowledge between nodes is late, and exactness needs the past.
 
 A publication arrives some milliseconds after it was made; what a subscription was at that moment
-is asked of `Former`. An interest arrives some milliseconds after it was stated; what it should have
+is asked of `VersionHistory`. An interest arrives some milliseconds after it was stated; what it
+should have
 heard meanwhile is found among the publications of the last seconds, `RecentHistory.passed`.
 """
 
@@ -20,7 +21,7 @@ from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
-from nearcast.service.client_state import Accepted, ActiveSubscription, SlotAllocator
+from nearcast.service.client_state import AcceptedPublication, ActiveSubscription, SlotAllocator
 from nearcast.space.motion import FOREVER, SECOND, Time
 
 COUNT_BITS = 33  # the lower bits of a number count; the others say of which node it is
@@ -30,7 +31,7 @@ SEARCHED: Time = 2 * SECOND  # so long ago, late interests find what they should
 _NONE: Integers = np.zeros(0, np.int64)
 
 
-class Was(Struct, frozen=True, array_like=True):
+class SubscriptionVersion(Struct, frozen=True, array_like=True):
     """What a subscription was from a moment on, until another."""
 
     subscription: Subscription
@@ -38,12 +39,12 @@ class Was(Struct, frozen=True, array_like=True):
     until: Time
 
 
-class Former:
+class VersionHistory:
     """Versions of subscriptions, under the owner's keys."""
 
     def __init__(self) -> None:
         self._matcher = MATCHERS["keyed"]()
-        self._places = SlotAllocator()
+        self._slots = SlotAllocator()
         self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
         self._was: dict[int, Subscription] = {}  # by place
         self._due: list[tuple[Time, int]] = []  # when a place is free again
@@ -56,23 +57,23 @@ class Former:
         self, now: Time, key: int, subscription: Subscription, since: Time,
         until: Time = FOREVER, kept: Time = KEPT,
     ) -> int:  # fmt: skip
-        place = self._places.take()
-        if place == len(self._rows):
+        slot = self._slots.take()
+        if slot == len(self._rows):
             self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
-        self._rows[place] = key, since, until
-        self._was[place] = subscription
+        self._rows[slot] = key, since, until
+        self._was[slot] = subscription
         self._until = max(self._until, until)
-        self._matcher.put(replace(subscription, id=place))
-        heappush(self._due, (now + kept, place))
-        return place
+        self._matcher.put(replace(subscription, id=slot))
+        heappush(self._due, (now + kept, slot))
+        return slot
 
     def match(self, publications: Batch) -> tuple[Integers, Integers]:
         """Pairs of publication and key, of what held when the publication was made."""
-        publication, place = self.places(publications)
-        return publication, self.keys(place)
+        publication, slot = self.places(publications)
+        return publication, self.keys(slot)
 
-    def keys(self, place: Integers) -> Integers:
-        keys: Integers = self._rows[place, 0]
+    def keys(self, slot: Integers) -> Integers:
+        keys: Integers = self._rows[slot, 0]
         return keys
 
     def places(self, publications: Batch) -> tuple[Integers, Integers]:
@@ -80,39 +81,42 @@ class Former:
         early = np.flatnonzero(publications.t < self._until) if self._due else _NONE
         if not len(early):
             return _NONE, _NONE
-        found = self._matcher.match_many(some(publications, early))
+        found = self._matcher.match_many(select_from_batch(publications, early))
         publication = early[found.publication]
         _, since, until = self._rows[found.subscription].T
         t = publications.t[publication]
         held = (since <= t) & (t < until)
         return publication[held], found.subscription[held]
 
-    def of(self, key: int, since: Time) -> list[Was]:
+    def of(self, key: int, since: Time) -> list[SubscriptionVersion]:
         """Those with this key that still held then, or later."""
-        versions = (Was(self._was[at], *self._rows[at, 1:].tolist()) for at in self._with(key))
+        versions = (
+            SubscriptionVersion(self._was[at], *self._rows[at, 1:].tolist())
+            for at in self._with(key)
+        )
         return [was for was in versions if was.until > since]
 
     def drop(self, key: int) -> None:
         """It will mean something else."""
-        for place in self._with(key):
-            del self._was[place]
-            self._matcher.drop(place)
+        for slot in self._with(key):
+            del self._was[slot]
+            self._matcher.drop(slot)
 
     def _with(self, key: int) -> list[int]:
         places: list[int] = np.flatnonzero(self._rows[:, 0] == key).tolist()
-        return [place for place in places if place in self._was]
+        return [slot for slot in places if slot in self._was]
 
     def forget(self, now: Time) -> None:
         while self._due and self._due[0][0] <= now:
-            _, place = heappop(self._due)
-            if self._was.pop(place, None) is not None:
-                self._matcher.drop(place)
-            self._places.give(place)
+            _, slot = heappop(self._due)
+            if self._was.pop(slot, None) is not None:
+                self._matcher.drop(slot)
+            self._slots.give(slot)
         if not self._due:
             self._until = 0
 
 
-class Had(Struct, frozen=True):
+class EarlierDeliveries(Struct, frozen=True):
     """What a client was told on the node from which it has departed: all of it since a moment."""
 
     since: Time
@@ -121,17 +125,17 @@ class Had(Struct, frozen=True):
     until: Time  # then it need not be known any more
 
 
-class Passed(Struct, frozen=True, eq=False):
+class PastFlush(Struct, frozen=True, eq=False):
     """The publications of one flush, made here or heard of from other nodes."""
 
     t: Time
-    accepted: Sequence[Accepted]
+    accepted: Sequence[AcceptedPublication]
     ids: Integers
     publications: Batch
     retained: Integers  # which of those that were made here are states
     entities: Integers  # who heard what: the client, and the publication's number
     numbers: Integers
-    speakers: list[NodeId]  # whose each of them is
+    publishers: list[NodeId]  # whose each of them is
     sent: dict[NodeId, dict[int, int]] = {}  # which of them each other node was sent, in which way
     _by: dict[NodeId, list[int]] = {}  # filled when it is needed
 
@@ -139,7 +143,7 @@ class Passed(Struct, frozen=True, eq=False):
         """Which of them are theirs."""
         by = self._by
         if not by:
-            for index, entity in enumerate(self.speakers):
+            for index, entity in enumerate(self.publishers):
                 by.setdefault(entity, []).append(index)
         return sorted(index for entity in entities if entity in by for index in by[entity])
 
@@ -148,22 +152,22 @@ class RecentHistory:
     """What a realm in a cluster remembers for a few seconds."""
 
     def __init__(self) -> None:
-        self.former = Former()  # by the places of standings
-        self.news: dict[
+        self.versions = VersionHistory()  # by the places of standings
+        self.changed_subscriptions: dict[
             SubscriptionId, ActiveSubscription | None
         ] = {}  # what others must be told; None: end
-        self.skipped: list[Was] = []  # and what held for a moment, before anybody was told
-        self.left: list[int] = []  # entities
-        self.withdrawn: list[tuple[int, str, Time]] = []  # states: entity, channel, when
-        self.passed: deque[Passed] = deque()
+        self.unannounced: list[SubscriptionVersion] = []  # replaced before they were announced
+        self.left_entities: list[int] = []  # entities
+        self.withdrawn_states: list[tuple[int, str, Time]] = []  # states: entity, channel, when
+        self.flushes: deque[PastFlush] = deque()
         self._seen: dict[PublicationId, None] = {}
         self._seen_before: dict[PublicationId, None] = {}
-        self._acted: dict[PublicationId, None] = {}
-        self._acted_before: dict[PublicationId, None] = {}
+        self._routed: dict[PublicationId, None] = {}
+        self._routed_before: dict[PublicationId, None] = {}
         self._turned: Time = 0
         # By block: the highest number of a publication that is not remembered any more.
         self._forgotten: dict[int, PublicationId] = {}
-        self.needed: Time = FOREVER  # what passed later is kept, for clients that may come back
+        self.keep_since: Time = FOREVER  # what passed later is kept, for clients that may come back
 
     def is_new(self, publication: PublicationId) -> bool:
         """Has it come from another node for the first time?
@@ -178,17 +182,19 @@ class RecentHistory:
         self._seen[publication] = None
         return True
 
-    def act(self, publications: Iterable[PublicationId]) -> None:
+    def mark_routed(self, publications: Iterable[PublicationId]) -> None:
         """This site has looked who on other nodes wants these."""
-        self._acted.update(dict.fromkeys(publications))
+        self._routed.update(dict.fromkeys(publications))
 
-    def has_acted(self, publication: PublicationId) -> bool:
-        return publication in self._acted or publication in self._acted_before
+    def is_routed(self, publication: PublicationId) -> bool:
+        return publication in self._routed or publication in self._routed_before
 
-    def find(self, publications: Iterable[PublicationId]) -> Iterator[tuple[Passed, list[int]]]:
+    def find_flushes(
+        self, publications: Iterable[PublicationId]
+    ) -> Iterator[tuple[PastFlush, list[int]]]:
         """In which flushes of the last seconds they were, and where in each."""
         left = set(publications)
-        for one in reversed(self.passed):
+        for one in reversed(self.flushes):
             if not left:
                 return
             ids = one.ids.tolist()
@@ -197,20 +203,20 @@ class RecentHistory:
                 left.difference_update(ids)
                 yield one, found
 
-    def readers(self, publication: PublicationId) -> int:
+    def count_deliveries(self, publication: PublicationId) -> int:
         """How many subscriptions have heard it here, in the last seconds."""
-        return sum(int(np.count_nonzero(one.numbers == publication)) for one in self.passed)
+        return sum(int(np.count_nonzero(one.numbers == publication)) for one in self.flushes)
 
-    def heard_by(self, entity: int) -> list[PublicationId]:
+    def delivered_to(self, entity: int) -> list[PublicationId]:
         """What this client has been told in the last seconds."""
-        found = [one.numbers[one.entities == entity] for one in self.passed]
+        found = [one.numbers[one.entities == entity] for one in self.flushes]
         numbers: list[int] = np.concatenate([_NONE, *found]).tolist()
         return numbers
 
     def forget(self, now: Time) -> None:
-        self.former.forget(now)
-        while self.passed and self.passed[0].t < min(now - KEPT, self.needed):
-            self.passed.popleft()
+        self.versions.forget(now)
+        while self.flushes and self.flushes[0].t < min(now - KEPT, self.keep_since):
+            self.flushes.popleft()
         if now - self._turned > 3 * KEPT:
             forgotten = np.sort(np.fromiter(self._seen_before, np.int64))
             blocks, first = np.unique((forgotten >> COUNT_BITS)[::-1], return_index=True)
@@ -218,27 +224,27 @@ class RecentHistory:
                 zip(blocks.tolist(), forgotten[::-1][first].tolist(), strict=True)
             )
             self._seen_before, self._seen, self._turned = self._seen, {}, now
-            self._acted_before, self._acted = self._acted, {}
+            self._routed_before, self._routed = self._routed, {}
 
 
-class Recent(Struct, frozen=True):
+class JoinedFlushes(Struct, frozen=True):
     """Publications of several flushes side by side, and where each of them is."""
 
     publications: Batch
     ids: Integers
-    passed: list[Passed]
+    flushes: list[PastFlush]
     which: list[Integers]  # of each flush
     starts: list[int]  # where each flush begins
 
-    def place(self, at: int) -> tuple[Passed, int]:
+    def locate(self, at: int) -> tuple[PastFlush, int]:
         part = bisect_right(self.starts, at) - 1
-        return self.passed[part], int(self.which[part][at - self.starts[part]])
+        return self.flushes[part], int(self.which[part][at - self.starts[part]])
 
 
-def recent(passed: Sequence[Passed], since: Time) -> Recent | None:
+def join_flushes(flushes: Sequence[PastFlush], since: Time) -> JoinedFlushes | None:
     """Those that were made at this moment or later; None: there are none."""
-    found: list[tuple[Passed, Integers]] = []
-    for one in reversed(passed):
+    found: list[tuple[PastFlush, Integers]] = []
+    for one in reversed(flushes):
         if one.t < since:
             break  # nothing is heard before it was made
         which = np.flatnonzero(one.publications.t >= since)
@@ -247,7 +253,7 @@ def recent(passed: Sequence[Passed], since: Time) -> Recent | None:
     found.reverse()
     if not found:
         return None
-    parts = [some(one.publications, which) for one, which in found]
+    parts = [select_from_batch(one.publications, which) for one, which in found]
     t, node, kind, centre, extent = (
         np.concatenate([getattr(part, name) for part in parts])
         for name in ("t", "node", "kind", "centre", "extent")
@@ -255,8 +261,8 @@ def recent(passed: Sequence[Passed], since: Time) -> Recent | None:
     channels = None
     if any(part.channel is not None for part in parts):
         channels = [c for part in parts for c in part.channel or [""] * len(part)]
-    made = _Chosen([(one.publications.publications, which) for one, which in found])
-    return Recent(
+    made = _SelectedPublications([(one.publications.publications, which) for one, which in found])
+    return JoinedFlushes(
         Batch(t, node, kind, centre, extent, channels, made),
         np.concatenate([one.ids[which] for one, which in found]),
         [one for one, _ in found], [which for _, which in found],
@@ -264,7 +270,7 @@ def recent(passed: Sequence[Passed], since: Time) -> Recent | None:
     )  # fmt: skip
 
 
-def some(publications: Batch, which: Integers) -> Batch:
+def select_from_batch(publications: Batch, which: Integers) -> Batch:
     """The part of a batch with these indices, which are in order."""
     if len(which) == len(publications):
         return publications
@@ -276,11 +282,11 @@ def some(publications: Batch, which: Integers) -> Batch:
         np.ascontiguousarray(publications.centre[which]),
         np.ascontiguousarray(publications.extent[which]),
         None if channel is None else [channel[i] for i in which.tolist()],
-        _Chosen([(publications.publications, which)]),
+        _SelectedPublications([(publications.publications, which)]),
     )
 
 
-class _Chosen(Sequence[Publication]):
+class _SelectedPublications(Sequence[Publication]):
     """Some publications of several batches, which are still made only if a filter asks for them."""
 
     def __init__(self, parts: list[tuple[Sequence[Publication], Integers]]) -> None:

@@ -27,7 +27,7 @@ ELSEWHERE = -1  # in place of a seat's place
 class RemoteEntity(Struct):
     """An entity on another node."""
 
-    seat: ClientState
+    client: ClientState
     heard: Time  # when we last heard of it
     block: int  # of its node, and since when that is known
     since: Time
@@ -38,8 +38,8 @@ class RemoteEntity(Struct):
 class RemoteEntities:
     """All entities on other nodes that this one has heard of."""
 
-    def __init__(self, voices: RetainedStates) -> None:
-        self._voices = voices
+    def __init__(self, feeds: RetainedStates) -> None:
+        self._states = feeds
         self._known: dict[int, RemoteEntity] = {}
         self._gone: dict[int, Time] = {}
         self._withdrawn: dict[tuple[int, str], tuple[Time, Time]] = {}  # when, and when we heard it
@@ -64,10 +64,10 @@ class RemoteEntities:
         """Who has said this; the publication's number tells on which node."""
         if self.is_gone(entity, t):
             return ClientState(ELSEWHERE, entity, name, form, left=True)
-        seat = self._at(now, entity, name, form, number >> COUNT_BITS, t)
+        client = self._at(now, entity, name, form, number >> COUNT_BITS, t)
         known = self._known[entity]
         known.spoke = max(known.spoke, t)
-        return seat
+        return client
 
     def overtakes(self, entity: int, t: Time) -> bool:
         """Has something of it been heard that was made later?"""
@@ -85,27 +85,27 @@ class RemoteEntities:
     ) -> ClientState:
         known = self._known.get(entity)
         if known is None:
-            seat = ClientState(ELSEWHERE, entity, name, form)
-            known = self._known[entity] = RemoteEntity(seat, now, block, t)
+            client = ClientState(ELSEWHERE, entity, name, form)
+            known = self._known[entity] = RemoteEntity(client, now, block, t)
         known.heard = now
         if t >= known.since:
             known.block, known.since = block, t
-        if name and not known.seat.name:
-            known.seat.name = name
-        return known.seat
+        if name and not known.client.name:
+            known.client.name = name
+        return known.client
 
-    def voice(self, seat: ClientState, channel: str) -> int:
-        voice = seat.voices.get(channel)
-        if voice is None:
-            voice = seat.voices[channel] = self._voices.take()
-            if seat.left:
-                self._voices.leave(voice)
-        return voice
+    def feed(self, client: ClientState, channel: str) -> int:
+        feed = client.feeds.get(channel)
+        if feed is None:
+            feed = client.feeds[channel] = self._states.take()
+            if client.left:
+                self._states.leave(feed)
+        return feed
 
     def release(self, entity: int) -> dict[str, int]:
         """It comes here: its voices are its own again."""
         known = self._known.pop(entity, None)
-        return {} if known is None else known.seat.voices
+        return {} if known is None else known.client.feeds
 
     def gone(self, now: Time, entity: int, node: NodeId) -> None:
         """This node says that it has left, for good. Of somebody who is elsewhere it cannot."""
@@ -123,7 +123,7 @@ class RemoteEntities:
         for entity, known in self._known.items():
             if now - max(known.heard, known.checked) > UNCHECKED:
                 known.checked = now
-                if any(map(self._voices.retains, known.seat.voices.values())):
+                if any(map(self._states.retains, known.client.feeds.values())):
                     found.setdefault(known.block, []).append(entity)
         return found
 
@@ -138,12 +138,12 @@ class RemoteEntities:
         """Its state on this channel has ended at `t`; a later one may be known already."""
         self._withdrawn[entity, channel] = t, now
         known = self._known.get(entity)
-        voice = None if known is None else known.seat.voices.get(channel)
-        if known is None or voice is None or not self._voices.retains(voice):
+        feed = None if known is None else known.client.feeds.get(channel)
+        if known is None or feed is None or not self._states.retains(feed):
             return
-        if self._voices.state(voice).t <= t:
-            del known.seat.voices[channel]
-            self._voices.leave(voice)
+        if self._states.state(feed).t <= t:
+            del known.client.feeds[channel]
+            self._states.leave(feed)
 
     def has_withdrawn(self, entity: int, channel: str, t: Time) -> bool:
         """Has its state of this moment ended? What was published before may come later."""
@@ -158,17 +158,17 @@ class RemoteEntities:
     def _drop(self, entity: int) -> None:
         known = self._known.pop(entity, None)
         if known is not None:
-            known.seat.left = True
-            for voice in known.seat.voices.values():
-                self._voices.leave(voice)
+            known.client.left = True
+            for feed in known.client.feeds.values():
+                self._states.leave(feed)
 
     def forget(self, now: Time) -> None:
         if now - self._looked < SECOND:
             return
         self._looked = now
         for entity, known in list(self._known.items()):
-            voices = known.seat.voices.values()
-            if now - known.heard > SILENT and not any(map(self._voices.retains, voices)):
+            feeds = known.client.feeds.values()
+            if now - known.heard > SILENT and not any(map(self._states.retains, feeds)):
                 self._drop(entity)
         self._gone = {entity: t for entity, t in self._gone.items() if now - t <= SILENT}
         self._withdrawn = {

@@ -21,11 +21,11 @@ from nearcast.service.cluster import recent_history
 from nearcast.service.cluster.recent_history import (
     KEPT,
     SEARCHED,
-    Former,
-    Passed,
-    Was,
-    recent,
-    some,
+    PastFlush,
+    SubscriptionVersion,
+    VersionHistory,
+    join_flushes,
+    select_from_batch,
 )
 from nearcast.space.motion import FOREVER, SECOND, Time
 
@@ -71,14 +71,14 @@ class RemoteSubscriptions:
 
     def __init__(self) -> None:
         self._matcher = MATCHERS["keyed"]()
-        self._places = SlotAllocator()
+        self._slots = SlotAllocator()
         self._known: dict[SubscriptionId, tuple[int, Subscription, Version, NodeId]] = {}
         self._homes: Integers = np.zeros(64, np.int64)  # by place: where in `_nodes` its home is
         self._nodes: list[NodeId] = []
         # By home, likewise: versions that were replaced, and those that hold for a while, because
         # their home has told of them, or until others are certain to have what was dropped here.
-        self._former, self._besides = Former(), Former()
-        self._gone = Former()  # and those of clients who were here
+        self._former, self._besides = VersionHistory(), VersionHistory()
+        self._gone = VersionHistory()  # and those of clients who were here
         # By its places: since when this site knows where such a client is now; and who they are.
         self._settled: Integers = np.zeros(64, np.int64)
         self._left: dict[SubscriptionId, tuple[int, NodeId, Time]] = {}
@@ -94,18 +94,18 @@ class RemoteSubscriptions:
             return
         subscription, since = subscription_of(record), since_of(record.version)
         if before is None:
-            place = self._places.take()
-            if place == len(self._homes):
+            slot = self._slots.take()
+            if slot == len(self._homes):
                 self._homes = np.concatenate((self._homes, np.zeros_like(self._homes)))
             left = self._left.pop(record.id, None)
             if left is not None and left[1] == home:
                 self._settled[left[0]] = since
         else:
-            place, was, version, former_home = before
+            slot, was, version, former_home = before
             self._former.add(now, self._of(former_home), was, since_of(version), since)
-        self._known[record.id] = place, subscription, record.version, home
-        self._homes[place] = self._of(home)
-        self._matcher.put(replace(subscription, id=place))
+        self._known[record.id] = slot, subscription, record.version, home
+        self._homes[slot] = self._of(home)
+        self._matcher.put(replace(subscription, id=slot))
         hinted, until = self._hinted.get(record.id, (None, 0))
         if hinted != record.version or until <= now:
             self._fresh[record.id, record.version] = subscription, since, home
@@ -114,11 +114,11 @@ class RemoteSubscriptions:
         """It does not concern this site any more; or its client has come here."""
         known = self._known.pop(subscription, None)
         if known is not None:
-            place, was, version, home = known
+            slot, was, version, home = known
             if not arrived:
                 self._besides.add(now, self._of(home), was, since_of(version))
-            self._matcher.drop(place)
-            self._places.give(place)
+            self._matcher.drop(slot)
+            self._slots.give(slot)
 
     def hint(self, now: Time, record: Record, home: NodeId) -> None:
         """Its home says that it touches this site; who owns it will say so later."""
@@ -127,14 +127,14 @@ class RemoteSubscriptions:
         self._hinted[record.id] = record.version, now + HINTED
         self._fresh[record.id, record.version] = subscription, since, home
 
-    def moved(self, now: Time, home: NodeId, was: Was) -> None:
+    def moved(self, now: Time, home: NodeId, was: SubscriptionVersion) -> None:
         """Its client was here a moment ago, and is there now: what still comes is passed on."""
-        place = self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
-        if place == len(self._settled):
+        slot = self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
+        if slot == len(self._settled):
             self._settled = np.concatenate((self._settled, np.zeros_like(self._settled)))
-        self._settled[place] = FOREVER
+        self._settled[slot] = FOREVER
         if was.until == FOREVER:
-            self._left[was.subscription.id] = place, home, now + KEPT
+            self._left[was.subscription.id] = slot, home, now + KEPT
 
     def _of(self, home: NodeId) -> int:
         if home not in self._nodes:
@@ -145,7 +145,7 @@ class RemoteSubscriptions:
         """Pairs of publication and home, each once; `here`: which concern this site."""
         if not len(here):
             return here, here
-        mine = some(publications, here)
+        mine = select_from_batch(publications, here)
         matches = self._matcher.match_many(mine)
         known = matches.publication, self._homes[matches.subscription]
         pairs = known, self._former.match(mine), self._besides.match(mine)
@@ -157,10 +157,10 @@ class RemoteSubscriptions:
 
         `here`: for these `homes` does it, as soon as this site knows where the clients are.
         """
-        found, place = self._gone.places(publications)
-        wanted = ~here[found] | (publications.t[found] < self._settled[place])
-        found, place = found[wanted], place[wanted]
-        return self._each_once(len(publications), found, self._gone.keys(place))
+        found, slot = self._gone.places(publications)
+        wanted = ~here[found] | (publications.t[found] < self._settled[slot])
+        found, slot = found[wanted], slot[wanted]
+        return self._each_once(len(publications), found, self._gone.keys(slot))
 
     def _each_once(self, count: int, found: Integers, whose: Integers) -> tuple[Integers, Integers]:
         """Pairs without their doubles, sorted; homes by their names. Nothing needs sorting."""
@@ -171,25 +171,27 @@ class RemoteSubscriptions:
         found, whose = np.nonzero(pairs)
         return found, np.array(self._nodes, np.int64)[whose]
 
-    def late(self, now: Time, passed: Sequence[Passed]) -> Iterator[tuple[Passed, int, NodeId]]:
+    def late(
+        self, now: Time, passed: Sequence[PastFlush]
+    ) -> Iterator[tuple[PastFlush, int, NodeId]]:
         """What those should have heard of which we have learned since the last time."""
         if not self._fresh:
             return
         fresh, self._fresh = list(self._fresh.values()), {}
         first = max(min(since for _, since, _ in fresh), now - SEARCHED)
-        said = recent(passed, first)
+        said = join_flushes(passed, first)
         if said is None:
             return
         matcher = MATCHERS["keyed"]()
-        for place, (subscription, _, _) in enumerate(fresh):
-            matcher.put(replace(subscription, id=place))
+        for slot, (subscription, _, _) in enumerate(fresh):
+            matcher.put(replace(subscription, id=slot))
         found = matcher.match_many(said.publications)
         since = np.array([since for _, since, _ in fresh], np.int64)[found.subscription]
         homes = np.array([self._of(home) for _, _, home in fresh], np.int64)[found.subscription]
         meant = said.publications.t[found.publication] >= since
         pairs = self._each_once(len(said.publications), found.publication[meant], homes[meant])
         for index, home in zip(*(column.tolist() for column in pairs), strict=True):
-            yield *said.place(index), home
+            yield *said.locate(index), home
 
     def forget(self, now: Time) -> None:
         self._former.forget(now)

@@ -28,24 +28,24 @@ from nearcast.model.subscription import NodeId, PublicationId
 from nearcast.node import Message
 from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.site import Site
-from nearcast.service.client_state import Accepted, ClientState
+from nearcast.service.client_state import AcceptedPublication, ClientState
 from nearcast.service.cluster.messages import (
-    BEFORE,
-    CAST,
-    CLIENTS,
-    TOWARDS,
-    Ask,
-    Counted,
-    Said,
-    States,
-    Uttered,
-    code_of,
+    CLIENTS_ONLY,
+    PREVIOUS_OWNER,
+    SPREAD,
+    TO_OWNER,
+    CountReply,
+    CountRequest,
+    PublicationBatch,
+    RemotePublication,
+    RetainedStatesReport,
     hops_of,
-    way_of,
+    mode_code,
+    mode_of,
 )
-from nearcast.service.cluster.ordering import Bag, PublisherOrdering
+from nearcast.service.cluster.ordering import OutgoingPublications, PublisherOrdering
 from nearcast.service.cluster.realm import ClusterRealm
-from nearcast.service.cluster.recent_history import Passed
+from nearcast.service.cluster.recent_history import PastFlush
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubscriptions, block_of
 from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
@@ -56,16 +56,16 @@ LARGEST = 500_000  # bytes of payloads in one message
 COUNTED_S = 1.0  # so long we wait to be told how many have heard something
 
 
-def uttered(accepted: Accepted, t: Time) -> Uttered:
-    said, seat = accepted.request, accepted.seat
-    return Uttered(
-        accepted.id, seat.entity, accepted.t or t, accepted.form.binary, said.x, said.y,
+def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublication:
+    said, client = accepted.request, accepted.client
+    return RemotePublication(
+        accepted.id, client.entity, accepted.t or t, accepted.form.binary, said.x, said.y,
         bytes(said.payload), said.retain, said.attributes, said.channel, said.z,
-        said.r, said.rx, said.ry, said.rz, seat.name if said.retain else "",
+        said.r, said.rx, said.ry, said.rz, client.name if said.retain else "",
     )  # fmt: skip
 
 
-def request_of(said: Uttered) -> messages.PublishRequest:
+def publish_request(said: RemotePublication) -> messages.PublishRequest:
     payload = Raw(said.payload) if said.payload else messages.NO_PAYLOAD
     return messages.PublishRequest(
         said.x, said.y, payload, said.retain, said.attributes, said.channel, said.z,
@@ -73,168 +73,195 @@ def request_of(said: Uttered) -> messages.PublishRequest:
     )  # fmt: skip
 
 
-def form_of(packed: bool) -> messages.Encoding:
+def encoding_of(packed: bool) -> messages.Encoding:
     return messages.MSGPACK if packed else messages.JSON
 
 
-class Count(Struct):
+class DeliveryCount(Struct):
     """How many subscriptions on other nodes have heard it, as far as they have said."""
 
-    told: "asyncio.Future[None]"
+    done_future: "asyncio.Future[None]"
     readers: int = 0
-    silent: dict[NodeId, None] = {}
+    unanswered: dict[NodeId, None] = {}
 
 
 # By index: from whom a publication has come, which way, how far.
-Ways: TypeAlias = dict[int, tuple[NodeId, int, int]]
+ReceivedModes: TypeAlias = dict[int, tuple[NodeId, int, int]]
 # By target: which ones, and each one's way as a code.
-Further: TypeAlias = dict[NodeId, dict[int, int]]
+NextSites: TypeAlias = dict[NodeId, dict[int, int]]
 
 
 class Routing:
     """Routes publications between nodes, each to every node once."""
 
     def __init__(
-        self, realm: ClusterRealm, site: Callable[[], Site], abroad: RemoteSubscriptions,
+        self, realm: ClusterRealm, site: Callable[[], Site],
+        remote_subscriptions: RemoteSubscriptions,
         send: Callable[[NodeId, Message], None], wake: Callable[[float], None],
         nodes: Callable[[], Collection[NodeId]],
     ) -> None:  # fmt: skip
-        self._realm, self._site, self._abroad, self._nodes = realm, site, abroad, nodes
+        self._realm, self._site, self._nodes = realm, site, nodes
+        self._remote_subscriptions = remote_subscriptions
         self._send, self._wake = send, wake
         self._block = block_of(site().id)
         # What other nodes have said since the last flush: from whom, which way, how far.
-        self._ways: dict[PublicationId, tuple[NodeId, int, int]] = {}
-        self._counts: dict[PublicationId, Count] = {}
+        self._received: dict[PublicationId, tuple[NodeId, int, int]] = {}
+        self._counts: dict[PublicationId, DeliveryCount] = {}
         self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know how many heard it
-        self._trails = PublisherOrdering(realm.lately.passed)
+        self._ordering = PublisherOrdering(realm.history.flushes)
 
-    def on(self, message: Said | Ask, sender: NodeId) -> None:
-        if isinstance(message, Ask):
-            self._asked += [(sender, said.id) for said in message.said]
-            ways = bytes((CLIENTS,)) * len(message.said)
+    def on(self, message: PublicationBatch | CountRequest, sender: NodeId) -> None:
+        if isinstance(message, CountRequest):
+            self._asked += [(sender, said.id) for said in message.publications]
+            codes = bytes((CLIENTS_ONLY,)) * len(message.publications)
         else:
-            ways = message.ways
-        lately = self._realm.lately
+            codes = message.codes
+        history = self._realm.history
         known: dict[int, list[PublicationId]] = {}
-        for said, code in zip(message.said, ways, strict=True):
-            way = way_of(code)
-            if said.id >> COUNT_BITS == self._block or not lately.is_new(said.id):
+        for said, code in zip(message.publications, codes, strict=True):
+            way = mode_of(code)
+            if said.id >> COUNT_BITS == self._block or not history.is_new(said.id):
                 # It was made here, or has come already; perhaps not as something to look after.
-                if way != CLIENTS and not lately.has_acted(said.id) and self._concerns(said.id):
+                if (
+                    way != CLIENTS_ONLY
+                    and not history.is_routed(said.id)
+                    and self._may_concern_others(said.id)
+                ):
                     known.setdefault(code, []).append(said.id)
                 continue
             try:
                 if said.attributes:
                     check_attributes(said.attributes)
                 heard = self._realm.overhear(
-                    said.entity, said.name, said.id, request_of(said), form_of(said.packed), said.t
+                    said.entity,
+                    said.name,
+                    said.id,
+                    publish_request(said),
+                    encoding_of(said.packed),
+                    said.t,
                 )
             except (ValueError, Refused):
                 continue
             if heard:
-                self._ways[said.id] = sender, way, hops_of(code)
+                self._received[said.id] = sender, way, hops_of(code)
         for code, several in known.items():
-            self._look_after(several, (sender, way_of(code), hops_of(code)))
+            self._route_known(several, (sender, mode_of(code), hops_of(code)))
         if self._realm.waiting:
             self._wake(GATHERED_S)
 
-    def _concerns(self, publication: PublicationId) -> bool:
+    def _may_concern_others(self, publication: PublicationId) -> bool:
         """Is there another node than the one where it was made, which has told its own clients?"""
         made = publication >> COUNT_BITS
         return any(block_of(node) != made for node in self._nodes())
 
-    def _look_after(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
+    def _route_known(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
         """These are known here, and now somebody wants this site to look who else wants them."""
         late = []
         for publication in known:
-            waiting = self._ways.get(publication)
+            waiting = self._received.get(publication)
             if waiting is None:
                 late.append(publication)
-            elif waiting[1] == CLIENTS or came[1] != BEFORE:
-                self._ways[publication] = came
-        for passed, chosen in self._realm.lately.find(late):
-            bag = Bag()
-            self._act(bag, passed, [], dict.fromkeys(chosen, came))
-            self._post(bag)
+            elif waiting[1] == CLIENTS_ONLY or came[1] != PREVIOUS_OWNER:
+                self._received[publication] = came
+        for flush, chosen in self._realm.history.find_flushes(late):
+            outgoing = OutgoingPublications()
+            self._route(outgoing, flush, [], dict.fromkeys(chosen, came))
+            self._send_outgoing(outgoing)
 
-    def flushed(self, passed: Passed, own: int) -> None:
+    def route_flush(self, flush: PastFlush, own: int) -> None:
         """These were made here (the first ones) or have come from elsewhere: on with them."""
-        ways: Ways = {}
-        for index, one in enumerate(passed.accepted[own:], own):
-            came = self._ways.pop(one.id)
-            if came[1] != CLIENTS:
+        ways: ReceivedModes = {}
+        for index, one in enumerate(flush.accepted[own:], own):
+            came = self._received.pop(one.id)
+            if came[1] != CLIENTS_ONLY:
                 ways[index] = came
-        bag = Bag()
-        here = self._act(bag, passed, range(own), ways)
-        self._bring(bag, passed, *self._abroad.gone(passed.publications, here))
+        outgoing = OutgoingPublications()
+        here = self._route(outgoing, flush, range(own), ways)
+        self._add_for_homes(
+            outgoing, flush, *self._remote_subscriptions.gone(flush.publications, here)
+        )
         for node in self._nodes():  # all know all states
-            bag.put(node, passed, passed.retained.tolist(), CLIENTS)
-        self._post(bag)
-        self._ask(passed)
-        self._trails.speak(passed)
-        self._site().activity(float(len(passed.publications)))
+            outgoing.put(node, flush, flush.retained.tolist(), CLIENTS_ONLY)
+        self._send_outgoing(outgoing)
+        self._request_counts(flush)
+        self._ordering.mark_sent(flush)
+        self._site().activity(float(len(flush.publications)))
 
-    def _act(self, bag: Bag, passed: Passed, made: Sequence[int], ways: Ways) -> Flags:
+    def _route(
+        self,
+        outgoing: OutgoingPublications,
+        flush: PastFlush,
+        made: Sequence[int],
+        ways: ReceivedModes,
+    ) -> Flags:
         """Those that were made here, and those that have come for this site: who wants them?
 
         Gives which of them this site looks after.
         """
-        here = np.zeros(len(passed.publications), np.bool_)
+        here = np.zeros(len(flush.publications), np.bool_)
         here[[*made, *ways]] = True
-        for target, chosen in self._direct(passed.publications, ways, here).items():
-            self._trails.to_site(bag, target, passed, chosen)
-        for one, which in self._trails.mine(self._site().id, passed, np.flatnonzero(here).tolist()):
-            self._look(bag, one, np.array(which, np.int64))
+        for target, chosen in self._next_sites(flush.publications, ways, here).items():
+            self._ordering.add_for_site(outgoing, target, flush, chosen)
+        for one, which in self._ordering.for_this_site(
+            self._site().id, flush, np.flatnonzero(here).tolist()
+        ):
+            self._forward_to_homes(outgoing, one, np.array(which, np.int64))
         return here
 
-    def _look(self, bag: Bag, passed: Passed, which: Integers) -> None:
+    def _forward_to_homes(
+        self, outgoing: OutgoingPublications, flush: PastFlush, which: Integers
+    ) -> None:
         """Who on other nodes wants these?"""
-        nodes, lately = self._nodes(), self._realm.lately
-        if passed is not lately.passed[-1]:
-            new = [not lately.has_acted(number) for number in passed.ids[which].tolist()]
+        nodes, history = self._nodes(), self._realm.history
+        if flush is not history.flushes[-1]:
+            new = [not history.is_routed(number) for number in flush.ids[which].tolist()]
             which = which[new]
-        lately.act(passed.ids[which].tolist())
+        history.mark_routed(flush.ids[which].tolist())
         if len(nodes) == 1:  # what was made there has been told there
             (other,) = nodes
-            which = which[passed.ids[which] >> COUNT_BITS != block_of(other)]
-        self._bring(bag, passed, *self._abroad.homes(passed.publications, which))
+            which = which[flush.ids[which] >> COUNT_BITS != block_of(other)]
+        self._add_for_homes(
+            outgoing, flush, *self._remote_subscriptions.homes(flush.publications, which)
+        )
 
-    def _bring(self, bag: Bag, passed: Passed, found: Integers, whose: Integers) -> None:
+    def _add_for_homes(
+        self, outgoing: OutgoingPublications, flush: PastFlush, found: Integers, whose: Integers
+    ) -> None:
         me = self._site().id
         for home in dict.fromkeys(whose.tolist()):
             if home != me:
-                self._trails.to_home(bag, home, passed, found[whose == home].tolist())
+                self._ordering.add_for_home(outgoing, home, flush, found[whose == home].tolist())
 
-    def _post(self, bag: Bag) -> None:
+    def _send_outgoing(self, outgoing: OutgoingPublications) -> None:
         """One message for each node, or as many as its payloads need."""
-        words: dict[PublicationId, Uttered] = {}
-        for node, letters in bag.letters():
+        words: dict[PublicationId, RemotePublication] = {}
+        for node, entries in outgoing.entries():
             ways, said = [], []
-            for code, passed, index in letters:
-                number = passed.accepted[index].id
+            for code, flush, index in entries:
+                number = flush.accepted[index].id
                 if number not in words:
-                    words[number] = uttered(passed.accepted[index], passed.t)
+                    words[number] = remote_publication(flush.accepted[index], flush.t)
                 ways.append(code)
                 said.append(words[number])
-            for first, last in _parts(said):
-                self._send(node, Said(bytes(ways[first:last]), tuple(said[first:last])))
+            for first, last in _split_by_size(said):
+                self._send(node, PublicationBatch(bytes(ways[first:last]), tuple(said[first:last])))
 
-    def hand_over(self, entity: NodeId, node: NodeId) -> None:
+    def send_recent_to(self, entity: NodeId, node: NodeId) -> None:
         """It will speak there from now on."""
-        bag = Bag()
-        self._trails.follow(bag, node, entity)
-        self._post(bag)
+        outgoing = OutgoingPublications()
+        self._ordering.add_missing(outgoing, node, entity)
+        self._send_outgoing(outgoing)
 
     def forget(self, now: Time) -> None:
-        self._trails.forget(now)
+        self._ordering.forget(now)
 
-    def _direct(self, publications: Batch, ways: Ways, here: Flags) -> Further:
+    def _next_sites(self, publications: Batch, ways: ReceivedModes, here: Flags) -> NextSites:
         """Who else must have them; what was made here for elsewhere is not matched here."""
         site = self._site()
-        further: Further = {}
-        own = site.id, TOWARDS, 0
+        further: NextSites = {}
+        own = site.id, TO_OWNER, 0
         spread = here.copy()
-        spread[[index for index, (_, way, _) in ways.items() if way == BEFORE]] = False
+        spread[[index for index, (_, way, _) in ways.items() if way == PREVIOUS_OWNER]] = False
         point = publications.kind == POINT
         asked = np.flatnonzero(spread & point)
         centres = publications.centre[asked, :2]
@@ -245,26 +272,26 @@ class Routing:
             hops = ways.get(index, own)[2]
             here[index] = index in ways  # in doubt it is told twice
             if hops < MOST_HOPS:
-                further.setdefault(owner, {})[index] = code_of(TOWARDS, hops + 1)
+                further.setdefault(owner, {})[index] = mode_code(TO_OWNER, hops + 1)
         # While borders move, they may have copies which this site still waits for.
         before, alive = site.owners_before(centres), [*self._nodes()]
         if before is not None:
             others = (owners == site.id) & (before != site.id) & np.isin(before, alive)
             for index, elder in zip(asked[others].tolist(), before[others].tolist(), strict=True):
-                further.setdefault(elder, {}).setdefault(index, BEFORE)
+                further.setdefault(elder, {}).setdefault(index, PREVIOUS_OWNER)
         for index in np.flatnonzero(spread & ~point).tolist():
             sender, way, hops = ways.get(index, own)
             shape = publications.publications[index].shape
-            entry = site.entry(shape) if way == TOWARDS and hops < MOST_HOPS else None
+            entry = site.entry(shape) if way == TO_OWNER and hops < MOST_HOPS else None
             if entry is not None:
                 here[index] = index in ways
-                further.setdefault(entry, {})[index] = code_of(TOWARDS, hops + 1)
+                further.setdefault(entry, {})[index] = mode_code(TO_OWNER, hops + 1)
                 continue
-            for target in site.cast(shape, site.id if way == TOWARDS else sender):
-                further.setdefault(target, {})[index] = code_of(CAST, hops + 1)
-            elders = site.elders(shape) if way == TOWARDS else ()
+            for target in site.cast(shape, site.id if way == TO_OWNER else sender):
+                further.setdefault(target, {})[index] = mode_code(SPREAD, hops + 1)
+            elders = site.elders(shape) if way == TO_OWNER else ()
             for elder in (one for one in elders if one in alive):
-                further.setdefault(elder, {}).setdefault(index, BEFORE)
+                further.setdefault(elder, {}).setdefault(index, PREVIOUS_OWNER)
         return further
 
     def _owners(self, site: Site, centres: Floats) -> Integers:
@@ -275,86 +302,90 @@ class Routing:
 
     # How many hear it.
 
-    def _ask(self, passed: Passed) -> None:
+    def _request_counts(self, flush: PastFlush) -> None:
         """Every node how many of its subscriptions hear what somebody wants counted."""
         if not self._counts:
             return
-        asked = [one for one in passed.accepted if one.id in self._counts]
+        asked = [one for one in flush.accepted if one.id in self._counts]
         counts = [self._counts[one.id] for one in asked]
         for node in self._nodes():
-            said = [uttered(one, passed.t) for one in asked]
-            for first, last in _parts(said):
-                self._send(node, Ask(tuple(said[first:last])))
+            said = [remote_publication(one, flush.t) for one in asked]
+            for first, last in _split_by_size(said):
+                self._send(node, CountRequest(tuple(said[first:last])))
             for count in counts:
-                count.silent[node] = None
+                count.unanswered[node] = None
         for count in counts:
-            self._has_counted(count)
+            self._finish_count(count)
 
-    async def counted(self, publication: PublicationId) -> tuple[int, int]:
+    async def count_remote(self, publication: PublicationId) -> tuple[int, int]:
         """How many subscriptions on other nodes hear it, and how many nodes have not said."""
-        count = self._counts[publication] = Count(asyncio.get_running_loop().create_future())
+        count = self._counts[publication] = DeliveryCount(
+            asyncio.get_running_loop().create_future()
+        )
         try:
             async with asyncio.timeout(COUNTED_S):
-                await count.told
+                await count.done_future
         except TimeoutError:
             pass
         finally:
             del self._counts[publication]
-        return count.readers, len(count.silent)
+        return count.readers, len(count.unanswered)
 
-    def on_counted(self, counted: Counted, sender: NodeId) -> None:
-        for publication, readers in counted.counts:
+    def on_count_reply(self, count_remote: CountReply, sender: NodeId) -> None:
+        for publication, readers in count_remote.counts:
             count = self._counts.get(publication)
-            if count is not None and sender in count.silent:
-                del count.silent[sender]
+            if count is not None and sender in count.unanswered:
+                del count.unanswered[sender]
                 count.readers += readers
-                self._has_counted(count)
+                self._finish_count(count)
 
-    def _has_counted(self, count: Count) -> None:
-        if not count.silent and not count.told.done():
-            count.told.set_result(None)
+    def _finish_count(self, count: DeliveryCount) -> None:
+        if not count.unanswered and not count.done_future.done():
+            count.done_future.set_result(None)
 
-    def count(self) -> None:
+    def answer_counts(self) -> None:
         """Tell those who have asked, once it has been heard."""
         if self._asked and not self._realm.overhears:
             asked, self._asked = self._asked, []
             for node, publication in asked:
-                readers = self._realm.lately.readers(publication)
-                self._send(node, Counted(((publication, readers),)))
+                readers = self._realm.history.count_deliveries(publication)
+                self._send(node, CountReply(((publication, readers),)))
 
     # States.
 
-    def tell_states(self, nodes: Iterable[NodeId], seats: Iterable[ClientState]) -> None:
+    def send_states(self, nodes: Iterable[NodeId], clients: Iterable[ClientState]) -> None:
         """These nodes are to know what these clients retain."""
         realm = self._realm
-        states = [uttered(s.accepted, s.t) for seat in seats for s in realm.states(seat)]
-        for first, last in _parts(states):
+        states = [
+            remote_publication(s.accepted, s.t) for client in clients for s in realm.states(client)
+        ]
+        for first, last in _split_by_size(states):
             for node in nodes:
-                self._send(node, States(realm.now, tuple(states[first:last])))
+                self._send(node, RetainedStatesReport(realm.now, tuple(states[first:last])))
 
-    def on_states(self, message: States, sender: NodeId) -> None:
+    def on_states(self, message: RetainedStatesReport, sender: NodeId) -> None:
         for said in message.states:
             try:
                 self._realm.recall(
-                    message.t, sender, said.entity, said.name, request_of(said),
-                    form_of(said.packed), said.id, said.t,
+                    message.t, sender, said.entity, said.name, publish_request(said),
+                    encoding_of(said.packed), said.id, said.t,
                 )  # fmt: skip
             except (ValueError, Refused):
                 continue
 
-    def catch_up(self, now: Time, passed: Sequence[Passed]) -> None:
+    def send_missed(self, now: Time, flush: Sequence[PastFlush]) -> None:
         """To those homes whose clients' wishes have only just become known here."""
-        bag, acted = Bag(), self._realm.lately.has_acted
-        late: dict[tuple[int, NodeId], tuple[Passed, list[int]]] = {}
-        for one, index, home in self._abroad.late(now, passed):
+        outgoing, acted = OutgoingPublications(), self._realm.history.is_routed
+        late: dict[tuple[int, NodeId], tuple[PastFlush, list[int]]] = {}
+        for one, index, home in self._remote_subscriptions.late(now, flush):
             if acted(int(one.ids[index])):  # the others are other sites' business
                 late.setdefault((id(one), home), (one, []))[1].append(index)
         for (_, home), (one, chosen) in late.items():
-            self._trails.to_home(bag, home, one, chosen)
-        self._post(bag)
+            self._ordering.add_for_home(outgoing, home, one, chosen)
+        self._send_outgoing(outgoing)
 
 
-def _parts(several: Sequence[Uttered]) -> Iterable[tuple[int, int]]:
+def _split_by_size(several: Sequence[RemotePublication]) -> Iterable[tuple[int, int]]:
     """From where to where they fit into one message."""
     first = size = 0
     for at, said in enumerate(several, 1):

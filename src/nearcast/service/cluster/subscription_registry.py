@@ -25,8 +25,13 @@ from nearcast.protocols.voronoi.site import (
 )
 from nearcast.protocols.voronoi.vso_messages import Record, Version
 from nearcast.service.client_state import ActiveSubscription
-from nearcast.service.cluster.messages import Ended, Held, Hint, Hold
-from nearcast.service.cluster.recent_history import Was
+from nearcast.service.cluster.messages import (
+    SubscriptionEnded,
+    SubscriptionHint,
+    SubscriptionOwned,
+    SubscriptionUpdate,
+)
+from nearcast.service.cluster.recent_history import SubscriptionVersion
 from nearcast.service.cluster.remote_subscriptions import (
     HOMES_BITS,
     RemoteSubscriptions,
@@ -49,7 +54,7 @@ Part = TypeVar("Part")
 class OwnSubscription(Struct):
     """One subscription of a client of mine."""
 
-    standing: ActiveSubscription
+    active: ActiveSubscription
     owner: NodeId | None = None
     told: Time = 0
     confirmed: Time = 0
@@ -57,10 +62,10 @@ class OwnSubscription(Struct):
 
 class SubscriptionRegistry:
     def __init__(
-        self, me: NodeId, site: Callable[[], Site], abroad: RemoteSubscriptions,
+        self, me: NodeId, site: Callable[[], Site], remote_subscriptions: RemoteSubscriptions,
         send: Callable[[NodeId, Message], None], is_here: Callable[[NodeId], bool],
     ) -> None:  # fmt: skip
-        self._me, self._site, self._abroad = me, site, abroad
+        self._me, self._site, self._remote_subscriptions = me, site, remote_subscriptions
         self._send, self._is_here = send, is_here
         self.mine: dict[SubscriptionId, OwnSubscription] = {}
         self._dead: dict[NodeId, None] = {}  # nodes whose clients are gone
@@ -74,27 +79,27 @@ class SubscriptionRegistry:
         self,
         now: Time,
         news: dict[SubscriptionId, ActiveSubscription | None],
-        skipped: Sequence[Was],
+        unannounced: Sequence[SubscriptionVersion],
     ) -> None:
         """What my clients want now, and what they wanted for a moment."""
         told: list[OwnSubscription] = []
         ended: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}
-        for subscription, standing in news.items():
-            if standing is not None:
-                mine = self.mine.setdefault(subscription, OwnSubscription(standing))
-                mine.standing = standing
+        for subscription, active in news.items():
+            if active is not None:
+                mine = self.mine.setdefault(subscription, OwnSubscription(active))
+                mine.active = active
                 told.append(mine)
             elif subscription in self.mine:
                 mine = self.mine.pop(subscription)
                 version = self._record(mine).version
                 target = mine.owner if mine.owner is not None else self._towards(now, mine)
                 ended.setdefault(target, []).append((subscription, version))
-        past = [record_of(self._me, was.subscription, was.since, 0) for was in skipped]
+        past = [record_of(self._me, was.subscription, was.since, 0) for was in unannounced]
         self._hint(now, [*past, *map(self._record, told)])
         self._tell(now, told)
         for target, several in ended.items():
             for some in _chunks(several):
-                self._say(target, Ended(some))
+                self._say(target, SubscriptionEnded(some))
 
     def depart(self, now: Time, subscription: SubscriptionId) -> None:
         """Its client goes to another node, which speaks for it from now on."""
@@ -106,11 +111,11 @@ class SubscriptionRegistry:
         return None if mine is None else mine.owner
 
     def _record(self, mine: OwnSubscription) -> Record:
-        standing = mine.standing
-        return record_of(self._me, standing.subscription, standing.since, standing.homes)
+        active = mine.active
+        return record_of(self._me, active.subscription, active.since, active.handovers)
 
     def _towards(self, now: Time, mine: OwnSubscription) -> NodeId:
-        x, y, *_ = leg(mine.standing.subscription.region, now)[0]
+        x, y, *_ = leg(mine.active.subscription.region, now)[0]
         hop = self._site().next_hop((x, y))
         return self._me if hop is None else hop
 
@@ -122,7 +127,7 @@ class SubscriptionRegistry:
             targets.setdefault(target, []).append(self._record(mine))
         for target, records in targets.items():
             for some in _chunks(records):
-                self._say(target, Hold(some))
+                self._say(target, SubscriptionUpdate(some))
 
     def _hint(self, now: Time, several: list[Record]) -> None:
         """To each site that an area touches, as far as this one knows them."""
@@ -137,7 +142,7 @@ class SubscriptionRegistry:
             if site != self._me and which.any():
                 records = [several[k] for k in np.flatnonzero(which).tolist()]
                 for some in _chunks(records):
-                    self._send(site, Hint(some))
+                    self._send(site, SubscriptionHint(some))
 
     def _on_hint(self, records: Iterable[Record]) -> None:
         now = self._site().ownership.now
@@ -145,11 +150,11 @@ class SubscriptionRegistry:
             try:
                 home = home_of(record)
                 if home != self._me and home not in self._dead:
-                    self._abroad.hint(now, record, home)
+                    self._remote_subscriptions.hint(now, record, home)
             except (ValueError, msgspec.MsgspecError):
                 continue
 
-    def _say(self, target: NodeId, message: Hold | Ended) -> None:
+    def _say(self, target: NodeId, message: SubscriptionUpdate | SubscriptionEnded) -> None:
         if target == self._me:
             self.on(message, self._me)
         else:
@@ -169,19 +174,23 @@ class SubscriptionRegistry:
                 unknown.append((subscription, version))
         self._tell(now, behind)
         for some in _chunks(unknown):
-            self._say(owner, Ended(some))
+            self._say(owner, SubscriptionEnded(some))
 
     # As a site.
 
-    def on(self, message: Hold | Hint | Ended | Held, sender: NodeId) -> None:
+    def on(
+        self,
+        message: SubscriptionUpdate | SubscriptionHint | SubscriptionEnded | SubscriptionOwned,
+        sender: NodeId,
+    ) -> None:
         match message:
-            case Hint(records):
+            case SubscriptionHint(records):
                 self._on_hint(records)
-            case Hold(records, hops):
+            case SubscriptionUpdate(records, hops):
                 self._hold(records, hops)
-            case Ended(ended, hops):
+            case SubscriptionEnded(ended, hops):
                 self._end(ended, hops)
-            case Held(held):
+            case SubscriptionOwned(held):
                 self._on_held(held, sender)
 
     def _hold(self, records: Iterable[Record], hops: int) -> None:
@@ -210,7 +219,7 @@ class SubscriptionRegistry:
             else:
                 elsewhere.setdefault(hop, []).append(record)
         for target, several in elsewhere.items():
-            self._send(target, Hold(tuple(several), hops + 1))
+            self._send(target, SubscriptionUpdate(tuple(several), hops + 1))
 
     def _end(self, ended: Iterable[tuple[SubscriptionId, Version]], hops: int) -> None:
         site = self._site()
@@ -219,7 +228,7 @@ class SubscriptionRegistry:
             if known is not None and known.version > version:
                 continue
             if known is not None and known.owner != self._me and hops < MOST_HOPS:
-                self._send(known.owner, Ended(((subscription, version),), hops + 1))
+                self._send(known.owner, SubscriptionEnded(((subscription, version),), hops + 1))
             else:
                 site.dropped(subscription, version)
 
@@ -235,7 +244,7 @@ class SubscriptionRegistry:
             case OwnershipGiven(record) | RecordChanged(record):
                 self._home(now, record)
             case RecordDropped(subscription, _):
-                self._abroad.drop(now, subscription)
+                self._remote_subscriptions.drop(now, subscription)
             case _:
                 pass
 
@@ -249,9 +258,9 @@ class SubscriptionRegistry:
 
     def _index(self, now: Time, record: Record, home: NodeId) -> None:
         if home == self._me:
-            self._abroad.drop(now, record.id, arrived=True)
+            self._remote_subscriptions.drop(now, record.id, arrived=True)
         elif home not in self._dead:
-            self._abroad.put(now, record, home)
+            self._remote_subscriptions.put(now, record, home)
 
     def lost(self, now: Time, node: NodeId) -> None:
         """It is dead: so are its clients' subscriptions, and what it owned of mine is homeless."""
@@ -290,7 +299,7 @@ class SubscriptionRegistry:
                 self._on_held(several, self._me)
             else:
                 for some in _chunks(several):
-                    self._send(home, Held(some))
+                    self._send(home, SubscriptionOwned(some))
         self._tell_again(now)
 
     def _tell_again(self, now: Time) -> None:
@@ -299,7 +308,7 @@ class SubscriptionRegistry:
             if mine.owner is not None and now - max(mine.confirmed, mine.told) > UNCONFIRMED:
                 # Perhaps it was believed to have ended; a later version says that it has not.
                 mine.owner = None
-                mine.standing.homes = min(mine.standing.homes + 1, MOST_HOMES)
+                mine.active.handovers = min(mine.active.handovers + 1, MOST_HOMES)
             if mine.owner is None and now - mine.told > UNANSWERED:
                 again.append(mine)
         self._tell(now, again)
