@@ -248,7 +248,7 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
             raise ZeroDivisionError("a mistake of ours")
         return whole(said, *others)
 
-    monkeypatch.setattr(frames, "message", fails)
+    monkeypatch.setattr(frames, "message_frame", fails)
 
     async def story() -> tuple[list[float], int]:
         async with service() as node:
@@ -273,7 +273,7 @@ def test_a_failure_while_a_frame_is_built_costs_that_publication_alone(
 async def test_a_failure_while_matching_costs_that_publication_alone(join: Join) -> None:
     alice, bob = await join("alice"), await join("bob")
     here = await alice.subscribe(EVERYWHERE)
-    whole = Realm._heard
+    whole = Realm._match_flush
 
     def fails(self: Realm, t: int, taken: Any, *others: Any) -> Any:
         if any(one.request.x == 13.0 for one in taken.accepted):
@@ -281,7 +281,7 @@ async def test_a_failure_while_matching_costs_that_publication_alone(join: Join)
         return whole(self, t, taken, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Realm, "_heard", fails)
+        patch.setattr(Realm, "_match_flush", fails)
         asked = [bob.publish(point(x, 0), x, channel="") for x in (1, 13, 2, 3)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [isinstance(answer, int) for answer in answers] == [True, False, True, True]

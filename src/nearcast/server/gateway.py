@@ -39,12 +39,7 @@ from nearcast.server.session import (
     with_traced_subscriptions,
 )
 from nearcast.service.client_state import AcceptedPublication, ClientState, FlushDeliveries
-from nearcast.service.frames import (
-    DeliveryFrames,
-    delivery_frames,
-    drop_unbuildable,
-    websocket_frame,
-)
+from nearcast.service.frames import DeliveryFrames, delivery_frames, only_buildable, websocket_frame
 from nearcast.service.realm import HOPS, Realm, flush_isolating_failures
 from nearcast.space.motion import SECOND, Time
 from nearcast.trace.live_recording import ROTATE_S, LiveRecording
@@ -104,9 +99,7 @@ class Gateway:
         self._flush_not_before = self._first_waits_since = 0.0
         self._outcomes: dict[int, asyncio.Future[tuple[Time, int]]] = {}  # by publication
         self._ticks = 0
-        self._last_states: dict[
-            int, AcceptedPublication
-        ] = {}  # each entity's last one, for the trace
+        self._last_states: dict[int, AcceptedPublication] = {}  # by entity, for the trace
         self._rotate_at = monotonic() + ROTATE_S
         self._timer = self.loop.call_later(TICK_S, self._tick)
         self.failed_tokens = FailedTokens()
@@ -602,7 +595,7 @@ class Gateway:
         try:
             post = delivery_frames(heard, self.realm.numbers, self._packed)
         except Exception as why:
-            heard, lost = drop_unbuildable(heard, self._packed)
+            heard, lost = only_buildable(heard, self._packed)
             post = delivery_frames(heard, self.realm.numbers, self._packed)
             self.metrics.faults += lost
             LOG.error("%d publications cannot be told to some listeners", lost, exc_info=why)
@@ -768,9 +761,7 @@ class Gateway:
 
     def _record(self, recording: LiveRecording, now: float) -> None:
         t = self.now()
-        self._last_states = {
-            e: said for e, said in self._last_states.items() if not said.client.left
-        }
+        self._last_states = {e: s for e, s in self._last_states.items() if not s.client.left}
         for entity, said in self._last_states.items():
             where = said.request
             recording.recorder.position(t, entity, where.x, where.y, where.z)

@@ -112,7 +112,7 @@ def delivery_frames(
     )
 
 
-def drop_unbuildable(
+def only_buildable(
     deliveries: FlushDeliveries, packed: NDArray[np.bool_]
 ) -> tuple[FlushDeliveries, int]:
     """What can be told, after `delivery_frames` has failed, and how many publications cannot.
