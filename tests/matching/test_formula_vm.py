@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching import formula_vm
-from nearcast.matching.formula_compiler import CODES, STACK, Programs, compile_region
+from nearcast.matching.formula_vm import CODES, STACK, Programs, compile_region
 from nearcast.model import intervals
 from nearcast.model.expressions import FUNCTIONS
 from nearcast.model.predicates import Predicate, Predicates, box_at, has_values, parse

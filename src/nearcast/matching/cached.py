@@ -8,6 +8,7 @@ moments out of order: a version also serves moments up to TT before it was made,
 
 import numpy as np
 
+from nearcast.columns import grow
 from nearcast.matching import grid_build
 from nearcast.matching.freeze import Snapshot, snapshot, snapshot_wants, split_evolving
 from nearcast.matching.indexed_engine import RowSelection
@@ -33,11 +34,9 @@ class CachedRowScan(RowScan):
 
     def remember(self, subscription: Subscription, threshold: Time) -> None:
         self.put(subscription)
-        missing = len(self._rows.array) - len(self._made)
-        if missing:
-            self._versions = np.concatenate((self._versions, np.zeros(missing, ROW)))
-            self._made = np.concatenate((self._made, np.zeros(missing, np.int64)))
-            self._limit = np.concatenate((self._limit, np.zeros(missing, np.int64)))
+        size = len(self._rows.array)
+        self._versions = grow(self._versions, size)
+        self._made, self._limit = grow(self._made, size), grow(self._limit, size)
         for place in self._places[subscription.id]:
             # Whoever had this place before may have left a version on another channel.
             self._versions[place]["flags"] = 0

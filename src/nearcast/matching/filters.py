@@ -17,16 +17,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numba import njit
 
-from nearcast.matching.formula_compiler import (
+from nearcast.columns import RecordPool, SlotAllocator, grow
+from nearcast.matching.formula_vm import (
     NO_PROGRAM,
     STACK,
     Programs,
-    RecordPool,
     compile_expression,
     compile_region,
     count_instructions,
+    value,
 )
-from nearcast.matching.formula_vm import value
 from nearcast.matching.matcher import Integers
 from nearcast.model.expressions import Boolean, Text, evaluator
 from nearcast.model.predicates import (
@@ -111,7 +111,7 @@ class Filters:
         self._programs = programs
         self._columns: dict[str, tuple[int, int]] = {}  # by attribute: its column, and its tests
         self._names: dict[int, str] = {}
-        self._free: list[int] = []
+        self._slots = SlotAllocator()  # of columns
         self._seen: Integers = np.zeros(64, np.int64)
         # Rows with the same filter share it. What nobody uses is kept until something else is not
         # used either: a subscription that moves is dropped and put again.
@@ -168,10 +168,9 @@ class Filters:
     def _enter(self, attribute: str) -> int:
         column, tests = self._columns.get(attribute, (-1, 0))
         if column < 0:
-            column = self._free.pop() if self._free else len(self._names)
+            column = self._slots.take()
             self._names[column] = attribute
-            while column >= len(self._seen):
-                self._seen = np.concatenate((self._seen, np.zeros_like(self._seen)))
+            self._seen = grow(self._seen, column + 1)
         self._columns[attribute] = column, tests + 1
         return column
 
@@ -183,7 +182,7 @@ class Filters:
             self._columns[attribute] = column, tests - 1
         else:
             del self._columns[attribute], self._names[column]
-            self._free.append(column)
+            self._slots.give(column)
 
     def test_pairs(
         self, t: Integers, publications: Sequence[Publication], attributes: BatchAttributes | None,

@@ -1,7 +1,10 @@
-"""Runs the programs of formulas: at one moment exactly, or over a slice of time as bounds.
+"""Formulas as programs for a small stack machine, which compiled loops run.
 
-At one moment it does what `predicates.box_at` does, number by number, and over a slice what
-`intervals.bound_region` does; tests hold them together. A part without a finite value ends a run.
+A program is the spatial predicates of one formula in postfix: the expression of each predicate and
+then the side of the region that its value bounds. All programs lie in one array, one after the
+other. `locate_region` runs a program for one moment and gives what `predicates.box_at` gives;
+`bound_region` runs it over a slice of time and gives what `intervals.swept_box` gives (tests
+compare them). A run ends at the first part without a finite value.
 """
 
 from math import cos, inf, isfinite, isnan, nan, pi, sin, sqrt
@@ -10,28 +13,87 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.formula_compiler import (
-    ADD,
-    AXIS,
-    COSINE,
-    GREATEST,
-    LEAST,
-    LOWER,
-    MAGNITUDE,
-    MULTIPLY,
-    NEGATE,
-    NUMBER,
-    SECONDS,
-    SIDE,
-    SINE,
-    STACK,
-    STOP,
-    STRICT,
-    SUBTRACT,
-    UPPER,
-)
+from nearcast.columns import RecordPool
 from nearcast.model import predicates
+from nearcast.model.expressions import TIME, Arithmetic, Number, Variable
 from nearcast.model.intervals import LARGEST_ANGLE, SLACK, UNSURE
+from nearcast.model.predicates import AXES, Predicates, spatial
+
+INSTRUCTION = np.dtype([("code", np.int32), ("side", np.int32), ("number", np.float64)])
+
+# What an instruction does: it pushes a number or the time, works on the top of the stack, bounds a
+# side of the region, or ends the program.
+NUMBER, SECONDS, SIDE, STOP = 0, 1, 2, 3
+ADD, SUBTRACT, MULTIPLY, DIVIDE, LEAST, GREATEST = 4, 5, 6, 7, 8, 9  # of two
+NEGATE, MAGNITUDE, SINE, COSINE, ROOT = 10, 11, 12, 13, 14  # of one
+CODES = {
+    "+": ADD, "-": SUBTRACT, "*": MULTIPLY, "/": DIVIDE, "min": LEAST, "max": GREATEST,
+    "negate": NEGATE, "abs": MAGNITUDE, "sin": SINE, "cos": COSINE, "sqrt": ROOT,
+}  # fmt: skip
+
+# A side: the axis, and whether it is a lower bound, an upper bound, a strict one.
+AXIS, LOWER, UPPER, STRICT = 3, 4, 8, 16
+SIDES = {
+    ">": LOWER | STRICT, ">=": LOWER, "<": UPPER | STRICT, "<=": UPPER, "==": LOWER | UPPER,
+}  # fmt: skip
+
+STACK = 64  # more than a tree of the greatest depth needs
+
+NO_PROGRAM = -1
+
+Instructions = list[tuple[int, int, float]]
+
+
+def compile_region(predicates: Predicates) -> Instructions:
+    instructions: Instructions = []
+    for predicate in spatial(predicates):
+        assert isinstance(predicate.expression, Arithmetic)
+        _append_postfix(predicate.expression, instructions)
+        side = AXES.index(predicate.attribute) | SIDES[predicate.operator]
+        instructions.append((SIDE, side, 0.0))
+    return [*instructions, (STOP, 0, 0.0)]
+
+
+def compile_expression(expression: Arithmetic) -> Instructions:
+    instructions: Instructions = []
+    _append_postfix(expression, instructions)
+    return [*instructions, (STOP, 0, 0.0)]
+
+
+def _append_postfix(tree: Arithmetic, instructions: Instructions) -> None:
+    if isinstance(tree, Number):
+        instructions.append((NUMBER, 0, tree.value))
+    elif isinstance(tree, Variable):
+        assert tree.name == TIME, "all other variables are bound"
+        instructions.append((SECONDS, 0, 0.0))
+    else:
+        code = CODES[tree.function]
+        for i, argument in enumerate(tree.arguments):
+            _append_postfix(argument, instructions)
+            if i > 0 or len(tree.arguments) == 1:  # the least of three is that of two and a third
+                instructions.append((code, 0, 0.0))
+
+
+def count_instructions(instructions: Instructions) -> int:
+    """What running them costs, in steps: a sine costs about as much as four other instructions."""
+    return sum(4 if code in (SINE, COSINE) else 1 for code, *_ in instructions)
+
+
+class Programs(RecordPool):
+    """The programs of formulas, and of bounds that change with time."""
+
+    def __init__(self) -> None:
+        super().__init__(INSTRUCTION)
+
+    def add(self, predicates: Predicates) -> int:
+        return self.put(compile_region(predicates))
+
+    def add_bound(self, expression: Arithmetic) -> int:
+        """A program whose value is one expression's."""
+        return self.put(compile_expression(expression))
+
+
+# Running programs.
 
 touching: Any = njit(predicates.box_touches)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nearcast.columns import grow
 from nearcast.matching import formula_vm, grid_build
 from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Floats, Integers
@@ -65,10 +66,7 @@ class GridMatcher(IndexedEngine):
             self._timed[subscription.id] = None
         if isinstance(region, Formula):
             self._put_formula(subscription.id, region)
-        if len(self._state) < len(self._rows.array):
-            grown = np.zeros(len(self._rows.array), np.uint8)
-            grown[: len(self._state)] = self._state
-            self._state = grown
+        self._state = grow(self._state, len(self._rows.array))
         for place in places:
             if self._state[place] != FRESH:
                 self._state[place] = FRESH

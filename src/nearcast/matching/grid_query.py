@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from nearcast.matching.formula_compiler import STACK
-from nearcast.matching.formula_vm import SOMEWHERE, VALUELESS, locate_region, touching
+from nearcast.matching.formula_vm import SOMEWHERE, STACK, VALUELESS, locate_region, touching
 from nearcast.matching.grid_build import SWEPT, bucket, cell, elapsed, grown, overlap, widen
 from nearcast.matching.rows import ALIVE, ECHO, EVOLVES, FILTERED, FORMULA
 from nearcast.space.shapes import DISC

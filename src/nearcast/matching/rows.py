@@ -1,8 +1,8 @@
 """Subscriptions as packed rows that compiled kernels can read.
 
-A row is one stretch of one subscription's motion: a path has a row per leg, each valid from the
-moment its leg begins until the next one does, so a kernel never follows Python objects. Packing a
-row through `struct` into the array's own memory costs a third of assigning to a numpy record.
+A row is one leg of one subscription's motion. A path has a row for each leg, valid from the moment
+the leg begins until the next one begins, so a kernel never follows Python objects. Packing a row
+with `struct` into the array's memory costs a third of assigning to a numpy record.
 """
 
 from math import inf
@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.filters import Filters, StepCount, count_steps
-from nearcast.matching.formula_compiler import NO_PROGRAM, Programs
+from nearcast.matching.formula_vm import NO_PROGRAM, Programs
 from nearcast.model.subscription import Formula, Region, Subscription
 from nearcast.space.motion import FOREVER, Moving, Path
 from nearcast.space.shapes import EVERYWHERE
@@ -43,20 +44,19 @@ PACK = Packing("=14q12d").pack_into
 ALIVE = 1
 ECHO = 2
 MOVES = 4
-FILTERED = 8  # a filter has the last word
+FILTERED = 8  # the subscription has a filter, which decides
 FORMULA = 16  # a program says where the region is; velocity and growth are a box around it
 EVOLVES = 32  # region or filter change by themselves: looking at them at a moment is an evaluation
 
 NO_FILTER = -1
 
 
-class Rows:
-    """A growing array of rows with reuse of freed places."""
+class Rows(SlotAllocator):
+    """The rows of all subscriptions of an engine: a growing array whose freed places are reused."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.array: Any = np.zeros(64, ROW)
-        self.used = 0  # places 0 .. used-1 have been taken at some time
-        self.free: list[int] = []
         self.channels: dict[str, int] = {}  # numbers of those that a row is on
         self._rows_on: dict[int, tuple[str, int]] = {}  # by a channel's number: its name, how many
         self._next_channel = 0
@@ -74,13 +74,11 @@ class Rows:
             self._leave(int(self.array[place]["channel"]))
         self.free.extend(places)
 
-    def _place(self) -> int:
-        if self.free:
-            return self.free.pop()
-        if self.used == len(self.array):
-            self.array = np.concatenate([self.array, np.zeros(self.used, ROW)])
-        self.used += 1
-        return self.used - 1
+    def _take_place(self) -> int:
+        place = self.take()
+        if place == len(self.array):
+            self.array = grow(self.array, place + 1)
+        return place
 
     def _enter(self, name: str) -> int:
         number = self.channels.get(name)
@@ -91,7 +89,7 @@ class Rows:
         return number
 
     def _leave(self, number: int) -> None:
-        """A name that nobody listens to is forgotten, whatever strangers make up."""
+        """Forget a channel without rows: clients may invent any number of names."""
         name, rows = self._rows_on[number]
         if rows > 1:
             self._rows_on[number] = name, rows - 1
@@ -121,7 +119,7 @@ class Rows:
         self, wanted: Subscription, leg: Moving, flags: int, begin: int, end: int,
         condition: int, cost: StepCount,
     ) -> int:  # fmt: skip
-        place, s = self._place(), leg.shape
+        place, s = self._take_place(), leg.shape
         PACK(
             self.array, place * ROW.itemsize,
             flags | (MOVES if leg.moves else 0), s.kind, wanted.id, wanted.node,
@@ -134,8 +132,8 @@ class Rows:
     def _pack_formula(
         self, wanted: Subscription, formula: Formula, flags: int, condition: int, cost: StepCount
     ) -> int:
-        """Its box is unbounded, until somebody says better (`machine.bound`)."""
-        place, s = self._place(), EVERYWHERE
+        """Its box is unbounded until `formula_vm.bound` computes one."""
+        place, s = self._take_place(), EVERYWHERE
         PACK(
             self.array, place * ROW.itemsize,
             flags, s.kind, wanted.id, wanted.node, self._enter(wanted.channel),

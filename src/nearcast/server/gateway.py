@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.close_codes import CloseCode
+from nearcast.columns import grow
 from nearcast.errors import MalformedMessageError, Refused
 from nearcast.matching.matcher import Integers
 from nearcast.server import memory, request_cost
@@ -60,10 +61,6 @@ REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 def _discard(frames: bytes) -> None:
     """Instead of writing: for entities of this process, and for clients whose transport is full."""
-
-
-def _grown(column: NDArray[Any], size: int) -> NDArray[Any]:
-    return np.concatenate((column, np.zeros(size - len(column), column.dtype)))
 
 
 class Gateway:
@@ -487,9 +484,9 @@ class Gateway:
             self._session_at.append(None)
             self._writes.append(_discard)
         if clients > len(self._packed):
-            more = 2 * clients + 64
-            self._packed = _grown(self._packed, more)
-            self._sent, self._sent_bytes = _grown(self._sent, more), _grown(self._sent_bytes, more)
+            size = clients + 64
+            self._packed = grow(self._packed, size)
+            self._sent, self._sent_bytes = grow(self._sent, size), grow(self._sent_bytes, size)
 
     # Publications.
 

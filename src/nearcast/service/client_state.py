@@ -23,26 +23,6 @@ from nearcast.space.shapes import Shape
 NO_SLOT = -1  # the place of whoever is on another node
 
 
-class SlotAllocator:
-    """Dense numbers; what was given back last is taken first."""
-
-    def __init__(self) -> None:
-        self.free: list[int] = []
-        self.used = 0
-
-    def __len__(self) -> int:
-        return self.used - len(self.free)
-
-    def take(self) -> int:
-        if self.free:
-            return self.free.pop()
-        self.used += 1
-        return self.used - 1
-
-    def give(self, slot: int) -> None:
-        self.free.append(slot)
-
-
 class ThrottleOptions(Struct, frozen=True):
     """How much of what it could hear a subscription wants; see `sparing`."""
 

@@ -22,6 +22,7 @@ from msgspec import Struct
 from numba import njit
 from numpy.typing import NDArray
 
+from nearcast.columns import grow
 from nearcast.matching.matcher import EvaluationCost, Integers
 from nearcast.service.client_state import AcceptedPublication, ClientState
 from nearcast.service.retained_state import PublicationTable, clear_retain
@@ -59,8 +60,7 @@ class Accounts:
 
     def open(self, slot: int) -> None:
         """A new client takes this place."""
-        while slot >= len(self.clients):
-            self.clients = np.concatenate((self.clients, np.zeros_like(self.clients)))
+        self.clients = grow(self.clients, slot + 1)
         self.clients[slot] = (UNKNOWN, 0, 0, 0, 0)
 
     def price(self, client: ClientState) -> float:

@@ -20,12 +20,12 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers, Matcher
 from nearcast.matching.rows import evolves
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import Subscription
-from nearcast.service.client_state import SlotAllocator
 from nearcast.service.retained_state import FEED_BITS, FEED_MASK, RetainedStates, is_among
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST
@@ -334,8 +334,7 @@ class WatchColumns(NamedTuple):
 
     def doubled(self) -> "WatchColumns":
         """With room for as many watches more."""
-        more = np.zeros_like(self.linger)
-        linger, client = (np.concatenate((column, more)) for column in self[:2])
+        linger, client = (grow(column, len(column) + 1) for column in self[:2])
         return WatchColumns(linger, client, self.most)
 
 

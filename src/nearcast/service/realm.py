@@ -27,6 +27,7 @@ from nearcast.client_protocol.limits import (
     subscribe_command,
 )
 from nearcast.client_protocol.payloads import MAX_NESTING
+from nearcast.columns import SlotAllocator, grow
 from nearcast.errors import Busy, Refused
 from nearcast.matching import MATCHERS
 from nearcast.matching.filters import count_steps
@@ -40,7 +41,6 @@ from nearcast.service.client_state import (
     ActiveSubscription,
     ClientState,
     FlushDeliveries,
-    SlotAllocator,
     ThrottleOptions,
 )
 from nearcast.service.fair_queueing import Accounts, Backlog
@@ -167,7 +167,7 @@ class Realm:
         if client.slot == len(self.clients):
             self.clients.append(None)
         if client.slot == len(self.entities):
-            self.entities = _doubled(self.entities)
+            self.entities = grow(self.entities, len(self.entities) + 1)
         self.clients[client.slot], self.entities[client.slot] = client, client.entity
         self.accounts.open(client.slot)
         return client
@@ -342,9 +342,10 @@ class Realm:
     def _add_subscription_slot(self, client: ClientState, number: int, subscription: int) -> int:
         slot = self._subscription_slots.take()
         if slot == len(self.numbers):
-            self.numbers, self.subscriptions = _doubled(self.numbers), _doubled(self.subscriptions)
-            self._subscribers = _doubled(self._subscribers)
-            self._throttles = _doubled(self._throttles)
+            self.numbers = grow(self.numbers, slot + 1)
+            self.subscriptions = grow(self.subscriptions, slot + 1)
+            self._subscribers = grow(self._subscribers, slot + 1)
+            self._throttles = grow(self._throttles, slot + 1)
         self.numbers[slot], self.subscriptions[slot] = number, subscription
         self._subscribers[slot], self._throttles[slot] = client.slot, NOBODY
         return slot
@@ -725,10 +726,6 @@ def _ids(accepted: Sequence[AcceptedPublication]) -> Integers:
     if accepted[-1].id - first == count - 1:
         return np.arange(first, first + count)
     return np.fromiter((one.id for one in accepted), np.int64, count)
-
-
-def _doubled(column: Integers) -> Integers:
-    return np.concatenate((column, np.zeros_like(column)))
 
 
 def _split_pairs(pairs: Integers) -> Iterator[tuple[int, int]]:

@@ -14,9 +14,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
+from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.matcher import Batch, Floats, Integers
 from nearcast.model.subscription import Value
-from nearcast.service.client_state import AcceptedPublication, LazyPublications, SlotAllocator
+from nearcast.service.client_state import AcceptedPublication, LazyPublications
 from nearcast.space.motion import Time
 
 # A pair of somebody who listens and a voice is one number: these bits of it name the voice.
@@ -71,9 +72,9 @@ class RetainedStates:
     def take(self) -> int:
         feed = self._slots.take()
         if feed == len(self.positions):
-            self.positions = np.concatenate((self.positions, np.zeros_like(self.positions)))
-            self._said = np.concatenate((self._said, np.zeros_like(self._said)))
-            self.changed = np.concatenate((self.changed, np.zeros_like(self.changed)))
+            self.positions = grow(self.positions, len(self.positions) + 1)
+            self._said = grow(self._said, len(self._said) + 1)
+            self.changed = grow(self.changed, len(self.changed) + 1)
         return feed
 
     @property

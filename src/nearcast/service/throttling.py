@@ -17,9 +17,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.matcher import Floats, Integers
 from nearcast.model.subscription import Formula, Region
-from nearcast.service.client_state import SlotAllocator, ThrottleOptions
+from nearcast.service.client_state import ThrottleOptions
 from nearcast.service.retained_state import (
     FEED_BITS,
     FEED_MASK,
@@ -102,8 +103,7 @@ class Throttle:
     def begin(self, t: Time, options: ThrottleOptions, region: Region) -> int:
         """One more, with a full bucket."""
         throttled = self._slots.take()
-        if throttled == len(self._rows):
-            self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        self._rows = grow(self._rows, throttled + 1)
         row, rates = self._rows[throttled], sorted(options.rates)
         row["beyond"] = [beyond for beyond, _ in rates] + [inf] * (RULES - len(rates))
         row["apart"] = [0] + [_min_interval(most) for _, most in rates] + [0] * (RULES - len(rates))

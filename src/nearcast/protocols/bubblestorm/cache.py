@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nearcast.columns import grow
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription
 from nearcast.protocols.bubblestorm.layouts import PeerPosition, is_newer
@@ -53,8 +54,10 @@ class SubscriptionCache:
         if slot is None:
             slot = self._slot[node] = len(self._slot)
             if slot == len(self._nodes):
-                self._nodes = np.concatenate((self._nodes, np.zeros_like(self._nodes)))
-                self._places = np.concatenate((self._places, np.zeros_like(self._places)))
+                self._nodes, self._places = (
+                    grow(self._nodes, slot + 1),
+                    grow(self._places, slot + 1),
+                )
                 self._found = np.zeros_like(self._nodes)
             self._nodes[slot] = node
         places = self._places  # one by one: numpy takes five times as long for a tuple

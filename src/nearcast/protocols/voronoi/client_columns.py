@@ -14,7 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from nearcast.matching.formula_compiler import NO_PROGRAM
+from nearcast.columns import grow
+from nearcast.matching.formula_vm import NO_PROGRAM
 from nearcast.matching.grid_query import ASK, NO, check_row
 from nearcast.matching.rows import ALIVE, ECHO, FILTERED, NO_FILTER, PACK, ROW
 from nearcast.model.publication import Publication, wants
@@ -128,7 +129,7 @@ class ClientColumns:
         seat = self._here[node] = self._seats.take(now)
         self._sorted = None
         if seat == len(self._first):
-            self._first = _grown(self._first, NONE)
+            self._first = grow(self._first, seat + 1, NONE)
             self._said = np.concatenate((self._said, np.full_like(self._said, NEVER)), axis=1)
         self._said[:, seat] = NEVER
         return seat
@@ -150,8 +151,8 @@ class ClientColumns:
         """An ear for what this history says is wanted; the last of those that it has."""
         ear = self._ears.take(now)
         if ear == len(self._rows):
-            self._rows = np.concatenate((self._rows, np.zeros(ear, ROW)))
-            self._following, self._mark = _grown(self._following, NONE), _grown(self._mark, 0)
+            self._rows, self._mark = grow(self._rows, ear + 1), grow(self._mark, ear + 1)
+            self._following = grow(self._following, ear + 1, NONE)
         if ear == len(self._histories):
             self._histories.append(history)
         self._histories[ear] = history
@@ -249,8 +250,7 @@ class ClientColumns:
         row = self._matchers.get(node)
         if row is None:
             row = self._matchers[node] = len(self._matchers)
-            if row == len(self._said):
-                self._said = _grown(self._said, NEVER)
+            self._said = grow(self._said, row + 1, NEVER)
         return row
 
     def _by_node(self) -> tuple[Column, ReceiverNumbers]:
@@ -270,7 +270,3 @@ class ClientColumns:
             then = as_of(self._histories[ears[k]], t)
             sure[k] = then is not None and wants(then, publication, t)
         return sure
-
-
-def _grown(column: NDArray[Any], fill: int) -> NDArray[Any]:
-    return np.concatenate((column, np.full_like(column, fill)))

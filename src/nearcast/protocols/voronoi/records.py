@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from nearcast.columns import grow
 from nearcast.matching.grid_build import elapsed as compiled_elapsed
 from nearcast.model.predicates import Interval, box_at
 from nearcast.model.subscription import Formula, NodeId, Region, SubscriptionId
@@ -218,8 +219,7 @@ class Records:
         self._free = list(range(2 * room - 1, room - 1, -1))
         for name, fill in _COLUMNS:
             column = getattr(self, name)
-            more: NDArray[Any] = np.full_like(column, fill)
-            setattr(self, name, np.concatenate((column, more)))
+            setattr(self, name, grow(column, 2 * room, fill))
 
 
 _COLUMNS = (

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from nearcast.client_protocol import messages
 from nearcast.client_protocol.limits import Limits, publication_shape
+from nearcast.columns import grow
 from nearcast.matching.filters import count_steps
 from nearcast.matching.matcher import Batch, Integers, Matcher, Matches
 from nearcast.model import commands
@@ -107,8 +108,7 @@ class ClusterRealm(Realm):
 
     def _note_change(self, t: Time, active: ActiveSubscription) -> None:
         slot = active.slot
-        while slot >= len(self._since):
-            self._since = np.concatenate((self._since, np.zeros_like(self._since)))
+        self._since = grow(self._since, slot + 1)
         self._since[slot] = t
         self.history.changed_subscriptions[active.subscription.id] = active
 

@@ -17,11 +17,12 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
-from nearcast.service.client_state import AcceptedPublication, ActiveSubscription, SlotAllocator
+from nearcast.service.client_state import AcceptedPublication, ActiveSubscription
 from nearcast.space.motion import FOREVER, SECOND, Time
 
 COUNT_BITS = 33  # the lower bits of a number count; the others say of which node it is
@@ -58,8 +59,7 @@ class VersionHistory:
         until: Time = FOREVER, kept: Time = KEPT,
     ) -> int:  # fmt: skip
         slot = self._slots.take()
-        if slot == len(self._rows):
-            self._rows = np.concatenate((self._rows, np.zeros_like(self._rows)))
+        self._rows = grow(self._rows, slot + 1)
         self._rows[slot] = key, since, until
         self._was[slot] = subscription
         self._until = max(self._until, until)

@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers
 from nearcast.model.subscription import Filter, NodeId, Subscription, SubscriptionId
 from nearcast.protocols.voronoi.records import Flags
 from nearcast.protocols.voronoi.vso_messages import Record, Version
-from nearcast.service.client_state import SlotAllocator
 from nearcast.service.cluster import recent_history
 from nearcast.service.cluster.recent_history import (
     KEPT,
@@ -95,8 +95,7 @@ class RemoteSubscriptions:
         subscription, since = subscription_of(record), since_of(record.version)
         if before is None:
             slot = self._slots.take()
-            if slot == len(self._homes):
-                self._homes = np.concatenate((self._homes, np.zeros_like(self._homes)))
+            self._homes = grow(self._homes, slot + 1)
             left = self._left.pop(record.id, None)
             if left is not None and left[1] == home:
                 self._settled[left[0]] = since
@@ -130,8 +129,7 @@ class RemoteSubscriptions:
     def moved(self, now: Time, home: NodeId, was: SubscriptionVersion) -> None:
         """Its client was here a moment ago, and is there now: what still comes is passed on."""
         slot = self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
-        if slot == len(self._settled):
-            self._settled = np.concatenate((self._settled, np.zeros_like(self._settled)))
+        self._settled = grow(self._settled, slot + 1)
         self._settled[slot] = FOREVER
         if was.until == FOREVER:
             self._left[was.subscription.id] = slot, home, now + KEPT
