@@ -74,7 +74,7 @@ def test_the_same_arguments_give_the_same_run_and_rows(
         ([*SMALL, "--set", "loss=2"], "loss is a probability"),
         ([*SMALL, "--set", "radius=-5"], "radius"),
         ([*SMALL, "--set", "radius=nan"], "radius"),
-        ([*SMALL, "--set", "radius"], "--set wants KEY=VALUE"),
+        ([*SMALL, "--set", "radius"], "--set needs KEY=VALUE"),
         ([*SMALL, "--set", "matcher=magic"], "matcher must be one of scan, grid"),
         ([*SMALL, "--nodes", "0"], "nodes must be between"),
         ([*SMALL, "--seconds", "nan"], "seconds must be"),
@@ -100,7 +100,7 @@ def test_wrong_use_is_one_clear_line_and_exit_code_2(
 
 def test_a_trace_folder_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, *SMALL)
-    assert (code, err) == (2, "nearcast: say where to leave the trace: --trace DIR\n")
+    assert (code, err) == (2, "nearcast: --trace DIR is needed: the folder for the trace\n")
 
 
 def test_an_existing_trace_is_not_overwritten(
@@ -258,3 +258,12 @@ def test_that_spark_has_ended_is_told_of_spark_alone() -> None:
     assert spark_ended(raised(ended, ConnectionRefusedError(111, "Connection refused")))
     assert not spark_ended(ConnectionRefusedError(111, "Connection refused"))
     assert not spark_ended(raised(ValueError("wrong"), OSError("full")))
+
+
+def test_help_of_simulate_lists_every_protocol_and_workload(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulate", "--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert {*PROTOCOLS, *WORKLOADS} <= set(words)

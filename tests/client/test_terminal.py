@@ -1,5 +1,6 @@
 """The live service from a terminal: node, listen, say, config."""
 
+import asyncio
 import json
 import os
 import signal
@@ -11,13 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import patch
 from urllib.request import urlopen
 
 import pytest
 
+from nearcast.cli import terminal
 from nearcast.cli.main import main
 from nearcast.client import websocket
-from nearcast.server.config import default_file
+from nearcast.server.config import Settings, default_file
+from nearcast.server.server import Server
+from nearcast.space.shapes import point
 from nearcast.trace import reader
 from nearcast.trace.validate import validate
 
@@ -153,6 +158,7 @@ def test_wrong_use_is_one_clear_line(
     arguments: list[str], code: int, says: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(terminal, "NODE_WAIT_S", 0.0)
     try:
         found = main(arguments)
     except SystemExit as stop:
@@ -160,6 +166,44 @@ def test_wrong_use_is_one_clear_line(
     err = capsys.readouterr().err
     assert (found, err.count("\n")) == (code, 1)
     assert says in err
+
+
+def test_a_client_waits_for_a_node_that_is_just_starting() -> None:
+    """The port is bound, but nobody listens there until the client has said that it waits."""
+
+    async def story() -> int:
+        reports: list[str] = []
+        waits = asyncio.Event()
+
+        def report(text: str) -> None:
+            reports.append(text)
+            waits.set()
+
+        with socket.socket() as reserved:
+            reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved.bind(("127.0.0.1", 0))
+            port = reserved.getsockname()[1]
+            url = f"ws://127.0.0.1:{port}"
+            publishing = asyncio.create_task(
+                terminal.publish(url, point(0, 0), "hi", report=report)
+            )
+            await waits.wait()
+        async with Server(Settings(port=port, record=False)):
+            number = await publishing
+        assert reports == [f"waiting for a node at {url}"]
+        return number
+
+    with patch.multiple(terminal, NODE_WAIT_S=60.0, REPORT_AFTER_S=0.0):
+        assert asyncio.run(story()) == 1
+
+
+def test_a_client_does_not_wait_for_ever(capfd: pytest.CaptureFixture[str]) -> None:
+    with patch.multiple(terminal, NODE_WAIT_S=0.3, REPORT_AFTER_S=0.0):
+        assert main(["say", "ws://127.0.0.1:1", "--x", "1", "--y", "1", "hi"]) == 1
+    waiting, end = capfd.readouterr().err.splitlines()
+    assert waiting == "waiting for a node at ws://127.0.0.1:1"
+    assert end.startswith("nearcast: cannot connect to ws://127.0.0.1:1: ")
+    assert end.endswith(" (tried for 0.3 seconds)")
 
 
 def hang_up(connection: socket.socket) -> None:

@@ -4,7 +4,7 @@ from math import dist
 
 import pytest
 
-from nearcast.cli.commands import with_room
+from nearcast.cli.simulate import with_world_size
 from nearcast.workloads import WORKLOADS
 
 
@@ -18,11 +18,11 @@ def test_area_or_volume_grows_as_the_crowd_does_beyond_the_usual_thousand(name: 
 
 
 def test_what_is_set_stays_and_a_world_without_a_size_gets_none() -> None:
-    assert with_room("waypoint", 4000, {}) == {"size": "2000.0"}
-    assert with_room("waypoint", 8000, {"dims": "3"}) == {"dims": "3", "size": "2000.0"}
-    assert with_room("waypoint", 4000, {"size": "7"}) == {"size": "7"}
+    assert with_world_size("waypoint", 4000, {}) == {"size": "2000.0"}
+    assert with_world_size("waypoint", 8000, {"dims": "3"}) == {"dims": "3", "size": "2000.0"}
+    assert with_world_size("waypoint", 4000, {"size": "7"}) == {"size": "7"}
     for name in ("trading", "recorded", "nowhere"):
-        assert with_room(name, 4000, {"rate": "1"}) == {"rate": "1"}
+        assert with_world_size(name, 4000, {"rate": "1"}) == {"rate": "1"}
 
 
 def test_four_times_as_many_walkers_meet_about_as_many_others() -> None:

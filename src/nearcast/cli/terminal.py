@@ -1,18 +1,48 @@
-"""A live node from a terminal: hear what is said somewhere, and say something."""
+"""Clients for a terminal: print the publications of an area, and publish a text."""
 
 import asyncio
 from collections.abc import Callable
 from itertools import count
+from time import monotonic
 from typing import Any
 
 import msgspec
 
-from nearcast.client.client import ClientNotice, Disconnected, Reconnected, connect
+from nearcast.client.client import Client, ClientNotice, Disconnected, Reconnected, connect
 from nearcast.client.inbox import Inbox
 from nearcast.client.subscription import Change, Entered, Entity, Message
 from nearcast.space.shapes import Shape
 
 Show = Callable[[dict[str, Any]], None]
+Report = Callable[[str], None]
+
+NODE_WAIT_S = 10.0  # for a node that is just starting
+REPORT_AFTER_S = 1.0  # then the user is told that we wait
+RETRY_S = 0.1
+
+
+def ignore(_: str) -> None:
+    """Report nothing."""
+
+
+async def open_client(url: str, *, name: str, token: str, report: Report) -> Client:
+    """Join the node. As long as nobody listens at its port, it may be starting: try again.
+
+    What a node answers is final. ConnectionRefusedError if none has come within `NODE_WAIT_S`.
+    """
+    began, reported = monotonic(), False
+    while True:
+        try:
+            return await connect(url, name=name, token=token).open()
+        except ConnectionRefusedError as why:
+            waited = monotonic() - began
+            if waited >= NODE_WAIT_S:
+                tried = f" (tried for {NODE_WAIT_S:g} seconds)" if NODE_WAIT_S else ""
+                raise ConnectionRefusedError(f"{why}{tried}") from None
+            if waited >= REPORT_AFTER_S and not reported:
+                reported = True
+                report(f"waiting for a node at {url}")
+        await asyncio.sleep(RETRY_S)
 
 
 async def listen(
@@ -25,33 +55,31 @@ async def listen(
     filter: str | None = None,  # noqa: A002
     watch: bool = False,
     most: int | None = None,
-    remark: Callable[[str], None] = lambda _: None,
+    report: Report = ignore,
 ) -> None:
-    """Show what is heard there, and with `watch` who comes and goes, until `most` were shown.
-
-    `remark` is told how it goes: that it listens, and what the connection and the node say of it.
-    """
-    async with connect(url, name="listener", token=token) as me:
+    """Show the publications of an area, and with `watch` who enters and leaves it, until `most`
+    lines were shown. `report` is called with the state of the connection."""
+    async with await open_client(url, name="listener", token=token, report=report) as me:
         here = await me.subscribe(where, channel=channel, filter=filter, watch=watch)
-        remark("listening (stop with Ctrl-C)")
+        report("listening (stop with Ctrl-C)")
         shown = count(1)
 
-        async def tell(inbox: Inbox[Any], told: Callable[[Any], dict[str, Any]]) -> None:
+        async def show_all(inbox: Inbox[Any], fields: Callable[[Any], dict[str, Any]]) -> None:
             async for one in inbox:
-                show(told(one))
+                show(fields(one))
                 if next(shown) == most:
                     return
 
-        async def tell_notices() -> None:
+        async def report_notices() -> None:
             async for notice in me.notices():
-                remark(notice_text(notice))
+                report(notice_text(notice))
 
         tasks = [
-            asyncio.ensure_future(tell(here.messages, message_fields)),
-            asyncio.ensure_future(tell_notices()),
+            asyncio.ensure_future(show_all(here.messages, message_fields)),
+            asyncio.ensure_future(report_notices()),
         ]
         if watch:
-            tasks.append(asyncio.ensure_future(tell(here.changes(), change_fields)))
+            tasks.append(asyncio.ensure_future(show_all(here.changes(), change_fields)))
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -69,9 +97,10 @@ async def publish(
     name: str = "",
     token: str = "",
     channel: str = "",
+    report: Report = ignore,
 ) -> int:
-    """The publication's number."""
-    async with connect(url, name=name, token=token) as me:
+    """Publish a payload. Gives the number of the publication."""
+    async with await open_client(url, name=name, token=token, report=report) as me:
         return await me.publish(where, payload, channel=channel)
 
 
@@ -97,7 +126,7 @@ def change_fields(change: Change) -> dict[str, Any]:
 
 
 def summary_line(shown: dict[str, Any]) -> str:
-    """For people: who, where and what."""
+    """One line of text: who, where and what."""
     what = next(iter(shown))
     name = printable(shown.get("name", ""))
     who = shown["from"] if what == "message" else f"{name or shown[what]} {what}s"
@@ -108,10 +137,10 @@ def summary_line(shown: dict[str, Any]) -> str:
 
 
 def printable(text: str) -> str:
-    """Without control characters: what strangers say must not control this terminal."""
+    """Escape control characters: a publication must not control this terminal."""
     return text if text.isprintable() else ascii(text)
 
 
 def to_json(value: Any) -> str:
-    """As JSON, and what JSON cannot express as Python writes it: nobody's payload ends this."""
+    """Encode as JSON; values that JSON does not have are written as Python writes them."""
     return msgspec.json.encode(value, enc_hook=repr).decode()

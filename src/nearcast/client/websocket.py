@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ECONNREFUSED
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -96,7 +97,8 @@ class WebSocketLink:
 async def open_websocket(
     connection: "WebSocketConnection", url: str, tls: ssl.SSLContext | None
 ) -> None:
-    """Connect to a node. ConnectionError says why that fails."""
+    """Connect to a node. ConnectionError says why that fails; ConnectionRefusedError: nobody
+    listens there."""
     reports: Any = PicowsLogger(connection)
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -115,7 +117,9 @@ async def open_websocket(
                 use_aiofastnet=False if url.startswith("wss:") else None,
             )
     except (WSError, OSError) as why:
-        raise ConnectionError(f"cannot connect to {url}: {_failure_reason(url, why)}") from None
+        refused = f"[Errno {ECONNREFUSED}]" in str(why)  # a name may have several addresses
+        kind = ConnectionRefusedError if refused else ConnectionError
+        raise kind(f"cannot connect to {url}: {_failure_reason(url, why)}") from None
     if not hasattr(connection, "transport"):  # the node ended during the handshake
         raise ConnectionError(f"cannot connect to {url}: {_failure_reason(url, OSError())}")
 

@@ -1,15 +1,11 @@
-"""The page's server: a live node with a game on it (`serve_live`), or a trace (`serve_replay`).
+"""The server of the page: routes of a live node (`LiveMonitor`), or of a trace (`serve_replay`).
 
 The page itself is plain files. What it asks for is answered by routes that a node's own HTTP table
 takes in, so that the page, the script and the WebSocket come from one port.
 """
 
 import asyncio
-import logging
-import sys
-from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from typing import Any
@@ -18,10 +14,9 @@ import uvloop
 from msgspec.structs import replace
 
 from nearcast.client_protocol.websocket_framing import WebSocketEndpoint
-from nearcast.demo.mammoth_game import MammothRules
 from nearcast.monitor import feed
 from nearcast.monitor.replay import TraceReplay
-from nearcast.server.config import LimitSettings, Settings
+from nearcast.server.config import LimitSettings
 from nearcast.server.http.connections import OpenConnections
 from nearcast.server.http.protocol import (
     HttpConnection,
@@ -35,13 +30,12 @@ from nearcast.server.http.protocol import (
 from nearcast.server.metrics import BOUNDS, Metrics
 from nearcast.server.server import Server
 
-LOG = logging.getLogger("nearcast.monitor")
 STATIC = Path(__file__).parent / "static"
 PICTURE_S = 0.1  # for which one picture serves all who ask
-STOPPING_S = 3.0  # that bots are given to stop
 REQUEST = 4_096  # bytes that a page may send
 RATE = 500  # requests that it may make in a second
 BINARY = "application/octet-stream"
+DEFAULT_SIZE = 1_000.0  # of the world on the page, while nobody is in it
 
 
 def add_page(routes: HttpRoutes) -> None:
@@ -70,8 +64,9 @@ def allow_other_nodes(route: Route) -> Route:
 class LiveMonitor:
     """What the page asks of a live node."""
 
-    def __init__(self, service: Server, game: bool) -> None:
-        self._service, self._game = service, game
+    def __init__(self, service: Server, game_size: float | None = None) -> None:
+        """`game_size`: the side of the square on which bots play, if they do."""
+        self._service, self._game_size = service, game_size
         self._picture, self._drawn = b"", -1.0
         add_page(service.routes)
         guarded = service.api.guarded
@@ -80,12 +75,13 @@ class LiveMonitor:
         service.routes.add("GET", "/monitor/numbers", allow_other_nodes(guarded(self._numbers)))
 
     def _about(self, _: HttpRequest) -> HttpResponse:
-        gateway, size = self._service.gateway, MammothRules().size
-        bounds = None if self._game else feed.world_bounds(gateway.realm, gateway.now())
+        gateway, game, size = self._service.gateway, self._game_size is not None, self._game_size
+        bounds = None if game else feed.world_bounds(gateway.realm, gateway.now())
+        size = DEFAULT_SIZE if size is None else size
         return json_response(
             {
                 "mode": "live",
-                "game": self._game,
+                "game": game,
                 "bounds": bounds or [[0, 0], [size, size]],
             }
         )
@@ -114,47 +110,6 @@ class LiveMonitor:
                 else None,
             }
         )
-
-
-async def serve_live(
-    settings: Settings, bots: int, ready: Callable[[str, Path], None], stop: asyncio.Event
-) -> None:
-    """A node, the page, and a game of so many bots in a process of its own, until told to stop."""
-    async with Server(settings) as service:
-        LiveMonitor(service, game=bots > 0)
-        assert service.recording is not None, "a world that is watched is recorded"
-        players = await _bots(service.url, bots) if bots else None
-        ready(f"http://{settings.host}:{service.port}/", service.recording.path)
-        if players is None:
-            await stop.wait()
-            return
-        missed = asyncio.create_task(_miss(players))
-        await stop.wait()
-        missed.cancel()
-        await _end(players)
-
-
-async def _miss(players: Process) -> None:
-    """A world goes on without its bots, but whoever watches it should know."""
-    code = await players.wait()
-    LOG.error("the bots have stopped by themselves (exit code %s)", code)
-
-
-async def _bots(url: str, count: int) -> Process:
-    command = (sys.executable, "-m", "nearcast.demo.mammoth_bots", url, str(count))
-    # Not in our group: an interrupt at the terminal is ours to pass on.
-    return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, start_new_session=True)
-
-
-async def _end(players: Process) -> None:
-    with suppress(ProcessLookupError):
-        players.terminate()
-    try:
-        await asyncio.wait_for(players.wait(), STOPPING_S)
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            players.kill()
-        await players.wait()
 
 
 def run_until_signal(act: Callable[[asyncio.Event], Any]) -> None:

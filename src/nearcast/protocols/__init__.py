@@ -1,16 +1,22 @@
 """Protocols by the names that a scenario uses."""
 
-from nearcast.protocols import brokers, bubblestorm, client_server, drtree, psense, relays
-from nearcast.protocols.overlay import ProtocolKind
-from nearcast.protocols.voronoi import von, vso
+from typing import TYPE_CHECKING
 
-PROTOCOLS: dict[str, ProtocolKind] = {
-    "client-server": client_server.KIND,
-    "drtree": drtree.KIND,
-    "brokers": brokers.KIND,
-    "bubblestorm": bubblestorm.KIND,
-    "psense": psense.KIND,
-    "von": von.KIND,
-    "vso": vso.KIND,
-    "relays": relays.KIND,
-}
+from nearcast.registry import LazyRegistry
+
+if TYPE_CHECKING:
+    from nearcast.protocols.overlay import ProtocolKind
+
+PROTOCOLS: "LazyRegistry[ProtocolKind]" = LazyRegistry(
+    {
+        "client-server": "nearcast.protocols.client_server",
+        "drtree": "nearcast.protocols.drtree",
+        "brokers": "nearcast.protocols.brokers",
+        "bubblestorm": "nearcast.protocols.bubblestorm",
+        "psense": "nearcast.protocols.psense",
+        "von": "nearcast.protocols.voronoi.von",
+        "vso": "nearcast.protocols.voronoi.vso",
+        "relays": "nearcast.protocols.relays",
+    },
+    lambda module: module.KIND,
+)

@@ -6,7 +6,7 @@ stops after the scenario's seconds, and what is under way then may still arrive.
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import partial
@@ -63,7 +63,7 @@ class ScenarioParts(Struct, frozen=True):
     sampling: Sampling
 
 
-def _choose(what: str, name: str, choices: dict[str, Any]) -> Any:
+def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
     if name not in choices:
         raise ValueError(f"no {what} {name!r}; there are {', '.join(choices)}")
     return choices[name]

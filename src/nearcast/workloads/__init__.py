@@ -1,26 +1,30 @@
-"""Who does what, when: the movement workloads by the names used on the command line."""
+"""Who does what, when: the workloads by the names that a scenario uses."""
 
-from nearcast.workloads import (
-    clustering,
-    hotspots,
-    interest_graph,
-    mammoth,
-    planetpi4,
-    recorded,
-    trading,
-    virtual_reality,
-    waypoint,
+from typing import TYPE_CHECKING, Any
+
+from nearcast.registry import LazyRegistry
+
+if TYPE_CHECKING:
+    from nearcast.workloads.workload import WorkloadKind
+
+
+def _kind(module: Any) -> "WorkloadKind":
+    from nearcast.workloads.workload import WorkloadKind
+
+    return WorkloadKind(module.Parameters, module.make)
+
+
+WORKLOADS: "LazyRegistry[WorkloadKind]" = LazyRegistry(
+    {
+        "hotspots": "nearcast.workloads.hotspots",
+        "waypoint": "nearcast.workloads.waypoint",
+        "clustering": "nearcast.workloads.clustering",
+        "mammoth": "nearcast.workloads.mammoth",
+        "planetpi4": "nearcast.workloads.planetpi4",
+        "trading": "nearcast.workloads.trading",
+        "virtual-reality": "nearcast.workloads.virtual_reality",
+        "interest-graph": "nearcast.workloads.interest_graph",
+        "recorded": "nearcast.workloads.recorded",
+    },
+    _kind,
 )
-from nearcast.workloads.workload import WorkloadKind
-
-WORKLOADS: dict[str, WorkloadKind] = {
-    "hotspots": WorkloadKind(hotspots.Parameters, hotspots.make),
-    "waypoint": WorkloadKind(waypoint.Parameters, waypoint.make),
-    "clustering": WorkloadKind(clustering.Parameters, clustering.make),
-    "mammoth": WorkloadKind(mammoth.Parameters, mammoth.make),
-    "planetpi4": WorkloadKind(planetpi4.Parameters, planetpi4.make),
-    "trading": WorkloadKind(trading.Parameters, trading.make),
-    "virtual-reality": WorkloadKind(virtual_reality.Parameters, virtual_reality.make),
-    "interest-graph": WorkloadKind(interest_graph.Parameters, interest_graph.make),
-    "recorded": WorkloadKind(recorded.Parameters, recorded.make),
-}

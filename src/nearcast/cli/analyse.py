@@ -1,0 +1,181 @@
+"""`nearcast analyse`: count what happened in traces, finished or growing (`--follow`)."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+
+if TYPE_CHECKING:
+    from threading import Event
+
+    from nearcast.pipeline.analyse import AnalysisSummary
+    from nearcast.pipeline.stream.streaming import Window
+
+
+def add_analyse(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "analyse",
+        help="count what happened in traces, on Spark: truth, quality, traffic, report",
+        description="Compute the exact truth of each trace, judge every delivery by it, and write"
+        " result tables (Parquet, partitioned by run) and report.html. With --follow, do so second"
+        " by second while the trace grows: a line for each (with --json, a document on a line),"
+        " a table `windows` and live.json. Stopped or killed, the same command goes on.",
+    )
+    add = command.add_argument
+    add(
+        "traces",
+        nargs="+",
+        type=Path,
+        metavar="TRACE",
+        help="a trace folder, or a folder of traces",
+    )
+    add("--out", type=Path, metavar="DIR", help="where results go (default: TRACE-analysis)")
+    add("--follow", action="store_true", help="count one trace while it grows, until it ends")
+    add("--master", metavar="URL", help=MASTER)
+    command.set_defaults(run=run_analyse)
+    return command
+
+
+def run_analyse(arguments: argparse.Namespace) -> int:
+    first = arguments.traces[0]
+    out = arguments.out or first.with_name(f"{first.resolve().name}-analysis")
+    if arguments.follow:
+        return run_follow(arguments, out)
+
+    from nearcast.pipeline.spark.storage import count_rows, open_traces
+
+    traces = open_traces(arguments.traces)  # before Spark starts: a wrong path should not wait
+
+    from nearcast.cli.progress import StepMeter
+    from nearcast.pipeline.analyse import analyse
+    from nearcast.pipeline.report.reports import write_report
+    from nearcast.pipeline.spark.session import LEAN_ROWS, start
+
+    step = StepMeter()
+    step("starting Spark", 0, 1)
+    spark = start(arguments.master, lean=count_rows(traces) < LEAN_ROWS)
+    try:
+        headlines = analyse(spark, traces, out, step)
+        step("report.html", 1, 1)
+        known = {trace.run: trace.scenario for trace in traces}
+        page = write_report(out, out, list(known), scenarios_of(known))
+    finally:
+        spark.stop()
+        step.clear()
+    if arguments.json:
+        write_json(headlines[0] if len(headlines) == 1 else headlines)
+    else:
+        for headline in headlines:
+            write_lines(*summary_lines(headline))
+        write_lines(f"results in {out}; look at {page}")
+    return 0
+
+
+def scenarios_of(known: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    import msgspec
+
+    return {run: msgspec.to_builtins(scenario) or {} for run, scenario in known.items()}
+
+
+def summary_lines(headline: "AnalysisSummary") -> list[str]:
+    h = headline
+    share = (
+        "" if h.recall is None else f" (recall {h.recall:.4f}, precision {h.precision or 0:.4f})"
+    )
+    late = {name: "–" if ms is None else f"{ms:,.1f}" for name, ms in h.latency_ms.items()}
+    return [
+        f"run {h.run} · {h.trace}",
+        f"{h.expected:,} expected, {h.correct:,} correct, {h.missed:,} missed,"
+        f" {h.spurious:,} spurious, {h.duplicates:,} duplicates{share}",
+        f"latency ms: mean {late['mean']}, p50 {late['p50']}, p90 {late['p90']},"
+        f" p99 {late['p99']}, max {late['max']}",
+        f"{h.messages:,} messages, {h.bytes:,} bytes, {h.rejected:,} rows rejected",
+    ]
+
+
+def run_follow(arguments: argparse.Namespace, out: Path) -> int:
+    """Analyse a growing trace until it ends or is interrupted; both are a success."""
+    if len(arguments.traces) > 1:
+        raise ValueError("--follow takes one trace")
+    from threading import Event
+
+    (trace,) = arguments.traces
+    stop = Event()
+    with stop_on_signals(stop):
+        if not wait_for_trace(trace, stop):
+            return 0
+
+        from nearcast.cli.progress import StepMeter
+        from nearcast.pipeline.spark.session import start
+        from nearcast.pipeline.stream.stream_source import open_single_trace
+        from nearcast.pipeline.stream.streaming import follow
+
+        open_single_trace(trace)  # before Spark starts: a wrong path should not wait
+        step = StepMeter()
+        step("starting Spark", 0, 1)
+        spark = start(arguments.master, lean=True)
+
+    def show(windows: "Sequence[Window]") -> None:
+        step.clear()
+        try:
+            for window in windows:
+                write_lines(window_line(window, arguments.json))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            stop.set()  # standard output is closed
+
+    with stop_on_signals(stop):  # again: Spark has signals of its own
+        try:
+            ended = follow(spark, trace, out, tell=show, stopped=stop.is_set)
+        finally:
+            spark.stop()
+            step.clear()
+    if not arguments.json:
+        how = "the trace is complete" if ended else "stopped; the same command goes on from here"
+        write_lines(f"{how}; results in {out}")
+    return 0
+
+
+@contextmanager
+def stop_on_signals(stop: "Event") -> Iterator[None]:
+    """Ctrl-C and SIGTERM set `stop` and do nothing else."""
+    from signal import SIGINT, SIGTERM, signal
+
+    before = {number: signal(number, lambda *_: stop.set()) for number in (SIGINT, SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, then in before.items():
+            signal(number, then)
+
+
+def wait_for_trace(trace: Path, stop: "Event") -> bool:
+    """Wait until the trace exists; false if stopped before."""
+    waiting = False
+    while not stop.is_set():
+        if trace.exists() and not (trace.is_dir() and not any(trace.iterdir())):
+            return True
+        if not waiting:
+            waiting = True
+            sys.stderr.write(f"nearcast: waiting for a trace at {trace} (Ctrl-C stops)\n")
+            sys.stderr.flush()
+        stop.wait(0.2)
+    return False
+
+
+def window_line(window: "Window", as_json: bool) -> str:
+    if as_json:
+        import msgspec
+
+        return msgspec.json.encode(window).decode()
+    w = window
+    late = {name: "–" if ms is None else f"{ms:,.1f}" for name, ms in w.latency_ms.items()}
+    return (
+        f"{w.second:>8,.12g} s  {w.expected:,} expected, {w.delivered:,} delivered,"
+        f" {w.missed:,} missed, {w.spurious:,} spurious; ms p50 {late['p50']}, p99 {late['p99']},"
+        f" max {late['max']}; {w.messages:,} messages, {w.bytes:,} bytes"
+    )

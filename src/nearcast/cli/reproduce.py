@@ -1,0 +1,89 @@
+"""`nearcast reproduce`: the papers' figures and claims (`nearcast_papers`, imported late)."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+
+
+def add_reproduce(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "reproduce",
+        help="draw the papers' figures beside ours, and judge every claim they make",
+        description="Simulate what a paper's figures need, count it on Spark, and write"
+        " claims.json, and for each paper a folder with report.html and figures/. What has been"
+        " simulated before is not again.",
+    )
+    add = command.add_argument
+    add(
+        "papers",
+        nargs="*",
+        metavar="PAPER[:FIGURE]",
+        help="drtree, evolving, voronoi, bubblestorm, relays; without a figure, all of it;"
+        " without a paper, all of them",
+    )
+    add("--full", action="store_true", help="as long as in the papers, several seeds: hours")
+    add(
+        "--out",
+        type=Path,
+        default=Path("reproduction"),
+        metavar="DIR",
+        help="where traces, results and figures go (default: reproduction)",
+    )
+    add("--master", metavar="URL", help=MASTER)
+    command.set_defaults(run=run_reproduce)
+    return command
+
+
+def run_reproduce(arguments: argparse.Namespace) -> int:
+    from nearcast_papers import PAPERS
+
+    selected = selected_figures(arguments.papers, {name: p.figures for name, p in PAPERS.items()})
+
+    from nearcast.cli.progress import StepMeter
+    from nearcast.pipeline.spark.session import start
+    from nearcast_papers.run import WORDS, counts, gather, reproduce
+
+    step = StepMeter()
+    step("starting Spark", 0, 1)
+    spark = start(arguments.master)
+    claims = []
+    try:
+        for name, figures in selected.items():
+            claims += reproduce(
+                spark, PAPERS[name], figures, arguments.out / name, full=arguments.full, show=step
+            )
+            gather(arguments.out, list(PAPERS))
+    finally:
+        spark.stop()
+        step.clear()
+    if arguments.json:
+        write_json(claims)
+        return 0
+    write_lines(
+        *(f"{c.claim:8}{WORDS[c.holds]:15}{c.says}: {c.measured or c.note}" for c in claims)
+    )
+    held, failed, unknown = counts(claims)
+    write_lines(
+        f"{held} claims hold, {failed} do not, {unknown} were not measured;"
+        f" look at {', '.join(str(arguments.out / name / 'report.html') for name in selected)}"
+    )
+    return 0
+
+
+def selected_figures(
+    asked: list[str], known: dict[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """The figures of each paper that PAPER[:FIGURE] asks for; without arguments, all."""
+    selected: dict[str, list[str]] = {}
+    for text in asked or list(known):
+        paper, _, figure = text.partition(":")
+        if paper not in known:
+            raise ValueError(f"no paper {paper!r}; there is {', '.join(known)}")
+        if figure and figure not in known[paper]:
+            raise ValueError(
+                f"{paper} has no figure {figure!r}; there are {', '.join(known[paper])}"
+            )
+        selected.setdefault(paper, []).extend([figure] if figure else known[paper])
+    return {paper: tuple(dict.fromkeys(figures)) for paper, figures in selected.items()}

@@ -1,0 +1,52 @@
+"""`nearcast sweep`: simulate a grid of scenarios on Spark."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from nearcast.cli.common import MASTER, Parser, write_json, write_lines
+
+
+def add_sweep(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "sweep",
+        help="simulate a grid of scenarios, one Spark task each",
+        description="FILE.toml holds a scenario in which any value may be a list; all combinations"
+        " are run. Killed at any moment, the same command goes on where it was.",
+    )
+    add = command.add_argument
+    add("file", type=Path, metavar="FILE.toml")
+    add(
+        "--out",
+        type=Path,
+        default=Path("sweep"),
+        metavar="DIR",
+        help="where traces and failures go (default: sweep)",
+    )
+    add("--master", metavar="URL", help=MASTER)
+    command.set_defaults(run=run_sweep)
+    return command
+
+
+def run_sweep(arguments: argparse.Namespace) -> int:
+    from nearcast.pipeline.spark.session import start
+    from nearcast.pipeline.sweeps import read_sweep, sweep
+
+    read_sweep(arguments.file)  # before Spark starts: a wrong file should not wait
+    from nearcast.cli.progress import StepMeter
+
+    step = StepMeter()
+    spark = start(arguments.master, lean=True)
+    try:
+        summary = sweep(spark, arguments.file, arguments.out, step.of_sweep)
+    finally:
+        spark.stop()
+        step.clear()
+    if arguments.json:
+        write_json(summary)
+    else:
+        write_lines(
+            f"{summary.total} scenarios: {summary.done} run, {summary.skipped} were there already,"
+            f" {summary.failed} failed; traces in {arguments.out / 'traces'}"
+        )
+    return 1 if summary.failed else 0

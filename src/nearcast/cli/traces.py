@@ -1,0 +1,122 @@
+"""`nearcast validate`, `import` and `merge`: check, make and combine traces."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearcast.cli.common import Parser, write_json, write_lines
+
+if TYPE_CHECKING:
+    from nearcast.trace.validate import ValidationReport
+
+
+def add_validate(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "validate",
+        help="check a trace and list its problems, table by table",
+        description="Check every file and row of a trace. Exit code 1 if anything is wrong.",
+    )
+    command.add_argument("trace", type=Path, metavar="TRACE", help="a trace folder")
+    command.set_defaults(run=run_validate)
+    return command
+
+
+def run_validate(arguments: argparse.Namespace) -> int:
+    from nearcast.trace.validate import validate
+
+    report = validate(arguments.trace)
+    if arguments.json:
+        write_json(report)
+    else:
+        write_lines(*report_lines(report))
+    return 1 if report.problems else 0
+
+
+def report_lines(report: "ValidationReport") -> list[str]:
+    lines = [f"{'table':14}{'rows':>12}{'files':>7}{'first s':>16}{'last s':>16}"]
+    for name, table in report.tables.items():
+        first, last = ("" if t is None else f"{t / 1e6:,.3f}" for t in (table.first, table.last))
+        lines.append(f"{name:14}{table.rows:>12,}{table.files:>7}{first:>16}{last:>16}")
+    if not report.finished:
+        lines.append("the run did not end by itself; what it wrote until then is here")
+    lines += [f"warning: {warning}" for warning in report.warnings]
+    for p in report.problems:
+        where = f"{p.file or p.table}" + ("" if p.row is None else f", row {p.row}")
+        many = "" if p.count is None else f" ({p.count:,} rows)"
+        example = f", e.g. {p.example}" if p.example else ""
+        lines.append(f"problem: {where}: {p.reason}{many}{example}")
+    lines.append(f"{len(report.problems)} problems" if report.problems else "nothing wrong")
+    return lines
+
+
+def add_import(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "import",
+        help="turn recorded movement (CSV or Parquet) into a trace",
+        description="Columns t (seconds), entity, x, y[, z]: every fix moves the entity's area of"
+        " interest there and publishes its position.",
+    )
+    add = command.add_argument
+    add("file", type=Path, metavar="FILE")
+    add("--trace", type=Path, required=True, metavar="DIR", help="where to leave the trace")
+    add(
+        "--radius",
+        type=float,
+        metavar="R",
+        help="of the areas of interest (default: 1 %% of the world's longer side)",
+    )
+    add("--shape", default="disc", metavar="NAME", help="disc (default) or box")
+    add(
+        "--motion",
+        default="steps",
+        metavar="NAME",
+        help="steps (default: areas stand still between fixes) or line",
+    )
+    command.set_defaults(run=run_import)
+    return command
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    from nearcast.pipeline.importers import import_movement
+    from nearcast.trace.validate import validate
+
+    import_movement(
+        arguments.file, arguments.trace,
+        radius=arguments.radius, shape=arguments.shape, motion=arguments.motion,
+    )  # fmt: skip
+    report = validate(arguments.trace)
+    if arguments.json:
+        write_json(report)
+    else:
+        write_lines(*report_lines(report))
+    return 1 if report.problems else 0
+
+
+def add_merge(commands: Any) -> Parser:
+    command: Parser = commands.add_parser(
+        "merge",
+        help="put what clients recorded into the trace of their node",
+        description="Write a trace in which clients' own recordings (connect(..., trace=DIR)) take"
+        " the place of the node's word for what they heard; `nearcast analyse` then judges the run"
+        " from end to end.",
+    )
+    add = command.add_argument
+    add("node", metavar="NODE", help="the node's trace")
+    add("clients", nargs="+", metavar="CLIENT", help="traces that its clients recorded")
+    add("--trace", required=True, metavar="DIR", help="where to leave the merged trace")
+    command.set_defaults(run=run_merge)
+    return command
+
+
+def run_merge(arguments: argparse.Namespace) -> int:
+    from nearcast.trace.merge import merge
+
+    summary = merge(arguments.node, arguments.clients, arguments.trace)
+    if arguments.json:
+        write_json(summary)
+    else:
+        write_lines(
+            f"{summary['rows']['deliveries']:,} deliveries, those of {summary['clients']:,} clients"
+            f" as they recorded them, in {arguments.trace}"
+        )
+    return 0
