@@ -1,9 +1,9 @@
-/** Types of nearcast.js. Areas, options and words are those of docs/reference/wire.md. */
+/** Types of nearcast.js. Areas, options and messages are those of docs/reference/wire.md. */
 
 export type Value = boolean | number | string;
 export type Place = [x: number, y: number] | [x: number, y: number, z: number];
 
-/** A point, a disc (r) or a box (rx, ry, rz), still, moving, walking; a formula; {} is everywhere. */
+/** A point, a disc (r) or a box (rx, ry, rz), still, moving, on a path; a formula; {} is everywhere. */
 export interface Area {
   x?: number;
   y?: number;
@@ -36,7 +36,9 @@ export interface Spot {
 }
 
 export interface Message extends Spot {
+  /** The numbers of the subscriptions that it is for. */
   to: number[];
+  /** Who published it: an entity. */
   from: number;
   publication: number;
   /** Microseconds of Unix time, by the node's clock. */
@@ -48,7 +50,7 @@ export interface Message extends Spot {
   channel: string;
 }
 
-/** Someone's retained state. */
+/** An entity and its retained state. */
 export interface Entity {
   entity: number;
   t: number;
@@ -74,7 +76,7 @@ export interface ConnectOptions {
   name?: string;
   /** A text, or a function that gives one each time the client joins: tokens expire. */
   token?: string | (() => string | Promise<string>);
-  /** Come back by itself when the connection is lost (true). */
+  /** Reconnect by itself when the connection is lost (true). */
   reconnect?: boolean;
   /** A class like the browser's WebSocket, where there is none. */
   WebSocket?: unknown;
@@ -98,7 +100,7 @@ export interface PublishOptions {
   retain?: boolean;
   attributes?: Record<string, Value>;
   channel?: string;
-  /** Another entity says it, for which this client speaks. */
+  /** Publish as another entity of this client. */
   name?: string;
   /** Wait for the node's answer (true). */
   confirm?: boolean;
@@ -133,7 +135,7 @@ export class Subscription implements AsyncIterable<Message> {
 
 export class Client {
   readonly entity: number;
-  /** What the node calls itself. */
+  /** The node's name. */
   readonly node: string;
   /** Addresses of other nodes of the cluster. */
   readonly nodes: string[];

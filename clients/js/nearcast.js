@@ -7,35 +7,35 @@
 //   await me.publish({ x: 3, y: 4 }, { hello: "world" }, { retain: true });
 //   for await (const message of here) console.log(message.payload);
 //
-// What was asked for is kept, so that a client whose connection breaks comes back by itself and
-// subscribes again: areas that move go on from where they are by then. A request under way when the
-// connection breaks is rejected (ConnectionError); one made while there is none waits. Whatever the
-// node refuses is rejected with Refused and the node's reason; what is plainly wrong is refused here
-// before it is sent. In a cluster, a client is handed over
-// to the node in whose part of the world it has gone, and comes back to another when its own is dead:
-// only the notices tell. docs/reference/wire.md has the rest.
+// The client remembers its subscriptions. When its connection breaks, it reconnects and subscribes
+// again; areas that move continue from where they are by then. A request under way when the connection
+// breaks is rejected (ConnectionError); one made while there is no connection waits. What the node
+// refuses is rejected with Refused and the node's reason; what is plainly wrong is refused here, before
+// it is sent. In a cluster, the client is handed over to the node that is responsible for its part of
+// the world, and reconnects to another node if its own is dead: the application sees this in notices()
+// only. docs/reference/wire.md describes the protocol.
 
-const FIRST_PAUSE_MS = 100; // before a first and a later attempt to come back
+const FIRST_PAUSE_MS = 100; // before the first and a later attempt to reconnect
 const LONGEST_PAUSE_MS = 10_000;
-const ANSWER_MS = 30_000; // a node that has not answered by then is given up
-const TRY_MS = 2_000; // and the pause: for one of several nodes to let us in
-const HANDOVER_MS = 5_000; // for another node to let us in; after that we stay where we are
-const FAREWELL_MS = 10_000; // for a node that we have left to pass on what it still has for us
-const HELD_MS = 250; // for what the new node says to wait for what the former one had said before
-const LATELY = 4_096; // publications, of which we know that we had them
+const ANSWER_MS = 30_000; // after which a request without an answer fails
+const TRY_MS = 2_000; // plus the pause: for one of several nodes to answer
+const HANDOVER_MS = 5_000; // for another node to welcome us; after that we stay with the present one
+const FORMER_NODE_MS = 10_000; // for the former node to send what it still has for us
+const HOLD_BACK_MS = 250; // that messages of the new node wait for those of the former
+const REMEMBERED_PUBLICATIONS = 4_096; // to drop duplicates during a handover
 const ABNORMAL = 1006; // what WebSockets report if a connection broke without a close frame
 const NORMAL = 1000;
 const SECOND = 1e6; // times are microseconds
-const INBOX = 10_000; // messages that wait to be taken, unless told otherwise
+const INBOX = 10_000; // messages that wait to be taken, by default
 const NO_WEBSOCKET =
   "there is no WebSocket here: use Node 22, or Node 20 with --experimental-websocket," +
   " or give one in the option WebSocket";
 
-/** The node's reason, or ours not to ask it. Nothing was changed. */
+/** A request was refused, by the node or before it was sent. Nothing was changed. */
 export class Refused extends Error { name = "Refused"; }
 
 /**
- * There is no connection, or there was none in the end. `code` is the WebSocket close code, ABNORMAL
+ * There is no connection, or it has ended. `code` is the WebSocket close code, ABNORMAL
  * if there was no close frame.
  */
 export class ConnectionError extends Error {
@@ -47,7 +47,7 @@ export class ConnectionError extends Error {
   }
 }
 
-/** Connect and join. Only later losses of the connection are made good. */
+/** Connect and join. Only later losses of the connection are repaired. */
 export async function connect(url, options = {}) {
   checkNames("connect", options, ["name", "token", "reconnect", "WebSocket"]);
   const client = new Client(url, options);
@@ -63,12 +63,12 @@ export async function connect(url, options = {}) {
 // What is refused before it is sent: JSON would write null for NaN, and a node would take a disc
 // with a misspelt radius for a point.
 
-const SPOT = ["x", "y", "z", "r", "rx", "ry", "rz"];
-const MOVES = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to"];
-const SUBSCRIBING = [
+const PLACE_FIELDS = ["x", "y", "z", "r", "rx", "ry", "rz"];
+const MOTION_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "lasts", "speed", "to"];
+const SUBSCRIBE_OPTIONS = [
   "filter", "channel", "echo", "variables", "watch", "linger", "rates", "closest", "budget", "inbox",
 ];
-const PUBLISHING = ["retain", "attributes", "channel", "name", "confirm"];
+const PUBLISH_OPTIONS = ["retain", "attributes", "channel", "name", "confirm"];
 
 function checkNames(what, object, known) {
   if (typeof object !== "object" || object === null || Array.isArray(object)) {
@@ -92,14 +92,14 @@ function checkNumbers(what, object) {
   }
 }
 
-function checkSpot(place) {
-  checkNames("a publication's place", place, SPOT);
+function checkPlace(place) {
+  checkNames("a publication's place", place, PLACE_FIELDS);
   if (place.x === undefined || place.y === undefined) throw new Refused("a place needs x and y");
   checkNumbers("a publication's place", place);
 }
 
 function checkArea(area) {
-  checkNames("an area", area, [...SPOT, ...MOVES, "formula"]);
+  checkNames("an area", area, [...PLACE_FIELDS, ...MOTION_FIELDS, "formula"]);
   const { to, formula, ...numbers } = area;
   if (formula !== undefined && typeof formula !== "string") {
     throw new Refused("an area: formula must be a text");
@@ -123,14 +123,14 @@ function checkAttributes(attributes) {
 }
 
 /** For JSON.stringify: NaN and Infinity are refused, not turned into null. */
-function finite(name, value) {
+function refuseNotFinite(name, value) {
   if (typeof value === "number" && !Number.isFinite(value)) {
     throw new Refused(`${name || "the payload"} is ${value}, which JSON cannot express`);
   }
   return value;
 }
 
-/** What has arrived and waits to be taken. When it is full, the oldest goes and is counted. */
+/** An async iterator over what arrives. When it is full, it drops the oldest item and counts it. */
 export class Inbox {
   #items = [];
   #waiting = [];
@@ -177,7 +177,7 @@ export class Inbox {
 /** The area as it is after so many seconds, without its motion; a formula as it is. */
 export const areaAt = (area, seconds) => onward(area, seconds, false);
 
-/** The seconds that a walk takes; 0 for all else. */
+/** The seconds that a path (to, speed) takes; 0 for all else. */
 export const walkingSeconds = (area) => legs(area).reduce((sum, leg) => sum + leg.seconds, 0);
 
 function legs(area) {
@@ -192,12 +192,12 @@ function legs(area) {
 }
 
 function onward(area, seconds, moving) {
-  if (area.formula !== undefined && moving) return { formula: later(area.formula, seconds) };
+  if (area.formula !== undefined && moving) return { formula: shiftTime(area.formula, seconds) };
   if (area.x === undefined) return area; // a formula, or everywhere
-  return area.to ? walked(area, seconds, moving) : grown(area, seconds, moving);
+  return area.to ? alongPath(area, seconds, moving) : movedAndGrown(area, seconds, moving);
 }
 
-function walked(area, seconds, moving) {
+function alongPath(area, seconds, moving) {
   const { to, speed, ...rest } = area;
   let left = seconds;
   for (const [number, leg] of legs(area).entries()) {
@@ -212,7 +212,7 @@ function walked(area, seconds, moving) {
   return { ...rest, x, y, z };
 }
 
-function grown(area, seconds, moving) {
+function movedAndGrown(area, seconds, moving) {
   const { vx = 0, vy = 0, vz = 0, gx = 0, gy = 0, gz = 0, lasts = Infinity, ...still } = area;
   const passed = Math.min(Math.max(seconds, 0), lasts);
   still.x += vx * passed;
@@ -227,14 +227,14 @@ function grown(area, seconds, moving) {
   return { ...still, vx, vy, vz, gx, gy, gz, ...left };
 }
 
-/** A formula or filter as it goes on when its `t` begins anew after so many seconds. */
-function later(text, seconds) {
+/** The same formula or filter for a clock `t` that starts so many seconds later. */
+function shiftTime(text, seconds) {
   if (!(seconds > 0)) return text;
   const tokens = /"[^"]*"|'[^']*'|[A-Za-z][A-Za-z0-9_.]*/g;
   return text.replace(tokens, (token) => (token === "t" ? `(t + ${seconds.toFixed(6)})` : token));
 }
 
-/** One interest of a client. Iterate over it for its messages, from the oldest kept. */
+/** A subscription of a client. Iterate over it for its messages, the oldest first. */
 export class Subscription {
   #client;
   #changes;
@@ -245,40 +245,41 @@ export class Subscription {
     this.request = request;
     this.number = request.subscription;
     this.messages = new Inbox(inbox);
-    this.inside = new Map(); // whom it watches, by entity, kept up to date
-    this.walks = false; // does it go where the client goes?
-    this.since = this.filtered = 0; // when its area's and its filter's time began
-    this.known = new Promise((resolve) => (this.tellKnown = resolve)); // who is inside
+    this.inside = new Map(); // the entities in its area, by number, if it watches
+    this.followsClient = false; // does moveTo move it?
+    this.areaSince = this.filterSince = 0; // when the clocks `t` of its area and its filter began
+    // Resolved by the first `inside`.
+    this.insideKnown = new Promise((resolve) => (this.resolveInside = resolve));
   }
 
   get dropped() { return this.messages.dropped; }
 
   [Symbol.asyncIterator]() { return this.messages; }
 
-  /** Who came ({ enter: entity }) and who went ({ leave: entity, gone }), if it watches. */
+  /** Who enters ({ enter: entity }) and who leaves ({ leave: entity, gone }), if it watches. */
   changes() {
     if (!this.request.watch) throw new Refused("only a subscription with watch: true has changes");
     return this.#changes;
   }
 
-  /** Its area is this one from now on; all else stays. */
-  move(area) { return this.go(area, isStill(area)); }
+  /** Give it this area from now on; all else stays. */
+  move(area) { return this.changeArea(area, isStill(area)); }
 
-  async go(area, walks) {
+  async changeArea(area, followsClient) {
     checkArea(area);
     const done = await this.#client.ask({ do: "move", subscription: this.number, area });
     this.request = { ...this.request, area };
-    this.placed(walks, done.t);
+    this.areaAccepted(followsClient, done.t);
   }
 
-  placed(walks, t) {
-    this.walks = walks;
-    this.since = t;
-    // A filter's time goes on, unless a formula begins: the two share one `t`.
-    if (this.request.area?.formula !== undefined || this.filtered === 0) this.filtered = t;
+  areaAccepted(followsClient, t) {
+    this.followsClient = followsClient;
+    this.areaSince = t;
+    // A filter's clock goes on, unless a formula begins: they share one `t`.
+    if (this.request.area?.formula !== undefined || this.filterSince === 0) this.filterSince = t;
   }
 
-  /** New numbers for variables of its formula or filter; the others stay. */
+  /** New values for variables of its formula or filter; the others stay. */
   async tune(variables) {
     checkNumbers("variables", variables);
     await this.#client.ask({ do: "tune", subscription: this.number, variables });
@@ -293,24 +294,24 @@ export class Subscription {
 
   /** The area as it is at the moment `t`: `here.where(me.now())`. */
   where(t) {
-    return areaAt(this.request.area ?? {}, (t - this.since) / SECOND);
+    return areaAt(this.request.area ?? {}, (t - this.areaSince) / SECOND);
   }
 
-  /** How to ask for the same again at `t`, if the node has forgotten. */
-  resumed(t) {
+  /** The request that continues it at `t` on a node that does not know it. */
+  requestAt(t) {
     const request = { ...this.request };
-    request.area = onward(request.area ?? {}, (t - this.since) / SECOND, true);
-    if (request.filter) request.filter = later(request.filter, (t - this.filtered) / SECOND);
+    request.area = onward(request.area ?? {}, (t - this.areaSince) / SECOND, true);
+    if (request.filter) request.filter = shiftTime(request.filter, (t - this.filterSince) / SECOND);
     return request;
   }
 
   end(why = null) {
-    this.tellKnown();
+    this.resolveInside();
     this.messages.end(why);
     this.#changes.end(why);
   }
 
-  heard(message) {
+  deliver(message) {
     const known = this.inside.get(message.from);
     if (known && message.retain) {
       const { t, x, y, z, attributes, payload } = message;
@@ -319,21 +320,21 @@ export class Subscription {
     this.messages.put(message);
   }
 
-  found(entities) {
+  setInside(entities) {
     const present = new Set(entities.map((entity) => entity.entity));
     for (const number of [...this.inside.keys()]) {
-      if (!present.has(number)) this.left(number, false);
+      if (!present.has(number)) this.entityLeft(number, false);
     }
-    for (const entity of entities) this.entered(entity);
-    this.tellKnown();
+    for (const entity of entities) this.entityEntered(entity);
+    this.resolveInside();
   }
 
-  entered(entity) {
+  entityEntered(entity) {
     if (!this.inside.has(entity.entity)) this.#changes.put({ enter: entity });
     this.inside.set(entity.entity, entity);
   }
 
-  left(number, gone) {
+  entityLeft(number, gone) {
     const known = this.inside.get(number);
     if (!known) return;
     this.inside.delete(number);
@@ -341,48 +342,50 @@ export class Subscription {
   }
 }
 
-const MOTION = ["vx", "vy", "vz", "gx", "gy", "gz", "to", "formula"];
-const isStill = (area) => area.x !== undefined && MOTION.every((key) => !area[key]);
+const EVOLVING_FIELDS = ["vx", "vy", "vz", "gx", "gy", "gz", "to", "formula"];
+const isStill = (area) => area.x !== undefined && EVOLVING_FIELDS.every((key) => !area[key]);
 
-/** What was heard lately, and for whom: the last so many publications, and up to as many more. */
-class Lately {
-  #young = new Map();
-  #old = new Map();
+/** The last publications received, and for which subscriptions. */
+class RecentPublications {
+  #newer = new Map();
+  #older = new Map();
 
-  /** For whom it is new, and whether it was heard at all. */
-  hear(publication, to) {
-    const had = this.#young.get(publication) ?? this.#old.get(publication);
+  /** The subscriptions for which it is new, and whether it was received before. */
+  add(publication, to) {
+    const had = this.#newer.get(publication) ?? this.#older.get(publication);
     const fresh = had ? to.filter((number) => !had.includes(number)) : to;
-    if (!had && this.#young.size >= LATELY) [this.#old, this.#young] = [this.#young, new Map()];
-    if (fresh.length) this.#young.set(publication, [...(had ?? []), ...fresh]);
+    if (!had && this.#newer.size >= REMEMBERED_PUBLICATIONS) {
+      [this.#older, this.#newer] = [this.#newer, new Map()];
+    }
+    if (fresh.length) this.#newer.set(publication, [...(had ?? []), ...fresh]);
     return { fresh, again: had !== undefined };
   }
 }
 
 /**
- * With one node, over one connection. A client that is handed over has two of these for a while:
- * what was asked for is answered by the node that was asked.
+ * Requests and answers over one connection to one node. A client that is handed over has two of these
+ * for a while; a request is answered on the channel on which it was sent.
  */
-class Conversation {
-  #hear;
-  #lost;
+class RequestChannel {
+  #onNotice;
+  #onLost;
   #socket;
-  #asked = new Map(); // by id: who waits for the answer
+  #pending = new Map(); // by id: the promise of the answer
   #bye = "";
   #tellEnded;
-  #understood = false; // has it said anything that we could read?
+  #hasDecoded = false; // any notice yet?
 
-  constructor(url, hear, lost) {
+  constructor(url, onNotice, onLost) {
     this.url = url;
-    this.#hear = hear;
-    this.#lost = lost;
-    this.ahead = null; // the node's clock over ours, in microseconds
-    this.most = Infinity; // of a frame: beyond it the node cannot say what it refuses
-    this.over = null; // why nothing more comes
+    this.#onNotice = onNotice;
+    this.#onLost = onLost;
+    this.clockOffset = null; // the node's clock minus ours, in microseconds
+    this.maxFrameBytes = Infinity; // beyond it the node cannot answer with the request's id
+    this.closed = null; // why it has ended; null while it is open
     this.ended = new Promise((resolve) => (this.#tellEnded = resolve));
   }
 
-  get open() { return !this.over && this.#socket?.readyState === 1; }
+  get open() { return !this.closed && this.#socket?.readyState === 1; }
 
   begin(WebSocket) {
     const socket = (this.#socket = new WebSocket(this.url));
@@ -390,9 +393,9 @@ class Conversation {
       let opened = false;
       const ended = ({ code = ABNORMAL, reason = "" }) => {
         reject(new ConnectionError(`cannot connect to ${this.url}`, code)); // if it never opened
-        if (this.over) return;
+        if (this.closed) return;
         this.#finish(new ConnectionError(this.#bye || reason || "the connection is lost", code));
-        this.#lost(this);
+        this.#onLost(this);
       };
       socket.onopen = () => resolve((opened = true));
       socket.onclose = ended;
@@ -404,8 +407,10 @@ class Conversation {
 
   send(request) {
     if (!this.open) throw new ConnectionError("there is no connection");
-    const frame = JSON.stringify(request, finite);
-    if (frame.length > this.most) throw new Refused(`a frame has at most ${this.most} bytes`);
+    const frame = JSON.stringify(request, refuseNotFinite);
+    if (frame.length > this.maxFrameBytes) {
+      throw new Refused(`a frame has at most ${this.maxFrameBytes} bytes`);
+    }
     this.#socket.send(frame);
   }
 
@@ -413,15 +418,15 @@ class Conversation {
     const answered = new Promise((resolve, reject) => {
       const late = () => this.#answer(id, null, new ConnectionError("the node does not answer"));
       this.send({ ...request, id });
-      this.#asked.set(id, { resolve, reject, timer: setTimeout(late, ANSWER_MS) });
+      this.#pending.set(id, { resolve, reject, timer: setTimeout(late, ANSWER_MS) });
     });
-    if (this.#asked.has(id)) this.#asked.get(id).answered = answered;
+    if (this.#pending.has(id)) this.#pending.get(id).answered = answered;
     return answered;
   }
 
-  /** When all that was asked so far is answered. */
-  settled() {
-    return Promise.allSettled([...this.#asked.values()].map(({ answered }) => answered));
+  /** Resolves when all requests sent so far are answered. */
+  allAnswered() {
+    return Promise.allSettled([...this.#pending.values()].map(({ answered }) => answered));
   }
 
   close(why = new ConnectionError("closed", NORMAL)) {
@@ -430,84 +435,89 @@ class Conversation {
   }
 
   #finish(why) {
-    if (this.over) return;
-    this.over = why;
-    for (const id of [...this.#asked.keys()]) this.#answer(id, null, this.over);
+    if (this.closed) return;
+    this.closed = why;
+    for (const id of [...this.#pending.keys()]) this.#answer(id, null, this.closed);
     this.#tellEnded();
   }
 
-  #answer(id, word, why = null) {
-    const waiting = this.#asked.get(id);
+  #answer(id, notice, why = null) {
+    const waiting = this.#pending.get(id);
     if (!waiting) return;
-    this.#asked.delete(id);
+    this.#pending.delete(id);
     clearTimeout(waiting.timer);
-    why ? waiting.reject(why) : waiting.resolve(word);
+    why ? waiting.reject(why) : waiting.resolve(notice);
   }
 
-  /** Who never said anything readable is no node of ours; else one notice is passed over. */
+  /** If nothing could be decoded yet, this is no Nearcast node; else ignore one notice. */
   #read(data) {
     try {
       this.#receive(JSON.parse(data));
-      this.#understood = true;
+      this.#hasDecoded = true;
     } catch (why) {
       const reason = `a notice of the node is unreadable: ${why.message}`;
-      if (this.#understood) return this.#hear(this, { is: "error", reason });
+      if (this.#hasDecoded) return this.#onNotice(this, { is: "error", reason });
       this.#bye = reason;
       this.#socket.close();
     }
   }
 
-  #receive(word) {
-    if (this.over) return;
-    if (typeof word?.is !== "string") throw new TypeError("it does not say what it is");
-    if (word.is === "bye") {
-      this.#bye = word.reason;
-    } else if (word.is === "error" && word.id !== undefined) {
-      this.#answer(word.id, null, new Refused(word.reason));
+  #receive(notice) {
+    if (this.closed) return;
+    if (typeof notice?.is !== "string") throw new TypeError("it does not say what it is");
+    if (notice.is === "bye") {
+      this.#bye = notice.reason;
+    } else if (notice.is === "error" && notice.id !== undefined) {
+      this.#answer(notice.id, null, new Refused(notice.reason));
     } else {
-      const answers = word.is === "done" || word.is === "welcome" || word.is === "nearby";
-      if (answers && word.t) this.ahead = Math.max(this.ahead ?? -Infinity, word.t - clock());
-      this.#hear(this, word);
-      if (answers) this.#answer(word.id, word);
+      const answers = notice.is === "done" || notice.is === "welcome" || notice.is === "nearby";
+      if (answers && notice.t) {
+        this.clockOffset = Math.max(this.clockOffset ?? -Infinity, notice.t - clock());
+      }
+      this.#onNotice(this, notice);
+      if (answers) this.#answer(notice.id, notice);
     }
   }
 }
 
-// What only the node that serves us knows.
-const LEARNT = new Set(["inside", "enter", "leave", "moved", "nodes"]);
+// Of a former node these are out of date.
+const FROM_CURRENT_NODE = new Set(["inside", "enter", "leave", "moved", "nodes"]);
 
-/** Whoever has joined a node. See `connect`. */
+/** A connection to a Nearcast node. Made by `connect`. */
 export class Client {
   #url;
   #options;
-  #talk = null; // with the node that serves us, or did last
-  #talks = new Set(); // that are not over
+  #current = null; // to the node that serves us, or did last
+  #channels = new Set(); // that are open
   #subscriptions = new Map();
   #numbers = 0;
   #ids = 0;
-  #ready = null; // a promise while we are coming back, or handed over
-  #moving = false;
-  #former = null; // with the node that we have just left
-  #held = []; // messages that are to come after its own
-  #lately = null;
-  #ended = null; // why nothing can be asked for any more
+  #ready = null; // a promise while reconnecting or being handed over
+  #handingOver = false;
+  #former = null; // to the node that has just handed us over
+  #heldBack = []; // messages to deliver after its last ones
+  #recent = null;
+  #ended = null; // the error of further requests
   #all = null;
   #notices = new Inbox(1_000);
 
   constructor(url, options) {
     this.#url = url;
     this.#options = { reconnect: true, WebSocket: globalThis.WebSocket, ...options };
-    this.entity = -1; // until the node has said who we are
+    this.entity = -1; // until the node has welcomed us
     this.node = "";
     this.nodes = []; // addresses of others in the cluster
     this.limits = {};
     if (!this.#options.WebSocket) throw new Error(NO_WEBSOCKET);
   }
 
-  /** Listen to an area. Options as in docs/reference/wire.md, and `inbox`: how many may wait. */
+  /**
+   * Receive what is published in an area. Options as in docs/reference/wire.md, and `inbox`: how many
+   * messages may wait.
+   */
   async subscribe(area = {}, options = {}) {
     checkArea(area);
-    checkNames("subscribe", options, SUBSCRIBING);
+    checkNames("subscribe", options, SUBSCRIBE_OPTIONS);
     checkNumbers("variables", options.variables ?? {});
     await this.#connected();
     const { inbox = INBOX, ...rest } = options;
@@ -517,8 +527,8 @@ export class Client {
     this.#subscriptions.set(subscription.number, subscription); // its messages may come first
     try {
       const done = await this.#request(request);
-      subscription.placed(isStill(area), done.t);
-      if (options.watch) await within(ANSWER_MS, subscription.known);
+      subscription.areaAccepted(isStill(area), done.t);
+      if (options.watch) await within(ANSWER_MS, subscription.insideKnown);
     } catch (why) {
       this.forget(subscription);
       throw why;
@@ -527,42 +537,42 @@ export class Client {
   }
 
   /**
-   * Say something to everyone whose area this point, disc or box touches. Resolves to the
+   * Publish to every subscription whose area this point, disc or box touches. Resolves to the
    * publication's number; with `confirm: false` to 0, as soon as it is on its way. With `name`,
-   * another entity says it, for which this client speaks: it has states of its own.
+   * publish as another entity of this client, which has states of its own.
    */
   async publish(place, payload, options = {}) {
-    checkSpot(place);
-    checkNames("publish", options, PUBLISHING);
+    checkPlace(place);
+    checkNames("publish", options, PUBLISH_OPTIONS);
     checkAttributes(options.attributes ?? {});
     const { confirm = true, ...rest } = options;
     const request = { do: "publish", ...place, ...rest };
     if (payload !== undefined && payload !== null) request.payload = payload;
     await this.#connected();
     if (confirm) return (await this.#request(request)).publication ?? 0;
-    this.#talk.send(request);
+    this.#current.send(request);
     return 0;
   }
 
   /**
-   * Take back the retained state on this channel, or on all channels. With `name`, that of an entity
-   * for which this client speaks; without a channel it leaves.
+   * End the retained state on this channel, or on all channels. With `name`, that of another entity
+   * of this client; without a channel the entity leaves.
    */
   async withdraw(options = {}) {
     checkNames("withdraw", options, ["channel", "name"]);
     await this.ask({ do: "withdraw", ...options });
   }
 
-  /** Who is in this area now, the closest first. Options: channel, limit. */
+  /** The entities in this area now, the closest first. Options: channel, limit. */
   async nearby(area, options = {}) {
     checkArea(area);
     checkNames("nearby", options, ["channel", "limit"]);
     const near = await this.ask({ do: "nearby", area, ...options });
-    return near.entities.map(whole);
+    return near.entities.map(withDefaults);
   }
 
   /**
-   * Walk: every subscription to a still area goes there by itself, at `speed` units per second,
+   * Move the area of every subscription to a still area to this place, at `speed` units per second,
    * for one request each. Resolves to the seconds until the last one arrives.
    */
   async moveTo(place, speed) {
@@ -570,13 +580,13 @@ export class Client {
     checkNumbers("moveTo", { speed });
     const now = this.now();
     const walks = [...this.#subscriptions.values()]
-      .filter((subscription) => subscription.walks)
+      .filter((subscription) => subscription.followsClient)
       .map((subscription) => [subscription, { ...subscription.where(now), to: [place], speed }]);
-    await Promise.all(walks.map(([subscription, area]) => subscription.go(area, true)));
+    await Promise.all(walks.map(([subscription, area]) => subscription.changeArea(area, true)));
     return Math.max(0, ...walks.map(([, area]) => walkingSeconds(area)));
   }
 
-  /** All messages of all subscriptions, each once, from the first time this is called. */
+  /** The messages of all subscriptions, each once, from the first call of this on. */
   messages(inbox = INBOX) {
     this.#all ??= new Inbox(inbox);
     return this.#all;
@@ -585,15 +595,15 @@ export class Client {
   /** Connection lost and back, handed over, messages withheld or dropped, other refusals. */
   notices() { return this.#notices; }
 
-  /** The node's clock in microseconds, as well as we know it. */
-  now() { return clock() + (this.#talk?.ahead ?? 0); }
+  /** The node's clock as estimated here, in microseconds. */
+  now() { return clock() + (this.#current?.clockOffset ?? 0); }
 
-  /** Leave. All iterations end. */
+  /** Leave the node. All iterations end. */
   close() {
-    if (!this.#ended && this.#talk?.open) this.#talk.send({ do: "leave" });
+    if (!this.#ended && this.#current?.open) this.#current.send({ do: "leave" });
     const why = new ConnectionError("this client has left", NORMAL);
     this.#end(null, why);
-    for (const talk of [...this.#talks]) talk.close(why);
+    for (const channel of [...this.#channels]) channel.close(why);
   }
 
   async ask(request) {
@@ -612,101 +622,101 @@ export class Client {
 
   #request(request) {
     this.#ids += 1;
-    return this.#talk.ask(this.#ids, request);
+    return this.#current.ask(this.#ids, request);
   }
 
-  // Coming, coming back, and going on to another node.
+  // Joining, reconnecting, and handover to another node.
 
-  join() { return this.#join(this.#conversation(this.#url)); }
+  join() { return this.#join(this.#newChannel(this.#url)); }
 
-  #conversation(url) {
-    const hear = (talk, word) => this.#receive(talk, word);
-    const talk = new Conversation(url, hear, (one) => this.#lost(one));
-    this.#talks.add(talk);
-    talk.ended.then(() => this.#talks.delete(talk));
-    return talk;
+  #newChannel(url) {
+    const onNotice = (channel, notice) => this.#receive(channel, notice);
+    const channel = new RequestChannel(url, onNotice, (one) => this.#lost(one));
+    this.#channels.add(channel);
+    channel.ended.then(() => this.#channels.delete(channel));
+    return channel;
   }
 
-  /** When it is welcomed, this is the conversation with the node that serves us. */
-  async #join(talk, ticket) {
+  /** Join through this channel; when the node welcomes us, it is the current one. */
+  async #join(channel, ticket) {
     const { name = "", token: given = "", WebSocket } = this.#options;
     // First, as a connection must join within seconds; and each time, as tokens expire.
     const token = typeof given === "function" ? await given() : given;
-    await within(ANSWER_MS, talk.begin(WebSocket));
-    await this.#talk?.settled();
+    await within(ANSWER_MS, channel.begin(WebSocket));
+    await this.#current?.allAnswered();
     this.#ids += 1;
-    await talk.ask(this.#ids, { do: "join", name, token, ...(ticket ? { ticket } : {}) });
-    if (talk.over) throw talk.over;
-    if (talk !== this.#talk) throw new ConnectionError("the node takes us for somebody else");
+    await channel.ask(this.#ids, { do: "join", name, token, ...(ticket ? { ticket } : {}) });
+    if (channel.closed) throw channel.closed;
+    if (channel !== this.#current) throw new ConnectionError("the node has welcomed another entity");
   }
 
-  #welcomed(talk, word) {
-    if (this.#moving && word.entity !== this.entity) return;
-    if (this.#moving) {
-      const former = this.#talk; // it goes on until it has nothing left for us
-      this.#release(this.#former);
+  #welcomed(channel, notice) {
+    if (this.#handingOver && notice.entity !== this.entity) return;
+    if (this.#handingOver) {
+      const former = this.#current; // it sends until it has nothing left for us
+      this.#releaseHeldBack(this.#former);
       this.#former = former;
-      within(HELD_MS, former.ended).catch(() => {}).finally(() => this.#release(former));
-      within(FAREWELL_MS, former.ended).catch(() => {}).finally(() => former.close());
+      within(HOLD_BACK_MS, former.ended).catch(() => {}).finally(() => this.#releaseHeldBack(former));
+      within(FORMER_NODE_MS, former.ended).catch(() => {}).finally(() => former.close());
     }
-    this.#talk = talk;
-    this.entity = word.entity;
-    this.node = word.node ?? "";
-    this.limits = word.limits ?? {};
-    talk.most = this.limits.frame ?? Infinity;
-    this.#know(word.nodes ?? []);
+    this.#current = channel;
+    this.entity = notice.entity;
+    this.node = notice.node ?? "";
+    this.limits = notice.limits ?? {};
+    channel.maxFrameBytes = this.limits.frame ?? Infinity;
+    this.#setNodes(notice.nodes ?? []);
   }
 
-  /** It has said what it had to say: now comes what the other one said meanwhile. */
-  #release(former) {
+  /** The former node has sent everything: deliver what the new one sent in the meantime. */
+  #releaseHeldBack(former) {
     if (former !== this.#former) return;
-    const held = this.#held;
+    const heldBack = this.#heldBack;
     this.#former = null;
-    this.#held = [];
-    for (const word of held) this.#heard(word);
+    this.#heldBack = [];
+    for (const notice of heldBack) this.#deliver(notice);
   }
 
-  /** A single node never says anything twice: only in a cluster need we remember. */
-  #know(nodes) {
+  /** Only with several nodes can a publication arrive twice. */
+  #setNodes(nodes) {
     this.nodes = nodes;
-    if (nodes.length) this.#lately ??= new Lately();
+    if (nodes.length) this.#recent ??= new RecentPublications();
   }
 
-  /** If it was not ours, or we are about to leave it, whoever cares looks by himself. */
-  #lost(talk) {
-    if (this.#ended || !talk.over || talk !== this.#talk || this.#ready) return;
+  /** Reconnect, if it was the current channel and no join or handover is under way. */
+  #lost(channel) {
+    if (this.#ended || !channel.closed || channel !== this.#current || this.#ready) return;
     if (!this.#options.reconnect) {
-      this.#end(talk.over, talk.over);
+      this.#end(channel.closed, channel.closed);
       return;
     }
-    const { message: reason, code } = talk.over;
+    const { message: reason, code } = channel.closed;
     this.#notices.put({ is: "disconnected", reason, code });
-    this.#ready = this.#return();
+    this.#ready = this.#reconnect();
   }
 
-  /** Come back: again and again, after growing pauses of random length (no stampede). */
-  async #return() {
+  /** Try until a node welcomes us, with growing pauses of random length (no stampede). */
+  async #reconnect() {
     for (let pause = FIRST_PAUSE_MS; !this.#ended; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       await new Promise((resolve) => setTimeout(resolve, pause * (0.5 + Math.random() / 2)));
-      const urls = [this.#talk.url, ...shuffled(this.nodes)]; // the last one first
+      const urls = [this.#current.url, ...shuffled(this.nodes)]; // the last one first
       const refusals = [];
       for (const url of urls) {
         if (this.#ended) return;
-        const talk = this.#conversation(url);
+        const channel = this.#newChannel(url);
         try {
-          const joining = this.#join(talk);
+          const joining = this.#join(channel);
           await (urls.length > 1 ? within(TRY_MS + pause, joining) : joining);
           const refused = [];
           for (const subscription of [...this.#subscriptions.values()]) {
-            if (!(await this.#again(subscription))) refused.push(subscription);
+            if (!(await this.#resubscribe(subscription))) refused.push(subscription);
           }
-          if (talk.over) continue;
+          if (channel.closed) continue;
           this.#ready = null;
           this.#notices.put({ is: "reconnected", refused });
           return;
         } catch (why) {
-          talk.close();
-          if (why instanceof Refused) refusals.push(why); // to let us in
+          channel.close();
+          if (why instanceof Refused) refusals.push(why); // of the join
         }
       }
       if (refusals.length === urls.length) this.#end(refusals[0], refusals[0]);
@@ -714,30 +724,30 @@ export class Client {
   }
 
   /**
-   * Join the other node; until it has welcomed us, nothing has changed. Requests wait meanwhile, so
-   * that no node obeys a later one before an earlier one.
+   * Join the other node. Until it welcomes us, the present one serves us. Requests wait in the
+   * meantime, so that they take effect in order.
    */
   async #handOver({ to, ticket }) {
-    const talk = this.#conversation(to);
-    this.#moving = true;
+    const channel = this.#newChannel(to);
+    this.#handingOver = true;
     try {
-      await within(HANDOVER_MS, this.#join(talk, ticket));
+      await within(HANDOVER_MS, this.#join(channel, ticket));
     } catch {
-      if (talk !== this.#talk) talk.close(); // and we stay
+      if (channel !== this.#current) channel.close(); // and we stay
     }
-    this.#moving = false;
+    this.#handingOver = false;
     this.#ready = null;
-    if (talk === this.#talk) this.#notices.put({ is: "handed over", node: this.node, url: to });
-    this.#lost(this.#talk); // if it was, meanwhile
+    if (channel === this.#current) this.#notices.put({ is: "handed over", node: this.node, url: to });
+    this.#lost(this.#current); // if it was lost in the meantime
   }
 
-  async #again(subscription) {
-    const request = subscription.resumed(this.now());
+  async #resubscribe(subscription) {
+    const request = subscription.requestAt(this.now());
     try {
       const done = await this.#request(request);
       if (request.area.formula === undefined) {
         subscription.request = { ...subscription.request, area: request.area };
-        subscription.placed(subscription.walks, done.t);
+        subscription.areaAccepted(subscription.followsClient, done.t);
       }
       return true;
     } catch (why) {
@@ -756,40 +766,41 @@ export class Client {
     this.#notices.end(why);
   }
 
-  #receive(talk, word) {
-    if (LEARNT.has(word.is) && talk !== this.#talk) return;
-    const subscription = this.#subscriptions.get(word.subscription);
-    switch (word.is) {
+  #receive(channel, notice) {
+    if (FROM_CURRENT_NODE.has(notice.is) && channel !== this.#current) return;
+    const subscription = this.#subscriptions.get(notice.subscription);
+    switch (notice.is) {
       case "message":
-        if (this.#former && talk !== this.#former) return this.#held.push(word);
-        return this.#heard(word);
+        if (this.#former && channel !== this.#former) return this.#heldBack.push(notice);
+        return this.#deliver(notice);
       case "welcome":
-        return this.#welcomed(talk, word);
+        return this.#welcomed(channel, notice);
       case "done":
       case "nearby":
-        return; // whoever has asked is told
+        return; // #answer has them
       case "inside":
-        return subscription?.found(word.entities.map(whole));
+        return subscription?.setInside(notice.entities.map(withDefaults));
       case "enter":
-        return subscription?.entered(whole(word.entity));
+        return subscription?.entityEntered(withDefaults(notice.entity));
       case "leave":
-        return subscription?.left(word.entity, word.gone ?? false);
+        return subscription?.entityLeft(notice.entity, notice.gone ?? false);
       case "nodes":
-        return this.#know(word.nodes);
+        return this.#setNodes(notice.nodes);
       case "moved":
-        if (this.#ready) return; // we are not where we were when this was said
-        this.#know(this.nodes.length ? this.nodes : [word.to]);
-        return (this.#ready = this.#handOver(word));
-      default: // withheld, dropped, refusals that nobody waits for
-        return this.#notices.put(word);
+        if (this.#ready) return; // out of date: we reconnect or are handed over
+        this.#setNodes(this.nodes.length ? this.nodes : [notice.to]);
+        return (this.#ready = this.#handOver(notice));
+      default: // withheld, dropped, refusals that no call waits for
+        return this.#notices.put(notice);
     }
   }
 
-  #heard(word) {
-    const { fresh, again } = this.#lately?.hear(word.publication, word.to) ?? { fresh: word.to };
+  #deliver(notice) {
+    const { publication, to } = notice;
+    const { fresh, again } = this.#recent?.add(publication, to) ?? { fresh: to };
     if (!fresh.length) return;
-    const message = { channel: "", retain: false, ...whole(word), to: fresh };
-    for (const number of fresh) this.#subscriptions.get(number)?.heard(message);
+    const message = { channel: "", retain: false, ...withDefaults(notice), to: fresh };
+    for (const number of fresh) this.#subscriptions.get(number)?.deliver(message);
     if (!again) this.#all?.put(message);
   }
 }
@@ -806,6 +817,6 @@ function within(milliseconds, promise) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** With what a node need not say. */
-const whole = (word) => ({ z: 0, attributes: {}, payload: null, ...word });
+/** With the defaults that a node leaves out. */
+const withDefaults = (notice) => ({ z: 0, attributes: {}, payload: null, ...notice });
 const clock = () => performance.now() * 1_000;

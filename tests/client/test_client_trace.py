@@ -86,7 +86,7 @@ def test_what_did_not_arrive_is_missing_though_the_node_has_sent_it(
     )
 
 
-def test_what_is_no_diary_is_refused_and_nothing_is_written(
+def test_what_is_no_client_trace_is_refused_and_nothing_is_written(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = pa.table({"t": [1]})

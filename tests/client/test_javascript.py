@@ -612,7 +612,7 @@ def test_javascript_gives_up_who_says_nothing_readable() -> None:
 
     async def story() -> None:
         async with nodes("n") as (node,):
-            node.api = False
+            node.answers = False
             talking = asyncio.ensure_future(in_node(program, node.url))
             await until(lambda: node.asked)
             node.connections[0].transport.send(WSMsgType.TEXT, b"hello")

@@ -110,7 +110,7 @@ def test_a_client_survives_what_it_cannot_read() -> None:
 def test_who_says_nothing_readable_is_no_node() -> None:
     async def story() -> None:
         async with nodes("n") as (node,):
-            node.api = False
+            node.answers = False
             joining = asyncio.ensure_future(nearcast.connect(node.url).open())
             await until(lambda: node.asked)
             node.connections[0].transport.send(WSMsgType.BINARY, b"\xc1")
@@ -126,10 +126,10 @@ def test_nobody_waits_for_ever_for_an_answer(monkeypatch: pytest.MonkeyPatch) ->
 
     async def story() -> None:
         async with nodes("n") as (node,):
-            node.api = False
+            node.answers = False
             with pytest.raises(ConnectionError, match="the node does not answer"):
                 await nearcast.connect(node.url).open()
-            node.api = True
+            node.answers = True
             me, _ = await _listening(node)
             with pytest.raises(ConnectionError, match="does not say who is inside"):
                 await me.subscribe(disc(0, 0, 1), watch=True)

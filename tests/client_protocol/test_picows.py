@@ -1,6 +1,7 @@
 """What is relied on of picows: a private class, the order of its arguments, and what it reports.
 
-If one of these fails after an upgrade, look at nearcast/live/upgrade.py and framing.py.
+If one of these fails after an upgrade, look at nearcast/server/http/upgrade.py and
+nearcast/client_protocol/websocket_framing.py.
 """
 
 import asyncio
@@ -20,11 +21,11 @@ from support.raw_websocket import BINARY, CLOSE, HANDSHAKE, PING, Stranger, mask
 MOST, PONG = 1_000, 10
 
 
-class Kept(WebSocketEndpoint):
-    """Keeps what it is told, and says something of its own before it closes."""
+class RecordingEndpoint(WebSocketEndpoint):
+    """Keeps the frames and faults that it gets, and sends a frame before it closes."""
 
     def __init__(self) -> None:
-        super().__init__(MOST, Kept.received)
+        super().__init__(MOST, RecordingEndpoint.received)
         self.kinds: list[int] = []
         self.faults: list[tuple[int, str]] = []
 
@@ -42,9 +43,9 @@ class Kept(WebSocketEndpoint):
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[Kept, Stranger]]:
+async def connected() -> AsyncIterator[tuple[RecordingEndpoint, Stranger]]:
     """The protocol object of a node, and a stranger at the other end."""
-    kept = Kept()
+    kept = RecordingEndpoint()
     server = await asyncio.get_running_loop().create_server(
         lambda: upgrade.picows_protocol(kept, MOST), "127.0.0.1", 0
     )
@@ -66,7 +67,7 @@ def test_arguments_stand_where_picows_own_server_puts_them(monkeypatch: pytest.M
         return asyncio.Protocol()
 
     async def story() -> None:
-        endpoint = Kept()
+        endpoint = RecordingEndpoint()
         upgrade.picows_protocol(endpoint, MOST)
         reports = made[0][4]
         assert isinstance(reports, PicowsLogger)

@@ -106,7 +106,7 @@ def test_an_id_that_is_none_is_not_made_up(form: messages.Encoding, frame: bytes
     assert form.request_id(frame) is None
 
 
-def test_a_peers_desk_names_the_request_too() -> None:
+def test_a_peers_refusal_names_the_request_too() -> None:
     told: list[Any] = []
     nobody: Any = None  # what is refused never reaches the host
     for name, frame in JSON_FRAMES.items():

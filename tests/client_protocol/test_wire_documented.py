@@ -72,27 +72,27 @@ def default(field: Any) -> str:
     return f"`{msgspec.json.encode(value).decode()}`"
 
 
-def described(word: type[msgspec.Struct]) -> list[list[str]]:
-    """The table of a word, but for the meanings."""
+def described(message: type[msgspec.Struct]) -> list[list[str]]:
+    """The table of a message without the meanings."""
     return [
         [str(number), f"`{field.encode_name}`", TYPES[field.type], default(field)]
-        for number, field in enumerate(fields(word), 1)
+        for number, field in enumerate(fields(message), 1)
     ]
 
 
-WORDS = [
-    *(("request", number, word) for number, word in enumerate(messages.REQUESTS, 1)),
-    *(("notice", number, word) for number, word in enumerate(messages.NOTICES, 1)),
+MESSAGES = [
+    *(("request", number, message) for number, message in enumerate(messages.REQUESTS, 1)),
+    *(("notice", number, message) for number, message in enumerate(messages.NOTICES, 1)),
 ]
 
 
-@pytest.mark.parametrize(("kind", "number", "word"), WORDS)
-def test_every_word_is_described_with_all_its_fields(
-    kind: str, number: int, word: type[msgspec.Struct]
+@pytest.mark.parametrize(("kind", "number", "message"), MESSAGES)
+def test_every_message_is_described_with_all_its_fields(
+    kind: str, number: int, message: type[msgspec.Struct]
 ) -> None:
-    tag = word.__struct_config__.tag
+    tag = message.__struct_config__.tag
     table = rows(section(WIRE, f"{tag}: {kind} {number}"), "| # | field")
-    assert [row[:4] for row in table] == described(word)
+    assert [row[:4] for row in table] == described(message)
     assert all(row[4] for row in table)
 
 
@@ -107,7 +107,7 @@ def test_areas_and_entities_are_described_with_all_their_fields(
 
 def test_nothing_is_described_that_there_is_not() -> None:
     titles = re.findall(r"^### (\w+): (\w+) (\d+)$", WIRE, re.MULTILINE)
-    assert len(titles) == len(WORDS)
+    assert len(titles) == len(MESSAGES)
     assert f"version {messages.VERSION}" in WIRE.splitlines()[0]
 
 
@@ -118,8 +118,8 @@ def test_areas_are_written_as_shown() -> None:
     assert len(written) == 8
 
 
-def test_the_two_forms_say_the_same() -> None:
-    examples = rows(section(WIRE, "Two forms"), "| JSON | MessagePack")
+def test_the_two_encodings_are_equivalent() -> None:
+    examples = rows(section(WIRE, "Two encodings"), "| JSON | MessagePack")
     assert len(examples) == 10
     for as_json, as_hex in ((row[0].strip("`"), row[1].strip("`")) for row in examples):
         reads = messages.JSON.read_request if '"do"' in as_json else messages.JSON.read_notice
@@ -161,17 +161,17 @@ def test_numbers_in_the_text_are_those_of_the_node() -> None:
     assert (throttling.RULES, gateway.TICK_S) == (4, 0.1), "at most four pairs; ten times a second"
 
 
-class Speaker(WSListener):
+class JsonClient(WSListener):
     def __init__(self) -> None:
         self.transport: WSTransport
-        self.heard: asyncio.Queue[str] = asyncio.Queue()
+        self.received: asyncio.Queue[str] = asyncio.Queue()
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self.transport = transport
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if frame.msg_type == WSMsgType.TEXT:
-            self.heard.put_nowait(frame.get_payload_as_utf8_text())
+            self.received.put_nowait(frame.get_payload_as_utf8_text())
         else:
             transport.disconnect()
 
@@ -187,7 +187,7 @@ def timeless(word: Any) -> Any:
     return [timeless(part) for part in word] if isinstance(word, list) else word
 
 
-def test_the_conversation_takes_place_as_written() -> None:
+def test_the_session_takes_place_as_written() -> None:
     block = re.search(r"```session\n(.*?)```", WIRE, re.DOTALL)
     assert block is not None
     lines = [line.split(" ", 2) for line in block[1].splitlines()]
@@ -195,17 +195,17 @@ def test_the_conversation_takes_place_as_written() -> None:
 
     async def story() -> None:
         async with Server(quiet(name="n1")) as service:
-            speakers: dict[str, Speaker] = {}
+            clients: dict[str, JsonClient] = {}
             for who, way, frame in lines:
-                if who not in speakers:
-                    speakers[who] = Speaker()
-                    await ws_connect(lambda who=who: speakers[who], address(service))
+                if who not in clients:
+                    clients[who] = JsonClient()
+                    await ws_connect(lambda who=who: clients[who], address(service))
                 if way == ">":
-                    speakers[who].transport.send(WSMsgType.TEXT, frame.encode())
+                    clients[who].transport.send(WSMsgType.TEXT, frame.encode())
                 else:
-                    heard = await asyncio.wait_for(speakers[who].heard.get(), 10)
-                    assert timeless(json.loads(heard)) == timeless(json.loads(frame)), heard
-            assert all(speaker.heard.empty() for speaker in speakers.values())
+                    received = await asyncio.wait_for(clients[who].received.get(), 10)
+                    assert timeless(json.loads(received)) == timeless(json.loads(frame)), received
+            assert all(client.received.empty() for client in clients.values())
 
     run(story())
 

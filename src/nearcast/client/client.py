@@ -97,8 +97,8 @@ class Client:
 
     def __init__(
         self, link: ClientLink, name: str, token: Token = "", reconnect: bool = False,
-        trace: str | PathLike[str] | None = None, link_to: Callable[[str],
-        ClientLink] | None = None,
+        trace: str | PathLike[str] | None = None,
+        link_to: Callable[[str], ClientLink] | None = None,
     ) -> None:  # fmt: skip
         self.name = name
         self.entity = -1  # until the node has welcomed us
@@ -117,9 +117,8 @@ class Client:
         self._serving = asyncio.Event()  # not set while joining, reconnecting or being handed over
         self._handing_over = False
         self._former: RequestChannel | None = None  # to the node that has just handed us over
-        self._held_back: list[
-            tuple[RequestChannel, Any]
-        ] = []  # messages to deliver after its last ones
+        # Messages to deliver after the last ones of the former node.
+        self._held_back: list[tuple[RequestChannel, Any]] = []
         self._recent: RecentPublications | None = None
         self._end_error: Exception | None = None
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,8 +1,8 @@
-"""WebSocket close codes (RFC 6455, 7.4): those that a node sends, and which are valid at all."""
+"""WebSocket close codes (RFC 6455, 7.4): those that a node sends, and which are valid."""
 
 from enum import IntEnum
 
-NO_STATUS = 1005  # a peer has closed without a code; never sent
+NO_STATUS = 1005  # the other end has closed without a code; never sent
 ABNORMAL = 1006  # the connection broke without a close frame; never sent
 
 
@@ -38,5 +38,5 @@ def may_be_sent(code: int) -> bool:
 
 
 def close_reason(reason: str) -> bytes:
-    """A reason as it fits into a close frame: at most 123 bytes of UTF-8."""
+    """A reason cut to what fits into a close frame: at most 123 bytes of UTF-8."""
     return reason.encode()[:123].decode(errors="ignore").encode()

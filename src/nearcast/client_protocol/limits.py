@@ -1,4 +1,4 @@
-"""What a node admits: limits on what one client may ask for, and the sentences that refuse more."""
+"""Limits on what one client may ask for, and the checks that refuse more."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,13 +22,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     channels: int = 64  # on which one client publishes
     entities: int = 1_000  # other than itself, for which one client publishes
     extent: float = 1e6  # half-extent of a subscription's or a publication's area, if bounded
-    legs: int = 100  # of a walk
+    legs: int = 100  # of a path
     formula: int = 400  # characters of a formula or filter, which bound what evaluating it costs
     steps: int = 2_000  # of a client's formulas and filters together, for one publication
     payload: int = 16_384  # bytes
     name: int = 64  # characters of a name or a channel
     nearby: int = 1_000  # entities in one answer
-    watched: int = 20_000  # entities that all watches of one client know at one time
+    watched: int = 20_000  # entities that all watching subscriptions of one client know at one time
 
 
 ShapeFields = tuple[int, float, float, float, float, float, float]  # kind, centre, half-extents
@@ -36,7 +36,7 @@ ShapeFields = tuple[int, float, float, float, float, float, float]  # kind, cent
 
 @contextmanager
 def refuse_value_errors() -> Iterator[None]:
-    """Whatever is wrong with a request is told to the client in one line."""
+    """Turn a ValueError about a request into a `Refused` for its client."""
     try:
         yield
     except ValueError as why:
@@ -44,7 +44,7 @@ def refuse_value_errors() -> Iterator[None]:
 
 
 def as_refusal(why: ValueError) -> Refused:
-    """What is wrong with a request, as its client is told: one line."""
+    """The refusal that tells the client what is wrong with its request, in one line."""
     return Refused(" ".join(str(why)[:300].split()))
 
 
@@ -59,21 +59,21 @@ def check_subscription_number(number: int) -> None:
         raise Refused("a subscription's number is from 0 to 2**53 - 1")
 
 
-def publication_shape(said: messages.PublishRequest, limits: Limits) -> ShapeFields:
-    """Where it is said. Most is said at a point, and that costs least."""
-    x, y, z = said.x, said.y, said.z
+def publication_shape(request: messages.PublishRequest, limits: Limits) -> ShapeFields:
+    """Where a publication is made. Most are made at a point, which is the fast path."""
+    x, y, z = request.x, request.y, request.z
     if (
-        said.r is None and said.rx is None and said.ry is None and said.rz is None
+        request.r is None and request.rx is None and request.ry is None and request.rz is None
         and -LARGEST <= x <= LARGEST and -LARGEST <= y <= LARGEST and -LARGEST <= z <= LARGEST
     ):  # fmt: skip
         return POINT, x, y, z, 0.0, 0.0, 0.0
-    where = shape_from_fields(x, y, z, said.r, said.rx, said.ry, said.rz)
+    where = shape_from_fields(x, y, z, request.r, request.rx, request.ry, request.rz)
     _check_extent(where, limits)
     return where.kind, x, y, z, where.rx, where.ry, where.rz
 
 
 def checked_region(area: Area, limits: Limits) -> Region | str:
-    """Where a client listens or looks; a formula stays text, for its variables."""
+    """The region of an area within the limits; a formula stays text, for its variables."""
     if area.formula is not None:
         _check_formula(area.formula, limits)
         if area != Area(formula=area.formula):
@@ -88,16 +88,17 @@ def checked_region(area: Area, limits: Limits) -> Region | str:
 
 
 def subscribe_command(
-    said: messages.SubscribeRequest, number: int, limits: Limits
+    request: messages.SubscribeRequest, number: int, limits: Limits
 ) -> commands.Subscribe:
-    check_name("a channel", said.channel, limits)
-    if said.filter is not None:
-        _check_formula(said.filter, limits)
-    if not 0 <= said.linger <= 3600:
-        raise Refused(f"nobody lingers {said.linger} seconds: it is from 0 to 3600")
+    """The command of a subscribe request within the limits."""
+    check_name("a channel", request.channel, limits)
+    if request.filter is not None:
+        _check_formula(request.filter, limits)
+    if not 0 <= request.linger <= 3600:
+        raise Refused(f"linger is from 0 to 3600 seconds, not {request.linger}")
     return commands.Subscribe(
-        number, checked_region(said.area, limits), said.filter,
-        said.channel, said.echo, said.variables,
+        number, checked_region(request.area, limits), request.filter,
+        request.channel, request.echo, request.variables,
     )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
-"""What may be inside a payload, and which values both forms of the wire protocol can express."""
+"""What may be inside a payload, and which values both encodings can express."""
 
 from math import isfinite
 from typing import Any
 
 from msgspec import Struct
 
-MAX_NESTING = 100  # levels of arrays and objects: far fewer than any common decoder takes
+MAX_NESTING = 100  # levels of arrays and objects: far fewer than common decoders accept
 _CONTAINERS = frozenset((list, dict, tuple))
 
 
@@ -37,11 +37,11 @@ def nests_too_deep(value: Any) -> bool:
 def is_json_value(value: Any) -> bool:
     """Can JSON express it without changing it? No NaN or infinity, and all keys are strings.
 
-    Encoders would write `null` for the former and make strings of the latter, of which two may be
-    equal. What no encoder writes need not be looked for here.
+    Encoders would write `null` for the former, and strings for other keys, of which two may become
+    equal. Values that no encoder accepts are not checked here.
     """
     waiting = [value]
-    for one in waiting:  # it grows on the way
+    for one in waiting:  # it grows during the loop
         kind = type(one)
         if kind is dict:
             if not all(type(key) is str for key in one):

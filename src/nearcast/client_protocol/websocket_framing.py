@@ -1,4 +1,4 @@
-"""What RFC 6455 asks of either end of a WebSocket, where picows leaves it to its users.
+"""The parts of RFC 6455 that picows leaves to its users, for either end of a WebSocket.
 
 picows splits bytes into frames. It refuses unknown opcodes, wrong masks, wrong lengths, fragmented
 or long control frames, frames beyond a size, most invalid close codes and close reasons that are
@@ -29,11 +29,11 @@ _Decoder = getincrementaldecoder("utf-8")
 class WebSocketEndpoint(WSListener):
     """One end of a WebSocket. `read` gets each message: this endpoint, payload, whether binary."""
 
-    def __init__(self, most: int, read: Callable[[Any, bytes, bool], None]) -> None:
-        self.most = most  # bytes of a message
+    def __init__(self, max_message_bytes: int, read: Callable[[Any, bytes, bool], None]) -> None:
+        self.max_message_bytes = max_message_bytes
         self._read = read
-        self.closing = False  # a close frame was sent; whatever comes is ignored
-        self.unfinished: WSMsgType | None = None  # the type of a message whose end has not come
+        self.closing = False  # a close frame was sent; further frames are ignored
+        self.unfinished: WSMsgType | None = None  # of a fragmented message: its type
         self._parts = bytearray()  # of that message
         self._decoder = _Decoder()
 
@@ -41,20 +41,21 @@ class WebSocketEndpoint(WSListener):
         self.transport = transport
 
     def closed(self, code: int, reason: str) -> None:
-        """The other end closes the connection as it should."""
+        """Called when the other end closes the connection with a close frame."""
 
     def pong(self, payload: bytes) -> None:
         """Answer a ping."""
         self.transport.send_pong(payload)
 
     def fail(self, code: int, reason: str) -> None:
-        """Close the connection because of what has come on it."""
+        """Close the connection with this code and reason."""
         if not self.closing:
             self.closing = True
             self.transport.send_close(WSCloseCode(code), close_reason(reason))
             asyncio.get_running_loop().call_later(CLOSE_GRACE_S, self.transport.disconnect, False)
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        """Check a frame; complete messages go to `read`."""
         kind = frame.msg_type
         if self.closing:
             if kind is CLOSE:
@@ -73,14 +74,14 @@ class WebSocketEndpoint(WSListener):
             code = frame.get_close_code().value if frame.payload_size else NO_STATUS
             self._answer_close(code, frame.get_close_reason())
         elif kind is not PONG:
-            self._gather(kind, frame)
+            self._collect(kind, frame)
 
     def is_user_specific_pong(self, frame: WSFrame) -> bool:
-        """Whether it answers picows' own ping. Other frames come to `on_ws_frame`."""
+        """Is it a pong that picows may handle? Other frames go to `on_ws_frame`."""
         return frame.msg_type is PONG and not (frame.rsv1 or frame.rsv2 or frame.rsv3)
 
     def fault(self, code: int, reason: str) -> None:
-        """picows refuses a frame. What comes after a close frame does not count."""
+        """picows refuses a frame. After a close frame of the other end this is ignored."""
         closing = self.transport.close_handshake
         if closing is not None and closing.recv is not None:
             self._answer_close(closing.recv.code.value or NO_STATUS, closing.recv.reason)
@@ -90,10 +91,10 @@ class WebSocketEndpoint(WSListener):
             self.fail(code, reason)
 
     def _too_big(self) -> None:
-        self.fail(CloseCode.TOO_BIG, f"a message has at most {self.most} bytes")
+        self.fail(CloseCode.TOO_BIG, f"a message has at most {self.max_message_bytes} bytes")
 
     def _answer_close(self, code: int, reason: str | None) -> None:
-        """With the same code; without one, with 1000."""
+        """Answer a close frame with the same code; with 1000 if it has none."""
         if self.closing:
             return
         if code == NO_STATUS or may_be_sent(code):
@@ -104,8 +105,8 @@ class WebSocketEndpoint(WSListener):
             self.fail(CloseCode.PROTOCOL_ERROR, f"{code} is not a valid close code")
         self.transport.disconnect()
 
-    def _gather(self, kind: WSMsgType, frame: WSFrame) -> None:
-        """A message comes in several frames (RFC 6455, 5.4)."""
+    def _collect(self, kind: WSMsgType, frame: WSFrame) -> None:
+        """Collect a message that comes in several frames (RFC 6455, 5.4)."""
         begins = kind is not CONTINUATION
         if begins is not (self.unfinished is None):
             self.fail(CloseCode.PROTOCOL_ERROR, "the frames of a message are out of order")
@@ -113,7 +114,7 @@ class WebSocketEndpoint(WSListener):
         payload, final = frame.get_payload_as_bytes(), bool(frame.fin)
         if begins:
             self.unfinished = kind
-        if len(self._parts) + len(payload) > self.most:
+        if len(self._parts) + len(payload) > self.max_message_bytes:
             self._too_big()
             return
         if self.unfinished is TEXT and not self._is_utf8(payload, final):
@@ -125,7 +126,7 @@ class WebSocketEndpoint(WSListener):
             self._read(self, whole, binary)
 
     def _is_utf8(self, part: bytes, final: bool) -> bool:
-        """Whether a text may go on like this; characters may be split between its parts."""
+        """Is this part of a text valid UTF-8? Characters may be split between parts."""
         try:
             self._decoder.decode(part, final)
         except UnicodeDecodeError:
@@ -135,7 +136,7 @@ class WebSocketEndpoint(WSListener):
 
 
 class PicowsLogger:
-    """In place of a logger: takes what picows reports of one connection to its endpoint."""
+    """Stands in for picows' logger: passes its reports about a connection to the endpoint."""
 
     def __init__(self, endpoint: WebSocketEndpoint) -> None:
         self._endpoint = ref(endpoint)  # its transport holds this
@@ -144,7 +145,7 @@ class PicowsLogger:
         return False
 
     def error(self, text: str, *about: Any) -> None:
-        """A frame that picows refuses, with close code and reason; or a mistake of ours."""
+        """A frame that picows refuses, with close code and reason; or an exception of ours."""
         endpoint = self._endpoint()
         if about and isinstance(about[0], tuple) and endpoint is not None:
             code, reason = about[0]
@@ -162,6 +163,6 @@ class PicowsLogger:
         LOG.warning(text, *about)
 
     def info(self, *_: Any) -> None:
-        """Connections come and go; nobody wants to read that."""
+        """Not logged."""
 
     debug = log = info

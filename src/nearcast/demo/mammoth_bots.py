@@ -69,7 +69,7 @@ class DirectorReply(Struct, frozen=True):
     answer: str
 
 
-class Bot(Struct, eq=False):
+class CharacterClient(Struct, eq=False):
     """The client of one character."""
 
     client: Client
@@ -88,7 +88,8 @@ class MammothBots:
         self.comparison = EngineComparison()
         self._director = connect(url, name="director", reconnect=False)
         self._persons: Subscription
-        self._bots: list[Bot | None] = []  # by the character's number; None until it has joined
+        # By the character's number; None until it has joined.
+        self._bots: list[CharacterClient | None] = []
         self._published = 0
         self._spawning: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -191,7 +192,7 @@ class MammothBots:
         client = await connect(self.url, name=f"bot {character.number}", reconnect=False).open()
         # A character walks its own way, whatever it receives.
         subscription = await client.subscribe(_region(character, unix_now()), inbox=1)
-        self._bots[character.number] = Bot(client, subscription)
+        self._bots[character.number] = CharacterClient(client, subscription)
 
     async def _step(self, now: Time) -> None:
         self._update_persons(now)
@@ -214,13 +215,13 @@ class MammothBots:
         for entity in inside.values():
             known[str(entity.entity)] = (entity.x, entity.y, 0.0)
 
-    async def _move(self, bot: Bot, region: Moving | Shape) -> None:
+    async def _move(self, bot: CharacterClient, region: Moving | Shape) -> None:
         try:
             await bot.subscription.move(region)
         except (ConnectionError, Refused) as why:
             LOG.debug("a character could not move its area: %s", why)
 
-    async def _publish(self, bot: Bot, action: CharacterAction) -> None:
+    async def _publish(self, bot: CharacterClient, action: CharacterAction) -> None:
         with suppress(ConnectionError):  # the others play on
             await bot.client.publish(
                 point(action.x, action.y),

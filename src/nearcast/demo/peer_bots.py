@@ -106,7 +106,7 @@ def open_files() -> int:
         return 0
 
 
-class Bot(Struct, eq=False):
+class PeerBot(Struct, eq=False):
     """A peer, its life, and the overlay's numbers of its subscriptions."""
 
     member: LivePeer
@@ -128,7 +128,7 @@ class PeerBots:
         self.recording = open_recording(options, about)
         recorder = self.recording.recorder if self.recording else Recorder(MemoryTrace(), "none")
         self.home = ProcessHost(recorder, self._deliver)
-        self.bots: list[Bot] = []
+        self.bots: list[PeerBot] = []
         self.ships: dict[NodeId, int] = {}  # by peer: the bot's number
         self.ship_controls: dict[NodeId, ShipControl] = {}  # by peer: of persons in this process
         self.person_peers: dict[NodeId, LivePeer] = {}
@@ -174,7 +174,7 @@ class PeerBots:
     def _begin_lives(self, members: list[LivePeer]) -> None:
         for number, member in enumerate(members):
             life = self.workload.life(number, 0, 0)
-            self.bots.append(Bot(member, life, life.commands(), {}))
+            self.bots.append(PeerBot(member, life, life.commands(), {}))
             self.ships[member.node.id] = number
             self._channels[channel(number)] = channel(member.node.id)
         if isinstance(self.workload, PlanetPi4):
@@ -249,7 +249,7 @@ class PeerBots:
                 schedule_next(number)
                 now = self.host.now
 
-    def _execute(self, bot: Bot, command: Command) -> None:
+    def _execute(self, bot: PeerBot, command: Command) -> None:
         name = bot.member.node.id
         if name not in self.host.nodes:
             return  # it has failed, which is in the log

@@ -360,7 +360,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._forget()
         self._connections.upgraded(self._transport)
-        heir = picows_protocol(endpoint, endpoint.most)
+        heir = picows_protocol(endpoint, endpoint.max_message_bytes)
         # Reading starts anew, because picows reads into a buffer of its own.
         self._transport.pause_reading()
         self._transport.set_protocol(heir)

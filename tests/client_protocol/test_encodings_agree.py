@@ -197,7 +197,7 @@ def pair() -> Any:
 
 @given(requests)
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
-def test_both_forms_get_the_same_answer(pair: Pair, asked: tuple[type, dict[str, Any]]) -> None:
+def test_both_encodings_get_the_same_answer(pair: Pair, asked: tuple[type, dict[str, Any]]) -> None:
     in_one, in_other = pair.answers(*asked)
     assert in_one == in_other
 
@@ -239,7 +239,7 @@ DIFFERENCES: dict[str, tuple[bytes | None, bool, bytes | None, bool]] = {
 
 
 @pytest.mark.parametrize("which", DIFFERENCES)
-def test_the_forms_differ_in_this_alone(pair: Pair, which: str) -> None:
+def test_the_encodings_differ_in_this_only(pair: Pair, which: str) -> None:
     in_json, json_accepts, in_packed, packed_accepts = DIFFERENCES[which]
     for form, frame, accepts in ((J, in_json, json_accepts), (P, in_packed, packed_accepts)):
         if frame is not None:
