@@ -1,9 +1,10 @@
 """A node decides; a host does.
 
 A Node is one participant of an overlay, written as a state machine without clock, socket or global
-chance. A host (`nearcast.sim`, later `nearcast.live`) feeds it inputs, and each input returns all
-the effects it caused, in order. Inside, a protocol speaks in verbs: `self.out.send(...)`. Outside,
-a node is a function from input to effects, so a test is one `assert node.receive(...) == [...]`.
+random numbers. A host (`sim.simulation`, `peer.host`) calls its inputs, and each input returns all
+the effects that it caused, in order. Inside, a protocol writes effects to its outbox:
+`self.out.send(...)`. From outside a node is a function from input to effects, so a test is one
+`assert node.receive(...) == [...]`.
 
 Start reading here, then `protocols/client_server.py`.
 """
@@ -24,7 +25,7 @@ from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Vector
 
-# A number in a message: finite. Whoever sends NaN or infinity where one stands is not understood.
+# A number in a message. It is finite: the codec refuses NaN and infinity.
 Real: TypeAlias = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 
@@ -48,32 +49,38 @@ class Message(Struct, frozen=True, array_like=True):
 
 
 class Timer(Struct, frozen=True):
-    """A wish to be woken. Timers are values: setting an equal one again moves it."""
+    """A timer of a node, as a value: setting an equal one again moves it."""
 
 
 class Send(Struct, frozen=True):
+    """Send a message to one node."""
+
     to: NodeId
     message: Message
 
 
 class SendMany(Struct, frozen=True):
-    """One message to many: encoded once, recorded as one block. Means a Send to each, in order."""
+    """One message to many nodes, encoded and recorded once. Means a Send to each, in order."""
 
     to: Sequence[NodeId]
     message: Message
 
 
 class SetTimer(Struct, frozen=True):
+    """Call `wake` with this timer after `delay`."""
+
     timer: Timer
     delay: Time
 
 
 class ClearTimer(Struct, frozen=True):
+    """Forget this timer. It need not be set."""
+
     timer: Timer
 
 
 class Deliver(Struct, frozen=True):
-    """To the application, for these of its subscriptions, after so many messages."""
+    """Deliver a publication to the application, for these subscriptions, after so many hops."""
 
     publication: Publication
     subscriptions: Sequence[SubscriptionId]
@@ -81,7 +88,7 @@ class Deliver(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """To the trace: joined, linked, split, ignored, …"""
+    """Record a fact in the trace: joined, linked, split, ignored, …"""
 
     fact: str
     about: int | None = None
@@ -89,26 +96,26 @@ class Note(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """I have left; forget me."""
+    """The node has left its overlay; the host forgets it."""
 
 
 Effect: TypeAlias = Send | SendMany | SetTimer | ClearTimer | Deliver | Note | Stop
 
 
 class Outbox:
-    """The verbs that a protocol may use; effects come out in the order they were spoken."""
+    """Collects the effects of one input, in order. A protocol calls its methods."""
 
     __slots__ = ("_effects", "stopped")
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
-        self.stopped = False  # whoever has said stop hears nothing more
+        self.stopped = False  # from then on inputs have no effect
 
     def send(self, to: NodeId, message: Message) -> None:
         self._effects.append(Send(to, message))
 
     def send_many(self, to: Sequence[NodeId], message: Message) -> None:
-        self._effects.append(SendMany(tuple(to), message))  # the list may go on to change
+        self._effects.append(SendMany(tuple(to), message))  # the caller may change its list
 
     def set_timer(self, timer: Timer, delay: Time) -> None:
         self._effects.append(SetTimer(timer, delay))
@@ -134,7 +141,7 @@ class Outbox:
 
 
 class DeliveryBatch(Struct, frozen=True):
-    """Many a Deliver of one publication: of these nodes, each for this one of its subscriptions."""
+    """Deliveries of one publication as columns: to `node[i]`, for its `subscription[i]`."""
 
     publication: Publication
     node: NDArray[np.int64]
@@ -143,7 +150,7 @@ class DeliveryBatch(Struct, frozen=True):
 
 
 class KnownPositions(Struct, frozen=True):
-    """Whom each of these nodes knows, and where (rows of x, y and z) it believes them to be."""
+    """Which other nodes each node knows, as columns, and where it believes each to be (x, y, z)."""
 
     node: NDArray[np.int64]
     other: NDArray[np.int64]
@@ -151,30 +158,33 @@ class KnownPositions(Struct, frozen=True):
 
 
 class NodeGroup(Protocol):
-    """Nodes of one process that do together, in columns, what each would do alone."""
+    """Nodes of one process that handle some messages together, in columns.
 
-    message_types: tuple[type[Message], ...]  # messages that may come through this door
+    The effects are those that each node by itself would have.
+    """
+
+    message_types: tuple[type[Message], ...]  # that the group can receive
 
     def receive(
         self, now: Time, arrivals: Sequence[tuple[Sequence[NodeId], NodeId]], message: Message
     ) -> DeliveryBatch:
-        """One message, which comes to several from one or more senders: to whom, from whom.
+        """One message for many nodes: `arrivals` are pairs of receivers and their sender.
 
-        Means a receive of each who has started and not left, in turn.
+        Means a `receive` of each node that has started and not left, in turn.
         """
         ...
 
     def known_positions(self, now: Time, nodes: Sequence[NodeId]) -> KnownPositions:
-        """What each of them who is here would say is `known`, in no order within a node's."""
+        """What `known` of each of these nodes gives, if it is here; unordered within a node."""
         ...
 
     def leave(self, node: NodeId, now: Time) -> None:
-        """A host has forgotten this node: it has stopped or crashed."""
+        """The node has stopped or crashed."""
         ...
 
 
 class Node(ABC):
-    """One participant. A protocol fills in the four hooks; a host calls the four doors."""
+    """One participant of an overlay. A protocol overrides the hooks; a host calls the inputs."""
 
     node_group: NodeGroup | None = None  # a host may call it instead, if all its nodes share it
 
@@ -184,8 +194,7 @@ class Node(ABC):
         self.now: Time = 0
         self.out = Outbox()
 
-    # Doors: all that a host may call. Each returns all that it caused. A node that has said stop
-    # hears and does nothing more, whatever a host still calls.
+    # Inputs, which a host calls. Each returns all its effects. After Stop, inputs do nothing.
 
     def start(self, now: Time) -> list[Effect]:
         self._advance(now)
@@ -202,7 +211,7 @@ class Node(ABC):
         return out.drain()
 
     def receive_many(self, now: Time, arrivals: Sequence[tuple[NodeId, Message]]) -> list[Effect]:
-        """The batched door: messages that arrive at one moment. Means a receive of each in turn."""
+        """Messages that arrive at one moment. Means a `receive` of each in turn."""
         self._advance(now)
         if not self.out.stopped:
             self.on_messages(arrivals)
@@ -224,27 +233,27 @@ class Node(ABC):
         assert now >= self.now, f"node {self.id}: time ran back from {self.now} to {now}"
         self.now = now
 
-    # Windows: what a host may look at, changing nothing.
+    # Queries, which change nothing.
 
     @property
     def ready(self) -> bool:
-        """Is this node a full member of its overlay? A workload begins when all are."""
+        """Is this node a full member of its overlay? A workload begins when all nodes are."""
         return True
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:  # noqa: ARG002
-        """Whom this node knows at this moment, and where it believes them to be."""
+        """The nodes that this one knows at this moment, and where it believes them to be."""
         return ()
 
-    # Hooks: what a protocol fills in.
+    # Hooks, which a protocol overrides.
 
     def on_start(self) -> None:  # noqa: B027  most nodes need none
-        """The node comes to life."""
+        """The node has started."""
 
     @abstractmethod
     def on_message(self, sender: NodeId, message: Message) -> None: ...
 
     def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
-        """For nodes that answer many at once faster; the effects must be the same."""
+        """Override it where a batch is faster; the effects must be the same."""
         for sender, message in arrivals:
             if not self.out.stopped:
                 self.on_message(sender, message)

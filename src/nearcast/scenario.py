@@ -17,8 +17,7 @@ RECORDS = ("all", "sampled", "sums", "brief", "none")  # what of a run its trace
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to run. `settings` holds every parameter of protocol, workload, network and faults.
 
-    Settings are complete once a world has been built from them (defaults filled in), so that the
-    value says what ran and not what was typed.
+    Building a world fills in the defaults, so that the value says what ran, not what was typed.
     """
 
     protocol: str
@@ -59,5 +58,5 @@ def from_json(text: bytes) -> Scenario:
 
 
 def stream(seed: int, *purpose: object) -> Random:
-    """A random stream of its own for each purpose: a new draw in one never shifts another."""
+    """A separate random stream for each purpose: another draw from one never changes another."""
     return Random(repr((seed, *purpose)))

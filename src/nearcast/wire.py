@@ -1,4 +1,4 @@
-"""Messages to bytes and back. The simulator asks the same codec for a message's true size."""
+"""Messages to bytes and back. The simulator uses the same codec for a message's true size."""
 
 from typing import Any, Union
 
@@ -7,11 +7,11 @@ import msgspec
 from nearcast.errors import WireError
 from nearcast.node import Message
 
-LONGEST = 1 << 20  # bytes of one message; nobody may ask a node to decode more
+LONGEST = 1 << 20  # bytes of one message; longer ones are refused
 
 
 class Codec:
-    """The messages of one protocol, each with a number of its own (its struct's tag)."""
+    """Encodes and decodes the messages of one protocol; the struct's tag tells them apart."""
 
     def __init__(self, *messages: type[Message]) -> None:
         self.messages = messages

@@ -28,15 +28,20 @@ async def speak(players: list[Player], payload: Any, number: count) -> None:
 
 
 async def settle(players: list[Player], turn: count, number: count) -> None:
-    """Until all hear all others."""
+    """Until a probe of everybody has reached all others; it counts whenever it has arrived."""
+    probes: list[int] = []
+
+    def reached_all(probe: int) -> bool:
+        return all(player.probes[probe] == PEERS - 1 for player in players)
+
     async with asyncio.timeout(PATIENCE_S):
-        while True:
-            probe = {"probe": next(turn)}
-            await speak(players, probe, number)
-            await asyncio.sleep(0.3)
-            heard = [[m.get("payload") for m in p.of("message")].count(probe) for p in players]
-            if heard == [PEERS - 1] * PEERS:
-                return
+        while not any(map(reached_all, probes)):
+            probes.append(next(turn))
+            await speak(players, {"probe": probes[-1]}, number)
+            for _ in range(30):
+                await asyncio.sleep(0.01)
+                if reached_all(probes[-1]):
+                    break
 
 
 async def play(overlay: str, link: str, folder: Path) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -33,6 +34,7 @@ class Player:
     def __init__(self, options: PeerOptions) -> None:
         self.options = options
         self.notices: list[dict[str, Any]] = []
+        self.probes: Counter[int] = Counter()  # how often each probe of `settle` has arrived
 
     async def begin(self) -> None:
         self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -43,7 +45,10 @@ class Player:
         await self.until(lambda: self.of("welcome"))
 
     def hear(self, line: bytes) -> None:
-        self.notices.append(json.loads(line))
+        notice = json.loads(line)
+        self.notices.append(notice)
+        if notice["is"] == "message" and isinstance(notice.get("payload"), dict):
+            self.probes[notice["payload"].get("probe", -1)] += 1
 
     def say(self, do: str, **more: Any) -> None:
         self.lines.put_nowait(json.dumps({"do": do, **more}).encode())
@@ -67,18 +72,24 @@ class Player:
 
 
 async def settle(players: list[Player], turn: count) -> None:
-    """Everybody publishes where all listen, until all hear all others three times in a row."""
-    complete = 0
+    """Everybody publishes probes where all listen, until three in a row have reached all others.
+
+    A probe counts whenever it has arrived, so a slow machine takes longer and never fails by it.
+    """
+    probes: list[int] = []
+
+    def reached_all(probe: int) -> bool:
+        return all(player.probes[probe] == len(players) - 1 for player in players)
+
     async with asyncio.timeout(PATIENCE_S):
-        while complete < 3:
-            probe = {"probe": next(turn)}
+        while not any(all(map(reached_all, probes[i : i + 3])) for i in range(len(probes) - 2)):
+            probes.append(next(turn))
             for player in players:
-                player.say("publish", x=30, y=0, payload=probe)
-            await asyncio.sleep(0.3)
-            heard = [
-                sum(m.get("payload") == probe for m in player.of("message")) for player in players
-            ]
-            complete = complete + 1 if heard == [len(players) - 1] * len(players) else 0
+                player.say("publish", x=30, y=0, payload={"probe": probes[-1]})
+            for _ in range(30):
+                await asyncio.sleep(0.01)
+                if reached_all(probes[-1]):
+                    break
 
 
 async def publish(players: list[Player], rng: Random, number: count) -> None:

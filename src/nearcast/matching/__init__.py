@@ -1,7 +1,7 @@
-"""Engines by the names that a scenario uses. Each is loaded when it is first wanted.
+"""Matching engines by the names that a scenario uses.
 
-All but scan and rtree compile (or load) kernels, which takes a while: they are imported late on
-purpose. Parameters are keywords: `interval_us` of periodic, `threshold_us` of cached.
+All but scan and rtree compile or load kernels, which takes a while, so they are imported when they
+are first used. Parameters are keywords: `interval_us` of periodic, `threshold_us` of cached.
 """
 
 from collections.abc import Callable

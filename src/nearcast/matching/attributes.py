@@ -6,8 +6,8 @@ been counted as often as it has predicates (Yan and Garcia-Molina, 1994). Satisf
 equalities is counted only where the rarest of them holds (as Fabret et al., SIGMOD 2001, cluster
 theirs), and its channel is an equality like any other.
 
-Most puts do not touch the index: what changed is `fresh` and always found. So whoever asks must
-look again at what was found; nothing that wants the publication is missed.
+Most puts do not touch the index: what changed is `fresh` and always found. So the caller must
+verify what was found. Nothing that wants the publication is missed.
 """
 
 from bisect import bisect_right
@@ -22,7 +22,7 @@ from nearcast.model.subscription import SubscriptionId, Value
 
 ValueType: TypeAlias = type  # str, bool, or float for all numbers
 Key: TypeAlias = tuple[str, ValueType, Value]  # an attribute has this value
-CHANNEL = ""  # no predicate speaks of an attribute of this name
+CHANNEL = ""  # no attribute has this name
 
 
 def type_of_value(value: Value) -> ValueType:
@@ -30,6 +30,8 @@ def type_of_value(value: Value) -> ValueType:
 
 
 class AttributeComparison(NamedTuple):
+    """One predicate with a constant bound."""
+
     attribute: str
     operator: str  # one of < <= > >= == !=
     bound: Value
@@ -40,7 +42,7 @@ class AttributeComparison(NamedTuple):
 
 
 class SortedBounds(NamedTuple):
-    """Comparisons of one attribute in the order of their bounds, and who makes them."""
+    """Comparisons of one attribute in the order of their bounds, and the slots that make them."""
 
     bounds: list[tuple[Any, int]]
     slots: Integers
@@ -83,6 +85,7 @@ class CountingBucket:
             self._differing[attribute, kind] = np.concatenate((others, slots))
 
     def find(self, attributes: Mapping[str, Value]) -> list[SubscriptionId]:
+        """Count satisfied tests by slot; give the slots with all of theirs."""
         counts = np.zeros(len(self._ids), np.int64)
         for attribute, value in attributes.items():
             where = attribute, type_of_value(value)
@@ -110,11 +113,13 @@ def _sort_bounds(items: list[tuple[Any, int, int]]) -> SortedBounds:
 
 
 class AttributeIndex:
+    """Finds the subscriptions all of whose comparisons a publication satisfies."""
+
     def __init__(self) -> None:
         self.clashes = 0  # publications with an attribute of another type than a predicate's
         self._tests: dict[SubscriptionId, list[AttributeComparison]] = {}
         self._fresh: dict[SubscriptionId, None] = {}
-        self._void: dict[SubscriptionId, None] = {}  # what the index says of these is not true
+        self._void: dict[SubscriptionId, None] = {}  # whose entries in the index are out of date
         self._buckets: dict[Key, CountingBucket] = {}
         self._kinds: dict[str, dict[ValueType, None]] = {}
 
@@ -124,7 +129,7 @@ class AttributeIndex:
     def put(
         self, subscription: SubscriptionId, channel: str, tests: Iterable[AttributeComparison]
     ) -> None:
-        """From now on it is found if all these tests hold."""
+        """Index the subscription by these tests, replacing earlier ones."""
         self._tests[subscription] = [AttributeComparison(CHANNEL, "==", channel), *tests]
         self._fresh[subscription] = self._void[subscription] = None
 
@@ -134,7 +139,7 @@ class AttributeIndex:
             self._void[subscription] = None
 
     def find(self, channel: str, attributes: Mapping[str, Value]) -> list[SubscriptionId]:
-        """All whose tests hold, and some more; in ascending order."""
+        """The subscriptions whose tests hold, and possibly others; in ascending order."""
         tolerable = 32 + 3 * len(self._tests) ** 0.5 if self._buckets else 0
         if len(self._void) > tolerable:
             self._build()

@@ -1,9 +1,9 @@
-"""CLEES, lazy evaluation with a cache (seed 001, section 4.3).
+"""CLEES, lazy evaluation with a cache ([Evolving] 4.3).
 
 As LEES, but what was evaluated for one publication serves the next ones too, until it expires: "if
 Exp(S) is equal or bigger than the current global time T, then the cached version is still valid";
-a new one expires at T + TT. So an answer is at most one threshold TT stale. A broker may hear of
-moments out of order: a version also serves moments up to TT before it was made, and none earlier.
+a new one expires at T + TT. So an answer is at most one threshold TT stale. Publications may arrive
+out of order: a version also serves moments up to TT before it was made, and none earlier.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ NEVER: Time = -FOREVER
 
 
 class CachedRowScan(RowScan):
-    """Every region is looked at for every publication, as it was when it was last evaluated."""
+    """Tests every row for every publication, as it was when it was last evaluated."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class CachedRowScan(RowScan):
         self._versions = grow(self._versions, size)
         self._made, self._limit = grow(self._made, size), grow(self._limit, size)
         for place in self._places[subscription.id]:
-            # Whoever had this place before may have left a version on another channel.
+            # The place may hold an old version on another channel.
             self._versions[place]["flags"] = 0
             self._made[place], self._limit[place] = NEVER, threshold
 
@@ -54,6 +54,8 @@ class CachedRowScan(RowScan):
 
 
 class CachedMatcher:
+    """CLEES: as `LazyMatcher`, but a value serves for up to `threshold_us`."""
+
     def __init__(self, threshold_us: Time = SECOND // 10) -> None:
         _check_threshold(threshold_us)
         self._threshold = threshold_us
@@ -105,7 +107,7 @@ class CachedMatcher:
         return intersect_matches(still, evolving, self._both)
 
     def match_many(self, publications: Batch) -> Matches:
-        """One after the other: what one of them evaluates, the next may find in the cache."""
+        """In order: a publication may use what an earlier one has evaluated."""
         pairs = [
             (i, s) for i, p in enumerate(publications.publications) for s in self.match(p, p.t)
         ]
@@ -116,7 +118,7 @@ class CachedMatcher:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Versions are renewed when a publication asks for them."""
+        """Versions are renewed when a publication needs them."""
 
     def _recalled(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         matching = []

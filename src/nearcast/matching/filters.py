@@ -1,12 +1,12 @@
-"""Filters as tables that a kernel can read, instead of asking Python about each pair.
+"""Filters as tables that a kernel can test, without a Python call for each pair.
 
-A filter is a stretch of tests, one for each predicate: an attribute's column, an operator, a bound.
-A bound that changes with time has a program (`programs`), which runs once for each moment and not
-for each pair. The attributes of a batch become values once, and only those that some filter speaks
-of. Text is compared as UTF-8, whose order is that of code points, as Python's.
+A filter is a sequence of tests, one for each predicate: a column of an attribute, an operator and a
+bound. A bound that changes with time has a program (`formula_vm`), which runs once for each moment,
+not for each pair. The attributes of a batch become values once, and only those that some filter
+uses. Text is compared as UTF-8, whose order is that of code points, as Python's.
 
-`verdicts.judged` is the oracle. The kernel leaves to it what floats cannot say: whole numbers
-beyond 2**53.
+`residual_check.check_residual` is the oracle. The kernel leaves to it what floats cannot represent:
+integers beyond 2**53.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ from nearcast.model.publication import Publication
 from nearcast.model.subscription import Filter, Formula, Subscription, Value
 from nearcast.space.motion import Time
 
-# Kinds of values and bounds. ODD values are the oracle's.
+# Kinds of values and bounds. The oracle decides about ODD values.
 NUMBER, TRUTH, TEXT, ODD = 1, 2, 3, 4
 EXACT = 2**53  # whole numbers up to here are floats without rounding
 # An operator is a set of bits: may the value be less than the bound (1), equal (2), greater (4)?
@@ -49,8 +49,8 @@ OPERATORS = {"<": 1, "<=": 3, ">": 4, ">=": 6, "==": 2, "!=": 5}
 NO, YES, FAULT, ASK = 0, 1, 2, 3
 BYTES_A_STEP = 8  # of text, compared in one step
 
-# The first record of a filter's stretch is its head: how many tests follow (`column`), since when
-# it counts seconds (`text`), and for which moment its bounds were worked out (`compile_region`).
+# The first record of a filter is its head: how many tests follow (`column`), since when it counts
+# seconds (`text`), and for which moment its bounds were computed (`program`).
 TEST = np.dtype(
     [
         ("program", np.int64), ("bound", np.float64), ("text", np.int64),
@@ -70,16 +70,17 @@ VALUE = np.dtype(
 
 
 class StepCount(NamedTuple):
-    """What it takes to ask a formula and a filter."""
+    """The cost of evaluating a formula and a filter, in steps."""
 
-    pair: int = 0  # about each publication
-    moment: int = 0  # and at each moment, to work out bounds that change with time
+    pair: int = 0  # for each publication
+    moment: int = 0  # and once for each moment, to compute bounds that change with time
 
 
 NO_STEPS = StepCount()
 
 
 def count_steps(subscription: Subscription) -> StepCount:
+    """The most that the subscription's formula and filter cost."""
     region, condition = subscription.region, subscription.filter
     if condition is None and not isinstance(region, Formula):
         return NO_STEPS
@@ -90,6 +91,7 @@ def count_steps(subscription: Subscription) -> StepCount:
 
 @lru_cache(REMEMBERED_TEXTS)
 def count_text_steps(text: str) -> StepCount:
+    """The same for the text of a formula or a filter."""
     predicates = parse(text)
     sides, pair = spatial(predicates), len(predicates.items)
     moment = count_instructions(compile_region(predicates)) if sides else 0
@@ -103,7 +105,7 @@ def count_text_steps(text: str) -> StepCount:
 
 
 class Filters:
-    """The filters of all rows, and the columns of the attributes that they speak of."""
+    """The filters of all rows, and the columns of the attributes that they use."""
 
     def __init__(self, programs: Programs) -> None:
         self.tests = RecordPool(TEST)
@@ -113,15 +115,15 @@ class Filters:
         self._names: dict[int, str] = {}
         self._slots = SlotAllocator()  # of columns
         self._seen: Integers = np.zeros(64, np.int64)
-        # Rows with the same filter share it. What nobody uses is kept until something else is not
-        # used either: a subscription that moves is dropped and put again.
+        # Rows with the same filter share it. The filter that became unused last is kept, because
+        # a subscription that moves is dropped and put again.
         self._starts: dict[tuple[str, Time], int] = {}
         self._users: dict[int, int] = {}
         self._keys: dict[int, tuple[str, Time]] = {}
         self._unused = -1
 
     def add(self, condition: Filter) -> int:
-        """Where the filter's tests begin; they are written down if they are new."""
+        """Where the filter's tests begin; new ones are added."""
         predicates = condition.parsed
         key = condition.text, condition.since if predicates.evolves else 0
         start = self._starts.get(key)
@@ -175,7 +177,7 @@ class Filters:
         return column
 
     def _leave(self, column: int) -> None:
-        """A name that no filter uses any more is forgotten."""
+        """Forget an attribute that no filter uses any more."""
         attribute = self._names[column]
         _, tests = self._columns[attribute]
         if tests > 1:
@@ -188,10 +190,10 @@ class Filters:
         self, t: Integers, publications: Sequence[Publication], attributes: BatchAttributes | None,
         rows: Any, which: Integers, places: Integers, found: Any,
     ) -> tuple[int, int, int]:  # fmt: skip
-        """Let filters have their say on pairs of a publication and a row.
+        """Test the filters of pairs of a publication and a row.
 
-        Pairs whose filter says yes are written to `found`; those that only Python can judge stay
-        in `which` and `places`, in front. Gives how many there are of both, and how many faults.
+        Accepted pairs are written to `found`; those that only Python can decide stay in front of
+        `which` and `places`. Returns the numbers of both, and of faults.
         """
         changes = np.append(True, which[1:] != which[:-1])
         asked = which[changes].tolist()
@@ -207,7 +209,7 @@ class Filters:
         return n, m, faults
 
     def _values(self, several: BatchAttributes) -> tuple[Any, Integers, Any]:
-        """Of the attributes of publications, those that filters speak of; where each one's are."""
+        """The attributes of publications that filters use, and where those of each begin."""
         columns, values, starts, texts = self._columns, [], [0], bytearray()
         for attributes in several:
             for name, said in attributes.items():
@@ -252,7 +254,7 @@ def test_filter(
         test = tests[k]
         place = seen[test.column]
         if not (begin <= place < end and said[place].column == test.column):
-            return NO  # it does not say
+            return NO  # it has no such attribute
         one = said[place]
         if one.kind == ODD:
             return ASK
@@ -274,7 +276,7 @@ def test_filters(
     t: Any, rows: Any, tests: Any, bound_texts: Any, programs: Any, said: Any, starts: Any,
     texts: Any, seen: Any, which: Any, places: Any, found_publication: Any, found_id: Any,
 ) -> Any:  # fmt: skip
-    """Judge pairs, those of one publication side by side. See `Filters.test_pairs`."""
+    """Test pairs; those of one publication are adjacent. See `Filters.test_pairs`."""
     stack = np.empty((STACK, 2))
     n = m = faults = 0
     turn, before = -1, -1

@@ -1,7 +1,8 @@
-"""An evolving subscription's still copies, and its two halves (seed 001, section 4).
+"""Evolving subscriptions for engines that cannot match them directly ([Evolving] section 4).
 
-A version is the subscription with `t` replaced by a number: it stands still. The halves are the
-predicates that do not depend on time, which a standard engine can index, and those that do.
+`freeze` gives a version: the subscription with `t` replaced by a number, which no longer evolves.
+`split_evolving` separates the predicates that do not depend on time, which a standard engine can
+index, from those that do.
 """
 
 from math import inf
@@ -20,10 +21,10 @@ from nearcast.space.shapes import EVERYWHERE
 
 
 def freeze(subscription: Subscription, at: Time) -> Subscription | None:
-    """The subscription as it is at that moment, standing still; None if it then wants nothing."""
+    """The subscription as it is at that moment, without motion; None if it then wants nothing."""
     try:
         region = _freeze_region(subscription.region, at)
-    except ValueError:  # a shape beyond all numbers
+    except ValueError:  # a shape with coordinates out of range
         return None
     condition = subscription.filter
     if condition is not None and condition.parsed.evolves:
@@ -60,12 +61,12 @@ def _freeze_filter(condition: Filter, at: Time) -> Filter | None:
             return None
         said.append(f"{attribute} {predicate.operator} {bound!r}" if predicate.evolves else piece)
     text = ", ".join(said)
-    # Numbers may be longer than what they stand for. Exact at any moment, it is never too stale.
+    # Numbers may be longer than the expressions. The evolving filter is exact, so it may stay.
     return condition if len(text) > MAX_LENGTH else Filter(text, condition.since)
 
 
 def has_fault(subscription: Subscription, at: Time) -> bool:
-    """Does it want nothing then because a bound has no value, or a shape is beyond all numbers?"""
+    """Does it want nothing then because a bound has no value, or a shape is out of range?"""
     region = subscription.region
     if not isinstance(region, Formula):
         try:
@@ -77,7 +78,7 @@ def has_fault(subscription: Subscription, at: Time) -> bool:
 
 
 def stops_evolving_at(subscription: Subscription) -> Time:
-    """From when on it stays as it is: a motion ends, a function of time goes on for ever."""
+    """The moment from which on it stays as it is; FOREVER for a function of time."""
     region, condition = subscription.region, subscription.filter
     if condition is not None and condition.parsed.evolves:
         return FOREVER
@@ -88,14 +89,14 @@ def stops_evolving_at(subscription: Subscription) -> Time:
 
 
 class SplitSubscription(NamedTuple):
-    """What does not evolve and what does, under one id; None: there is no such half."""
+    """The static and the evolving part of a subscription, with the same id; None: it has none."""
 
     still: Subscription | None
     evolving: Subscription | None
 
 
 def split_evolving(subscription: Subscription) -> SplitSubscription:
-    """Seed 001, section 4.2: the evolving predicates are isolated from the others.
+    """[Evolving] 4.2: separate the evolving predicates from the others.
 
     A region is never divided: a disc may touch what each of two predicates leaves and yet nothing
     of what both leave together.
@@ -122,7 +123,7 @@ def split_evolving(subscription: Subscription) -> SplitSubscription:
 
 
 class Snapshot(NamedTuple):
-    """An evolving half as it was at one moment: seed 001's time-independent version."""
+    """An evolving part as it was at one moment: the time-independent version of [Evolving]."""
 
     made: Time
     zone: PredicateBox | None  # of a formula
@@ -131,6 +132,7 @@ class Snapshot(NamedTuple):
 
 
 def snapshot(half: Subscription, at: Time) -> Snapshot:
+    """Evaluate the evolving part at that moment."""
     region, condition = half.region, half.filter
     zone, valued = None, True
     tests: predicates.FrozenTests = ()
@@ -144,7 +146,7 @@ def snapshot(half: Subscription, at: Time) -> Snapshot:
 
 
 def snapshot_wants(half: Subscription, picture: Snapshot, publication: Publication) -> bool | None:
-    """Does the half, as it was then, want the publication? None: no, for a fault."""
+    """Does the part, as it was then, want the publication? None: no, because of a fault."""
     s = publication.shape
     if half.channel != publication.channel:
         return False

@@ -1,10 +1,9 @@
 """A hashed grid of several levels, compiled: batches in, columns out, subscriptions that move.
 
-Most puts do not touch the index. A subscription that changed is `fresh`: it is asked one by one and
-passed over in the index, until so many are fresh that building anew is cheaper. Regions that move
-by themselves are indexed for a slice of time (see `kernels`), formulas by interval arithmetic; when
-a publication's moment lies outside it, the index is built for a new slice. A formula that nothing
-bounds is asked one by one.
+Most puts do not touch the index. A subscription that changed is `fresh`: queries test it one by one
+and skip its entry in the index, until so many are fresh that rebuilding is cheaper. Moving regions
+are indexed for a slice of time (see `grid_build`), formulas by interval arithmetic. A publication
+outside the slice causes a rebuild for a new slice. An unbounded formula is tested every time.
 """
 
 from collections.abc import Iterable
@@ -21,22 +20,24 @@ from nearcast.matching.rows import FORMULA, region_evolves
 from nearcast.model.subscription import Formula, Subscription, SubscriptionId
 from nearcast.space.motion import FOREVER, SECOND, Time
 
-VALID, FRESH, GONE = 0, 1, 2  # of a place: what the index says is true, asked apart, or void
+VALID, FRESH, GONE = 0, 1, 2  # of a place: in the index, tested apart, or removed
 BOX_SIDES = ("vx", "gx"), ("vy", "gy"), ("vz", "gz")  # where a formula's row has its box
 UNBOUNDED = -inf, -inf, -inf, inf, inf, inf
 
 
 class GridMatcher(IndexedEngine):
+    """The engine for regions: a hashed grid of several levels, rebuilt when it is worth it."""
+
     def __init__(self) -> None:
         super().__init__()
-        self._timed: dict[SubscriptionId, None] = {}  # regions whose place depends on the moment
+        self._timed: dict[SubscriptionId, None] = {}  # regions that move or grow
         self._formulas: dict[SubscriptionId, None] = {}  # those of them that are formulas
         self._paces: dict[SubscriptionId, tuple[float, float]] = {}  # and their sizes and speeds
         self._by_id: Integers | None = None  # places of the living in the order of their ids
         self._state = np.zeros(64, np.uint8)
         self._fresh: list[int] = []
-        self._apart: Integers | None = None  # what is asked apart, until something changes
-        self._void = 0  # places whose entry in the index is no longer true
+        self._apart: Integers | None = None  # tested one by one; None: to be computed
+        self._void = 0  # places whose entry in the index is out of date
         self._index: Any = None
         self._slice: tuple[Time, Time] = (0, 0)
         self._reach = 0.0  # how far publications reach, typically
@@ -46,7 +47,7 @@ class GridMatcher(IndexedEngine):
 
     @property
     def fallbacks(self) -> int:
-        """How many formulas nothing bounds in the present slice: each is asked every time."""
+        """How many formulas are unbounded in the present slice: each is tested every time."""
         if self._index is None:
             return 0
         rows = self._rows.array[self._index[3]]
@@ -95,7 +96,7 @@ class GridMatcher(IndexedEngine):
         self._void += len(places)
 
     def move_many(self, subscriptions: Integers, centre: Floats, now: Time) -> None:
-        """The batched door for a tick: each of these regions stands still here from `now` on.
+        """Many puts at once: each of these regions stands still at its centre from `now` on.
 
         Means a put of each with its shape at the new centre. For regions that are a shape: a path
         or a formula has no single centre to move.
@@ -128,7 +129,7 @@ class GridMatcher(IndexedEngine):
         return RowSelection(rows, self._index, self._apart, self._state)
 
     def _prepare(self, count: int, lo: Time, hi: Time, reach: float) -> None:
-        """Build the index anew if it does not cover these moments or too much has changed."""
+        """Rebuild the index if it does not cover these moments or too much has changed."""
         self._served += count
         self._reach += (reach - self._reach) * 0.1
         changed = len(self._fresh) + self._void

@@ -1,14 +1,14 @@
-"""The grid's compiled part: build an index over rows for a slice of time (`lookup` queries it).
+"""The compiled part of the grid that builds an index over rows for a slice of time.
 
 Centres are sorted into square cells, so a query looks at the few cells around it. Cells are as wide
 as the largest half-extent of their level; levels (a factor of four in size, and the axes in which
 a box is unbounded) keep tiny and huge regions out of each other's way. Cells are hashed, so neither
 outliers nor crowds nor far coordinates cost memory, and hashed such that neighbours in x lie next
-to each other in memory: a query reads one contiguous run per row of cells.
+to each other in memory: a query (`grid_query`) reads one contiguous run per row of cells.
 
 An index made for one instant holds exact shapes. Made for a slice of time it holds the boxes that
 regions sweep meanwhile, and candidates are verified exactly at the publication's own moment.
-Nothing here decides a border: that is `space.shapes.overlap`, compiled from the same source.
+Borders are decided by `space.shapes.overlap` alone, compiled from the same source.
 """
 
 from math import frexp, inf, isinf
@@ -31,13 +31,13 @@ ENTRY = np.dtype(
     + [("id", np.int64), ("node", np.int64), ("place", np.int32), ("channel", np.int32)]
     + [(name, np.int32) for name in ("kind", "flags", "iy", "iz")]
 )
-SWEPT = 64  # of an entry: a box around all that the region touches in the slice; ask the row
+SWEPT = 64  # of an entry: a box around all that the region touches in the slice; test the row
 
 LEVEL = np.dtype(
     [(name, np.float64) for name in ("per_x", "per_y", "per_z", "rx", "ry", "rz")]
     + [(name, np.int64) for name in ("used", "mask", "starts")]
 )
-FEW = 4  # a level with no more entries is looked through one by one
+FEW = 4  # a level with no more entries is tested one by one
 LEVELS = 24
 FAR = 4e150  # no publication reaches beyond: its centre and its extents are at most LARGEST
 
@@ -85,7 +85,8 @@ def swept_interval(low_end: float, high_end: float, r0: float, r1: float) -> Any
 def collect_entries(
     rows: Any, used: int, lo: int, hi: int, entries: Any, sizes: Any, loose: Any
 ) -> Any:
-    """Fill an entry per row that counts between lo and hi; return how many, and how many loose."""
+    """Fill an entry for each row in force between lo and hi. Returns the numbers of entries and of
+    loose rows, which are tested one by one."""
     count = 0
     odd = 0
     for place in range(used):
@@ -282,7 +283,7 @@ def place_in_order(entries: Any, where: Any, starts: Any, ordered: Any) -> None:
 
 @njit(cache=True)
 def total_size_and_speed(rows: Any, used: int) -> Any:
-    """How large the moving regions are and how fast, each in sum."""
+    """The sums of the sizes and of the speeds of moving regions."""
     size = speed = 0.0
     for place in range(used):
         row = rows[place]
@@ -311,7 +312,7 @@ def move_rows(rows: Any, places: Any, centre: Any, now: int) -> None:
 def refresh_versions(
     rows: Any, used: int, versions: Any, made: Any, limit: Any, channel: int, at: int
 ) -> int:
-    """Let versions on that channel that are not of about `at` stand as their rows are then.
+    """Evaluate anew the versions on that channel whose moment is too far from `at`.
 
     Each is good for its limit, up to and including it. Returns how many were evaluated.
     """
@@ -324,7 +325,7 @@ def refresh_versions(
         made[place] = at
         version = versions[place]
         if at < row.valid_from or at >= row.valid_to:
-            version.flags = 0  # another leg is under way
+            version.flags = 0  # another leg is in force
             continue
         renewed += 1
         dt = elapsed(at, row.since, row.until)

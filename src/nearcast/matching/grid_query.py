@@ -1,8 +1,8 @@
-"""The grid's other compiled part: which rows want a publication?
+"""The compiled part of the grid that answers queries: which rows want a publication?
 
-Candidates come from an index that `kernels` has built, or from a list; each is judged at the
-publication's own moment. Nothing here decides a border: that is `space.shapes.overlap`, compiled
-from the same source.
+Candidates come from an index that `grid_build` has made, or from a list. Each is tested at the
+publication's own moment. Borders are decided by `space.shapes.overlap` alone, compiled from the
+same source.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def is_in_force(row: Any, channel: int, at: int) -> Any:
 def may_touch_formula(
     row: Any, kind: int, x: float, y: float, z: float, rx: float, ry: float, rz: float
 ) -> Any:
-    """May the publication touch a formula's region, for all that the row's bounds say?"""
+    """Does the publication touch the box of a formula's row?"""
     wide = rx if kind == DISC else 0.0
     hx, hy, hz = widen(x, rx), widen(y, max(ry, wide)), widen(z, max(rz, wide))
     return (
@@ -41,7 +41,7 @@ def may_touch_formula(
 
 @njit(inline="always")
 def check_row(row: Any, p: Any) -> int:
-    """Does this row want the publication? NO, YES, or ASK: a filter or a formula must say."""
+    """Does this row want the publication? NO, YES, or ASK: its filter or formula decides."""
     at, node, channel, kind, x, y, z, rx, ry, rz = p
     if not row.flags & ALIVE or not is_in_force(row, channel, at):
         return NO
@@ -97,7 +97,7 @@ def runs_around(p: Any, level: Any, starts: Any, runs: Any) -> int:
 
 @njit(cache=True)
 def order_by_bucket(centre: Any, levels: Any) -> Any:
-    """The order in which to answer: by bucket, so that neighbours find the same cells in cache."""
+    """The order of publications by bucket, so that neighbours find the same cells in cache."""
     count = len(centre)
     order = np.arange(count)
     if count < 64 or len(levels) == 0:
@@ -128,9 +128,9 @@ def query(
 ) -> Any:  # fmt: skip
     """Answer publications from `begin` on, until all are done or there may be no room for more.
 
-    `apart` are rows to ask one by one, `skip` marks rows whose entries are void (empty: none is).
-    Returns how many publications are done, the pairs found, the pairs to ask about, and how often
-    something that evolves was looked at.
+    `apart` are rows to test one by one, `skip` marks rows whose entries are void (empty: none is).
+    Returns the numbers of publications done, of pairs found, of pairs whose filter or formula must
+    be evaluated, and of evolving rows tested.
     """
     t, node, channel, kind, centre, extent = publications
     levels, starts, entries, _ = index
@@ -166,7 +166,7 @@ def query(
                 for k in range(runs[run, 0], runs[run, 1]):
                     entry = entries[k]
                     reach = swept_rx if entry.flags & SWEPT else rx
-                    # Free of jumps: whether a neighbour hears is a coin toss for the processor.
+                    # Without branches: a hit is a coin toss, which the processor cannot predict.
                     hit = (
                         overlap(
                             entry.kind, entry.x, entry.y, entry.z, entry.rx, entry.ry, entry.rz,
@@ -194,7 +194,7 @@ def query(
 
 @njit(cache=True)
 def keep_undecided(publications: Any, rows: Any, which: Any, places: Any) -> int:
-    """Of these pairs of a publication and a row with a filter, keep those that are to be asked.
+    """Of these pairs of a publication and a row with a filter, keep those whose filter decides.
 
     Returns how many they are; they are moved to the front of both columns.
     """
@@ -214,9 +214,9 @@ def keep_undecided(publications: Any, rows: Any, which: Any, places: Any) -> int
 
 @njit(cache=True)
 def count_pair_steps(t: Any, rows: Any, which: Any, places: Any) -> Any:
-    """What it costs to ask these pairs: publications, ids and steps, as columns.
+    """The cost of evaluating these pairs: publications, ids and steps, as columns.
 
-    What is worked out once for a moment is counted with the first pair of that moment.
+    What is computed once for a moment is counted with the first pair of that moment.
     """
     ids, steps = np.empty(len(which), np.int64), np.empty(len(which), np.int64)
     for k in range(len(which)):
@@ -230,7 +230,7 @@ def count_pair_steps(t: Any, rows: Any, which: Any, places: Any) -> Any:
 
 @njit(cache=True)
 def locate_formula(row: Any, t: int, programs: Any, stack: Any, ends: Any) -> None:
-    """Work out where a formula's region is at `t`, once for all publications of that moment.
+    """Compute where a formula's region is at `t`, once for all publications of that moment.
 
     The row has no shape of its own, so its lows, its highs and which of them are strict are kept
     in place of one, and the moment in `until`.
@@ -250,11 +250,11 @@ def run_formulas(
     publications: Any, rows: Any, programs: Any, ask_publication: Any, ask_place: Any,
     found_publication: Any, found_id: Any,
 ) -> Any:  # fmt: skip
-    """Run the programs of formulas that were to be asked.
+    """Run the programs of formulas in the pairs that `query` left open.
 
-    Apart from `query`, whose loop is five times slower if it may run programs in between. Returns
-    how many pairs were found, and how many are left, in place: those with a filter, and as ~place
-    those with a fault, which is for Python to judge.
+    It is not part of `query`, whose loop is five times slower if it may run programs. Returns how
+    many pairs were found, and how many are left, in place: those with a filter, and as ~place those
+    with a fault, which Python decides.
     """
     t, _, _, kind, centre, extent = publications
     stack, ends = np.empty((STACK, 2)), np.empty((4, 3))

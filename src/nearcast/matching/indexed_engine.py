@@ -1,7 +1,7 @@
-"""What engines over packed rows share: publications become columns, kernels find pairs.
+"""The base of engines over packed rows: publications become columns, kernels find pairs.
 
-An engine says which rows may want the publications at all (`_select_rows`). Kernels run formulas
-and filters; Python has the last word on pairs that they could not settle.
+A subclass says which rows may want the publications (`_select_rows`). Kernels run formulas
+and filters; Python decides the pairs that they cannot.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +21,11 @@ from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
 _ALONE = np.zeros(1, np.int64)
-FEW = 3  # pairs with a filter that Python judges sooner than a kernel, which needs columns first
+FEW = 3  # pairs with a filter: so few are faster in Python than in a kernel, which needs columns
 
 
 class RowSelection(NamedTuple):
-    """Where a kernel looks: in the index, passing over places that `skip` marks, and apart."""
+    """The rows that a query tests: those in `index` without the places in `skip`, and `apart`."""
 
     rows: Any
     index: Any
@@ -34,13 +34,15 @@ class RowSelection(NamedTuple):
 
 
 class IndexedEngine:
+    """Matches batches against packed rows; `_select_rows` says which ones to test."""
+
     def __init__(self) -> None:
-        self.evaluations = 0  # how often something that evolves was looked at, for a moment
-        self.faults = 0  # how often that found no value, or an attribute of another type
+        self.evaluations = 0  # how often something evolving was evaluated for a moment
+        self.faults = 0  # how often there was no value, or an attribute of another type
         self._rows = Rows()
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
         self._places: dict[SubscriptionId, list[int]] = {}
-        self._answers = 0  # pairs found last time: as many will be found this time
+        self._answers = 0  # pairs found last time: the guess for this time
         self._one = (*(np.zeros(1, np.int64) for _ in range(4)), np.zeros((2, 1, 3)))
 
     def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
@@ -71,7 +73,7 @@ class IndexedEngine:
         )
 
     def columns(self, publications: Batch) -> Any:
-        """As kernels want them: with the numbers that channels have here."""
+        """The columns that kernels take, with channels as their numbers in this engine."""
         codes = self._rows.channels
         if publications.channel is None:
             channel = np.full(len(publications), codes.get("", -1), np.int64)
@@ -86,10 +88,10 @@ class IndexedEngine:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Nothing is done ahead of being asked."""
+        """Nothing becomes stale."""
 
     def _select_rows(self, count: int, lo: Time, hi: Time, reach: float) -> RowSelection:
-        """For so many publications between these moments that reach about so far."""
+        """For `count` publications between these moments, which reach about so far."""
         raise NotImplementedError
 
     def _match(
@@ -124,7 +126,7 @@ class IndexedEngine:
         self, columns: Any, rows: Any, publications: Sequence[Publication],
         attributes: BatchAttributes | None, which: Integers, places: Integers,
     ) -> Iterator[tuple[Integers, Integers]]:  # fmt: skip
-        """Which of these pairs do formulas and filters let through? Both arrays are overwritten."""
+        """The pairs that formulas and filters accept. `which` and `places` are overwritten."""
         found = np.empty((2, len(which)), np.int64)
         n, m = grid_query.run_formulas(
             columns, rows, self._rows.programs.array, which, places, *found
@@ -144,7 +146,7 @@ class IndexedEngine:
     def _ask(
         self, at: Integers, publications: Sequence[Publication], which: Integers, places: Integers
     ) -> tuple[Integers, Integers]:
-        """Ask Python about pairs that no kernel could settle."""
+        """Test pairs in Python that no kernel could decide."""
         pairs: list[tuple[int, int]] = []
         ids = self._rows.array["id"][places].tolist()
         for i, subscription_id in zip(which.tolist(), ids, strict=True):
@@ -160,7 +162,7 @@ class IndexedEngine:
 
 
 def concatenate_columns(several: Sequence[tuple[Integers, ...]]) -> Iterable[Integers]:
-    """The same columns one after the other."""
+    """Each column of all parts, concatenated."""
     if len(several) == 1:
         return several[0]
     return map(np.concatenate, zip(*several, strict=True))

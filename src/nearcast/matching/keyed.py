@@ -1,10 +1,10 @@
 """The engine of live nodes: whatever clients ask for, a publication costs a bounded time.
 
-Regions go to `grid`. A subscription without a region is found by one equality of its filter, the
-rarest when it is put, in a table; without an equality it goes to the grid as well, which looks at
-all of these. Either way compiled loops judge what was found, so the most that a subscription can
-cost is known (`filters.steps`). `swept` finds fewer candidates by all predicates of a filter, but
-keeping its index costs more than that saves when clients change their filters all the time.
+Subscriptions with a region go to the grid. One without a region is found in a hash table by one
+equality of its filter, the rarest at the time; without an equality it goes to the grid as well,
+which tests all of these. Compiled loops test the candidates, so the most that a subscription can
+cost is known (`filters.count_steps`). `swept` finds fewer candidates by all predicates of a filter,
+but its index costs more than that saves when clients often change their filters.
 """
 
 from collections.abc import Iterator
@@ -26,10 +26,12 @@ from nearcast.model.subscription import Formula, Subscription, SubscriptionId, V
 from nearcast.space.motion import Path, Time
 
 Key: TypeAlias = tuple[str, str, ValueType, Value]  # channel, attribute, and what it is equal to
-AT_ONCE = 2**18  # pairs that are judged at a time
+AT_ONCE = 2**18  # pairs that are tested at a time
 
 
 class KeyedMatcher:
+    """A grid for regions and a hash table for equalities of filters."""
+
     def __init__(self) -> None:
         self._regions = GridMatcher()
         self._table = EqualityTable()
@@ -75,16 +77,16 @@ class KeyedMatcher:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Nothing is done ahead of being asked."""
+        """Nothing becomes stale."""
 
 
 class EqualityTable(IndexedEngine):
-    """Subscriptions by one attribute that must have one value, as places of rows."""
+    """Subscriptions by one attribute that must have one value: a hash table of places of rows."""
 
     def __init__(self) -> None:
         super().__init__()
         self._members: dict[Key, dict[int, None]] = {}
-        self._arrays: dict[Key, Integers] = {}  # the same, as far as it was asked for
+        self._arrays: dict[Key, Integers] = {}  # the same as arrays, made when needed
         self._keys: dict[SubscriptionId, Key] = {}
 
     def __len__(self) -> int:
@@ -124,7 +126,7 @@ class EqualityTable(IndexedEngine):
         return wanting
 
     def judge(self, publications: Batch) -> Matches:
-        """Those of the table that want any of these publications."""
+        """The matches of these publications among the subscriptions of the table."""
         columns = self.columns(publications)
         rows = self._rows.array[: self._rows.used]
         found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
@@ -142,7 +144,7 @@ class EqualityTable(IndexedEngine):
         return Matches(publication, subscription, cost)
 
     def _candidates(self, publications: Batch) -> Iterator[tuple[Any, Any]]:
-        """Pairs of a publication and a place, those of one publication side by side."""
+        """Pairs of a publication and a place; the pairs of one publication are adjacent."""
         said, channels = publications.attributes, publications.channel
         which: list[int] = []
         several: list[Integers] = []

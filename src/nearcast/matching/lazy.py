@@ -1,11 +1,11 @@
-"""LEES, evolving subscriptions evaluated lazily (seed 001, section 4.2).
+"""LEES, evolving subscriptions evaluated lazily ([Evolving] 4.2).
 
 The predicates that do not depend on time are in a standard engine, those that do in a table (LEME).
 For each publication, each entry of the table whose attributes the publication has is evaluated at
 the moment of matching. A subscription with both kinds wants what both want: M1 ∩ M2; one with
-nothing that is still counts as always in M1. Exact, and no work at all while nobody publishes.
+nothing that is still counts as always in M1. Exact, and no work at all without publications.
 
-Regions that move are rows that a compiled loop runs through, the same that verifies for `grid`.
+Moving regions are rows, which the compiled loop of `grid_query` tests one by one.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from nearcast.space.motion import Time
 
 
 class RowScan(IndexedEngine):
-    """Every region is looked at for every publication."""
+    """Tests every row for every publication."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class RowScan(IndexedEngine):
 
 
 class EvolvingTable:
-    """LEME, for what no compiled loop can evaluate: the evolving halves by channel."""
+    """LEME, for what no compiled loop can evaluate: the evolving parts by channel."""
 
     def __init__(self) -> None:
         self._halves: dict[str, dict[SubscriptionId, Subscription]] = {}
@@ -91,7 +91,7 @@ def intersect_matches(
 def intersect_match_columns(
     still: Matches, evolving: Matches, both: dict[SubscriptionId, bool]
 ) -> Matches:
-    """The same for pairs."""
+    """`intersect_matches` for columns of pairs."""
     if not len(still.subscription) and not any(both.values()):
         return evolving
     ids = np.concatenate((still.subscription, evolving.subscription))
@@ -106,6 +106,8 @@ def intersect_match_columns(
 
 
 class LazyMatcher:
+    """LEES: evolving predicates are evaluated for each publication."""
+
     def __init__(self) -> None:
         self._standard = SweptMatcher()
         self._regions = RowScan()
@@ -163,7 +165,7 @@ class LazyMatcher:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Evolution costs nothing until a publication comes."""
+        """Nothing is evaluated before a publication comes."""
 
     def _evaluated(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         matching = []

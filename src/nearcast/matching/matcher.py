@@ -1,7 +1,7 @@
-"""Which subscriptions want this publication? One interface for every engine.
+"""The interface of matching engines: which subscriptions want this publication?
 
-`Scan` is the oracle; every other engine must give its answer for every history of puts and drops.
-`match` takes publications one by one, `match_many` in columns: no Python object per pair.
+`ScanMatcher` is the oracle: every other engine gives its answer after any history of puts and
+drops. `match` takes one publication, `match_many` a batch in columns: no Python object per pair.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 class Batch(Struct, frozen=True):
-    """Publications as columns. Regions are looked at at `t`, each publication's own moment."""
+    """Publications as columns. Each is matched with regions as they are at its own `t`."""
 
     t: Integers
     node: Integers
@@ -28,14 +28,15 @@ class Batch(Struct, frozen=True):
     centre: Floats  # (n, 3)
     extent: Floats  # (n, 3)
     channel: Sequence[str] | None  # None: all on the default channel
-    publications: Sequence[Publication]  # for what kernels cannot judge
-    attributes: Sequence[Mapping[str, Value]] | None = None  # None: ask the publications for them
+    publications: Sequence[Publication]  # for what kernels cannot decide
+    attributes: Sequence[Mapping[str, Value]] | None = None  # None: the publications' own
 
     def __len__(self) -> int:
         return len(self.t)
 
 
 def make_batch(publications: Sequence[Publication]) -> Batch:
+    """The publications as columns."""
     shapes = [p.shape for p in publications]
     return Batch(
         np.array([p.t for p in publications], np.int64),
@@ -49,7 +50,7 @@ def make_batch(publications: Sequence[Publication]) -> Batch:
 
 
 class EvaluationCost(Struct, frozen=True):
-    """Pairs whose formula or filter was asked, and how many steps that took at most."""
+    """Pairs whose formula or filter was evaluated, and how many steps each took at most."""
 
     publication: Integers
     subscription: Integers
@@ -65,16 +66,18 @@ class Matches(Struct, frozen=True):
 
 
 class Matcher(Protocol):
+    """Holds subscriptions and finds those that want a publication."""
+
     def put(self, subscription: Subscription) -> None:
-        """From now on it wants this; an earlier subscription of the same id is replaced whole."""
+        """Add the subscription, or replace the one with the same id."""
         ...
 
     def drop(self, subscription: SubscriptionId) -> None:
-        """Forget it. Dropping what is not there is no mistake: messages may cross."""
+        """Remove the subscription, if it is there."""
         ...
 
     def match(self, publication: Publication, at: Time) -> list[SubscriptionId]:
-        """Who wants it, with regions as they are at `at`: ids in ascending order."""
+        """The ids of those that want it, ascending, with regions as they are at `at`."""
         ...
 
     def match_many(self, publications: Batch) -> Matches:
@@ -82,9 +85,9 @@ class Matcher(Protocol):
         ...
 
     def due(self) -> Time | None:
-        """When `refresh` is next wanted; None: never."""
+        """When `refresh` is next due; None: never."""
         ...
 
     def refresh(self, now: Time) -> None:
-        """Let an engine that trades freshness for speed catch up."""
+        """Update what has become stale, in engines that trade freshness for speed."""
         ...

@@ -1,8 +1,8 @@
-"""PES, periodic evolving subscriptions (seed 001, section 4.1).
+"""PES, periodic evolving subscriptions ([Evolving] 4.1).
 
-A standard engine holds one still version of each subscription. A queue, ordered by the time of the
-next evolution, says when a version is to be replaced by the one for that moment. Matching is what
-it always was; an answer is as stale as the version that gave it, one interval at most.
+A standard engine holds one frozen version of each subscription. A queue, ordered by the time of the
+next evolution, says when a version is replaced by the one for that moment. Matching is unchanged;
+an answer is as stale as the version that gave it, one interval at most.
 """
 
 from heapq import heappop, heappush
@@ -17,17 +17,19 @@ from nearcast.space.motion import SECOND, Time
 
 
 class PeriodicMatcher:
+    """PES: every evolving subscription is frozen anew each interval."""
+
     def __init__(self, interval_us: Time = SECOND) -> None:
         _check_interval(interval_us)
         self.evaluations = 0
         self._interval = interval_us
         self._standard = SweptMatcher()
         self._faults = 0
-        self._now: Time = 0  # the latest moment that was heard of
+        self._now: Time = 0  # the latest moment seen
         self._evolving: dict[SubscriptionId, Subscription] = {}
         self._intervals: dict[SubscriptionId, Time] = {}
         self._scheduled: dict[SubscriptionId, Time] = {}  # SCHEDT
-        self._queue: list[tuple[Time, SubscriptionId]] = []  # ESQ; outdated entries are passed over
+        self._queue: list[tuple[Time, SubscriptionId]] = []  # ESQ; outdated entries are skipped
 
     @property
     def faults(self) -> int:
@@ -73,7 +75,7 @@ class PeriodicMatcher:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Let every subscription evolve whose time has come."""
+        """Replace every version that is due."""
         self._now = max(self._now, now)
         while (due := self.due()) is not None and due <= now:
             _, subscription = heappop(self._queue)
@@ -92,7 +94,7 @@ class PeriodicMatcher:
             self._standard.put(still)
 
     def _schedule(self, subscription: SubscriptionId, due: Time, now: Time) -> None:
-        """The next evolution after now, unless what moved has arrived for good by then."""
+        """Schedule the next evolution after now, unless the subscription no longer changes."""
         self._scheduled.pop(subscription, None)
         if stops_evolving_at(self._evolving[subscription]) > now:
             interval = self._intervals[subscription]

@@ -1,8 +1,8 @@
-"""`wants`, told apart: no, or no because of a fault.
+"""`wants` in Python, for pairs that kernels cannot decide. It tells a fault from a plain no.
 
-A fault is a bound that has no value at that moment (a division by zero, an overflow, a root of less
-than nothing) or an attribute of another type than the predicate's. It never matches, and engines
-count it, so that a broker can note it.
+A fault is a bound without a value at that moment (a division by zero, an overflow, the root of a
+negative number) or an attribute of another type than the predicate's. It never matches. Engines
+count faults, so that a broker can note them.
 """
 
 from nearcast.model import predicates
@@ -12,7 +12,7 @@ from nearcast.space.motion import Time
 
 
 def check_subscription(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
-    """As `wants`; None: no, for a fault."""
+    """As `wants`; None: no, because of a fault."""
     if wanted.channel != publication.channel:
         return False
     if wanted.node == publication.node and not wanted.echo:
@@ -24,7 +24,7 @@ def check_subscription(wanted: Subscription, publication: Publication, at: Time)
 
 
 def check_residual(wanted: Subscription, publication: Publication, at: Time) -> bool | None:
-    """What a formula and a filter say, as `wants` asks them; None: no, for a fault."""
+    """Only the formula and the filter, as in `wants`; None: no, because of a fault."""
     region, condition = wanted.region, wanted.filter
     if isinstance(region, Formula):
         seconds, s = seconds_since(region.since, at), publication.shape

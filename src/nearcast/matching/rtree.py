@@ -1,10 +1,10 @@
-"""An R-tree in main memory: boxes within boxes, so that a search passes over all that is far away.
+"""An R-tree in main memory: boxes within boxes, so that a search skips what is far away.
 
 The tree is Guttman's ("R-trees", SIGMOD 1984): it grows and shrinks with every put and drop and is
-never built anew. Its decisions are those of `space.rtree`. It holds a box around each region.
-Regions that move by themselves have a box around all that they touch in a slice of time; when a
-publication's moment lies outside the slice, they are inserted anew for another one. What the tree
-finds are candidates: `wants` has the last word on each, at the asked moment.
+never rebuilt. Its decisions are those of `space.rtree`. It holds a box around each region.
+A moving region has a box around all that it touches in a slice of time. When a publication's moment
+lies outside the slice, moving regions are inserted anew for another one. The tree finds candidates;
+`wants` decides about each.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Look at every subscription. Slow, obvious, and therefore the oracle."""
+"""Test every subscription against every publication. Slow, obvious, and therefore the oracle."""
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from nearcast.space.motion import Time
 
 
 class ScanMatcher:
+    """Asks `wants` of every subscription."""
+
     def __init__(self) -> None:
         self._subscriptions: dict[SubscriptionId, Subscription] = {}
 
@@ -32,4 +34,4 @@ class ScanMatcher:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Nothing grows stale here."""
+        """Nothing becomes stale."""

@@ -1,12 +1,11 @@
-"""Our own engine for what evolves: index all that it may want in a slice of time, verify each pair.
+"""Our engine for evolving subscriptions: index what each may want in a slice of time, then verify.
 
-Exact as looking at every subscription for every publication (LEES), and as sparing as looking at
-still copies in an index (PES). Regions go to `grid`, which holds the boxes that they sweep during a
-slice. Subscriptions without a region go to `attributes`, with the bounds that interval arithmetic
-finds for their predicates during a slice. What is found is verified at the publication's moment;
-slices are renewed when a publication leaves them. What cannot be bounded is looked at every time
-(`fallbacks`). Nothing here depends on anything evolving: for still subscriptions it is the standard
-engine that the designs of seed 001 build upon.
+As exact as LEES, and about as cheap as PES. Regions go to `grid`, which holds the boxes that they
+sweep during a slice. Subscriptions without a region go to `attributes`, with the bounds that
+interval arithmetic finds for their predicates during a slice. Candidates are verified at the
+publication's moment. A publication outside the slice begins a new one. What cannot be bounded is
+tested every time (`fallbacks`). For subscriptions that do not evolve it is a standard engine, on
+which the designs of [Evolving] build.
 """
 
 from math import inf
@@ -36,6 +35,8 @@ SHORTEST, USUAL, LONGEST = SECOND // 10, SECOND, 60 * SECOND  # that a slice may
 
 
 class SweptMatcher:
+    """A grid for regions and an attribute index for filters, both for a slice of time."""
+
     def __init__(self) -> None:
         self._regions = GridMatcher()
         self._conditions = AttributeIndex()
@@ -49,7 +50,7 @@ class SweptMatcher:
 
     @property
     def evaluations(self) -> int:
-        """How often something that evolves was looked at: verified, or bounded for a slice."""
+        """How often something evolving was evaluated: verified, or bounded for a slice."""
         return self._evaluations + self._regions.evaluations
 
     @property
@@ -58,13 +59,13 @@ class SweptMatcher:
 
     @property
     def fallbacks(self) -> int:
-        """How many subscriptions are looked at every time, because nothing bounds them now."""
+        """How many subscriptions are tested every time, because they are unbounded now."""
         return self._regions.fallbacks
 
     def put(self, subscription: Subscription) -> None:
         self.drop(subscription.id)
         if subscription.filter is None and isinstance(subscription.region, Formula):
-            self._regions.put(subscription)  # the grid says if it is bounded nowhere
+            self._regions.put(subscription)  # the grid handles unbounded ones
         elif is_bounded(subscription.region):
             self._regions.put(subscription)
         else:
@@ -109,7 +110,7 @@ class SweptMatcher:
         return None
 
     def refresh(self, now: Time) -> None:
-        """Slices are renewed when a publication leaves them."""
+        """A publication outside the slice begins a new one."""
 
     def _wanting(self, publication: Publication, at: Time) -> list[SubscriptionId]:
         wanting = []
@@ -124,7 +125,7 @@ class SweptMatcher:
         return wanting
 
     def _cover(self, lo: Time, hi: Time, count: int) -> None:
-        """Bound the filters that evolve anew, if these moments are outside the slice."""
+        """Begin a new slice and bound evolving filters for it, if these moments are outside."""
         begin, end = self._slice
         if self._evolving and not (begin <= lo and hi <= end):
             # A slice should serve about as many publications as there are filters to be bounded.
@@ -152,7 +153,7 @@ class SweptMatcher:
 
 
 def is_bounded(region: Region) -> bool:
-    """Can a box around it say anything?"""
+    """Is a box around it bounded in x or y?"""
     if isinstance(region, Formula):
         return has_bounded_axis(region.parsed)
     shapes = [leg.shape for leg in region.legs] if isinstance(region, Path) else [region.shape]
@@ -162,7 +163,7 @@ def is_bounded(region: Region) -> bool:
 def _comparisons_over(
     predicates: tuple[Predicate, ...], begin: float, end: float
 ) -> list[AttributeComparison] | None:
-    """What holds whenever the predicates do, while `t` goes from begin to end; None: never."""
+    """Comparisons that hold whenever the predicates do, for `t` from begin to end; None: never."""
     tests = []
     for predicate in predicates:
         attribute, operator, expression = (

@@ -1,4 +1,4 @@
-"""What an application asks of its node.
+"""Commands of an application to its node.
 
 Regions and filters in a command are not stamped yet: the node that accepts the command does that.
 A subscription may give its region, its filter or both as plain text with variables in it, and
@@ -27,7 +27,7 @@ from nearcast.space.shapes import Shape
 
 
 def continue_region(region: Region, now: Time) -> Region:
-    """The same places from `now` on, beginning where it is: as a new row of the trace says it."""
+    """The same motion, described from `now` on, as a new row of the trace needs it."""
     if isinstance(region, Formula) or region.since >= now:
         return region
     if isinstance(region, Path):
@@ -45,6 +45,8 @@ def _continue_leg(leg: Moving, now: Time) -> Moving:
 
 
 class Subscribe(Struct, frozen=True):
+    """Begin a subscription, or replace the one with this id."""
+
     subscription: SubscriptionId
     region: Region | str
     filter: Filter | str | None = None
@@ -60,6 +62,7 @@ class Subscribe(Struct, frozen=True):
             Filter(bind(self.filter, self.variables))
 
     def stamped(self, node: NodeId, now: Time) -> Subscription:
+        """The subscription that `node` accepts at `now`."""
         region, condition = self.region, self.filter
         if isinstance(region, str):
             region = Formula(bind(region, self.variables))
@@ -75,15 +78,15 @@ class Subscribe(Struct, frozen=True):
         )
 
     def moved(self, region: Region) -> "Subscribe":
-        """What was asked for, after a Move."""
+        """The command as if it had this region."""
         return replace(self, region=region)
 
     def tuned(self, variables: dict[str, float]) -> "Subscribe":
-        """What was asked for, after a Tune; ValueError if that leaves no value."""
+        """The command as if it had these variables; ValueError if a bound then has no value."""
         return replace(self, variables=self.variables | variables)
 
     def rebound(self, current: Subscription, now: Time) -> Subscription:
-        """The subscription with the present numbers; its clocks go on, and its motion too."""
+        """The subscription with the present variables; its clocks and its motion go on."""
         region, condition = current.region, current.filter
         if isinstance(self.region, str):
             region = Formula(bind(self.region, self.variables), region.since)
@@ -112,10 +115,14 @@ class Tune(Struct, frozen=True):
 
 
 class Unsubscribe(Struct, frozen=True):
+    """End this subscription."""
+
     subscription: SubscriptionId
 
 
 class Publish(Struct, frozen=True):
+    """Publish to a shape; the node adds its name and the time."""
+
     publication: PublicationId
     shape: Shape
     channel: str = ""
@@ -129,7 +136,7 @@ class Publish(Struct, frozen=True):
 
 
 class Leave(Struct, frozen=True):
-    """Say goodbye and stop."""
+    """Leave the overlay and stop."""
 
 
 Command: TypeAlias = Subscribe | Move | Tune | Unsubscribe | Publish | Leave

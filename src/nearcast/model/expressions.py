@@ -1,9 +1,9 @@
 """Functions of time as text: `-3 + t`, `max(0, 10 - 2 * t)`, `"apple"`, `true`.
 
-Seed 001 (section 2) puts a function of `t` in the place of a predicate's value. Such text comes
-from strangers, so Python never runs it: a parser of our own reads it into a small tree, within
-limits on length and depth that keep every later walk over the tree short. `evaluator` turns a tree
-into nested closures once; the tree stays a plain value for whoever wants to reason about it.
+[Evolving] section 2 puts a function of `t` in the place of a predicate's value. Such text comes
+from clients, so Python never evaluates it: our own parser turns it into a small tree, with limits
+on length and depth that keep every later walk over the tree short. `evaluator` turns a tree into
+nested closures once; the tree stays a plain value for whoever wants to reason about it.
 
     expression = string | "true" | "false" | sum
     sum        = product { ("+" | "-") product }
@@ -37,6 +37,8 @@ def _quoted(text: str) -> str:
 
 
 class Number(Struct, frozen=True):
+    """A constant."""
+
     value: float
 
 
@@ -54,10 +56,14 @@ class Call(Struct, frozen=True):
 
 
 class Text(Struct, frozen=True):
+    """A string constant."""
+
     value: str
 
 
 class Boolean(Struct, frozen=True):
+    """`true` or `false`."""
+
     value: bool
 
 
@@ -115,7 +121,7 @@ _NAMED: dict[str, Callable[..., float]] = {
     "sqrt": sqrt,
 }
 FUNCTIONS: Mapping[str, Callable[..., float]] = _OPERATORS | _NAMED
-RESERVED = frozenset({TIME, "true", "false", *_NAMED})  # words that name nothing else
+RESERVED = frozenset({TIME, "true", "false", *_NAMED})  # not allowed as variables
 
 # Division by zero or overflow, sqrt(-1) or sin(inf), a variable that was not given.
 _NO_VALUE = (ArithmeticError, ValueError, KeyError)
@@ -212,13 +218,15 @@ _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Token(NamedTuple):
+    """One token and where it begins."""
+
     kind: str
     text: str
     position: int
 
 
 class _Subtree(NamedTuple):
-    """A piece of arithmetic on its way into the tree; `constant` is its value if it is one."""
+    """A parsed part of the tree; `constant` is its value if it has no variable."""
 
     tree: Arithmetic
     start: int
@@ -267,6 +275,7 @@ class ExpressionParser:
             raise self.expected(_quoted(sign))
 
     def expression(self) -> Expression:
+        """Parse one expression."""
         token = self.token
         if token.kind != "string" and token.text not in ("true", "false"):
             return self._sum(0).tree

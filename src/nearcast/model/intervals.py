@@ -1,4 +1,4 @@
-"""What a function of time can be at most and at least over a stretch of time.
+"""Bounds of a function of time over an interval of time.
 
 Interval arithmetic (Moore, 1966) over the trees of `expressions`: each part's bounds follow from
 the bounds of its parts. Rounding is monotone, so corners bound all that is computed between them;
@@ -139,7 +139,7 @@ OPERATIONS: dict[str, Callable[..., ClosedInterval | None]] = {
 }
 
 
-# Predicates over a stretch of time.
+# Predicates over an interval of time.
 
 Box = tuple[ClosedInterval, ClosedInterval, ClosedInterval]
 

@@ -1,10 +1,9 @@
 """Subscriptions as predicates: `x >= -3 + t, x <= 3 + t, kind == "apple", ripe == true`.
 
 A predicate compares an attribute with an expression, which may change with the seconds `t` since
-submission: seed 001's evolving subscriptions (section 2). Predicates over x, y and z describe a
-region, the `PredicateBox`; all others filter a publication's attributes. Predicates travel as
-text, so
-`parse` remembers what it has read.
+submission: the evolving subscriptions of [Evolving] section 2. Predicates over x, y and z describe
+a region, the `PredicateBox`; all others filter a publication's attributes. Predicates travel as
+text, so `parse` remembers what it has read.
 
     predicates = list | "{" list "}"
     list       = item { "," item }
@@ -38,7 +37,7 @@ from nearcast.space.shapes import DISC
 
 MAX_PREDICATES = 32
 AXES = ("x", "y", "z")
-# Matchers ask for the same texts again and again. One takes some 5 kB once it has been evaluated;
+# Matchers parse the same texts often. One takes some 5 kB once it has been evaluated;
 # the worst text that a client can send takes 75 kB, and 300 kB evaluated; a limit on
 # `expression_size` prevents that.
 REMEMBERED_TEXTS = 8_192
@@ -55,7 +54,7 @@ NO_VALUES: Mapping[str, float] = MappingProxyType({})
 
 
 class Predicate(Struct, frozen=True, dict=True):
-    """Seed 001, section 2: (a_i op_i fun_i(t))."""
+    """[Evolving] section 2: (a_i op_i fun_i(t))."""
 
     attribute: str
     operator: str
@@ -80,7 +79,7 @@ class Predicates(Struct, frozen=True, dict=True):
         """Does any bound change by itself as time goes by?"""
         return any(predicate.evolves for predicate in self.items)
 
-    # The rest is what matching asks for again and again, laid out once.
+    # Computed once, because matching needs them often.
 
     @cached_property
     def _spatial(self) -> tuple[Predicate, ...]:
@@ -119,7 +118,7 @@ def parse(text: str, variables: frozenset[str] = frozenset()) -> Predicates:
 def parse_with_text(
     text: str, variables: frozenset[str] = frozenset()
 ) -> list[tuple[str, Predicate]]:
-    """Each predicate and the stretch of the text that says it."""
+    """Each predicate with its part of the text."""
     parser = ExpressionParser(text, variables)
     braced = parser.accept("{")
     items: list[tuple[str, Predicate]] = []
@@ -182,6 +181,7 @@ class PredicateNames(NamedTuple):
 
 
 def collect_names(predicates: Predicates) -> PredicateNames:
+    """The attributes and variables that the predicates use."""
     attributes = dict.fromkeys(item.attribute for item in predicates.items)
     variables = dict.fromkeys(
         node.name
@@ -230,7 +230,7 @@ def freeze_tests(predicates: Predicates, t: float) -> FrozenTests:
 
 
 def run_frozen_tests(tests: FrozenTests, attributes: Mapping[str, Value]) -> bool | None:
-    """The verdict of settled tests."""
+    """As `test_attributes`, with frozen tests."""
     for attribute, compare, bound in tests:
         value = attributes.get(attribute)
         if not _comparable(value, bound):

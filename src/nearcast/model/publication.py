@@ -1,4 +1,4 @@
-"""What an entity says: a message to a point or an area, with attributes and a payload."""
+"""A publication: a message to a point or an area, with attributes and a payload."""
 
 from math import isfinite
 
@@ -19,6 +19,7 @@ RESERVED = frozenset({"x", "y", "z", "t"})  # the place and the time are not att
 
 
 def check_attributes(attributes: dict[str, Value]) -> None:
+    """ValueError if a name or a value is not allowed."""
     for name, value in attributes.items():
         if name in RESERVED:
             raise ValueError(f"{name!r} cannot be an attribute: it is the place or the time")
@@ -50,10 +51,10 @@ class Publication(Struct, frozen=True, array_like=True):
 
 
 def wants(subscription: Subscription, publication: Publication, at: Time) -> bool:
-    """Should this be heard there? The one sentence that all engines and overlays answer to.
+    """Does the subscription want the publication? The definition for all engines and overlays.
 
-    `at` is the moment at which the region is looked at: the publication's own `t`, unless a broker
-    deliberately uses its own clock (seed 001).
+    `at` is the moment at which the region is evaluated: the publication's own `t`, unless a broker
+    deliberately uses its own clock ([Evolving]).
     """
     return (
         subscription.channel == publication.channel

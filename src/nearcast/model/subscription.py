@@ -1,4 +1,4 @@
-"""What an entity wants to hear: a region, still or evolving, and conditions on attributes."""
+"""A subscription: a region, static or evolving, and conditions on attributes."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -35,7 +35,7 @@ def seconds_since(since: Time, t: Time) -> float:
 
 
 class Formula(Struct, frozen=True, array_like=True, tag=3, dict=True):
-    """A region by predicates over x, y and z, with bounds that are functions of `t` (seed 001)."""
+    """A region by predicates over x, y and z, with bounds that are functions of `t`."""
 
     text: str
     since: Time = 0
@@ -47,7 +47,7 @@ class Formula(Struct, frozen=True, array_like=True, tag=3, dict=True):
 
     @cached_property
     def parsed(self) -> predicates.Predicates:
-        """What the text says; whoever keeps the formula keeps it too."""
+        """The predicates of the text, parsed once."""
         return predicates.parse(self.text)
 
     def stamped(self, now: Time) -> "Formula":
@@ -73,7 +73,7 @@ class Filter(Struct, frozen=True, array_like=True, dict=True):
 
     @cached_property
     def parsed(self) -> predicates.Predicates:
-        """What the text says; whoever keeps the filter keeps it too."""
+        """The predicates of the text, parsed once."""
         return predicates.parse(self.text)
 
     def stamped(self, now: Time) -> "Filter":
@@ -87,20 +87,20 @@ Region: TypeAlias = Moving | Path | Formula
 
 
 class Subscription(Struct, frozen=True, array_like=True):
-    """One interest of one entity. Its region and filter carry the moment they were submitted."""
+    """One subscription of one entity. Region and filter carry the moment of their submission."""
 
     id: SubscriptionId
     node: NodeId
     region: Region
     filter: Filter | None = None
     channel: str = ""
-    echo: bool = False  # True: hear one's own publications too
+    echo: bool = False  # True: also receive the own publications
 
     def __post_init__(self) -> None:
         check_text("a channel", self.channel)
 
     def moved(self, region: Region, now: Time) -> "Subscription":
-        """The same interest somewhere else from `now` on.
+        """The same subscription with another region from `now` on.
 
         A filter's clock goes on, unless the new region has a formula: the two share one `t`.
         """

@@ -1,9 +1,9 @@
 """Variables of the application in predicates: `x <= 3 + visibility`, `price < limit + 0.5 * t`.
 
-The work that followed seed 001 (ICDCS 2017) lets subscriptions evolve over any variable, time being
-one example. Here `t` runs by itself, and all others are numbers that the application sets when it
-subscribes and changes when it likes. A variable is bound by writing its number in its place, so
-whoever sees a subscription sees numbers and `t` alone.
+The work that followed [Evolving] (ICDCS 2017) lets subscriptions evolve over any variable, time
+being one example. Here `t` runs by itself, and all others are numbers that the application sets
+when it subscribes and changes when it likes. A variable is bound by writing its number in its
+place, so a subscription that others receive has only numbers and `t`.
 
 A name to the left of a comparison is an attribute, a name to the right is a variable: where both
 have one name, as in `price < price`, the left one is the publication's and the right one ours.
@@ -17,6 +17,7 @@ from nearcast.model.predicates import parse
 
 
 def check_variables(variables: Mapping[str, float]) -> None:
+    """ValueError if a name is reserved or a value is no finite number."""
     for name, value in variables.items():
         if name in RESERVED:
             raise ValueError(f"{name!r} cannot be a variable: it has a meaning of its own")

@@ -1,6 +1,6 @@
 """A square divided into quarters until no part holds too many points: what VSO is compared with.
 
-Seed 003, figure 2: fifty entities in a few clusters, ten to a region, need about ten such parts and
+[VSO] figure 2: fifty entities in a few clusters, ten to a region, need about ten such parts and
 six Voronoi regions. Parts without a point count as well: somebody must answer for them.
 """
 

@@ -16,6 +16,8 @@ Vector: TypeAlias = tuple[float, float, float]
 
 
 class ShapeKind(IntEnum):
+    """What a shape is."""
+
     POINT = 0
     DISC = 1
     BOX = 2
