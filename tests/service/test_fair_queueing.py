@@ -426,7 +426,7 @@ def test_who_is_refused_because_the_node_is_busy_is_told_by_id_and_over_http() -
     reason, answer, metrics = run(story())
     assert reason.startswith("the node is busy: 12 of your publications wait")
     assert b"the node is busy: 3" in answer
-    assert b"\nnearcast_busy_total 2\n" in metrics
+    assert b"\nnearcast_busy_total 2.0\n" in metrics
 
 
 def test_an_admin_sees_what_each_client_costs() -> None:

@@ -585,7 +585,7 @@ def test_a_wrong_token_is_answered_after_its_pause(tmp_path: Path) -> None:
             assert status == 401
             assert "say a token that this node knows" in json.loads(body)["error"]
             assert (
-                "nearcast_tokens_refused_total 2"
+                "nearcast_tokens_refused_total 2.0"
                 in (await http(node, get("/metrics", "everything-goes")))[2].decode()
             )
 

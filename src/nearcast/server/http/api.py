@@ -5,7 +5,7 @@ import json
 from math import isfinite
 from pathlib import Path
 from time import monotonic
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
@@ -28,8 +28,10 @@ from nearcast.server.http.protocol import (
     Route,
     json_response,
 )
-from nearcast.server.metrics import exposition
 from nearcast.service.client_state import ClientState
+
+if TYPE_CHECKING:
+    from nearcast.server.prometheus import MetricsEncoder
 
 NAMES = 1_000  # entities that speak over HTTP; each keeps a client
 ANONYMOUS = "curl"
@@ -49,6 +51,7 @@ class HttpApi:
         # By the holder of a token and a name, the least recently used first.
         self._clients: dict[Key, ClientState] = {}
         self._retaining: set[Key] = set()  # those of them who were told to retain a state
+        self._metrics_encoder: MetricsEncoder | None = None
         self.routes = HttpRoutes()
         self.routes.add("GET", "/healthz", lambda _: json_response({"ok": True}))
         self.routes.add("GET", "/metrics", self.guarded(self._metrics))
@@ -198,9 +201,13 @@ class HttpApi:
         limit = int(_number(request.query, "limit", 100.0))
         return json_response({"clients": overview.client_costs(self._gateway)[: max(0, limit)]})
 
-    def _metrics(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002
-        text = exposition(self._gateway.metrics, overview.gauges(self._gateway))
-        return HttpResponse(text.encode(), 200, "text/plain; version=0.0.4; charset=utf-8")
+    def _metrics(self, request: HttpRequest) -> HttpResponse:
+        if self._metrics_encoder is None:
+            from nearcast.server.prometheus import MetricsEncoder
+
+            self._metrics_encoder = MetricsEncoder(self._gateway)
+        body, content_type = self._metrics_encoder.encode(request.headers.get("accept", ""))
+        return HttpResponse(body, 200, content_type)
 
 
 def _publish_request(body: bytes) -> bytes:
