@@ -18,7 +18,7 @@ from nearcast.model.subscription import Value
 from nearcast.server import gateway
 from nearcast.server.access.grants import Claims
 from nearcast.server.access.tokens import read_tokens
-from nearcast.server.config import KEYS, MEANING, default_file, load_settings
+from nearcast.server.config import KEYS, default_file, load_settings, meanings
 from nearcast.server.http import api, protocol, upgrade
 from nearcast.server.server import Server
 from nearcast.service import throttling
@@ -133,7 +133,7 @@ def test_the_two_encodings_are_equivalent() -> None:
 def test_the_limits_are_those_that_there_are() -> None:
     told = [[row[0].strip("`"), *row[1:]] for row in rows(section(WIRE, "Limits"), "| limit")]
     limits = {key.removeprefix("limits."): key for key in KEYS if key.startswith("limits.")}
-    assert told == [[name, repr(KEYS[key][1]), MEANING[key]] for name, key in limits.items()]
+    assert told == [[name, repr(KEYS[key][1]), meanings()[key]] for name, key in limits.items()]
 
 
 def test_the_close_codes_are_those_that_there_are() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from nearcast.errors import ConfigError
 from nearcast.server.config import (
     KEYS,
-    MEANING,
     TABLES,
     JwtSettings,
     LimitSettings,
@@ -19,6 +18,7 @@ from nearcast.server.config import (
     default_file,
     line_of,
     load_settings,
+    meanings,
 )
 
 
@@ -44,7 +44,7 @@ def test_every_setting_is_in_the_printed_file_with_its_meaning() -> None:
     flat = {key for key in said if key not in TABLES}
     flat |= {f"{table}.{key}" for table in TABLES for key in said[table]}
     assert flat == set(KEYS)
-    assert set(MEANING) == {*KEYS, *TABLES}
+    assert set(meanings()) == {*KEYS, *TABLES}
     lines = default_file().splitlines()
     for key in KEYS:
         above = lines[line_of(default_file(), key) - 2]

@@ -157,7 +157,7 @@ def summary_lines(summary: "RunSummary") -> list[str]:
 
 
 def list_settings(arguments: argparse.Namespace) -> int:
-    from nearcast.cli.settings import documented_fields
+    from nearcast.field_docs import documented_fields
     from nearcast.sim.world import parameters_of
 
     settings = {

@@ -16,19 +16,31 @@ from nearcast.space.shapes import LARGEST, POINT, Shape
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """Bounds on what one client may ask for; `config.Limits` adds those of the node."""
+    """Limits of one client. `server.config.LimitSettings` adds those of the node."""
 
-    subscriptions: int = 64  # of one client
-    channels: int = 64  # on which one client publishes
-    entities: int = 1_000  # other than itself, for which one client publishes
-    extent: float = 1e6  # half-extent of a subscription's or a publication's area, if bounded
-    legs: int = 100  # of a path
-    formula: int = 400  # characters of a formula or filter, which bound what evaluating it costs
-    steps: int = 2_000  # of a client's formulas and filters together, for one publication
-    payload: int = 16_384  # bytes
-    name: int = 64  # characters of a name or a channel
-    nearby: int = 1_000  # entities in one answer
-    watched: int = 20_000  # entities that all watching subscriptions of one client know at one time
+    # Subscriptions of one client.
+    subscriptions: int = 64
+    # Channels on which one client publishes.
+    channels: int = 64
+    # Entities other than itself for which one client publishes.
+    entities: int = 1_000
+    # The largest half-extent of an area, if it has one.
+    extent: float = 1e6
+    # Places that one walk leads through.
+    legs: int = 100
+    # Characters of a formula or a filter.
+    formula: int = 400
+    # Steps that a client's formulas and filters together take for one publication: one for each
+    # predicate, number and operation, four for sin and cos.
+    steps: int = 2_000
+    # Bytes of a publication's payload.
+    payload: int = 16_384
+    # Characters of a name or a channel.
+    name: int = 64
+    # Entities that one answer lists.
+    nearby: int = 1_000
+    # Entities that all watching subscriptions of one client know at one time.
+    watched: int = 20_000
 
 
 ShapeFields = tuple[int, float, float, float, float, float, float]  # kind, centre, half-extents

@@ -1,8 +1,8 @@
 """The settings of a live node: flags before environment before `nearcast.toml` before defaults.
 
-Each setting stands here once: its name, its type with the values that make sense, its default and
-what it means. `default_file` writes the file from this, and whatever is not one of these names or
-values is refused, with the line of the file on which it stands.
+Each setting is defined here once: its name, its type with the valid range, its default, and the
+comment above it, which explains it. `default_file` writes the file from this. Unknown names and
+invalid values are refused, with the line of the file on which they stand.
 """
 
 import difflib
@@ -20,6 +20,7 @@ from msgspec import Meta, Struct, structs
 
 from nearcast.client_protocol import limits
 from nearcast.errors import ConfigError
+from nearcast.field_docs import field_comments
 
 PREFIX = "NEARCAST_"
 ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^\s/?#@,]+")
@@ -30,34 +31,61 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one client may ask for (`admission.LimitSettings`), and what a node stands."""
+    """Limits of one client (`client_protocol.limits.Limits`), and of the node as a whole."""
 
+    # Clients that have joined at one time.
     clients: Count = 10_000
+    # Connections that have neither joined nor had an answer over HTTP. With more, the oldest is
+    # dropped.
     pending: Count = 1_000
+    # Connections from one address (IPv6: from one /64 network). 127.0.0.1 and ::1 are not
+    # counted, because reverse proxies connect from there.
     address: Count = 1_000
+    # Bytes of a frame or of an HTTP body from a client.
     frame: Count = 65_536
+    # Requests of one client per second.
     requests: Count = 500
+    # Bytes of one client's frames per second. Beyond that it is read more slowly.
     bytes: Count = 2_097_152
+    # Refused requests of one client within ten seconds. One more ends its connection.
     refusals: Count = 1_000
+    # Messages that wait for a client who reads slowly. The oldest go first.
     queue: Count = 10_000
+    # Bytes that wait for such a client.
     queue_bytes: Count = 4_194_304
+    # Bytes that wait for all such clients together. The largest queue gives up messages first.
     queues_bytes: Count = 67_108_864
+    # Seconds after which a client who reads nothing at all is let go.
     slow_s: Seconds = 30.0
+    # Seconds that a new connection has to join.
     join_s: Seconds = 5.0
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a node is a member of a cluster; without a key it is none."""
 
+    # The file of the secret that all nodes of a cluster share. Who joins no other node makes it,
+    # if there is none.
     key: str = ""
+    # Where nodes of the cluster listen for others: HOST:PORT, several with commas between them;
+    # the first that answers lets this node in. Empty: it is the first.
     join: str = ""
+    # The address on which other nodes reach this one.
     host: str = "127.0.0.1"
+    # The port on which other nodes reach this one. 0: any free one.
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    # What clients are told to reach this node, should another fail or send them here. Empty:
+    # ws://host:port, or wss:// with a certificate.
     advertise: str = ""
+    # Subscriptions that a node can carry; with more it calls others closer.
     subscriptions: Count = 100_000
+    # Units by which areas are wider when nodes look whose places they touch.
     margin: Annotated[float, Meta(ge=0, le=1e9)] = 10.0
+    # Units that the sites of two nodes keep from each other.
     spacing: Annotated[float, Meta(ge=0, le=1e9)] = 5.0
+    # The part of the way to the middle of its load that a site moves each time.
     adjust: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    # Seconds between two such moves.
     adjust_s: Seconds = 1.0
 
     def __post_init__(self) -> None:
@@ -68,9 +96,14 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whose JWTs are accepted; without keys none are."""
 
+    # The issuer's keys as a JWKS: a file, or an https:// URL (http:// on this machine). Read at
+    # the start and at SIGHUP, and from a URL also when a token names an unknown key.
     keys: str = ""
+    # The claim `iss` must be this. Empty: it is not looked at.
     issuer: str = ""
+    # The claim `aud` must name this. Empty: tokens that have an `aud` are refused.
     audience: str = ""
+    # Seconds by which clocks may differ when `exp`, `nbf` and `iat` are checked.
     leeway_s: Annotated[float, Meta(ge=0, le=3_600)] = 30.0
 
     def __post_init__(self) -> None:
@@ -84,21 +117,39 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings of a node; `MEANING` explains each."""
+    """All settings of a node."""
 
+    # The address to listen on. Any but a loopback address needs a token, a token_file or
+    # jwt.keys.
     host: str = "127.0.0.1"
+    # The one port for WebSocket and HTTP. 0: any free one.
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
+    # What the node calls itself towards its clients.
     name: Annotated[str, Meta(max_length=64)] = ""
+    # Whoever joins must say this. Empty: nobody needs to.
     token: str = ""
+    # A file of tokens with roles, instead of one token for all. SIGHUP reloads it.
     token_file: str = ""
+    # A certificate chain in PEM, to be reached at wss:// and https://.
     tls_certificate: str = ""
+    # Its private key in PEM.
     tls_key: str = ""
+    # Leave a trace of everything that is wanted, said and heard.
     record: bool = True
+    # The folder for the trace; if it holds one already, a new folder beside it, with -2, -3 and
+    # so on. Empty: traces/ and the moment of the start.
     trace: str = ""
+    # Origins of web pages that may speak to this node, like https://example.org, with commas
+    # between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of any
+    # page.
     cors: str = ""
+    # When there is much to deliver, gather it for so many milliseconds.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
+    # More than this is refused, and the client who asked is told so.
     limits: LimitSettings = LimitSettings()
+    # Several nodes as one service. A node without a key is by itself.
     cluster: ClusterSettings = ClusterSettings()
+    # Tokens that an issuer signs (JSON Web Tokens). Without keys none are accepted.
     jwt: JwtSettings = JwtSettings()
 
     def __post_init__(self) -> None:
@@ -118,75 +169,6 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The setting `cors` as a set."""
         parts = (part.strip().lower() for part in self.cors.split(","))
         return frozenset(part for part in parts if part)
-
-
-MEANING = {
-    "host": "The address to listen on. Any but a loopback address needs a token, a token_file or"
-    " jwt.keys.",
-    "port": "The one port for WebSocket and HTTP. 0: any free one.",
-    "name": "What the node calls itself towards its clients.",
-    "token": "Whoever joins must say this. Empty: nobody needs to.",
-    "token_file": "A file of tokens with roles, instead of one token for all. SIGHUP reloads it.",
-    "tls_certificate": "A certificate chain in PEM, to be reached at wss:// and https://.",
-    "tls_key": "Its private key in PEM.",
-    "record": "Leave a trace of everything that is wanted, said and heard.",
-    "trace": "The folder for the trace; if it holds one already, a new folder beside it, with -2,"
-    " -3 and so on. Empty: traces/ and the moment of the start.",
-    "cors": "Origins of web pages that may speak to this node, like https://example.org, with"
-    " commas between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of"
-    " any page.",
-    "flush_ms": "When there is much to deliver, gather it for so many milliseconds.",
-    "limits": "More than this is refused, and the client who asked is told so.",
-    "limits.subscriptions": "Subscriptions of one client.",
-    "limits.channels": "Channels on which one client publishes.",
-    "limits.entities": "Entities other than itself for which one client publishes.",
-    "limits.extent": "The largest half-extent of an area, if it has one.",
-    "limits.legs": "Places that one walk leads through.",
-    "limits.formula": "Characters of a formula or a filter.",
-    "limits.steps": "Steps that a client's formulas and filters together take for one publication:"
-    " one for each predicate, number and operation, four for sin and cos.",
-    "limits.nearby": "Entities that one answer lists.",
-    "limits.watched": "Entities that all watching subscriptions of one client know at one time.",
-    "limits.payload": "Bytes of a publication's payload.",
-    "limits.name": "Characters of a name or a channel.",
-    "limits.clients": "Clients that have joined at one time.",
-    "limits.pending": "Connections that have neither joined nor had an answer over HTTP. With more,"
-    " the oldest is dropped.",
-    "limits.address": "Connections from one address (IPv6: from one /64 network). 127.0.0.1 and ::1"
-    " are not counted, because reverse proxies connect from there.",
-    "limits.frame": "Bytes of a frame or of an HTTP body from a client.",
-    "limits.requests": "Requests of one client per second.",
-    "limits.bytes": "Bytes of one client's frames per second. Beyond that it is read more slowly.",
-    "limits.refusals": "Refused requests of one client within ten seconds. One more ends its"
-    " connection.",
-    "limits.queue": "Messages that wait for a client who reads slowly. The oldest go first.",
-    "limits.queue_bytes": "Bytes that wait for such a client.",
-    "limits.queues_bytes": "Bytes that wait for all such clients together. The largest queue gives"
-    " up messages first.",
-    "limits.slow_s": "Seconds after which a client who reads nothing at all is let go.",
-    "limits.join_s": "Seconds that a new connection has to join.",
-    "cluster": "Several nodes as one service. A node without a key is by itself.",
-    "cluster.key": "The file of the secret that all nodes of a cluster share. Who joins no other"
-    " node makes it, if there is none.",
-    "cluster.join": "Where nodes of the cluster listen for others: HOST:PORT, several with commas"
-    " between them; the first that answers lets this node in. Empty: it is the first.",
-    "cluster.host": "The address on which other nodes reach this one.",
-    "cluster.port": "The port on which other nodes reach this one. 0: any free one.",
-    "cluster.advertise": "What clients are told to reach this node, should another fail or send"
-    " them here. Empty: ws://host:port, or wss:// with a certificate.",
-    "cluster.subscriptions": "Subscriptions that a node can carry; with more it calls others"
-    " closer.",
-    "cluster.margin": "Units by which areas are wider when nodes look whose places they touch.",
-    "cluster.spacing": "Units that the sites of two nodes keep from each other.",
-    "cluster.adjust": "The part of the way to the middle of its load that a site moves each time.",
-    "cluster.adjust_s": "Seconds between two such moves.",
-    "jwt": "Tokens that an issuer signs (JSON Web Tokens). Without keys none are accepted.",
-    "jwt.keys": "The issuer's keys as a JWKS: a file, or an https:// URL (http:// on this machine)."
-    " Read at the start and at SIGHUP, and from a URL also when a token names an unknown key.",
-    "jwt.issuer": "The claim `iss` must be this. Empty: it is not looked at.",
-    "jwt.audience": "The claim `aud` must name this. Empty: tokens that have an `aud` are refused.",
-    "jwt.leeway_s": "Seconds by which clocks may differ when `exp`, `nbf` and `iat` are checked.",
-}
 
 
 def is_loopback(host: str) -> bool:
@@ -237,11 +219,12 @@ def default_file() -> str:
         "# An environment variable (NEARCAST_PORT, NEARCAST_LIMITS_FRAME) comes before a line of",
         "# this file, and a flag (--port) before both.",
     ]
+    meaning = meanings()
     for key, (_, default) in KEYS.items():
         table, _, name = key.rpartition(".")
         if table and f"[{table}]" not in lines:
-            lines += ["", *_comment(MEANING[table]), f"[{table}]"]
-        lines += ["", *_comment(MEANING[key]), f"{name} = {_toml(default)}"]
+            lines += ["", *_comment(meaning[table]), f"[{table}]"]
+        lines += ["", *_comment(meaning[key]), f"{name} = {_toml(default)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -267,11 +250,24 @@ _NOTHING = object()
 TABLES = ("limits", "cluster", "jwt")
 
 
+PARTS: dict[str, type[Struct]] = {
+    "": Settings, "limits.": LimitSettings, "cluster.": ClusterSettings, "jwt.": JwtSettings
+}  # fmt: skip
+
+
+def meanings() -> dict[str, str]:
+    """What each setting and each table means, by its dotted name."""
+    return {
+        prefix + name: text
+        for prefix, kind in PARTS.items()
+        for name, text in field_comments(kind).items()
+    }
+
+
 def _keys() -> dict[str, tuple[Any, Any]]:
     """Every setting by its dotted name: its type and its default."""
     found: dict[str, tuple[Any, Any]] = {}
-    tables = (("limits.", LimitSettings), ("cluster.", ClusterSettings), ("jwt.", JwtSettings))
-    for prefix, kind in (("", Settings), *tables):
+    for prefix, kind in PARTS.items():
         hints = get_type_hints(kind, include_extras=True)
         for field in structs.fields(kind):
             if field.name not in TABLES:

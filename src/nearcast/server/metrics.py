@@ -40,7 +40,7 @@ COUNTERS = {
     "bytes_in": "Bytes of clients' frames.",
     "bytes_out": "Bytes written for clients.",
     "flushes": "Times that waiting publications were delivered.",
-    "cut_short": "Flushes that left publications waiting, because there were too many for one flush.",
+    "cut_short": "Flushes that left publications waiting, because there were too many.",
     "refused_address": "Connections refused because their address had too many.",
     "refused_full": "Clients refused because the node had as many as it serves.",
     "displaced": "Connections closed to make room, because they had not joined, or were idle.",

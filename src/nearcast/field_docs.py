@@ -1,7 +1,7 @@
-"""What can be set, with its default and its explanation, read from the one place that says so.
+"""Reads what the fields of settings and parameters mean from the comments beside them.
 
-Parameters are documented by the comments beside their fields. Whoever changes a field sees its
-comment; whoever asks for `--settings` reads the same words.
+A field is documented once, by the comment on its line or on the lines above it. `nearcast config`,
+`nearcast simulate --settings` and the reference show that text.
 """
 
 import inspect
@@ -11,13 +11,13 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 # A name that is a word of Python's own is set as vars()["name"].
-FIELD = re.compile(r'^    (?:vars\(\)\[")?(\w+)(?:"\] |: )[^=#]*(?:= [^#]+)?(?:# (.*))?$')
+FIELD = re.compile(r'^    (?:vars\(\)\[")?(\w+)(?:"\] |: )[^#]*(?:# (.*))?$')
 
 
 def field_comments(kind: type[Struct]) -> dict[str, str]:
     """Each field's comment: the one on its line, else the ones on the lines above."""
     found: dict[str, str] = {}
-    told = ""
+    text = ""
     for each in reversed(kind.__mro__[:-2]):
         if not issubclass(each, Struct) or each is Struct:
             continue
@@ -28,14 +28,15 @@ def field_comments(kind: type[Struct]) -> dict[str, str]:
                 continue
             field = FIELD.match(line)
             if field and (field[2] or above):
-                told = found[field[1]] = field[2] or " ".join(above)
+                text = found[field[1]] = field[2] or " ".join(above)
             elif field and field[1] not in found:
-                found[field[1]] = told  # fields that share one comment
+                found[field[1]] = text  # fields that share one comment
             above = []
-    return found
+    names = {field.name for field in fields(kind)}
+    return {name: text for name, text in found.items() if name in names}
 
 
 def documented_fields(kind: type[Struct]) -> list[tuple[str, str, str]]:
     """Name, default and explanation of every field."""
-    told = field_comments(kind)
-    return [(field.name, str(field.default), told[field.name]) for field in fields(kind)]
+    texts = field_comments(kind)
+    return [(field.name, str(field.default), texts[field.name]) for field in fields(kind)]
