@@ -107,7 +107,7 @@ def test_the_goodbye_of_one_is_none_of_another() -> None:
 def test_a_server_remembers_the_latest_goodbyes_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client_server, "MEMORY", 10)
+    monkeypatch.setattr(client_server, "MAX_REMEMBERED", 10)
     node = server()
     for number in range(50):
         node.receive(0, number, Bye(5))

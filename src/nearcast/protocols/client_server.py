@@ -18,6 +18,7 @@ from msgspec import Struct
 from nearcast.matching import EXACT, MATCHERS
 from nearcast.matching.matcher import Matcher, make_batch
 from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.interests import ActiveInterests, InterestCommand
 from nearcast.model.publication import Publication
 from nearcast.model.subscription import (
     NodeId,
@@ -208,8 +209,8 @@ class CentralServerClient(Node):
         super().__init__(node_id, rng)
         self.server = server
         self.memory = memory
-        self.subscriptions: dict[SubscriptionId, Subscription] = {}
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.interests = ActiveInterests()
+        self.subscriptions = self.interests.current
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered = DeliveredPublications()
         # From when until when this life has wanted something. What was said before that or after
@@ -220,33 +221,30 @@ class CentralServerClient(Node):
         match command:
             case Publish():
                 self.out.send(self.server, Post(command.stamped(self.id, self.now)))
-            case Move(subscription) | Unsubscribe(subscription) if (
-                subscription not in self.subscriptions
-            ):
-                self.out.note("ignored", subscription)
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Move(subscription, region):
-                moved = self.subscriptions[subscription].moved(region, self.now)
-                self.subscriptions[subscription] = moved
-                if subscription in self.asked:
-                    self.asked[subscription] = self.asked[subscription].moved(region)
-                self.out.send(self.server, Moved(subscription, moved.region))
-            case Subscribe(subscription):
-                wanted = self.subscriptions[subscription] = command.stamped(self.id, self.now)
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self.span.setdefault(subscription, (self.now, FOREVER))  # or it goes on
-                self.out.send(self.server, Interest(wanted))
-            case Unsubscribe(subscription):
-                del self.subscriptions[subscription]
-                self.asked.pop(subscription, None)
-                self.span[subscription] = (self.span[subscription][0], self.now)
-                self.out.send(self.server, Cancel(subscription, self.now))
             case Leave():
                 self.out.send(self.server, Bye(self.now))
                 self.out.stop()
+            case _:
+                why = self.interests.apply(command, self.id, self.now)
+                if why is None:
+                    self._report_change(command)
+                else:
+                    self.out.note(why, command.subscription)
+
+    def _report_change(self, command: InterestCommand) -> None:
+        """Tell the server what the command has changed."""
+        number = command.subscription
+        match command:
+            case Subscribe():
+                self.span.setdefault(number, (self.now, FOREVER))  # or it goes on
+                self.out.send(self.server, Interest(self.subscriptions[number]))
+            case Move():
+                self.out.send(self.server, Moved(number, self.subscriptions[number].region))
+            case Tune():
+                self.out.send(self.server, Tuned(self.subscriptions[number], self.now))
+            case Unsubscribe():
+                self.span[number] = (self.span[number][0], self.now)
+                self.out.send(self.server, Cancel(number, self.now))
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         match message:
@@ -262,19 +260,6 @@ class CentralServerClient(Node):
                     self.out.send(self.server, Interest(self.subscriptions[subscription]))
             case _:
                 self.out.note("ignored", sender)
-
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        if subscription not in self.asked:
-            self.out.note("ignored", subscription)
-            return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(self.subscriptions[subscription], self.now)
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription], self.subscriptions[subscription] = tuned, changed
-        self.out.send(self.server, Tuned(changed, self.now))
 
     def _wanted(self, subscription: SubscriptionId, t: Time) -> bool:
         begin, end = self.span.get(subscription, (FOREVER, FOREVER))

@@ -9,7 +9,12 @@ from math import hypot, inf, sqrt
 from typing import NamedTuple, TypeAlias
 
 from nearcast.model import predicates
-from nearcast.model.commands import Move, Subscribe, Tune, Unsubscribe
+from nearcast.model.interests import (
+    ActiveInterests,
+    InterestCommand,
+    InterestVersion,
+    version_at,
+)
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import (
     Formula,
@@ -22,13 +27,7 @@ from nearcast.model.subscription import (
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import BOX, DISC, LARGEST, Shape, Vector
 
-InterestCommand: TypeAlias = Subscribe | Move | Tune | Unsubscribe
 KEPT: Time = 10 * SECOND  # no publication is under way for longer
-
-
-class Version(NamedTuple):
-    begins: Time
-    wanted: Subscription | None  # None: the subscription has ended
 
 
 # Place, radius, velocity, since and until of a disc or point that does not grow.
@@ -54,50 +53,28 @@ class Ball(NamedTuple):
 
 class PeerInterests:
     def __init__(self) -> None:
-        self._versions: dict[SubscriptionId, list[Version]] = {}
-        self._asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind anew
+        self._active = ActiveInterests()
+        self._versions: dict[SubscriptionId, list[InterestVersion]] = {}
         # Where there is but one interest: since when, and its region if that is a disc or point.
         self._single: tuple[Time, Subscription] | None = None
         self._only: BallMotion | None = None
         self._plain = False  # is it a disc, and without a filter?
 
     def obey(self, command: InterestCommand, node: NodeId, now: Time) -> str | None:
-        """What the application wants of its interests. None: done; else the note of why not."""
-        subscription = command.subscription
-        current = self.current(subscription)
-        match command:
-            case Subscribe():
-                self._asked.pop(subscription, None)
-                if command.variables:
-                    self._asked[subscription] = command
-                self.put(command.stamped(node, now), now)
-            case _ if current is None:
-                return "ignored"
-            case Move(_, region):
-                if subscription in self._asked:
-                    self._asked[subscription] = self._asked[subscription].moved(region)
-                self.put(current.moved(region, now), now)
-            case Tune(_, variables):
-                if subscription not in self._asked:
-                    return "ignored"
-                try:
-                    tuned = self._asked[subscription].tuned(variables)
-                    self.put(tuned.rebound(current, now), now)
-                except ValueError:
-                    return "refused"  # a bound would have no value
-                self._asked[subscription] = tuned
-            case Unsubscribe():
-                self._asked.pop(subscription, None)
-                self.end(subscription, now)
-        return None
+        """Carry out a command of the application. None: done; else the note that says why not."""
+        number = command.subscription
+        why = self._active.apply(command, node, now)
+        if why is None:
+            self._add(number, InterestVersion(now, self._active.current.get(number)))
+        return why
 
     def put(self, subscription: Subscription, now: Time) -> None:
-        self._add(subscription.id, Version(now, subscription))
+        self._add(subscription.id, InterestVersion(now, subscription))
 
     def end(self, subscription: SubscriptionId, now: Time) -> None:
-        self._add(subscription, Version(now, None))
+        self._add(subscription, InterestVersion(now, None))
 
-    def _add(self, subscription: SubscriptionId, version: Version) -> None:
+    def _add(self, subscription: SubscriptionId, version: InterestVersion) -> None:
         versions = self._versions.setdefault(subscription, [])
         if versions and versions[-1].begins == version.begins:
             versions.pop()  # it lasted for no time
@@ -118,10 +95,10 @@ class PeerInterests:
 
     def current(self, subscription: SubscriptionId) -> Subscription | None:
         versions = self._versions.get(subscription)
-        return versions[-1].wanted if versions else None
+        return versions[-1].subscription if versions else None
 
     def present(self) -> list[Subscription]:
-        last = [versions[-1].wanted for versions in self._versions.values()]
+        last = [versions[-1].subscription for versions in self._versions.values()]
         return [wanted for wanted in last if wanted is not None]
 
     def wanting(self, publication: Publication) -> list[SubscriptionId]:
@@ -147,7 +124,7 @@ class PeerInterests:
     def forget(self, now: Time) -> None:
         """Subscriptions that ended long ago."""
         for subscription, versions in list(self._versions.items()):
-            if versions[-1].wanted is None and versions[-1].begins < now - KEPT:
+            if versions[-1].subscription is None and versions[-1].begins < now - KEPT:
                 del self._versions[subscription]
 
     def area(self, now: Time, flat: bool = False) -> Ball | None:
@@ -185,11 +162,9 @@ class PeerInterests:
         return sqrt(dx * dx + dy * dy + dz * dz) <= radius
 
 
-def _wants(versions: list[Version], publication: Publication) -> bool:
-    for begins, wanted in reversed(versions):
-        if begins <= publication.t:
-            return wanted is not None and wants(wanted, publication, publication.t)
-    return False
+def _wants(versions: list[InterestVersion], publication: Publication) -> bool:
+    subscription = version_at(versions, publication.t)
+    return subscription is not None and wants(subscription, publication, publication.t)
 
 
 def ball_around_region(region: Region, t: Time, flat: bool = False) -> Ball | None:

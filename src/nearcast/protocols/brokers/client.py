@@ -9,7 +9,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.commands import Command, Leave, Publish, Subscribe
+from nearcast.model.interests import (
+    ActiveInterests,
+    InterestCommand,
+    InterestVersion,
+    version_at,
+)
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
 from nearcast.node import Effect, Message, Node, Timer
@@ -66,10 +72,9 @@ class BrokerClient(Node):
         self.turn = 0
         self.plan = make_design(parameters)
         self.advertisements = [Advertisement(0, node_id)] if not parameters.advertise else []
-        self.subscriptions: dict[SubscriptionId, Subscription] = {}
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
-        # Since when it wanted what; None: nothing any more.
-        self.history: dict[SubscriptionId, deque[tuple[Time, Subscription | None]]] = {}
+        self.interests = ActiveInterests()
+        self.subscriptions = self.interests.current
+        self.history: dict[SubscriptionId, deque[InterestVersion]] = {}
         # What the broker was told, by the name it knows it by; and for which interest.
         self.told: dict[SubscriptionId, tuple[Subscription, Version, Time]] = {}
         self.meant: dict[SubscriptionId, SubscriptionId] = {}
@@ -107,54 +112,30 @@ class BrokerClient(Node):
         match command:
             case Publish():
                 self._publish(command.stamped(self.id, self.now))
-            case Move(subscription) | Unsubscribe(subscription) if (
-                subscription not in self.subscriptions
-            ):
-                self.out.note("ignored", subscription)
-            case Move(subscription, region):
-                self._want(self.subscriptions[subscription].moved(region, self.now))
-                if subscription in self.asked:
-                    self.asked[subscription] = self.asked[subscription].moved(region)
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Subscribe(subscription):
-                self._want(command.stamped(self.id, self.now))
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self.settling = True
-                self.out.set_timer(FinishSettling(), SETTLING_TIME)
-            case Unsubscribe(subscription):
-                del self.subscriptions[subscription]
-                self.asked.pop(subscription, None)
-                self._write_down(subscription, None)
-                self._tell(subscription, [])
-                self.out.clear_timer(RenewInterest(subscription))
             case Leave():
                 self.out.send(self.broker, Bye())
                 self.out.stop()
+            case _:
+                why = self.interests.apply(command, self.id, self.now)
+                if why is None:
+                    self._report_change(command)
+                else:
+                    self.out.note(why, command.subscription)
 
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        if subscription not in self.asked:
-            self.out.note("ignored", subscription)
+    def _report_change(self, command: InterestCommand) -> None:
+        """Keep the new version of the subscription, and tell the broker of it."""
+        number = command.subscription
+        subscription = self.subscriptions.get(number)
+        history = self.history.setdefault(number, deque(maxlen=CHANGES_REMEMBERED))
+        history.append(InterestVersion(self.now, subscription))
+        if subscription is None:
+            self._tell(number, [])
+            self.out.clear_timer(RenewInterest(number))
             return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(self.subscriptions[subscription], self.now)
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription] = tuned
-        self._want(changed)
-
-    def _want(self, subscription: Subscription) -> None:
-        self.subscriptions[subscription.id] = subscription
-        self._write_down(subscription.id, subscription)
         self._renew(subscription)
-
-    def _write_down(self, name: SubscriptionId, wanted: Subscription | None) -> None:
-        history = self.history.setdefault(name, deque(maxlen=CHANGES_REMEMBERED))
-        history.append((self.now, wanted))
+        if isinstance(command, Subscribe):
+            self.settling = True
+            self.out.set_timer(FinishSettling(), SETTLING_TIME)
 
     def _renew(self, wanted: Subscription) -> None:
         self._tell(wanted.id, self.plan.parts(wanted, self.now))
@@ -293,7 +274,7 @@ class BrokerClient(Node):
         made: Publication | None = None
         for name in names:
             meant = self.plan.meaning(name)
-            wanted = None if meant is None else self._wanted(meant, said.t)
+            wanted = None if meant is None else version_at(self.history.get(meant, ()), said.t)
             if wanted is None:
                 continue
             heard = self.plan.hear(wanted, said, self.now)
@@ -308,13 +289,6 @@ class BrokerClient(Node):
             self.out.deliver(made, tuple(mine), hops)
             s = made.shape
             self.heard[made.node] = (self.now, (s.x, s.y, s.z))
-
-    def _wanted(self, subscription: SubscriptionId, t: Time) -> Subscription | None:
-        """What it wanted at that moment."""
-        for since, wanted in reversed(self.history.get(subscription, ())):
-            if since <= t:
-                return wanted
-        return None
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         """Who was heard lately, and where they said they were."""

@@ -13,9 +13,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.commands import Command, Leave, Publish
+from nearcast.model.interests import ActiveInterests
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import NodeId, Subscription, SubscriptionId
+from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, DeliveredPublications, publication_key
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, is_valid_box
@@ -119,7 +120,7 @@ class DRTreePeer(Node):
         self.horizon = round(parameters.horizon_ms * MILLISECOND)
         self.members: dict[int, Member] = {}
         self.interests = MemberInterests()
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.active = ActiveInterests()
         self.delivered = DeliveredPublications()
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.checking = False
@@ -145,34 +146,18 @@ class DRTreePeer(Node):
         match command:
             case Publish():
                 self._publish(command.stamped(self.id, self.now))
-            case Subscribe(subscription):
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self._want(command.stamped(self.id, self.now))
-            case Move(subscription) | Unsubscribe(subscription) if (
-                self.interests.current(subscription) is None
-            ):
-                self.out.note("ignored", subscription)
-            case Move(subscription, region):
-                current = self.interests.current(subscription)
-                assert current is not None
-                if subscription in self.asked:
-                    self.asked[subscription] = self.asked[subscription].moved(region)
-                self._want(current.moved(region, self.now))
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Unsubscribe(subscription):
-                self.asked.pop(subscription, None)
-                slot = self.interests.present()[subscription]
-                self.interests.end(subscription, self.now)
-                self._cover(slot)
             case Leave():
                 self.interests.end_all(self.now)
                 for member in self.members.values():
                     self._leave(member)
                 # Words that cross the goodbye are still passed on.
                 self.out.set_timer(FinishLeaving(), self.period // 5)
+            case _:
+                why = self.active.apply(command, self.id, self.now)
+                if why is None:
+                    self._change(command.subscription)
+                else:
+                    self.out.note(why, command.subscription)
         self._step()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
@@ -283,26 +268,17 @@ class DRTreePeer(Node):
 
     # Members and their boxes.
 
-    def _want(self, wanted: Subscription) -> None:
-        """From now on it is this, in the member that it belongs to."""
-        slot = self.interests.present().get(wanted.id, 0)
-        self.interests.put(wanted, slot, self.now)
+    def _change(self, number: SubscriptionId) -> None:
+        """A subscription has begun, changed or ended; so does the box of its member."""
+        subscription = self.active.current.get(number)
+        slot = self.interests.present().get(number, 0)
+        if subscription is None:
+            self.interests.end(number, self.now)
+            self._cover(slot)
+            return
+        self.interests.put(subscription, slot, self.now)
         for changed in dict.fromkeys([*self._regroup(), slot]):
             self._cover(changed)
-
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        current = self.interests.current(subscription)
-        if subscription not in self.asked or current is None:
-            self.out.note("ignored", subscription)
-            return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(current, self.now)
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription] = tuned
-        self._want(changed)
 
     def _regroup(self) -> list[int]:
         """Areas that touch get one member, if not all have one; returns the slots that changed.

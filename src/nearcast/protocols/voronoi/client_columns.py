@@ -18,8 +18,9 @@ from nearcast.columns import grow
 from nearcast.matching.formula_vm import NO_PROGRAM
 from nearcast.matching.grid_query import ASK, NO, check_row
 from nearcast.matching.rows import ALIVE, ECHO, FILTERED, NO_FILTER, PACK, ROW
+from nearcast.model.interests import InterestVersion, version_at
 from nearcast.model.publication import Publication, wants
-from nearcast.model.subscription import NodeId, PublicationId, Subscription, SubscriptionId
+from nearcast.model.subscription import NodeId, PublicationId, SubscriptionId
 from nearcast.node import DeliveryBatch, KnownPositions, Message
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, ReceivedPublications, ReceiverNumbers
 from nearcast.protocols.voronoi.recent_senders import RecentSenders
@@ -27,20 +28,12 @@ from nearcast.protocols.voronoi.vso_messages import Notify
 from nearcast.space.motion import FOREVER, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, Shape, Vector
 
-History: TypeAlias = deque[tuple[Time, Subscription | None]]  # what was wanted since when
+History: TypeAlias = deque[InterestVersion]  # of one subscription
 Column: TypeAlias = NDArray[np.int64]
 
 FIRST_ROOM = 64
 NONE = -1
 NEVER: Time = -1
-
-
-def as_of(history: History, t: Time) -> Subscription | None:
-    """What was wanted at that moment."""
-    for since, wanted in reversed(history):
-        if since <= t:
-            return wanted
-    return None
 
 
 @njit(cache=True)
@@ -267,6 +260,6 @@ class ClientColumns:
         sure: NDArray[np.bool_] = doubtful == 0
         t = publication.t
         for k in np.flatnonzero(doubtful).tolist():
-            then = as_of(self._histories[ears[k]], t)
+            then = version_at(self._histories[ears[k]], t)
             sure[k] = then is not None and wants(then, publication, t)
         return sure

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from nearcast.model.commands import Command, Leave, Move, Publish, Subscribe, Tune, Unsubscribe
+from nearcast.model.commands import Command, Leave, Move, Publish, Unsubscribe
+from nearcast.model.interests import ActiveInterests, InterestCommand, InterestVersion, version_at
 from nearcast.model.publication import Publication, wants
 from nearcast.model.subscription import Formula, NodeId, Region, Subscription, SubscriptionId
 from nearcast.node import Message, Outbox, Timer
-from nearcast.protocols.voronoi.client_columns import ClientColumns, History, as_of
+from nearcast.protocols.voronoi.client_columns import ClientColumns, History
 from nearcast.protocols.voronoi.vso_messages import (
     Alive,
     Cancel,
@@ -76,8 +77,8 @@ class VsoClient:
     ) -> None:
         self.id, self.out = node_id, out
         self.parameters = parameters
-        self.subscriptions: dict[SubscriptionId, Subscription] = {}
-        self.asked: dict[SubscriptionId, Subscribe] = {}  # those with variables, to bind them anew
+        self.interests = ActiveInterests()
+        self.subscriptions = self.interests.current
         self.version: dict[SubscriptionId, Version] = {}
         self.owner: dict[SubscriptionId, NodeId] = {}
         self.epoch: dict[SubscriptionId, Epoch] = {}
@@ -118,72 +119,45 @@ class VsoClient:
                 publication = command.stamped(self.id, self._clock())
                 self._posted.append(publication)
                 self._send(self.home, Post(publication))
-            case Move(subscription) | Unsubscribe(subscription) if (
-                subscription not in self.subscriptions
-            ):
-                self.out.note("ignored", subscription)
-            case Move(subscription, region):
-                self._move(subscription, region)
-            case Tune(subscription, variables):
-                self._tune(subscription, variables)
-            case Subscribe(subscription):
-                self._want(command.stamped(self.id, self._clock()))
-                self.asked.pop(subscription, None)
-                if command.variables:
-                    self.asked[subscription] = command
-                self._ask(subscription)
-            case Unsubscribe(subscription):
-                self._unsubscribe(subscription)
             case Leave():
                 for subscription in list(self.subscriptions):
-                    self._unsubscribe(subscription)
+                    self._change(Unsubscribe(subscription))
+            case _:
+                self._change(command)
 
-    def _move(self, subscription: SubscriptionId, region: Region) -> None:
-        if subscription in self.asked:
-            self.asked[subscription] = self.asked[subscription].moved(region)
-        before = self.subscriptions[subscription]
-        moved = before.moved(region, self._clock())
-        self._want(moved)
-        owner = self.owner.get(subscription)
-        if owner is None or moved.filter is not before.filter:
-            self._ask(subscription)  # all of it: a filter's clock begins anew with a formula's
+    def _change(self, command: InterestCommand) -> None:
+        """Carry out a command about a subscription, and tell its owner."""
+        number = command.subscription
+        before = self.subscriptions.get(number)
+        why = self.interests.apply(command, self.id, self._clock())
+        if why is not None:
+            self.out.note(why, number)
+        elif isinstance(command, Unsubscribe):
+            self._cancel(number)
         else:
-            wide = widened(moved.region, self.parameters.buffer)
-            self._send(owner, RegionUpdate(subscription, self.version[subscription], wide))
+            subscription = self.subscriptions[number]
+            self.version[number] = self._next_version()
+            self._write_down(number, subscription)
+            owner = self.owner.get(number)
+            same_filter = before is not None and subscription.filter is before.filter
+            if isinstance(command, Move) and owner is not None and same_filter:
+                wide = widened(subscription.region, self.parameters.buffer)
+                self._send(owner, RegionUpdate(number, self.version[number], wide))
+            else:
+                self._ask(number)  # all of it: a filter's clock begins anew with a formula's
 
-    def _tune(self, subscription: SubscriptionId, variables: dict[str, float]) -> None:
-        if subscription not in self.asked:
-            self.out.note("ignored", subscription)
-            return
-        try:
-            tuned = self.asked[subscription].tuned(variables)
-            changed = tuned.rebound(self.subscriptions[subscription], self._clock())
-        except ValueError:
-            self.out.note("refused", subscription)  # a bound would have no value
-            return
-        self.asked[subscription] = tuned
-        self._want(changed)
-        self._ask(subscription)
-
-    def _unsubscribe(self, subscription: SubscriptionId) -> None:
-        del self.subscriptions[subscription]
-        self.asked.pop(subscription, None)
+    def _cancel(self, subscription: SubscriptionId) -> None:
         self._write_down(subscription, None)
         to = self.owner.pop(subscription, None) or self.home
         version = self.version[subscription] = self._next_version()
         self._send(to, Cancel(self.id, subscription, version))
-
-    def _want(self, subscription: Subscription) -> None:
-        self.subscriptions[subscription.id] = subscription
-        self.version[subscription.id] = self._next_version()
-        self._write_down(subscription.id, subscription)
 
     def _write_down(self, name: SubscriptionId, wanted: Subscription | None) -> None:
         now = self._clock()
         if name not in self.history:
             history = self.history[name] = deque(maxlen=CHANGES_REMEMBERED)
             self._ears[name] = self._audience.listen(self._seat, history, now)
-        self.history[name].append((now, wanted))
+        self.history[name].append(InterestVersion(now, wanted))
         self._audience.change(self._ears[name], self.id, name, now)
 
     def _next_version(self) -> Version:
@@ -344,7 +318,7 @@ class VsoClient:
         for subscription, history in self.history.items():
             since, wanted = history[-1]
             if since > t:
-                wanted = as_of(history, t)
+                wanted = version_at(history, t)
             if (
                 wanted is not None
                 and wants(wanted, publication, t)
