@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from nearcast.model.commands import Subscribe
-from nearcast.protocols.drtree.directory import Directory
+from nearcast.protocols.drtree.contacts import MemberContacts
 from nearcast.protocols.drtree.invariants import find_violations
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import CODEC, Address
@@ -76,10 +76,10 @@ class Grove:
         self.simulation = Simulation(
             network or ConstantDelay(50_000), CODEC, Recorder(self.memory), (DeliveredOnce(),)
         )
-        self.directory = Directory(self.period)
+        self.contacts = MemberContacts(self.period)
 
     def plant(self, node: int, *areas: Shape) -> DRTreePeer:
-        peer = DRTreePeer(node, Random(node), self.parameters, self.directory)
+        peer = DRTreePeer(node, Random(node), self.parameters, self.contacts)
         self.simulation.start(peer)
         for number, area in enumerate(areas):
             self.simulation.obey(node, Subscribe(node * 1000 + number, Moving(area), echo=True))

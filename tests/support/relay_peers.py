@@ -1,4 +1,4 @@
-"""The naive configuration of seed 004, and members of nothing but relays on a network at will."""
+"""The naive configuration of [Lehn], and members of nothing but relays on a network at will."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

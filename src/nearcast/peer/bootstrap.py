@@ -65,7 +65,7 @@ def _tree_peer(parameters: Any, node_id: NodeId, rng: Random, _: NodeId) -> Node
 def _introduce_to_tree(node: Node, name: NodeId) -> None:
     """Trees that have begun apart find each other by any member of either."""
     assert isinstance(node, DRTreePeer)
-    node.directory.add(name * SLOTS)
+    node.contacts.add(name * SLOTS)
 
 
 def _with_contacts(protocol: str) -> Callable[[Any, NodeId, Random, NodeId], Node]:

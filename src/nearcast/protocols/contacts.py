@@ -1,4 +1,4 @@
-"""Whom a newcomer asks first: the bootstrap that every overlay needs from somewhere."""
+"""Bootstrap: which nodes a node that joins can ask first."""
 
 from collections.abc import Callable
 from random import Random
@@ -10,11 +10,14 @@ from nearcast.protocols.overlay import Overlay
 
 
 class Contacts:
-    """Peers that are in the overlay, as far as is known."""
+    """Nodes (or addresses of members) that are in the overlay, as far as is known."""
 
     def __init__(self) -> None:
         self._nodes: list[NodeId] = []
         self._places: dict[NodeId, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
 
     def add(self, node: NodeId) -> None:
         if node not in self._places:
@@ -30,7 +33,7 @@ class Contacts:
                 self._places[last] = place
 
     def any(self, rng: Random, besides: NodeId) -> NodeId | None:
-        """One of them by chance, or None if nobody else is known."""
+        """A random one except `besides`; None if there is no other."""
         if len(self._nodes) - (besides in self._places) < 1:
             return None
         while (node := rng.choice(self._nodes)) == besides:
@@ -38,13 +41,13 @@ class Contacts:
         return node
 
     def some(self, rng: Random, most: int, besides: NodeId) -> list[NodeId]:
-        """So many of them by chance, or as many as there are."""
+        """Up to `most` random ones, without `besides`."""
         others = [node for node in self._nodes if node != besides]
         return rng.sample(others, min(most, len(others)))
 
 
 class PeerOverlay:
-    """A deployment without servers: peers, and the contacts that they share."""
+    """A deployment without servers: every entity is a peer, and all share the same contacts."""
 
     def __init__(
         self, peer: Callable[[NodeId, Random, Any, Contacts], Node], parameters: Any
@@ -62,5 +65,5 @@ class PeerOverlay:
 def peer_overlay(
     peer: Callable[[NodeId, Random, Any, Contacts], Node],
 ) -> Callable[[Any, Callable[[NodeId], Random]], Overlay]:
-    """How such an overlay is made, as a protocol by name wants to know it."""
+    """The `make` of a ProtocolKind for such an overlay."""
     return lambda parameters, _: PeerOverlay(peer, parameters)

@@ -170,7 +170,7 @@ def test_attributes_can_be_dimensions_of_the_tree() -> None:
     grove = Grove(Parameters(dimensions="x,price", check_ms=1000.0))
     texts = ["price > 10", "price <= 20, kind == 'apple'", "price == 7", None, "price < 3 + t"]
     for node in range(30):
-        peer = DRTreePeer(node, Random(node), grove.parameters, grove.directory)
+        peer = DRTreePeer(node, Random(node), grove.parameters, grove.contacts)
         grove.simulation.start(peer)
         text = texts[node % 5]
         region = Formula("x > 5, x <= 80") if node % 3 else Moving(box(rng.uniform(0, 99), 0, 9, 9))

@@ -96,7 +96,7 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
     """Change anything that a member knows, but for what it wants and who it is."""
     whom = st.sampled_from([*addresses, 999 * SLOTS])
     children = st.dictionaries(whom, st.tuples(BOXES, st.integers(0, 9)), max_size=12)
-    now = member.host.now
+    now = member.peer.now
     what = draw(st.integers(0, 8))
     if what == 0:
         member.parent = draw(st.none() | whom)
@@ -115,21 +115,21 @@ def corrupted(draw: st.DrawFn, member: Member, addresses: list[int]) -> None:
         kids = member.levels[draw(st.integers(1, member.top))].children
         kids.update({a: ChildRecord(b, count, now) for a, (b, count) in draw(children).items()})
     elif what == 6:
-        member.confirmed, member.doubted = draw(st.booleans()), draw(st.booleans())
-        member.seated, member.moving = draw(st.booleans()), draw(st.booleans())
-        member.former, member.tries = draw(st.none() | whom), draw(st.integers(0, 5))
-        member.displaced, member.home = draw(st.booleans()), draw(st.none() | BOXES)
+        member.confirmed, member.denied = draw(st.booleans()), draw(st.booleans())
+        member.in_tree, member.moving = draw(st.booleans()), draw(st.booleans())
+        member.former, member.join_attempts = draw(st.none() | whom), draw(st.integers(0, 5))
+        member.displaced, member.adoption_box = draw(st.booleans()), draw(st.none() | BOXES)
     elif what == 7:
         steps = st.lists(st.tuples(whom, st.integers(0, 9)), max_size=4)
         member.above = tuple(draw(steps))
         member.brothers = draw(st.dictionaries(whom, BOXES, max_size=4))
-        member.parent_is_root, member.told = draw(st.booleans()), draw(BOXES)
+        member.parent_is_root, member.reported_box = draw(st.booleans()), draw(BOXES)
     elif what == 8:
         trips = st.tuples(st.integers(0, 16), st.integers(0, 10**6))
         member.round_trips = draw(st.dictionaries(whom, trips, max_size=8))
         for level in range(1, member.top + 1):
             for child in member.levels[level].children.values():
-                child.apart = draw(st.none() | st.integers(0, 10**6))
+                child.brother_latency = draw(st.none() | st.integers(0, 10**6))
 
 
 @settings(max_examples=40)
@@ -157,6 +157,6 @@ def test_two_trees_that_meet_become_one() -> None:
     for half in halves.values():
         for address in half:
             member = members[address]
-            member.sink(1)
+            member.drop_levels(1)
             member.set_parent(half[0] if address != half[0] else None)
     grove.settle(PERIODS_FROM_GARBAGE)

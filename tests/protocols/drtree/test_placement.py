@@ -106,7 +106,7 @@ def test_a_peer_is_ready_only_when_its_brothers_are_measured() -> None:
     while not all(peer.ready for peer in peers):
         grove.pass_periods(0.2)
     for member in grove.members().values():
-        near = [*member.brothers, *(member.others(1) if member.top else [])]
+        near = [*member.brothers, *(member.other_children(1) if member.top else [])]
         assert len(near) == 3
         assert all(member.round_trips[address][0] >= ENOUGH_SAMPLES for address in near)
 
@@ -142,8 +142,8 @@ def test_a_split_promotes_the_best_placed_of_those_who_go() -> None:
     grove = grown(8, promotes="latency", check_ms=1000.0)
     (root,) = [member for member in grove.members().values() if member.is_root]
     peer = grove.simulation.nodes[root.address // SLOTS]
-    for address in root.others(1):  # they tell that the higher, the nearer
-        told = ChildState(0, grove.members()[address].entry(0), apart=10**6 - address)
+    for address in root.other_children(1):  # they tell that the higher, the nearer
+        told = ChildState(0, grove.members()[address].entry(0), brother_latency=10**6 - address)
         peer.receive(grove.simulation.now, address // SLOTS, told)
     adopt_children(root, 1, [NodeEntry(50 * SLOTS, ((900.0, 900.0), (901.0, 901.0)))])
     sent = [effect for effect in peer.out.drain() if isinstance(effect, Send)]

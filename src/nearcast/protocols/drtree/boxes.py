@@ -1,4 +1,4 @@
-"""Interests and publications as boxes in the tree's dimensions (seed 000, III).
+"""Interests and publications as boxes in the tree's dimensions ([DRtree] III).
 
 The first dimensions are places (x, y, z), further ones are attributes: a filter's comparisons bound
 the box there, and "if one attribute is undefined, then the corresponding rectangle is unbounded".

@@ -1,11 +1,11 @@
-"""One deployment of a DR-tree: peers, and the directory through which they join."""
+"""One deployment of a DR-tree: peers, and the contacts through which they join."""
 
 from collections.abc import Callable
 from random import Random
 
 from nearcast.model.subscription import NodeId
 from nearcast.node import Node
-from nearcast.protocols.drtree.directory import Directory
+from nearcast.protocols.drtree.contacts import MemberContacts
 from nearcast.protocols.drtree.invariants import invariants
 from nearcast.protocols.drtree.messages import CODEC
 from nearcast.protocols.drtree.parameters import Parameters
@@ -19,13 +19,13 @@ class DRTreeOverlay:
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         del stream  # only servers need one
         self.parameters = parameters
-        self.directory = Directory(round(parameters.check_ms * MILLISECOND))
+        self.contacts = MemberContacts(round(parameters.check_ms * MILLISECOND))
 
     def servers(self) -> list[Node]:
         return []
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return DRTreePeer(node_id, rng, self.parameters, self.directory)
+        return DRTreePeer(node_id, rng, self.parameters, self.contacts)
 
 
 KIND = ProtocolKind(

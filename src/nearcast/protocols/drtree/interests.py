@@ -110,7 +110,7 @@ class MemberInterests:
 
 def group_touching(areas: Mapping[SubscriptionId, Box]) -> list[list[SubscriptionId]]:
     """Areas that touch, directly or through others, are one: only disjoint ranges are worth a
-    rectangle each (seed 000, III).
+    rectangle each ([DRtree] III).
     """
     groups: list[list[SubscriptionId]] = []
     for subscription, box in areas.items():

@@ -70,12 +70,12 @@ def check_node(
 
 
 def check_parent(members: Mapping[Address, Member], member: Member) -> list[str]:
-    father = members.get(member.parent) if member.parent is not None else None
-    if father is None:
-        return [f"{member.address} has a father {member.parent} who is not there"]
+    parent = members.get(member.parent) if member.parent is not None else None
+    if parent is None:
+        return [f"{member.address} has a parent {member.parent} who is not there"]
     level = member.top + 1
-    if level > father.top or member.address not in father.levels[level].children:
-        return [f"{member.address} is no child of its father {father.address}"]
+    if level > parent.top or member.address not in parent.levels[level].children:
+        return [f"{member.address} is no child of its parent {parent.address}"]
     return []
 
 
@@ -99,15 +99,15 @@ def check_links(
         return [f"{name} does not know the root"]
     if kept != BROTHERS or not above:
         return []
-    father = members[above[0][0]]
-    if member.top + 1 > father.top:
-        return []  # told as a wrong father already
-    node = father.levels[member.top + 1]
+    parent = members[above[0][0]]
+    if member.top + 1 > parent.top:
+        return []  # told as a wrong parent already
+    node = parent.levels[member.top + 1]
     brothers = {a: child.box for a, child in node.children.items() if a != name}
     if member.brothers != brothers:
         return [f"{name} does not know its brothers"]
-    if member.parent_is_root != (father.is_root and member.top + 1 == father.top):
-        return [f"{name} does not know whether its father is the root"]
+    if member.parent_is_root != (parent.is_root and member.top + 1 == parent.top):
+        return [f"{name} does not know whether its parent is the root"]
     return []
 
 

@@ -1,4 +1,4 @@
-"""The links that the paper adds to the tree (seed 000, V.A), kept true by what fathers say.
+"""The links that the paper adds to the tree ([DRtree] V.A), kept true by what parents say.
 
 Brothers know each other and their boxes; everybody knows the root; or everybody knows all of its
 ancestors. Each costs messages whenever the tree changes, so only what the strategy uses is kept.
@@ -19,14 +19,14 @@ LINKS_OF_STRATEGY: dict[str, str | None] = {
 
 def parent_state(member: Member, level: int, *, adopted: bool = False) -> ParentState:
     """What the owner of a node tells the node's children."""
-    node, kept = member.levels[level], LINKS_OF_STRATEGY[member.host.parameters.strategy]
+    node, kept = member.levels[level], LINKS_OF_STRATEGY[member.peer.parameters.strategy]
     above: tuple[tuple[Address, int], ...] = ()
     brothers: tuple[NodeEntry, ...] = ()
     if kept == ANCESTORS:
         above = ((member.address, level), *member.above)
     elif kept == ROOT:
         above = (root_of(member),)
-    if kept == BROTHERS or member.host.parameters.promotes == "latency":
+    if kept == BROTHERS or member.peer.parameters.promotes == "latency":
         brothers = tuple(NodeEntry(a, c.box, c.count) for a, c in node.children.items())
     is_root = level == member.top and member.is_root
     return ParentState(member.address, level, node.box, is_root, adopted, above, brothers)
@@ -38,20 +38,20 @@ def root_of(member: Member) -> tuple[Address, int]:
 
 
 def update_children(member: Member, level: int) -> None:
-    children = member.others(level)
+    children = member.other_children(level)
     if children:
-        member.host.send_all(children, parent_state(member, level))
+        member.peer.send_all(children, parent_state(member, level))
 
 
 def update_ancestor_links(member: Member) -> None:
     """What a member knows of its ancestors has changed; if its children keep links, they hear."""
-    if LINKS_OF_STRATEGY[member.host.parameters.strategy] is not None:
+    if LINKS_OF_STRATEGY[member.peer.parameters.strategy] is not None:
         for level in range(1, member.top + 1):
             update_children(member, level)
 
 
 def update_brother_links(member: Member, lowest: int, highest: int) -> None:
     """Children of these nodes have changed; if brothers know each other, they hear."""
-    if LINKS_OF_STRATEGY[member.host.parameters.strategy] == BROTHERS:
+    if LINKS_OF_STRATEGY[member.peer.parameters.strategy] == BROTHERS:
         for level in range(max(lowest, 1), highest + 1):
             update_children(member, level)

@@ -1,8 +1,8 @@
-"""One leaf of the tree and the nodes above it that its owner holds (seed 000, IV.B).
+"""One leaf of the tree and the nodes above it that its owner holds ([DRtree] IV.B).
 
 A member owns a contiguous chain of nodes, from its leaf (level 0) upwards, so in every node that it
-owns, the node below is a child of its own. Its father is the owner of the node above the chain. A
-member without father is a root: a newcomer and an orphan are roots of small trees that look for
+owns, the node below is a child of its own. Its parent is the owner of the node above the chain. A
+member without parent is a root: a newcomer and an orphan are roots of small trees that look for
 the large one. So joining, repairing and reuniting are one act.
 """
 
@@ -42,21 +42,21 @@ class PeerCallbacks(Protocol):
     def deliver(self, publication: Publication, hops: int) -> None: ...
     def contact(self, member: "Member") -> Address | None: ...
     def suspect(self, contact: Address) -> None: ...
-    def seated(self, member: "Member") -> None: ...
+    def entered_tree(self, member: "Member") -> None: ...
     def carry(self, to: list[Address], message: PublicationMessage) -> None: ...
     def step(self, publication: Publication, leaves: int, arrives: int) -> None: ...
 
 
 class ChildRecord:
-    """A child as its father knows it."""
+    """A child as its parent knows it."""
 
-    __slots__ = ("apart", "box", "changed", "count", "heard")
+    __slots__ = ("box", "brother_latency", "changed", "count", "last_heard")
 
-    def __init__(self, box: BoxBounds, count: int, heard: Time) -> None:
+    def __init__(self, box: BoxBounds, count: int, last_heard: Time) -> None:
         self.box = box
         self.count = count  # of its own children
-        self.heard = self.changed = heard
-        self.apart: Time | None = None  # its mean round trip to its brothers, as it says
+        self.last_heard = self.changed = last_heard
+        self.brother_latency: Time | None = None  # its mean round trip to its brothers, as it says
 
 
 class OwnedNode:
@@ -80,47 +80,47 @@ class DetachedNode(NamedTuple):
 
 
 class Member:
-    def __init__(self, address: Address, box: BoxBounds, host: PeerCallbacks) -> None:
+    def __init__(self, address: Address, box: BoxBounds, peer: PeerCallbacks) -> None:
         self.address = address
-        self.host = host
+        self.peer = peer
         self.levels = [OwnedNode(box, {})]
-        # The father, what it last said of itself, and what it was last told.
+        # The parent, what it last said of itself, and what it was last told.
         self.parent: Address | None = None
-        self.noted: Address | None = None  # the father that the trace knows
+        self.noted_parent: Address | None = None  # the parent that the trace knows
         self.parent_box: BoxBounds | None = None
         self.parent_is_root = False
-        self.heard: Time = 0
+        self.last_heard: Time = 0
         self.parent_since: Time = NEVER
-        self.confirmed = False  # has it called me its child since I took it for my father?
-        self.doubted = False  # has it denied that?
-        self.former: Address | None = None  # whom the father may still know in my place
-        self.told: BoxBounds | None = None
+        self.confirmed = False  # has it called me its child since I took it for my parent?
+        self.denied = False  # has it denied that?
+        self.former: Address | None = None  # whom the parent may still know in my place
+        self.reported_box: BoxBounds | None = None
         # A root that is not seated looks for a tree to join.
-        self.seated = False
+        self.in_tree = False
         self.contact: Address | None = None
-        self.tries = 0
-        self.sought: Time = 0
+        self.join_attempts = 0
+        self.asked_at: Time = 0
         # A leaf whose area changes: was it resized since the last check, must it move in the tree,
-        # has it asked for that; and its father's box when it was adopted.
+        # has it asked for that; and its parent's box when it was adopted.
         self.resized = self.displaced = self.moving = False
-        self.home: BoxBounds | None = None
-        self.moved: Time = NEVER
+        self.adoption_box: BoxBounds | None = None
+        self.moved_at: Time = NEVER
         # Added links (V.A): ancestors above the chain, each with its lowest level on my path (the
         # last one is the root); and the brothers of the uppermost node.
         self.above: tuple[tuple[Address, int], ...] = ()
         self.brothers: dict[Address, BoxBounds] = {}
         # Round trips to brothers and children: how many, and their mean (promotes=latency).
         self.round_trips: dict[Address, tuple[int, Time]] = {}
-        self.apart: Time | None = None  # the mean to all brothers
-        self.offshoots: list[DetachedNode] = []
+        self.brother_latency: Time | None = None  # the mean to all brothers
+        self.detached_nodes: list[DetachedNode] = []
         self.heir: Address | None = None  # to whom I handed over lately
         self.handed_over: Time = NEVER
         self.gone = False  # it has said goodbye, and passes on what still comes
         self.changed = True  # since the last check
         self.settled = False  # nothing changed between the last two checks
         # Publications lately seen, with the highest level served, and the time before that.
-        self.passed: dict[PublicationId, int] = {}
-        self.passed_before: dict[PublicationId, int] = {}
+        self.served: dict[PublicationId, int] = {}
+        self.served_before: dict[PublicationId, int] = {}
         self.remembers_since: Time = 0
 
     @property
@@ -135,105 +135,108 @@ class Member:
         node = self.levels[level]
         return NodeEntry(self.address, node.box, len(node.children))
 
-    def others(self, level: int) -> list[Address]:
+    def other_children(self, level: int) -> list[Address]:
         """The children of that node which belong to somebody else."""
         mine = self.address
         return [address for address in self.levels[level].children if address != mine]
 
-    def own(self, level: int) -> ChildRecord:
+    def own_entry(self, level: int) -> ChildRecord:
         """My own node below that one, as its child. Whatever has happened, I am one."""
         children = self.levels[level].children
         child = children.get(self.address)
         if child is None:
             below = self.levels[level - 1]
             child = children[self.address] = ChildRecord(
-                below.box, len(below.children), self.host.now
+                below.box, len(below.children), self.peer.now
             )
-            self.mark()
+            self.mark_changed()
         return child
 
-    def mark(self) -> None:
+    def mark_changed(self) -> None:
         self.changed = True
         self.settled = False
 
     def set_parent(self, parent: Address | None) -> None:
-        self.heard = self.host.now
-        self.doubted = False
+        self.last_heard = self.peer.now
+        self.denied = False
         if parent == self.parent:
             return
         if parent is not None:
-            self.tries = 0
+            self.join_attempts = 0
         self.parent, self.parent_box, self.parent_is_root = parent, None, False
-        self.parent_since, self.confirmed, self.told = self.host.now, False, None
-        self.brothers, self.apart = {}, None
-        self.mark()
+        self.parent_since, self.confirmed, self.reported_box = self.peer.now, False, None
+        self.brothers, self.brother_latency = {}, None
+        self.mark_changed()
 
-    def climb(self, node: OwnedNode) -> None:
+    def add_level(self, node: OwnedNode) -> None:
         """Own one more node above the others; it has me for a child."""
         below = self.levels[-1]
-        node.children[self.address] = ChildRecord(below.box, len(below.children), self.host.now)
+        node.children[self.address] = ChildRecord(below.box, len(below.children), self.peer.now)
         node.box = enclosing_box([child.box for child in node.children.values()])
         self.levels.append(node)
-        self.mark()
+        self.mark_changed()
 
-    def sink(self, level: int) -> None:
+    def drop_levels(self, level: int) -> None:
         """Own nothing from that level on."""
         del self.levels[level:]
-        self.mark()
+        self.mark_changed()
 
-    def fit(self, level: int) -> int:
+    def refit(self, level: int) -> int:
         """Boxes are exact again up the own chain after a change among the children of a node, and
-        the father hears of it (CHECK_MBR, at once). Returns the highest node that has changed.
+        the parent hears of it (CHECK_MBR, at once). Returns the highest node that has changed.
         """
         highest = max(level, 1)
         for k in range(highest, len(self.levels)):
-            node, below, own = self.levels[k], self.levels[k - 1], self.own(k)
+            node, below, own = self.levels[k], self.levels[k - 1], self.own_entry(k)
             if own.box == below.box and k > highest:
                 own.count = len(below.children)
                 break
             if own.box != below.box:
-                own.box, own.changed = below.box, self.host.now
+                own.box, own.changed = below.box, self.peer.now
             own.count = len(below.children)
             node.box = enclosing_box([child.box for child in node.children.values()])
             highest = k
-        self.mark()
-        if self.parent is not None and self.levels[-1].box != self.told:
-            self.tell_father()
+        self.mark_changed()
+        if self.parent is not None and self.levels[-1].box != self.reported_box:
+            self.report_to_parent()
         return highest
 
-    def lately(self, t: Time) -> bool:
+    def is_recent(self, t: Time) -> bool:
         """So lately that not everybody may have heard of it?"""
-        return self.host.now - t <= self.host.period
+        return self.peer.now - t <= self.peer.period
 
-    def let_go(self, served_at: int, address: Address, level: int, box: BoxBounds) -> None:
+    def keep_serving(self, served_at: int, address: Address, level: int, box: BoxBounds) -> None:
         """For a period, what comes to my node goes to that one too."""
-        until = self.host.now + self.host.period
-        self.offshoots.append(DetachedNode(served_at, until, address, level, box))
+        until = self.peer.now + self.peer.period
+        self.detached_nodes.append(DetachedNode(served_at, until, address, level, box))
 
     @property
     def successor(self) -> Address | None:
         """Who owns the nodes above mine that I may have had: the heir if it was lately, and else my
-        father, since whoever hands a node over becomes a child of the heir.
+        parent, since whoever hands a node over becomes a child of the heir.
         """
-        return self.heir if self.lately(self.handed_over) else self.parent
+        return self.heir if self.is_recent(self.handed_over) else self.parent
 
-    def pass_on(self, message: Message, hops: int) -> bool:
+    def forward(self, message: Message, hops: int) -> bool:
         """A message for a node above mine."""
         to = self.successor
         if to is None or hops >= MAX_FORWARDS:
-            self.host.note("ignored", self.address)
+            self.peer.note("ignored", self.address)
             return False
-        self.host.send(to, replace(message, hops=hops + 1, slot=0))
+        self.peer.send(to, replace(message, hops=hops + 1, slot=0))
         return True
 
     def forget(self, now: Time, after: Time) -> None:
         """What was seen longer ago than this."""
         if now - self.remembers_since > after:
-            self.passed_before, self.passed = self.passed, {}
+            self.served_before, self.served = self.served, {}
             self.remembers_since = now
 
-    def tell_father(self) -> None:
+    def report_to_parent(self) -> None:
         assert self.parent is not None
         entry = self.entry(self.top)
-        self.told = self.levels[-1].box
-        self.host.send(self.parent, ChildState(self.top, entry, self.former, apart=self.apart))
+        self.reported_box = self.levels[-1].box
+        self.peer.send(
+            self.parent,
+            ChildState(self.top, entry, self.former, brother_latency=self.brother_latency),
+        )

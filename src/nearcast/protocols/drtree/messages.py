@@ -40,7 +40,7 @@ MAX_FORWARDS = 16  # of a message for a node that has changed hands
 
 
 class NodeEntry(Struct, frozen=True, array_like=True):
-    """A node of the tree as its father knows it: owner, box, and how many children it has."""
+    """A node of the tree as its parent knows it: owner, box, and how many children it has."""
 
     address: Address
     box: Box
@@ -90,7 +90,7 @@ class ParentState(TreeMessage, frozen=True, tag=2):
 
 
 class ChildState(TreeMessage, frozen=True, tag=3):
-    """You are the father of my node of this level. `former`: who owned it before me.
+    """You are the parent of my node of this level. `former`: who owned it before me.
 
     `apart`: my mean round trip to my brothers, if I have measured it.
     """
@@ -100,7 +100,7 @@ class ChildState(TreeMessage, frozen=True, tag=3):
     former: Address | None = None
     hops: Hops = 0
     slot: Slot = 0
-    apart: Time | None = None
+    brother_latency: Time | None = None
 
 
 class NotMyChild(TreeMessage, frozen=True, tag=4):
@@ -193,7 +193,7 @@ class PublishUp(PublicationMessage, frozen=True, tag=11):
 
 
 class PublishToRoot(PublicationMessage, frozen=True, tag=12):
-    """The root sends it down; whoever is not the root passes it to its father."""
+    """The root sends it down; whoever is not the root passes it to its parent."""
 
     slot: Slot = 0
 

@@ -20,7 +20,7 @@ from nearcast.model.subscription import NodeId, SubscriptionId
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.dedup import DUPLICATE_WINDOW, DeliveredPublications, publication_key
 from nearcast.protocols.drtree.boxes import Box, box_of_publication, is_valid_box
-from nearcast.protocols.drtree.directory import Directory
+from nearcast.protocols.drtree.contacts import MemberContacts
 from nearcast.protocols.drtree.interests import MemberInterests, group_touching
 from nearcast.protocols.drtree.member import Member
 from nearcast.protocols.drtree.messages import (
@@ -109,11 +109,11 @@ class RefreshBoxes(Timer, frozen=True):
 
 class DRTreePeer(Node):
     def __init__(
-        self, node_id: NodeId, rng: Random, parameters: Parameters, directory: Directory
+        self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: MemberContacts
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters = parameters
-        self.directory = directory
+        self.contacts = contacts
         self.dimensions = parameters.names
         self.strategy = STRATEGIES[parameters.strategy]
         self.period = round(parameters.check_ms * MILLISECOND)
@@ -181,7 +181,7 @@ class DRTreePeer(Node):
                 self.out.stop()
             case JoinTree(slot) if slot in self.members:
                 member = self.members[slot]
-                if member.parent is None and not member.seated and not member.gone:
+                if member.parent is None and not member.in_tree and not member.gone:
                     request_join(member)
             case RefreshBoxes():
                 self.interests.forget(self.now - self.horizon)
@@ -235,15 +235,15 @@ class DRTreePeer(Node):
     # Publications.
 
     def _publish(self, publication: Publication) -> None:
-        news = TreeEvent(
+        event = TreeEvent(
             publication, box_of_publication(publication, self.dimensions), 0, Direction.LOCAL
         )
         for member in self.members.values():
-            if (member.parent is not None or member.seated) and not member.gone:
-                route_event(member, news, self.strategy)
+            if (member.parent is not None or member.in_tree) and not member.gone:
+                route_event(member, event, self.strategy)
                 return
         self.deliver(publication, 0)  # who is not in the tree yet hears itself
-        contact = self.directory.any(self.rng, self.id * SLOTS)
+        contact = self.contacts.any(self.rng, self.id * SLOTS)
         if contact is not None:
             self.send(contact, PublishForOutsider(publication, 1))
 
@@ -315,7 +315,7 @@ class DRTreePeer(Node):
             resize_leaf(member, box)
         else:
             member = self.members[slot] = Member(self.id * SLOTS + slot, box, self)
-            self.out.set_timer(JoinTree(slot), self.directory.turn(self.now))
+            self.out.set_timer(JoinTree(slot), self.contacts.join_delay(self.now))
             if not self.checking:
                 self.checking = True
                 self.out.set_timer(CheckMembers(), self.rng.randrange(self.period) + 1)
@@ -323,7 +323,7 @@ class DRTreePeer(Node):
             self.out.set_timer(RefreshBoxes(), self.horizon // 2)
 
     def _leave(self, member: Member) -> None:
-        self.directory.remove(member.address)
+        self.contacts.remove(member.address)
         leave_tree(member)
 
     def _check(self) -> None:
@@ -335,9 +335,9 @@ class DRTreePeer(Node):
                 continue
             check_member(member)
             member.forget(self.now, DUPLICATE_WINDOW)
-            if member.parent is not None or member.seated:
-                self.directory.add(member.address)
-            self._note_father(member)
+            if member.parent is not None or member.in_tree:
+                self.contacts.add(member.address)
+            self._note_parent(member)
         self._note_level()
         horizon = self.now - round(self.parameters.memory_s * SECOND)
         self.heard = {node: heard for node, heard in self.heard.items() if heard[0] >= horizon}
@@ -348,14 +348,14 @@ class DRTreePeer(Node):
     # The trace hears of the tree at checks: between two of them, at one moment, much may change and
     # change back, and notes of one moment have no order.
 
-    def _note_father(self, member: Member) -> None:
-        if member.parent == member.noted:
+    def _note_parent(self, member: Member) -> None:
+        if member.parent == member.noted_parent:
             return
-        if member.noted is not None:
-            self.note("unlinked", member.noted)
+        if member.noted_parent is not None:
+            self.note("unlinked", member.noted_parent)
         if member.parent is not None:
             self.note("linked", member.parent)
-        member.noted = member.parent
+        member.noted_parent = member.parent
 
     def _note_level(self) -> None:
         """The highest level that this node owns."""
@@ -400,11 +400,11 @@ class DRTreePeer(Node):
             self.out.note("arrives", publication.id, float(arrives))
 
     def contact(self, member: Member) -> Address | None:
-        return self.directory.any(self.rng, member.address)
+        return self.contacts.any(self.rng, member.address)
 
     def suspect(self, contact: Address) -> None:
-        self.directory.remove(contact)
+        self.contacts.remove(contact)
 
-    def seated(self, member: Member) -> None:
+    def entered_tree(self, member: Member) -> None:
         if not member.gone:
-            self.directory.add(member.address)
+            self.contacts.add(member.address)

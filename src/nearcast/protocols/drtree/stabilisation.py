@@ -1,8 +1,8 @@
 """The periodic checks that make the tree heal from any state.
 
-A father tells its children, and a child its father, once per period. A child that is denied or
-hears nothing becomes a root and asks to be taken in again, with all that is below it; a father
-that hears nothing forgets the child. A father's node is one level above the child's, and both must
+A parent tells its children, and a child its parent, once per period. A child that is denied or
+hears nothing becomes a root and asks to be taken in again, with all that is below it; a parent
+that hears nothing forgets the child. A parent's node is one level above the child's, and both must
 agree on that, so circles cannot last. Roots keep asking for other trees, so one remains. The rest
 is local: own entries, numbers of children, boxes, and the best child as owner.
 """
@@ -40,23 +40,25 @@ from nearcast.space.rtree import BoxBounds
 
 
 def check_member(member: Member) -> None:
-    host = member.host
-    placed = member.confirmed if member.parent is not None else member.seated
+    peer = member.peer
+    placed = member.confirmed if member.parent is not None else member.in_tree
     member.settled = placed and not member.changed
     member.changed = False
-    member.offshoots = [shoot for shoot in member.offshoots if shoot.until > host.now]
-    forget_before = host.now - host.parameters.misses * host.period
+    member.detached_nodes = [
+        detached for detached in member.detached_nodes if detached.until > peer.now
+    ]
+    forget_before = peer.now - peer.parameters.misses * peer.period
     check_own_nodes(member)
     check_children(member, forget_before)
     check_parent(member, forget_before)
     check_structure(member)
-    if host.parameters.promotes == "latency":
+    if peer.parameters.promotes == "latency":
         check_owner_by_latency(member)
     else:
         check_owner_by_coverage(member)
     move_in_tree(member)
     if member.parent is not None:
-        member.tell_father()
+        member.report_to_parent()
     for level in range(1, member.top + 1):
         update_children(member, level)
 
@@ -65,62 +67,62 @@ def check_own_nodes(member: Member) -> None:
     """I am a child in each of my nodes, and boxes are what their children make them."""
     for level in range(1, member.top + 1):
         node, below = member.levels[level], member.levels[level - 1]
-        own = member.own(level)
+        own = member.own_entry(level)
         own.box, own.count = below.box, len(below.children)
         box = enclosing_box([child.box for child in node.children.values()])
         if box != node.box:
             node.box = box
-            member.mark()
+            member.mark_changed()
 
 
 def check_children(member: Member, forget_before: Time) -> None:
     for level in range(1, member.top + 1):
         children = member.levels[level].children
-        silent = [a for a in member.others(level) if children[a].heard < forget_before]
+        silent = [a for a in member.other_children(level) if children[a].last_heard < forget_before]
         for address in silent:
             del children[address]
-            member.host.note("lost", address)
+            member.peer.note("lost", address)
         if silent:
-            update_brother_links(member, level, member.fit(level))
+            update_brother_links(member, level, member.refit(level))
 
 
 def check_parent(member: Member, forget_before: Time) -> None:
-    host = member.host
+    peer = member.peer
     if member.parent is not None:
-        if member.doubted or member.heard < forget_before or member.parent == member.address:
-            host.note("orphaned", member.parent)
+        if member.denied or member.last_heard < forget_before or member.parent == member.address:
+            peer.note("orphaned", member.parent)
             member.set_parent(None)
             member.above, member.former = (), None
-            member.seated, member.tries = False, 0
+            member.in_tree, member.join_attempts = False, 0
             update_ancestor_links(member)
             request_join(member)
         return
     if member.above:
         member.above = ()
         update_ancestor_links(member)
-    if member.seated:
+    if member.in_tree:
         # There may be another tree; whoever it is that I ask, the request finds its root.
-        contact = host.contact(member)
+        contact = peer.contact(member)
         if contact is not None:
-            host.send(contact, Join(member.entry(member.top), member.top))
-    elif host.now - member.sought >= host.period << min(max(member.tries - 1, 0), 3):
+            peer.send(contact, Join(member.entry(member.top), member.top))
+    elif peer.now - member.asked_at >= peer.period << min(max(member.join_attempts - 1, 0), 3):
         if member.contact is not None:
-            host.suspect(member.contact)
-        if member.tries >= host.parameters.misses:
+            peer.suspect(member.contact)
+        if member.join_attempts >= peer.parameters.misses:
             enter_tree(member)  # nobody answers: begin a tree; others will find it, or it them
         request_join(member)
 
 
 def check_structure(member: Member) -> None:
     """Nodes have between `least` and `most` children, and a root has two."""
-    least, most = member.host.parameters.least, member.host.parameters.most
+    least, most = member.peer.parameters.least, member.peer.parameters.most
     while member.top and member.is_root and len(member.levels[-1].children) == 1:
-        member.sink(member.top)
+        member.drop_levels(member.top)
         update_ancestor_links(member)
     for level in range(1, member.top + 1):
         while len(member.levels[level].children) > most:
             split_node(member, level)
-            update_brother_links(member, level, member.fit(level))
+            update_brother_links(member, level, member.refit(level))
     for level in range(2, member.top + 1):
         children = member.levels[level].children
         small = [address for address in sorted(children) if children[address].count < least]
@@ -151,41 +153,41 @@ def check_owner_by_latency(member: Member) -> None:
         if heir is not None:
             hand_over_nodes(member, level, heir, stays=True)
             break
-    member.apart = mean_round_trip(member, member.brothers)
+    member.brother_latency = mean_round_trip(member, member.brothers)
 
 
-# What father and child say to each other.
+# What parent and child say to each other.
 
 
 def on_parent_state(member: Member, yours: ParentState) -> None:
-    host, listed = member.host, yours.passed if yours.passed is not None else member.address
+    peer, listed = member.peer, yours.passed if yours.passed is not None else member.address
     if yours.level > member.top + 1:
-        member.pass_on(replace(yours, passed=listed), yours.hops)
+        member.forward(replace(yours, passed=listed), yours.hops)
         return
     known = yours.by == member.parent
     # A stranger who calls me its child is believed if it adopts me, or nobody else has confirmed
     # me: then the node has changed hands twice, and words have overtaken each other.
     believed = known or yours.adopted or member.parent is None or not member.confirmed
     if yours.level <= member.top or yours.by == member.address or not believed:
-        # Who has just moved is reached by the old father until all know the new way.
-        if not member.lately(member.moved):
-            host.send(yours.by, RemoveChild(listed, yours.level))
+        # Who has just moved is reached by the old parent until all know the new way.
+        if not member.is_recent(member.moved_at):
+            peer.send(yours.by, RemoveChild(listed, yours.level))
         return
-    was_root, doubted = member.is_root, member.doubted
+    was_root, denied = member.is_root, member.denied
     member.set_parent(yours.by)
     learn_links(member, yours)
     if yours.passed is not None:
-        member.former, member.doubted = listed, doubted  # it lists another in my place
+        member.former, member.denied = listed, denied  # it lists another in my place
     elif not yours.adopted or member.moving:
         member.confirmed, member.former = True, None
     if yours.adopted:
-        member.moved = host.now if member.moving else member.moved
-        member.moving, member.home = False, member.parent_box
+        member.moved_at = peer.now if member.moving else member.moved_at
+        member.moving, member.adoption_box = False, member.parent_box
     if was_root:
         enter_tree(member)
         update_ancestor_links(member)
     if not known or yours.passed is not None:
-        member.tell_father()
+        member.report_to_parent()
 
 
 def learn_links(member: Member, yours: ParentState) -> None:
@@ -193,49 +195,49 @@ def learn_links(member: Member, yours: ParentState) -> None:
     brothers = {e.address: BoxBounds(*e.box) for e in yours.brothers if e.address != member.address}
     if brothers != member.brothers or yours.is_root != member.parent_is_root:
         member.brothers, member.parent_is_root = brothers, yours.is_root
-        member.mark()
+        member.mark_changed()
     if yours.above != member.above:
         member.above = yours.above
-        member.mark()
+        member.mark_changed()
         update_ancestor_links(member)
 
 
 def on_child_state(member: Member, mine: ChildState) -> None:
-    child, level, host = mine.child, mine.level + 1, member.host
+    child, level, peer = mine.child, mine.level + 1, member.peer
     if child.address == member.address:
         return
-    if level > member.top and member.pass_on(mine, mine.hops):
+    if level > member.top and member.forward(mine, mine.hops):
         return
     children = member.levels[level].children if level <= member.top else {}
     known = children.get(child.address)
     if known is None and mine.former in children and mine.former != member.address:
         known = children[child.address] = children.pop(mine.former)
-        member.mark()
-        host.send(child.address, parent_state(member, level, adopted=True))
+        member.mark_changed()
+        peer.send(child.address, parent_state(member, level, adopted=True))
     elif known is not None and mine.hops:
-        host.send(child.address, parent_state(member, level, adopted=True))
+        peer.send(child.address, parent_state(member, level, adopted=True))
     if known is None:
-        host.send(child.address, NotMyChild(member.address, level))
+        peer.send(child.address, NotMyChild(member.address, level))
         return
-    known.heard, known.apart = host.now, mine.apart
+    known.last_heard, known.brother_latency = peer.now, mine.brother_latency
     if known.count != child.count:
         known.count = child.count
-        member.mark()
+        member.mark_changed()
     if known.box != child.box:
-        known.box, known.changed = BoxBounds(*child.box), host.now
-        update_brother_links(member, level, member.fit(level))
+        known.box, known.changed = BoxBounds(*child.box), peer.now
+        update_brother_links(member, level, member.refit(level))
 
 
 def on_not_my_child(member: Member, denial: NotMyChild) -> None:
     if denial.by == member.parent and denial.level == member.top + 1:
-        member.doubted = True  # unless another father calls me before the next check
+        member.denied = True  # unless another parent calls me before the next check
 
 
 def on_remove_child(member: Member, gone: RemoveChild) -> None:
     if gone.level > member.top:
-        member.pass_on(gone, gone.hops)
+        member.forward(gone, gone.hops)
         return
     if gone.by == member.address:
         return
     if member.levels[gone.level].children.pop(gone.by, None) is not None:
-        update_brother_links(member, gone.level, member.fit(gone.level))
+        update_brother_links(member, gone.level, member.refit(gone.level))

@@ -1,9 +1,9 @@
 """How the tree grows and shrinks: join, split, promotion, handover, merging, goodbye.
 
-The paper's tree is that of the 2007 DR-tree. Requests climb along father links to the root and
+The paper's tree is that of the 2007 DR-tree. Requests climb along parent links to the root and
 descend by least enlargement. Who owns a node changes it alone, so an act is one local change and a
 few messages that tell of it. A message for a node that has changed hands meanwhile climbs again, or
-is passed to the new owner, who is the father of the old one.
+is passed to the new owner, who is the parent of the old one.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from nearcast.space.rtree import SPLITS, BoxBounds, choose, volume
 
 def ownership_rank(member: Member, address: Address, child: ChildRecord) -> list[float]:
     """What a child has to say for itself as an owner; the less, the better."""
-    if member.host.parameters.promotes == "address":
+    if member.peer.parameters.promotes == "address":
         return [address]
     return [-part for part in volume(child.box)]
 
@@ -50,7 +50,7 @@ def largest_child(
 
 def choose_owner(member: Member, children: Mapping[Address, ChildRecord]) -> Address:
     """Who owns a node with these children, if it is not me."""
-    if member.host.parameters.promotes == "latency":
+    if member.peer.parameters.promotes == "latency":
         best = best_placed(children, member.address)
         if best is not None:
             return best
@@ -62,20 +62,20 @@ def choose_owner(member: Member, children: Mapping[Address, ChildRecord]) -> Add
 
 def request_join(member: Member) -> None:
     """Ask to be taken in, through somebody who is in the tree; without such, be the tree."""
-    member.contact = member.host.contact(member)
+    member.contact = member.peer.contact(member)
     if member.contact is None:
         enter_tree(member)
         return
-    member.tries += 1
-    member.sought = member.host.now
-    member.host.send(member.contact, Join(member.entry(member.top), member.top))
+    member.join_attempts += 1
+    member.asked_at = member.peer.now
+    member.peer.send(member.contact, Join(member.entry(member.top), member.top))
 
 
 def enter_tree(member: Member) -> None:
-    if not member.seated:
-        member.seated = True
-        member.mark()
-    member.host.seated(member)
+    if not member.in_tree:
+        member.in_tree = True
+        member.mark_changed()
+    member.peer.entered_tree(member)
 
 
 def on_join(member: Member, join: Join) -> None:
@@ -85,23 +85,23 @@ def on_join(member: Member, join: Join) -> None:
             enter_tree(member)  # the request came back to me: there is no tree but mine
         return
     if join.hops >= MAX_HOPS:
-        member.host.note("ignored", child.address)
+        member.peer.note("ignored", child.address)
         return
     if join.level < join.at <= member.top:
         descend_join(member, join.at, join)
     elif member.parent is not None:
-        member.host.send(member.parent, replace(join, at=0, hops=join.hops + 1, slot=0))
+        member.peer.send(member.parent, replace(join, at=0, hops=join.hops + 1, slot=0))
     else:
         unite_trees(member, join)
 
 
 def unite_trees(member: Member, join: Join) -> None:
     """A root meets the root of another tree: the lower one goes into the higher one."""
-    waits = member.tries > 0 and not member.seated and member.address > join.child.address
+    waits = member.join_attempts > 0 and not member.in_tree and member.address > join.child.address
     if member.top < join.level or (member.top == join.level and waits):
         # Of two equal ones that look for each other, only one may build the new root.
         request = Join(member.entry(member.top), member.top, 0, join.hops + 1)
-        member.host.send(join.child.address, request)
+        member.peer.send(join.child.address, request)
         return
     if member.top == join.level:
         raise_root(member)
@@ -110,7 +110,7 @@ def unite_trees(member: Member, join: Join) -> None:
 
 def raise_root(member: Member) -> None:
     """A new root above the old one, with me as its only child so far."""
-    member.climb(OwnedNode(member.levels[-1].box, {}))
+    member.add_level(OwnedNode(member.levels[-1].box, {}))
     update_ancestor_links(member)
 
 
@@ -122,7 +122,11 @@ def descend_join(member: Member, at: int, join: Join) -> None:
     """
     box = BoxBounds(*join.child.box)
     while True:
-        halves = [shoot for shoot in member.offshoots if shoot.served_at == at == shoot.level]
+        halves = [
+            detached
+            for detached in member.detached_nodes
+            if detached.served_at == at == detached.level
+        ]
         if halves:
             place = choose([member.levels[at].box, *[half.box for half in halves]], box)
             if place:
@@ -131,7 +135,7 @@ def descend_join(member: Member, at: int, join: Join) -> None:
         if at == join.level + 1:
             adopt_children(member, at, [join.child])
             return
-        member.own(at)
+        member.own_entry(at)
         children = member.levels[at].children
         addresses = list(children)
         best = addresses[choose([children[a].box for a in addresses], box)]
@@ -142,22 +146,22 @@ def descend_join(member: Member, at: int, join: Join) -> None:
 
 
 def forward_join(member: Member, to: Address, at: int, join: Join) -> None:
-    member.host.send(to, replace(join, at=at, hops=join.hops + 1, slot=0))
+    member.peer.send(to, replace(join, at=at, hops=join.hops + 1, slot=0))
 
 
 def adopt_children(member: Member, level: int, newcomers: list[NodeEntry]) -> None:
     """Take these in as children of my node, and split it if they are too many."""
-    node, host = member.levels[level], member.host
+    node, peer = member.levels[level], member.peer
     for entry in newcomers:
         if entry.address != member.address:
             box = BoxBounds(*entry.box)
-            node.children[entry.address] = ChildRecord(box, entry.count, host.now)
-    if len(node.children) > host.parameters.most:
+            node.children[entry.address] = ChildRecord(box, entry.count, peer.now)
+    if len(node.children) > peer.parameters.most:
         split_node(member, level)
-    highest = member.fit(level)
+    highest = member.refit(level)
     for entry in newcomers:  # before the brothers hear: it must know that it is one
         if entry.address in member.levels[level].children and entry.address != member.address:
-            host.send(entry.address, parent_state(member, level, adopted=True))
+            peer.send(entry.address, parent_state(member, level, adopted=True))
     update_brother_links(member, level, highest)
 
 
@@ -166,28 +170,28 @@ def adopt_children(member: Member, level: int, newcomers: list[NodeEntry]) -> No
 
 def split_node(member: Member, level: int) -> None:
     """Two nodes from one: mine, and one for the best child of the other group."""
-    node, host = member.levels[level], member.host
-    member.own(level)
+    node, peer = member.levels[level], member.peer
+    member.own_entry(level)
     addresses = sorted(node.children)
-    kind = SPLITS[host.parameters.split]
-    groups = kind([node.children[a].box for a in addresses], host.parameters.least)
+    kind = SPLITS[peer.parameters.split]
+    groups = kind([node.children[a].box for a in addresses], peer.parameters.least)
     chosen = next(g for g in groups if member.address not in [addresses[i] for i in g])
     moved = {addresses[i]: node.children.pop(addresses[i]) for i in chosen}
     owner = choose_owner(member, moved)
     if level == member.top and member.is_root:
-        member.fit(level)
+        member.refit(level)
         raise_root(member)
-    father = member.address if level < member.top else member.parent
+    parent = member.address if level < member.top else member.parent
     brother = NodeEntry(owner, enclosing_box([child.box for child in moved.values()]), len(moved))
     chain = (tuple(NodeEntry(a, c.box, c.count) for a, c in moved.items() if a != owner),)
-    host.send(owner, TakeOver(level, chain, father, None))
-    member.let_go(level, owner, level, BoxBounds(*brother.box))
-    host.note("split", owner, float(level))
+    peer.send(owner, TakeOver(level, chain, parent, None))
+    member.keep_serving(level, owner, level, BoxBounds(*brother.box))
+    peer.note("split", owner, float(level))
     if level < member.top:
-        member.fit(level)
+        member.refit(level)
         adopt_children(member, level + 1, [brother])
     elif member.parent is not None:
-        host.send(member.parent, Join(brother, level, level + 1))
+        peer.send(member.parent, Join(brother, level, level + 1))
 
 
 def hand_over_nodes(member: Member, level: int, heir: Address, *, stays: bool) -> None:
@@ -202,18 +206,18 @@ def hand_over_nodes(member: Member, level: int, heir: Address, *, stays: bool) -
         if k == level and stays:
             entries.append(member.entry(level - 1))
         chain.append(tuple(entries))
-    member.host.send(heir, TakeOver(level, tuple(chain), member.parent, member.address))
-    member.sink(level)
-    member.heir, member.handed_over = heir, member.host.now
+    member.peer.send(heir, TakeOver(level, tuple(chain), member.parent, member.address))
+    member.drop_levels(level)
+    member.heir, member.handed_over = heir, member.peer.now
     member.former = None
     member.set_parent(heir)
 
 
 def on_take_over(member: Member, take: TakeOver) -> None:
     if take.level > member.top + 1:
-        member.pass_on(take, take.hops)
+        member.forward(take, take.hops)
         return
-    host, first_new = member.host, member.top + 1
+    peer, first_new = member.peer, member.top + 1
     for level, entries in enumerate(take.chain, max(take.level, 1)):
         others = [entry for entry in entries if entry.address != member.address]
         if level <= member.top:
@@ -221,9 +225,9 @@ def on_take_over(member: Member, take: TakeOver) -> None:
             adopt_children(member, level, others)
         else:
             children = {
-                e.address: ChildRecord(BoxBounds(*e.box), e.count, host.now) for e in others
+                e.address: ChildRecord(BoxBounds(*e.box), e.count, peer.now) for e in others
             }
-            member.climb(OwnedNode(member.levels[-1].box, children))
+            member.add_level(OwnedNode(member.levels[-1].box, children))
     if member.top < first_new:
         return
     member.set_parent(take.parent if take.parent != member.address else None)
@@ -232,9 +236,9 @@ def on_take_over(member: Member, take: TakeOver) -> None:
         member.above = ()
         enter_tree(member)
     else:
-        member.tell_father()
+        member.report_to_parent()
     for level in range(first_new, member.top + 1):
-        host.send_all(member.others(level), parent_state(member, level, adopted=True))
+        peer.send_all(member.other_children(level), parent_state(member, level, adopted=True))
     update_ancestor_links(member)
 
 
@@ -252,18 +256,18 @@ def dissolve_child(member: Member, level: int, small: Address) -> None:
     nearest = brothers[choose(boxes, children[small].box)]
     # My own node cannot go, because I own the one above it.
     goes, into = (nearest, small) if small == member.address else (small, nearest)
-    member.let_go(level, goes, level - 1, children.pop(goes).box)
-    member.host.send(goes, Dissolve(level - 1, into))
-    member.host.note("merged", goes, float(level - 1))
-    update_brother_links(member, level, member.fit(level))
+    member.keep_serving(level, goes, level - 1, children.pop(goes).box)
+    member.peer.send(goes, Dissolve(level - 1, into))
+    member.peer.note("merged", goes, float(level - 1))
+    update_brother_links(member, level, member.refit(level))
 
 
 def on_dissolve(member: Member, message: Dissolve) -> None:
     if message.level > member.top:
-        member.pass_on(message, message.hops)
+        member.forward(message, message.hops)
         return
     if message.level < member.top or member.top == 0 or message.into == member.address:
-        member.host.note("ignored", member.address)
+        member.peer.note("ignored", member.address)
         return
     children = [
         NodeEntry(address, child.box, child.count)
@@ -271,15 +275,15 @@ def on_dissolve(member: Member, message: Dissolve) -> None:
         if address != member.address
     ]
     level = member.top
-    member.sink(level)
-    member.heir, member.handed_over = message.into, member.host.now
+    member.drop_levels(level)
+    member.heir, member.handed_over = message.into, member.peer.now
     member.set_parent(message.into)
-    member.host.send(message.into, Merge(level, (*children, member.entry(level - 1))))
+    member.peer.send(message.into, Merge(level, (*children, member.entry(level - 1))))
 
 
 def on_merge(member: Member, merge: Merge) -> None:
     if merge.level > member.top:
-        member.pass_on(merge, merge.hops)
+        member.forward(merge, merge.hops)
     elif merge.level:
         adopt_children(member, merge.level, list(merge.children))
 
@@ -291,13 +295,13 @@ def leave_tree(member: Member) -> None:
     """
     member.gone = True
     for level in range(1, len(member.levels)):
-        if member.others(level):
+        if member.other_children(level):
             heir = choose_owner(member, member.levels[level].children)
             hand_over_nodes(member, level, heir, stays=False)
             break
     else:
         if member.parent is not None:
-            member.host.send(member.parent, RemoveChild(member.address, member.top + 1))
+            member.peer.send(member.parent, RemoveChild(member.address, member.top + 1))
     member.set_parent(None)
 
 
@@ -305,34 +309,36 @@ def leave_tree(member: Member) -> None:
 
 
 def resize_leaf(member: Member, box: BoxBounds) -> None:
-    """The father hears of the new box; whether to move in the tree is decided at the next check."""
+    """The parent hears of the new box; whether to move in the tree is decided at the next check."""
     if box == member.levels[0].box:
         return
     member.levels[0].box = box
     member.resized = True
-    highest = member.fit(0)
+    highest = member.refit(0)
     if member.top:
         update_brother_links(member, 1, highest)
-    member.host.note("box-updated", member.address)
+    member.peer.note("box-updated", member.address)
 
 
 def move_in_tree(member: Member) -> None:
-    """A leaf that has left the box that its father had when it came asks for a better place.
+    """A leaf that has left the box that its parent had when it came asks for a better place.
 
-    It stays with its father until it is adopted elsewhere, and is heard at both for a while. An
+    It stays with its parent until it is adopted elsewhere, and is heard at both for a while. An
     owner hands its nodes over first, and moves as a plain leaf at the next check.
     """
-    box, host = member.levels[0].box, member.host
+    box, peer = member.levels[0].box, member.peer
     resized, member.resized = member.resized, False
     if member.top == 0:
-        if member.parent is None or member.home is None:
+        if member.parent is None or member.adoption_box is None:
             return
-        if member.displaced or (resized and not inside(box, member.home)):
+        if member.displaced or (resized and not inside(box, member.adoption_box)):
             member.displaced, member.moving = False, True
-            host.note("reinserted", member.address)
-            host.send(member.parent, Join(member.entry(0), 0))
-    elif resized and member.others(1):
+            peer.note("reinserted", member.address)
+            peer.send(member.parent, Join(member.entry(0), 0))
+    elif resized and member.other_children(1):
         children = member.levels[1].children
-        if not inside(box, enclosing_box([children[address].box for address in member.others(1)])):
+        if not inside(
+            box, enclosing_box([children[address].box for address in member.other_children(1)])
+        ):
             member.displaced = True
             hand_over_nodes(member, 1, choose_owner(member, children), stays=True)
