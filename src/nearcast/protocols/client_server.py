@@ -42,22 +42,28 @@ class ClientServerMessage(Message, frozen=True):
 
 
 class Interest(ClientServerMessage, frozen=True, tag=1):
+    """A whole subscription, new or sent again."""
+
     subscription: Subscription
 
 
 class Moved(ClientServerMessage, frozen=True, tag=2):
-    """The region alone; the server has the rest."""
+    """A new region; the server has the rest of the subscription."""
 
     subscription: SubscriptionId
     region: Region
 
 
 class Cancel(ClientServerMessage, frozen=True, tag=3):
+    """A subscription ends."""
+
     subscription: SubscriptionId
     t: Time
 
 
 class Post(ClientServerMessage, frozen=True, tag=4):
+    """A publication, from a client to the server."""
+
     publication: Publication
 
     def carries(self) -> PublicationId:
@@ -65,7 +71,7 @@ class Post(ClientServerMessage, frozen=True, tag=4):
 
 
 class Notify(ClientServerMessage, frozen=True, tag=5):
-    """It touches these of your subscriptions."""
+    """A publication, and the subscriptions of the client that it matches."""
 
     publication: Publication
     subscriptions: tuple[SubscriptionId, ...]
@@ -75,17 +81,19 @@ class Notify(ClientServerMessage, frozen=True, tag=5):
 
 
 class Bye(ClientServerMessage, frozen=True, tag=6):
+    """A client leaves; all of its subscriptions end."""
+
     t: Time
 
 
 class Ask(ClientServerMessage, frozen=True, tag=7):
-    """Who are you speaking of? Tell me the whole interest."""
+    """The server does not know this subscription: send the whole interest."""
 
     subscription: SubscriptionId
 
 
 class Tuned(ClientServerMessage, frozen=True, tag=8):
-    """The interest with its variables' new numbers. Its clock goes on: `t` says which is newer."""
+    """The interest with other numbers for its variables. Its clock goes on: `t` orders versions."""
 
     subscription: Subscription
     t: Time
@@ -106,12 +114,14 @@ def remember_latest(moments: dict[MomentKey, Time], who: MomentKey, t: Time) -> 
 
 
 class CentralServer(Node):
+    """Knows all subscriptions, and sends every publication to the clients that it matches."""
+
     def __init__(self, node_id: NodeId, rng: Random, matcher: Matcher) -> None:
         super().__init__(node_id, rng)
         self.matcher = matcher
         self.subscriptions: dict[NodeId, dict[SubscriptionId, Subscription]] = {}
         self.owner: dict[SubscriptionId, NodeId] = {}
-        # When the latest goodbye was said: an interest that it has overtaken comes too late.
+        # When subscriptions ended and clients left: an older message that arrives later is ignored.
         self.ended: dict[tuple[NodeId, SubscriptionId], Time] = {}
         self.left: dict[NodeId, Time] = {}
         self.tuned: dict[SubscriptionId, Time] = {}
@@ -151,7 +161,7 @@ class CentralServer(Node):
                         self._drop(sender, known.id)
 
     def on_messages(self, arrivals: Sequence[tuple[NodeId, Message]]) -> None:
-        """Posts that arrive together are matched together."""
+        """Publications that arrive together are matched together."""
         posts: list[Publication] = []
         for sender, message in arrivals:
             if isinstance(message, Post) and message.publication.node == sender:
@@ -205,6 +215,8 @@ class CentralServer(Node):
 
 
 class CentralServerClient(Node):
+    """The node of an entity: sends everything to the server, delivers what it is notified of."""
+
     def __init__(self, node_id: NodeId, rng: Random, server: NodeId, memory: Time) -> None:
         super().__init__(node_id, rng)
         self.server = server
@@ -213,8 +225,8 @@ class CentralServerClient(Node):
         self.subscriptions = self.interests.current
         self.heard: dict[NodeId, tuple[Time, Vector]] = {}
         self.delivered = DeliveredPublications()
-        # From when until when this life has wanted something. What was said before that or after
-        # it was not wanted, whatever a server with late knowledge believes.
+        # From when until when each subscription is in force: the server, which knows of changes
+        # later, may notify of publications made before or after.
         self.span: dict[SubscriptionId, tuple[Time, Time]] = {}
 
     def on_command(self, command: Command) -> None:
@@ -266,7 +278,7 @@ class CentralServerClient(Node):
         return begin <= t < end
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
-        """Who was heard lately, and where they said they were."""
+        """The publishers of the last seconds, and where they published."""
         return [
             (other, where)
             for other, (t, where) in self.heard.items()
@@ -287,6 +299,8 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 class ClientServerOverlay:
+    """One server, and a client for each entity."""
+
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         self.parameters = parameters
         self.stream = stream

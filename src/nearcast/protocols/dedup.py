@@ -1,4 +1,4 @@
-"""A network may bring a message twice; an application hears it once."""
+"""Deduplication: the network may deliver a message twice, the application gets it once."""
 
 from collections import deque
 from typing import TypeVar
@@ -20,18 +20,18 @@ NO_RECEIVERS: ReceiverNumbers = np.empty(0, np.int32)
 
 
 def publication_key(publication: Publication) -> int:
-    """The same for all copies of it, and for nothing that another author publishes: whoever uses
-    somebody else's number does not keep the other's publication from being heard."""
+    """The same for all copies of a publication, and different for different publishers: a publisher
+    that uses the number of another's publication cannot suppress that one."""
     return publication.node * PUBLICATION_IDS + publication.id
 
 
 def is_outside_window(publication: Publication, now: Time) -> bool:
-    """Has its time passed, so that a copy may have been forgotten? Then it is a replay."""
+    """Was it made so long ago that its first copy may be forgotten? Then it counts as a replay."""
     return not -DUPLICATE_WINDOW <= now - publication.t <= DUPLICATE_WINDOW
 
 
 class DeliveredPublications:
-    """What a client has handed to its application lately, by `publication_key`."""
+    """The publications that a node has delivered within the duplicate window, by their key."""
 
     def __init__(self) -> None:
         self._when: dict[int, Time] = {}
@@ -41,7 +41,7 @@ class DeliveredPublications:
         return len(self._when)
 
     def is_new(self, copy: int, now: Time) -> bool:
-        """Was it not delivered before? From now on it was."""
+        """Is this the first copy? From now on it counts as delivered."""
         if copy in self._when:
             return False
         self._when[copy] = now
@@ -53,41 +53,43 @@ class DeliveredPublications:
 
 
 class ReceivedPublications:
-    """The same for many: which of several ears, numbered, have had which publication."""
+    """The same for many receivers at once: which of them, by number, have which publication."""
 
     def __init__(self) -> None:
-        self._ears: dict[PublicationId, set[int] | ReceiverNumbers] = {}
+        self._receivers: dict[PublicationId, set[int] | ReceiverNumbers] = {}
         self._order: deque[tuple[Time, PublicationId]] = deque()
 
-    def is_new(self, publication: PublicationId, ear: int, now: Time) -> bool:
-        """Did this one not have it before? From now on it has."""
-        ears = self._ears.get(publication)
-        if not isinstance(ears, set):
-            ears = self._keep(publication, set() if ears is None else set(ears.tolist()), now)
-        if ear in ears:
+    def is_new(self, publication: PublicationId, receiver: int, now: Time) -> bool:
+        """Is this the receiver's first copy? From now on it has the publication."""
+        receivers = self._receivers.get(publication)
+        if not isinstance(receivers, set):
+            receivers = self._keep(
+                publication, set() if receivers is None else set(receivers.tolist()), now
+            )
+        if receiver in receivers:
             return False
-        ears.add(ear)
+        receivers.add(receiver)
         return True
 
     def those(self, publication: PublicationId) -> ReceiverNumbers:
-        """Who had it so far."""
-        ears = self._ears.get(publication)
-        if ears is None:
+        """The receivers that have it so far."""
+        receivers = self._receivers.get(publication)
+        if receivers is None:
             return NO_RECEIVERS
-        if isinstance(ears, set):
-            return np.fromiter(ears, np.int32, len(ears))
-        return ears
+        if isinstance(receivers, set):
+            return np.fromiter(receivers, np.int32, len(receivers))
+        return receivers
 
     def add(
         self, publication: PublicationId, before: ReceiverNumbers, more: ReceiverNumbers, now: Time
     ) -> None:
-        """Beside those who had it before, these have it now."""
+        """Beside the receivers that had it before, these have it now."""
         self._keep(publication, np.concatenate((before, more)) if len(before) else more, now)
 
-    def _keep(self, publication: PublicationId, ears: ReceiverSet, now: Time) -> ReceiverSet:
-        if publication not in self._ears:
+    def _keep(self, publication: PublicationId, receivers: ReceiverSet, now: Time) -> ReceiverSet:
+        if publication not in self._receivers:
             self._order.append((now, publication))
             while self._order[0][0] < now - DUPLICATE_WINDOW:
-                del self._ears[self._order.popleft()[1]]
-        self._ears[publication] = ears
-        return ears
+                del self._receivers[self._order.popleft()[1]]
+        self._receivers[publication] = receivers
+        return receivers

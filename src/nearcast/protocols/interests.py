@@ -1,8 +1,8 @@
-"""What a peer wants and has wanted lately, and the ball around it that holds it all.
+"""The present and recent subscriptions of a peer, and the ball around all of them.
 
-A publication counts for whoever wanted it at its own moment, and it arrives later. So a version of
-a subscription is kept for a while after the next one. The peer's place is the centre of its first
-subscription; its vision radius is that of a ball around there which holds all of them.
+A publication is matched with the version of a subscription that was in force when it was made, and
+it arrives later. So a version is kept for a while after the next one. The peer's position is the
+centre of its first subscription; its vision radius is that of a ball around it that contains all.
 """
 
 from math import hypot, inf, sqrt
@@ -52,6 +52,8 @@ class Ball(NamedTuple):
 
 
 class PeerInterests:
+    """The subscriptions of one peer, with fast paths for the usual single disc."""
+
     def __init__(self) -> None:
         self._active = ActiveInterests()
         self._versions: dict[SubscriptionId, list[InterestVersion]] = {}

@@ -1,4 +1,4 @@
-"""What goes wrong, and how often. Every fault is a named probability, drawn from the seed."""
+"""Injected faults: crashes, partitions and slow nodes, each with a probability."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +13,8 @@ from nearcast.space.motion import SECOND, Time
 
 
 class FaultParameters(Struct, frozen=True, kw_only=True):
+    """Which faults happen, and how often."""
+
     crash: float = 0.0  # probability per entity and second
     restart_s: float = 5.0  # mean seconds until a crashed entity returns, empty; 0: never
     partition: float = 0.0  # probability per second that the world falls into two halves
@@ -34,7 +36,7 @@ class FaultParameters(Struct, frozen=True, kw_only=True):
 
 
 class FaultTarget(Protocol):
-    """The world as faults see it."""
+    """What the injector calls on the world."""
 
     def plan(self, after: Time, act: Callable[[], None]) -> None: ...
     def present(self) -> list[NodeId]: ...
@@ -44,7 +46,7 @@ class FaultTarget(Protocol):
 
 
 class FaultInjector:
-    """Once a second, chance decides; servers are spared, entities are not."""
+    """Draws faults once a second. They happen to entities, not to servers."""
 
     def __init__(
         self, parameters: FaultParameters, rng: Random, world: FaultTarget, network: FaultyNetwork
@@ -57,7 +59,7 @@ class FaultInjector:
         self._world.plan(SECOND, self._strike)
 
     def meet(self, entity: NodeId) -> None:
-        """Whoever joins may be one of the slow."""
+        """An entity has joined: decide whether it is slow."""
         self._network.slow.pop(entity, None)
         if self._rng.random() < self._p.slow:
             self._network.slow[entity] = round(self._p.slow_ms * MILLISECOND)

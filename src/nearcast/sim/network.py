@@ -22,11 +22,15 @@ MILLISECOND: Time = 1_000
 
 
 class Network(Protocol):
-    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]: ...
+    """A network model."""
+
+    def route(self, now: Time, source: NodeId, target: NodeId, size: int) -> list[Time]:
+        """The delay of each copy that arrives of a message of `size` bytes sent now."""
+        ...
 
 
 class ConstantDelay:
-    """The same delay for everybody. Hosts may take it as a promise."""
+    """The same delay for every message. The simulation relies on that to send in blocks."""
 
     def __init__(self, delay: Time) -> None:
         self.delay = delay
@@ -69,7 +73,7 @@ class Embedding:
 
 
 class Jitter:
-    """Up to `most` earlier or later, uniformly (the seeds' "± 0.1 cycle"), never before now."""
+    """Up to `most` earlier or later, uniformly (the papers' "± 0.1 cycle"), never before now."""
 
     def __init__(self, most: Time, rng: Random, inner: Network) -> None:
         self._most, self._rng, self._inner = most, rng, inner
@@ -96,6 +100,8 @@ class InOrder:
 
 
 class Loss:
+    """Some messages never arrive."""
+
     def __init__(self, probability: float, rng: Random, inner: Network) -> None:
         self._probability, self._rng, self._inner = probability, rng, inner
 
@@ -139,7 +145,7 @@ class AccessLinkRates(Struct, frozen=True):
 
 
 class AccessLinks:
-    """Every node hangs on a line with a queue each way; what does not fit the queue is lost.
+    """Every node has an access link with a queue each way; what does not fit the queue is lost.
 
     A message waits for the sender's uplink, crosses the inner network and both last hops, then
     takes the first gap on the receiver's downlink in which it fits. What has a place there keeps
@@ -187,7 +193,7 @@ class AccessLinks:
 
 
 class FaultyNetwork:
-    """The network that faults act on: nodes cut off into groups, nodes that are slow."""
+    """The network that faults change: groups of nodes cut off from each other, slow nodes."""
 
     def __init__(self, inner: Network) -> None:
         self._inner = inner
@@ -203,6 +209,8 @@ class FaultyNetwork:
 
 
 class NetworkParameters(Struct, frozen=True, kw_only=True):
+    """Which network models are used, and their numbers."""
+
     network: str = "constant"  # constant | embedding (distances) | adsl (lines on the embedding)
     latency_ms: float = 50.0  # one way, of the constant network
     jitter_ms: float = 0.0  # ± uniform; below latency_ms if order is to stay as sent between pairs
@@ -231,7 +239,7 @@ class NetworkParameters(Struct, frozen=True, kw_only=True):
 
 
 def make_network(parameters: NetworkParameters, seed: int) -> Network:
-    """The wrapped network that the parameters describe, each chance with a stream of its own."""
+    """The network that the parameters describe; each random model has its own stream."""
     p = parameters
     network: Network = ConstantDelay(round(p.latency_ms * MILLISECOND))
     if p.network != "constant":

@@ -14,10 +14,12 @@ from nearcast.space.motion import Time
 from nearcast.trace.recorder import Level, Recorder
 from nearcast.trace.sinks import TraceFolder
 
-FLUSH_EVERY_S = 5.0  # of wall time: so much of a slow run may be lost when it is killed
+FLUSH_EVERY_S = 5.0  # of wall time: at most so much of a slow run is lost when it is killed
 
 
 class RunSummary(Struct, frozen=True):
+    """What a finished run has done; it is written as summary.json."""
+
     run: str
     scenario: Scenario
     trace: str
@@ -28,6 +30,8 @@ class RunSummary(Struct, frozen=True):
 
 
 class SimulationProgress(Struct, frozen=True):
+    """How much of the simulated time is done."""
+
     done: Time
     whole: Time
     messages: int

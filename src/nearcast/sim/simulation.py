@@ -1,9 +1,8 @@
 """The simulated host: one heap, one clock, any number of nodes.
 
-The heap holds moments, not happenings: what happens at one moment is a list in the order in which
-it was decided, so ties are broken by age, never by chance, and a thousand messages that arrive
-together cost one heap operation. Messages for one node that stand next to each other in that list
-go through its batched door.
+The heap holds moments. Each moment has a list of steps in the order in which they were scheduled,
+so ties are broken by age, never by chance, and a thousand messages that arrive together cost one
+heap operation. Consecutive messages for one node are handed to it in one call, `receive_many`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -39,6 +38,8 @@ Step: TypeAlias = Arrival | Callable[[], None]
 
 
 class Simulation:
+    """Runs nodes on a simulated network and records what they do. `SimulatedWorld` sets it up."""
+
     def __init__(
         self, network: Network, codec: Codec, recorder: Recorder, checkers: Iterable[Checker] = ()
     ) -> None:
@@ -46,7 +47,7 @@ class Simulation:
         self.nodes: dict[NodeId, Node] = {}
         self.network = network
         self.recorder = recorder
-        self.messages = 0  # sent so far, for whoever shows progress
+        self.messages = 0  # sent so far, to show progress
         self.latest_arrival: Time = 0  # of all that was sent so far
         self.latest_carrying: Time = 0  # of all that carries a publication
         self.node_group: NodeGroup | None = None  # of all nodes, if they have one in common
@@ -60,7 +61,7 @@ class Simulation:
         self._steps: dict[Time, list[Step]] = {}
         self._timers: dict[tuple[NodeId, Timer], object] = {}
 
-    # What a world does with its nodes.
+    # What a world does with nodes.
 
     def start(self, node: Node) -> None:
         assert node.id not in self.nodes, f"node {node.id} is here already"
@@ -71,7 +72,7 @@ class Simulation:
         self._apply(node, node.start(self.now))
 
     def crash(self, node_id: NodeId) -> None:
-        """Without a word: its messages under way still arrive, its timers never fire."""
+        """Stop a node without notice: messages under way still arrive, its timers never fire."""
         self._forget(node_id)
         self.recorder.note(self.now, node_id, "crashed")
 
@@ -88,7 +89,7 @@ class Simulation:
     # Time.
 
     def at(self, t: Time, step: Step) -> None:
-        """Let this happen at `t`, after all that is already planned for that moment."""
+        """Schedule a step for `t`, after all that is already scheduled for that moment."""
         assert t >= self.now, f"cannot plan for {t}: it is {self.now}"
         steps = self._steps.get(t)
         if steps is None:
@@ -98,7 +99,7 @@ class Simulation:
             steps.append(step)
 
     def run(self, until: Time) -> None:
-        """Everything up to and including `until` comes to pass."""
+        """Do everything that is due up to and including `until`."""
         while self._moments and self._moments[0] <= until:
             self.now = heappop(self._moments)
             self._pass(self._steps[self.now])

@@ -1,7 +1,7 @@
-"""Playing the workload: each entity's next command, at its time and in the right order.
+"""Gives each entity's next command to its node, at its time and in the right order.
 
-At one moment, interests of all entities come before publications of any: so says the truth, and so
-do the hosts.
+At one moment, the interest commands of all entities come before all publications: the expected
+deliveries are defined in this order, and all hosts keep it.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from nearcast.workloads.workload import Life, Scheduled
 
 
 class PlayedLife(Struct):
-    """A life under way, and what it does next."""
+    """The life of an entity that is present, and its next command."""
 
     life: Life
     commands: Iterator[Scheduled]
@@ -54,10 +54,12 @@ def has_settled(command: Command) -> bool:
 
 
 class WorkloadPlayer:
+    """Plays the lives of the entities that are present, between two moments."""
+
     def __init__(self, simulation: Simulation, begins: Time, ends: Time) -> None:
         self._simulation = simulation
         self._begins, self._ends = begins, ends
-        self._stays: dict[NodeId, PlayedLife] = {}
+        self._present: dict[NodeId, PlayedLife] = {}
         self._due: list[tuple[Time, bool, NodeId, int, PlayedLife]] = []
         self._turn = count()
         self._woken: dict[Time, None] = {}
@@ -67,29 +69,29 @@ class WorkloadPlayer:
         commands = life.commands()
         if settled:
             commands = dropwhile(lambda due: due[0] == 0 and has_settled(due[1]), commands)
-        stay = self._stays[entity] = PlayedLife(life, commands)
-        self._line_up(entity, stay)
+        played = self._present[entity] = PlayedLife(life, commands)
+        self._schedule_next(entity, played)
 
     def leave(self, entity: NodeId) -> None:
-        self._stays.pop(entity, None)
+        self._present.pop(entity, None)
 
     def close(self) -> None:
-        self._stays.clear()
+        self._present.clear()
 
     def positions(self, now: Time) -> Iterator[tuple[NodeId, Vector]]:
-        for entity, stay in sorted(self._stays.items(), key=lambda item: item[0]):
-            yield entity, stay.life.position(now - self._begins)
+        for entity, played in sorted(self._present.items(), key=lambda item: item[0]):
+            yield entity, played.life.position(now - self._begins)
 
-    def _line_up(self, entity: NodeId, stay: PlayedLife) -> None:
-        scheduled = next(stay.commands, None)
+    def _schedule_next(self, entity: NodeId, played: PlayedLife) -> None:
+        scheduled = next(played.commands, None)
         if scheduled is None:
             return
-        t, stay.command = scheduled[0] + self._begins, scheduled[1]
+        t, played.command = scheduled[0] + self._begins, scheduled[1]
         if t >= self._ends:
             return
-        # The turn settles the order of two stays of one entity, one over and one begun.
-        is_publication = isinstance(stay.command, Publish)
-        heappush(self._due, (t, is_publication, entity, next(self._turn), stay))
+        # The turn settles the order of two lives of one entity, one over and one begun.
+        is_publication = isinstance(played.command, Publish)
+        heappush(self._due, (t, is_publication, entity, next(self._turn), played))
         self._wake_at(self._due[0][0])
 
     def _wake_at(self, t: Time) -> None:
@@ -100,12 +102,12 @@ class WorkloadPlayer:
     def _play(self) -> None:
         now = self._simulation.now
         while self._due and self._due[0][0] <= now:
-            _, _, entity, _, stay = heappop(self._due)
-            if self._stays.get(entity) is not stay or stay.command is None:
+            _, _, entity, _, played = heappop(self._due)
+            if self._present.get(entity) is not played or played.command is None:
                 continue  # of a life that is over
             if entity in self._simulation.nodes:  # else the node has stopped by itself
-                self._simulation.obey(entity, stay.command)
-            self._line_up(entity, stay)
+                self._simulation.obey(entity, played.command)
+            self._schedule_next(entity, played)
         del self._woken[now]
         if self._due:
             self._wake_at(self._due[0][0])

@@ -1,8 +1,8 @@
 """From a scenario to a run: nodes, network, workload, faults, sampling, and a trace.
 
-The workload begins when the overlay is ready; its times count from then. Where interests are what
-the overlay is made of, entities say theirs before, standing still at their places. The workload
-stops after the scenario's seconds, and what is under way then may still arrive.
+The workload begins when the overlay is ready; its times count from then. Where the overlay is built
+from interests (`settles`), entities subscribe before, without motion. The workload stops after the
+scenario's seconds, and messages under way then may still arrive.
 """
 
 import gc
@@ -39,6 +39,8 @@ LONGEST_SET_UP = 600 * SECOND  # an overlay that is not ready by then never will
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
+    """How often positions are recorded, and what else of a run is kept."""
+
     sample_ms: float = 1000.0  # how often positions and views are recorded; 0: never
     drain_s: float = 60.0  # after the workload stops, how long publications may travel at most
     one_in: int = 16  # record=sampled keeps one publication in so many, with all that belongs to it
@@ -53,7 +55,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class ScenarioParts(Struct, frozen=True):
-    """The parameters of all that a scenario is made of."""
+    """The parameters of all parts of a scenario."""
 
     protocol: Struct
     workload: Struct
@@ -126,8 +128,8 @@ def _part(kind: type[Part], settings: dict[str, Setting]) -> Part:
 
 
 @contextmanager
-def _cycles_sought_rarely() -> Iterator[None]:
-    """Millions of messages come and go, of which none is in a cycle: looking for them as often
+def _rare_garbage_collection() -> Iterator[None]:
+    """Millions of messages are made, none of them in a reference cycle: looking for cycles as often
     as usual takes an eighth of a VSO run."""
     usual = gc.get_threshold()
     gc.set_threshold(100_000, 20, 20)
@@ -138,6 +140,8 @@ def _cycles_sought_rarely() -> Iterator[None]:
 
 
 class SimulatedWorld:
+    """One run of a scenario. `check`: also check the invariants of its protocol."""
+
     def __init__(
         self,
         scenario: Scenario,
@@ -184,9 +188,9 @@ class SimulatedWorld:
     def _stream(self, stay: int, node: NodeId) -> Random:
         return stream(self.scenario.seed, "node", node, stay)
 
-    @_cycles_sought_rarely()
+    @_rare_garbage_collection()
     def run(self, progress: Callable[[Time, Time], None] | None = None) -> None:
-        """From nothing to the last message under way; `progress` hears of time passing."""
+        """Set up, run, and drain; calls `progress` with the time done and the whole."""
         self._set_up()
         sampling, simulation = self._parts.sampling, self.simulation
         if sampling.sample_ms:
@@ -206,9 +210,9 @@ class SimulatedWorld:
             raise InvariantError(f"{why} (seed {self.scenario.seed})") from None
 
     def _drain(self) -> None:
-        """What is under way arrives, and publications travel on until none is on its way."""
+        """Run on until messages and publications that are under way have arrived."""
         simulation = self.simulation
-        self._script.close()
+        self._player.close()
         limit = self.ends + round(self._parts.sampling.drain_s * SECOND)
         simulation.run(max(self.ends, min(simulation.latest_arrival, limit)))
         # A node may hold a publication back for a moment before it passes it on: wait a second.
@@ -216,7 +220,7 @@ class SimulatedWorld:
             simulation.run(min(simulation.latest_carrying + SECOND, limit))
 
     def _set_up(self) -> None:
-        """Those who are there from the beginning join; the workload waits for their overlay."""
+        """The first nodes join; the workload waits until their overlay is ready."""
         simulation = self.simulation
         for server in self._overlay.servers():
             simulation.start(server)
@@ -235,7 +239,7 @@ class SimulatedWorld:
                     simulation.obey(entity, first)
             self._until_ready()
         self.begins = simulation.now
-        self._script = WorkloadPlayer(simulation, self.begins, self.ends)
+        self._player = WorkloadPlayer(simulation, self.begins, self.ends)
         for entity in self.present():
             self._live(entity, 0, settled=settles)
         if later:
@@ -266,7 +270,7 @@ class SimulatedWorld:
             self._gone[entity] = None
         else:
             if what is churn.ChurnAction.LEAVE:
-                self._script.leave(entity)
+                self._player.leave(entity)
                 self.simulation.obey(entity, Leave())
             else:
                 self.crash(entity)
@@ -289,7 +293,7 @@ class SimulatedWorld:
             self._live(entity, self.simulation.now - self.begins + 1)
 
     def crash(self, entity: NodeId) -> None:
-        self._script.leave(entity)
+        self._player.leave(entity)
         self.simulation.crash(entity)
 
     def _crash_servers(self) -> None:
@@ -306,11 +310,11 @@ class SimulatedWorld:
 
     def _live(self, entity: NodeId, begins: Time, *, settled: bool = False) -> None:
         life = self.workload.life(entity, self._returns[entity], begins)
-        self._script.enter(entity, life, settled=settled)
+        self._player.enter(entity, life, settled=settled)
 
     def _sample(self) -> None:
         now, recorder, node_group = self.simulation.now, self.recorder, self.simulation.node_group
-        sampled = list(self._script.positions(now))
+        sampled = list(self._player.positions(now))
         for entity, place in sampled:
             recorder.position(now, entity, *place)
         if node_group is not None:

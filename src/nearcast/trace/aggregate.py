@@ -1,4 +1,4 @@
-"""What is left of rows at a flush: of interests the last of each instant, of messages sums."""
+"""How rows are reduced at a flush: the last interest of each instant, and sums of messages."""
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ NULL_INTEGER = -(2**63)  # a null among integers, where no time or identifier ca
 
 
 def last_of_each_instant(interests: NDArray[np.void]) -> NDArray[np.void]:
-    """An interest holds until the subscription's next row: one replaced at once never held."""
+    """Without the rows that another row of the same subscription and instant replaces."""
     order = np.lexsort((interests["t"], interests["subscription"]))
     t, subscription = interests["t"][order], interests["subscription"][order]
     last = np.ones(len(order), np.bool_)

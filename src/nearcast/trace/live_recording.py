@@ -1,9 +1,8 @@
-"""A live run's trace: rows gather in a `Recorder`, a thread writes them, files change every few
-seconds.
+"""The trace of a live run: a `Recorder` collects rows, a thread writes a file every few seconds.
 
-Memory is bounded. If the disk cannot keep up, or fails, recording ends there and says so: what was
-written is a sound trace of the time before, while a trace with a hole in it would only look sound.
-Whatever comes after is counted, and the service goes on.
+Memory is bounded. If the disk fails or is too slow, recording ends and an error is logged: what was
+written before is a valid trace, while a trace with a gap would only look valid. Later rows are
+counted as lost, and the service goes on.
 """
 
 import logging
@@ -30,7 +29,7 @@ UNTIL_STOPPED = 1e7  # seconds: a live run has no other end
 
 
 class BackgroundWriter:
-    """A sink that never waits: a thread of its own writes into the folder."""
+    """A sink that never blocks: its own thread writes into the folder."""
 
     def __init__(self, folder: TraceFolder, waiting: int = WAITING) -> None:
         self.failure = ""
@@ -80,7 +79,7 @@ class BackgroundWriter:
 
 
 class MessageSums:
-    """Messages between the node and its clients: added up per second, client and kind."""
+    """Sums of the messages between the node and its clients, per second, client and kind."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[Time, int, int, str, int, int]] = []
@@ -122,11 +121,11 @@ class LiveRecording:
         self.recorder = Recorder(self.writer, "all", limit=ROWS)
 
     def rotate(self) -> None:
-        """Between two moments: hand over what there is."""
+        """Hand the rows so far to the writer."""
         self.recorder.flush()
 
     def close(self, summary: dict[str, Any]) -> None:
-        """The last rows, and the word that the run has ended by itself."""
+        """Write the last rows and the summary, which says that the run ended by itself."""
         self.recorder.close()
         self.writer.write({})
         self.writer.close()

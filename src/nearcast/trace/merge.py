@@ -1,12 +1,12 @@
-"""One trace of many: the nodes of a cluster, and their clients' own word for what they heard.
+"""Merges the traces of the nodes of a cluster, and of clients that recorded their own.
 
-A node records what its own clients want, say and are sent; together, the nodes of a cluster tell
-all of the run. A client that keeps a trace of its own records what arrived. Where there is such a
-trace, its deliveries take the place of the nodes'.
+A node records the subscriptions, publications and deliveries of its own clients; the nodes of a
+cluster together record the whole run. A client that records a trace of its own records what has
+arrived. Its deliveries then replace those that its node recorded.
 
-A node that was killed could not say that its clients' subscriptions ended with it, and took the
-last seconds of its trace along. Those subscriptions end with the last row that it left; what others
-heard of publications that nobody recorded cannot be judged, and is counted.
+A node that was killed could not record that its clients' subscriptions ended with it, and the last
+seconds of its trace are lost. Those subscriptions end with the last row that it left. Deliveries of
+publications that nobody recorded cannot be judged; they are left out and counted.
 """
 
 import os
@@ -24,7 +24,7 @@ from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SCENARIO, SUMMARY, TraceFolder
 
 DEPARTED = "departed"
-SEATED, UNSEATED = ("joined", "arrived"), ("left", DEPARTED)
+CLIENT_JOINED, CLIENT_LEFT = ("joined", "arrived"), ("left", DEPARTED)
 
 
 def merge(
@@ -38,9 +38,11 @@ def merge(
         raise TraceError(f"{root} has no {SCENARIO}")
     folders = [reader.folder(other) for other in others]
     nodes = [root, *(folder for folder in folders if not _is_client_trace(folder))]
-    diaries = [folder for folder in folders if _is_client_trace(folder)]
+    client_traces = [folder for folder in folders if _is_client_trace(folder)]
     nobody = pa.array([], pa.int64())
-    entities = pa.concat_arrays([nobody, *(_entities(diary) for diary in diaries)])
+    entities = pa.concat_arrays(
+        [nobody, *(_entities(client_trace) for client_trace in client_traces)]
+    )
     killed = [folder for folder in nodes if not (folder / SUMMARY).exists()]
     recorded = _publications(nodes) if killed and len(nodes) > 1 else None
     merged = TraceFolder(into, (root / SCENARIO).read_bytes())
@@ -48,7 +50,9 @@ def merge(
     sources = [
         (n, table, part) for table in TABLES for n in nodes for part in reader.files(n, table)
     ]
-    sources += [(d, "deliveries", part) for d in diaries for part in reader.files(d, "deliveries")]
+    sources += [
+        (d, "deliveries", part) for d in client_traces for part in reader.files(d, "deliveries")
+    ]
     for source, table, part in sources:
         rows = reader.read_part(part, TABLES[table])
         if table == "deliveries":
@@ -73,16 +77,16 @@ def merge(
 
 
 def _is_client_trace(folder: Path) -> bool:
-    """Did a client record it? It has told neither what it wanted nor what it said."""
+    """Did a client record it? Such a trace has neither interests nor publications."""
     return not reader.files(folder, "interests") and not reader.files(folder, "publications")
 
 
-def _entities(diary: Path) -> pa.Array:
-    """Whose diary it is: one entity for each time that the client has joined."""
-    notes = reader.read(diary, "notes")
+def _entities(client_trace: Path) -> pa.Array:
+    """Whose trace it is: one entity for each time that the client has joined."""
+    notes = reader.read(client_trace, "notes")
     joined = notes.filter(pc.equal(notes.column("fact"), "joined"))
     if not len(joined):
-        raise TraceError(f"{diary} is no trace that a client recorded")
+        raise TraceError(f"{client_trace} is no trace that a client recorded")
     return joined.column("node").combine_chunks()
 
 
@@ -106,8 +110,8 @@ def _ends(nodes: Sequence[Path], killed: Sequence[Path]) -> pa.Table:
         notes = reader.read(node, "notes")
         columns = (notes.column(name).to_pylist() for name in ("t", "node", "fact"))
         for t, entity, fact in zip(*columns, strict=True):
-            if fact in (*SEATED, *UNSEATED) and t >= last.get(entity, (0, False))[0]:
-                last[entity] = t, fact == DEPARTED or (fact in SEATED and node in killed)
+            if fact in (*CLIENT_JOINED, *CLIENT_LEFT) and t >= last.get(entity, (0, False))[0]:
+                last[entity] = t, fact == DEPARTED or (fact in CLIENT_JOINED and node in killed)
     dead = pa.array([entity for entity, (_, is_dead) in last.items() if is_dead], pa.int64())
     tables = [reader.read(node, "interests") for node in nodes]
     rows = pa.concat_tables(rows.filter(pc.is_in(rows.column("node"), dead)) for rows in tables)

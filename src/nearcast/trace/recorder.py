@@ -1,4 +1,4 @@
-"""What a host calls to leave a trace.
+"""The recorder: what a host calls to record a trace.
 
 A run of a minute may leave a hundred million rows, so no row is ever a Python object: each table is
 one growing block of packed rows, which numpy reads back as columns when they are handed to the
@@ -154,10 +154,9 @@ class Recorder:
     """Keeps what a host sees, and hands it to a sink in large pieces.
 
     Levels: "all"; "sampled" keeps the publications that `is_sampled` names, with their deliveries
-    and
-    the messages that carry them, and every row that belongs to no publication; "sums" adds messages
-    up per second, sender, receiver, kind and fate; "brief" adds up all messages as "sums" does, and
-    keeps publications and deliveries as "sampled" does; "none" keeps nothing.
+    and the messages that carry them, and every row that belongs to no publication; "sums" adds
+    messages up per second, sender, receiver, kind and fate; "brief" adds up all messages as "sums"
+    does, and keeps publications and deliveries as "sampled" does; "none" keeps nothing.
     """
 
     def __init__(

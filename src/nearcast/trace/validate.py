@@ -42,6 +42,8 @@ class Problem(Struct, frozen=True):
 
 
 class TableSummary(Struct, frozen=True):
+    """How many files and rows a table has, and its first and last moment."""
+
     files: int
     rows: int
     first: int | None

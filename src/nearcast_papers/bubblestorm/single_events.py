@@ -54,7 +54,7 @@ class MassLeaveWorld(SimulatedWorld):
 
     def _sample(self) -> None:
         now, nodes = self.simulation.now, self.simulation.nodes
-        places = dict(self._script.positions(now))
+        places = dict(self._player.positions(now))
         due = known = both = 0
         for node, place in places.items():
             near = {n for n, p in places.items() if n != node and dist(p, place) <= RADIUS}

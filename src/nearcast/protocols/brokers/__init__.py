@@ -1,4 +1,4 @@
-"""A network of brokers in the manner of PADRES, for subscriptions that evolve (seed 001)."""
+"""A network of brokers in the manner of PADRES, for subscriptions that evolve [Evolving]."""
 
 from nearcast.protocols.brokers.deployment import KIND
 

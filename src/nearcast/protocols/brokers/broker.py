@@ -1,11 +1,11 @@
-"""A broker: sessions with its neighbours and clients, and publications on their way.
+"""A broker: sessions with its neighbours and clients, and the forwarding of publications.
 
 Each link has a session at either end. A broker that starts, or that has given up a neighbour,
-begins a new one, and whoever hears of a new session forgets all that came over that link and tells
-everything again. So starting, restarting and reconnecting are one act. Signs of life carry a digest
-of what was told; who has heard anything else twice in a row says what it has and is told the rest.
+begins a new session. The other end then forgets all that came over the link and sends everything
+again. So start, restart and reconnection are the same operation. Heartbeats carry a digest of what
+was sent; a receiver whose own digest differs twice in a row sends an inventory and gets the rest.
 
-The network stays a tree: while a broker is down, the parts it held together do not hear each other.
+The network stays a tree: while a broker is down, the parts that it connects are apart.
 """
 
 from collections.abc import Sequence
@@ -48,15 +48,15 @@ COUNTERS = ("evaluations", "faults", "fallbacks")  # of engines that count
 
 
 class CheckLinks(Timer, frozen=True):
-    """Time for signs of life, and to look who has given none."""
+    """Send heartbeats, and give up neighbours and clients that have sent none."""
 
 
 class RefreshMatcher(Timer, frozen=True):
-    """The engine wants to catch up."""
+    """The matching engine is due for a refresh."""
 
 
 class ReportCounters(Timer, frozen=True):
-    """Time to note what the engine has counted."""
+    """Note the counters of the matching engine in the trace."""
 
 
 class CheckSettled(Timer, frozen=True):
@@ -74,6 +74,8 @@ class BrokerLink:
 
 
 class Broker(Node):
+    """A server of the overlay. It routes by `RoutingTable` and matches by an engine."""
+
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, neighbours: Sequence[NodeId]
     ) -> None:
@@ -114,7 +116,7 @@ class Broker(Node):
             self.out.set_timer(ReportCounters(), REPORT_INTERVAL)
 
     def _new_session(self) -> Session:
-        """Never one of an earlier life."""
+        """A number that no session of an earlier run of this broker had."""
         self.sessions = max(self.sessions + 1, self.now + 1)
         return self.sessions
 

@@ -1,8 +1,8 @@
-"""A client of a broker: says what it wants in the manner of its plan, and hears once.
+"""A client of a broker: subscribes in the way of its design, and delivers each publication once.
 
-It is attached to one broker. When that one falls silent, it turns to the next and tells it all. It
-hears only what was said while it wanted it, and nothing twice; apart from that it believes its
-broker (see `interests` for why).
+It is attached to one broker. When that one is silent for too long, it attaches to the next and
+sends everything again. It delivers only publications that were made while it was subscribed, and
+none twice; apart from that it trusts its broker (see `interests` for why).
 """
 
 from collections import deque
@@ -49,26 +49,28 @@ CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than 
 
 
 class CheckBroker(Timer, frozen=True):
-    """Time for a sign of life."""
+    """Send a heartbeat, or attach to the next broker if this one is silent."""
 
 
 class FinishSettling(Timer, frozen=True):
-    """By now, what was subscribed last is under way to every broker."""
+    """The latest subscription has reached every broker."""
 
 
 class RenewInterest(Timer, frozen=True):
-    """Time to say again what this interest has become."""
+    """Send the interest again, as it is by now."""
 
     subscription: SubscriptionId
 
 
 class BrokerClient(Node):
+    """The node of an entity, attached to one broker at a time."""
+
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, brokers: Sequence[NodeId]
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters = parameters
-        self.brokers = brokers  # the first one is its own, the others are for worse days
+        self.brokers = brokers  # the first is its own; the others are for when that one fails
         self.turn = 0
         self.plan = make_design(parameters)
         self.advertisements = [Advertisement(0, node_id)] if not parameters.advertise else []
@@ -102,7 +104,7 @@ class BrokerClient(Node):
     # The application.
 
     def advertise(self, now: Time, advertisements: Sequence[Advertisement]) -> list[Effect]:
-        """A door: from now on it will publish what these say, and nothing else."""
+        """An input like a command: from now on the client publishes only what these advertise."""
         self._advance(now)
         if not self.out.stopped:
             self._promise(list(advertisements))
@@ -201,7 +203,7 @@ class BrokerClient(Node):
     # The broker.
 
     def _attach(self) -> None:
-        """A new session: all that was told is told again."""
+        """Begin a new session: everything is sent again."""
         self.attached = False
         self.began = self.heard_broker = self.now
         self.told, self.meant, self.advertised = {}, {}, {}
@@ -252,7 +254,7 @@ class BrokerClient(Node):
                 self.out.note("ignored", sender)
 
     def _complete(self, inventory: Inventory) -> None:
-        """The broker has this of us: tell it what is missing, and take back what is over."""
+        """The broker has this from us: send what is missing, and cancel what has ended."""
         has = {number: version for _, number, version in inventory.advertisements}
         for advertisement in self.advertisements:
             version = self.advertised[advertisement.id]
@@ -291,7 +293,7 @@ class BrokerClient(Node):
             self.heard[made.node] = (self.now, (s.x, s.y, s.z))
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
-        """Who was heard lately, and where they said they were."""
+        """The publishers of the last seconds, and where they published."""
         memory = round(self.parameters.memory_s * SECOND)
         return [
             (other, where)

@@ -1,4 +1,4 @@
-"""How a client says what it wants: one design of seed 001's lineage each, in its simplest form.
+"""How a client subscribes: the designs that [Evolving] compares, each in its simplest form.
 
 area        the interest itself. evolving=resubscribe: as it stands, cancelled and said anew every
             interval while it moves; otherwise once, with its motion.
@@ -37,6 +37,8 @@ FORGOTTEN_AFTER = 3  # intervals without a word of an entity that was found
 
 
 class SubscriptionDesign(Protocol):
+    """How interests become subscriptions at the broker, and publications are sent and received."""
+
     filters: bool  # does the client check what it is told?
 
     def parts(self, wanted: Subscription, now: Time) -> list[Subscription]:
@@ -107,6 +109,8 @@ class TopicDesign:
 
 
 class TileDesign(TopicDesign):
+    """A topic for each tile of the world."""
+
     def __init__(self, side: float) -> None:
         super().__init__()
         self._side = side

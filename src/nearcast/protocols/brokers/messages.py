@@ -1,19 +1,19 @@
-"""What clients and brokers say (PADRES, with sessions of our own).
+"""Messages between clients and brokers: those of PADRES, and sessions of our own.
 
 client                      broker                     broker                     client
-  │── Hello ──────────────────▶│◀──── Hello ─────────────▶│  sessions begin: tables are told anew
+  │── Hello ──────────────────▶│◀──── Hello ─────────────▶│  sessions begin: tables are sent again
   │── Advertise ──────────────▶│── Advertise ────────────▶│  flooded
   │                            │◀──────────── Interest ───│◀─────────── Interest ──│
   │                            │              towards intersecting advertisements   │
   │── Post ───────────────────▶│── Pass ─────────────────▶│── Notify ─────────────▶│
   │                            │◀──────────── Adjust ─────│◀─────────── Adjust ────│  new values
   │                            │◀──────────── Cancel ─────│◀─────────── Cancel ────│
-  │◀─ Beat ───────────────────▶│◀──── Beat ──────────────▶│  alive, and what I have told you
-  │◀─ Inventory ───────────────│◀──── Inventory ─────────▶│  not what I have: tell me the rest
-  │◀─ Who ─────────────────────│ I do not know you: begin anew
+  │◀─ Heartbeat ──────────────▶│◀──── Heartbeat ─────────▶│  alive, and a digest of what I sent
+  │◀─ Inventory ───────────────│◀──── Inventory ─────────▶│  that differs: send me the rest
+  │◀─ UnknownClient ───────────│ begin a new session
 
-An interest has the name (node, id) and a version, which only its client raises. So whatever was
-overtaken is known as such, and nobody can touch what another has named.
+An interest has the name (node, id) and a version, which only its client raises. So a message that a
+newer one has overtaken is recognised, and no client can change the interests of another.
 """
 
 from math import isnan
@@ -70,13 +70,13 @@ class Hello(BrokerMessage, frozen=True, tag=1):
 
 
 class Heartbeat(BrokerMessage, frozen=True, tag=2):
-    """I am alive. `told`: a digest of all that I have told you and that still holds."""
+    """I am alive. `told`: a digest of all that I have sent you and that still holds."""
 
     told: Digest
 
 
 class UnknownClient(BrokerMessage, frozen=True, tag=3):
-    """To a client: begin a new session, and tell me everything."""
+    """To a client whose session the broker does not know: begin a new one, and send everything."""
 
 
 class Bye(BrokerMessage, frozen=True, tag=4):
@@ -84,18 +84,22 @@ class Bye(BrokerMessage, frozen=True, tag=4):
 
 
 class Advertise(BrokerMessage, frozen=True, tag=5):
+    """A client's advertisement, flooded to all brokers."""
+
     advertisement: Advertisement
     version: Version
 
 
 class Unadvertise(BrokerMessage, frozen=True, tag=6):
+    """The advertisement ends, up to this version."""
+
     node: NodeId
     advertisement: AdvertisementId
     version: Version
 
 
 class Interest(BrokerMessage, frozen=True, tag=7):
-    """Said by its client at `said`, which is later than its submission if it has been told anew."""
+    """An interest, as its client sent it at `said`: later than its submission if sent again."""
 
     subscription: Subscription
     version: Version
@@ -103,7 +107,7 @@ class Interest(BrokerMessage, frozen=True, tag=7):
 
 
 class Adjust(BrokerMessage, frozen=True, tag=8):
-    """The same interest with other numbers in it: parametric subscriptions."""
+    """Other numbers for an interest that the receiver has: parametric subscriptions."""
 
     node: NodeId
     subscription: SubscriptionId
@@ -116,7 +120,7 @@ class Adjust(BrokerMessage, frozen=True, tag=8):
 
 
 class Cancel(BrokerMessage, frozen=True, tag=9):
-    """It ends, up to this version."""
+    """The interest ends, up to this version."""
 
     node: NodeId
     subscription: SubscriptionId
@@ -124,6 +128,8 @@ class Cancel(BrokerMessage, frozen=True, tag=9):
 
 
 class Post(BrokerMessage, frozen=True, tag=10):
+    """A publication from a client to its broker."""
+
     publication: Publication
 
     def carries(self) -> PublicationId:
@@ -131,7 +137,7 @@ class Post(BrokerMessage, frozen=True, tag=10):
 
 
 class Pass(BrokerMessage, frozen=True, tag=11):
-    """From broker to broker; `hops` counts this message too."""
+    """A publication from broker to broker; `hops` counts this message too."""
 
     publication: Publication
     hops: Hops
@@ -141,7 +147,7 @@ class Pass(BrokerMessage, frozen=True, tag=11):
 
 
 class Notify(BrokerMessage, frozen=True, tag=12):
-    """It touches these of your interests."""
+    """A publication for a client, and the interests of the client that it matches."""
 
     publication: Publication
     subscriptions: tuple[SubscriptionId, ...]
@@ -152,7 +158,7 @@ class Notify(BrokerMessage, frozen=True, tag=12):
 
 
 class Inventory(BrokerMessage, frozen=True, tag=13):
-    """All that I have of what you told me. Tell me what is missing, and take back what is over."""
+    """All that I have from you. Send me what is missing, and cancel what has ended."""
 
     advertisements: tuple[tuple[NodeId, AdvertisementId, Version], ...]
     interests: tuple[tuple[NodeId, SubscriptionId, Version], ...]

@@ -38,7 +38,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # clock when it hears of it, and is late by the way that the interest took.
     stamp: str = "travels"
     # publication or arrival: is an interest looked at as it was when the publication was made, or
-    # as it is by the broker's own clock when it arrives (seed 001, 4.2)?
+    # as it is by the broker's own clock when it arrives ([Evolving] 4.2)?
     moment: str = "publication"
     # Milliseconds, 0 to 1e7, by which a broker's clock is wrong at most.
     skew_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""What a broker knows, and what it has told whom: PADRES routing on a tree of brokers.
+"""The routing table of a broker: PADRES routing on a tree of brokers.
 
 Advertisements are flooded, and each keeps its last hop. An interest goes towards the last hops of
 the advertisements that it intersects, once per neighbour; covering may keep it back, per neighbour.
@@ -59,7 +59,7 @@ class RoutedInterest(Struct, frozen=True):
 
 
 class RoutingCallbacks(Protocol):
-    """The broker as its routes see it."""
+    """What the routing table calls on its broker."""
 
     def say(self, to: NodeId, message: Message) -> None: ...
     def listen(self, entry: RoutedInterest) -> None: ...
@@ -73,6 +73,8 @@ def digest(*tables: dict[EntryName, Version]) -> int:
 
 
 class RoutingTable:
+    """Advertisements and interests by last hop, and what was forwarded to each neighbour."""
+
     def __init__(self, host: RoutingCallbacks, covering: str) -> None:
         self._host = host
         self._covering = covering

@@ -1,9 +1,9 @@
-"""What a node wants and has wanted lately, and which of its members stands for it.
+"""The present and recent subscriptions of a node, and which of its members stands for each.
 
-A publication counts for whoever wanted it at its own moment, and it may arrive later. So a version
-of a subscription is kept for a while after the next one, and boxes still cover it. A member is a
-slot of its node; a subscription that goes from one slot to another begins a new version, and both
-members cover it until the tree has heard of the second.
+A publication is matched with the version that was in force when it was made, and it may arrive
+later. So a version is kept for a while after the next one, and boxes still cover it. A member is a
+slot of its node. A subscription that goes from one slot to another begins a new version, and both
+members cover it until the tree knows of the second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,25 +16,29 @@ from nearcast.space.motion import Time
 from nearcast.space.rtree import BoxBounds
 
 
-class Version(NamedTuple):
+class SlotVersion(NamedTuple):
+    """From `begins` on, until the next version, the slot stands for this subscription."""
+
     begins: Time
     wanted: Subscription | None  # None: the subscription has ended
     slot: int
 
 
 class MemberInterests:
+    """The versions of a node's subscriptions, each with the slot of its member."""
+
     def __init__(self) -> None:
-        self._versions: dict[SubscriptionId, list[Version]] = {}
+        self._versions: dict[SubscriptionId, list[SlotVersion]] = {}
 
     def put(self, subscription: Subscription, slot: int, now: Time) -> None:
         versions = self._versions.setdefault(subscription.id, [])
         if versions and versions[-1].begins == now:
             versions.pop()  # it lasted for no time
-        versions.append(Version(now, subscription, slot))
+        versions.append(SlotVersion(now, subscription, slot))
 
     def end(self, subscription: SubscriptionId, now: Time) -> None:
         versions = self._versions[subscription]
-        versions.append(Version(now, None, versions[-1].slot))
+        versions.append(SlotVersion(now, None, versions[-1].slot))
 
     def end_all(self, now: Time) -> None:
         for subscription in self.present():
@@ -97,7 +101,7 @@ class MemberInterests:
                 found[subscription] = box
         return found
 
-    def restless(self, slot: int) -> bool:
+    def box_changes(self, slot: int) -> bool:
         """Will its box change by itself?"""
         for versions in self._versions.values():
             last = versions[-1].wanted

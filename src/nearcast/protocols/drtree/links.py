@@ -1,4 +1,4 @@
-"""The links that the paper adds to the tree ([DRtree] V.A), kept true by what parents say.
+"""The links that the paper adds to the tree ([DRtree] V.A), kept up to date by parents.
 
 Brothers know each other and their boxes; everybody knows the root; or everybody knows all of its
 ancestors. Each costs messages whenever the tree changes, so only what the strategy uses is kept.
@@ -18,7 +18,7 @@ LINKS_OF_STRATEGY: dict[str, str | None] = {
 
 
 def parent_state(member: Member, level: int, *, adopted: bool = False) -> ParentState:
-    """What the owner of a node tells the node's children."""
+    """The report of a node's owner to the node's children."""
     node, kept = member.levels[level], LINKS_OF_STRATEGY[member.peer.parameters.strategy]
     above: tuple[tuple[Address, int], ...] = ()
     brothers: tuple[NodeEntry, ...] = ()
@@ -44,14 +44,14 @@ def update_children(member: Member, level: int) -> None:
 
 
 def update_ancestor_links(member: Member) -> None:
-    """What a member knows of its ancestors has changed; if its children keep links, they hear."""
+    """The member's ancestors have changed: report that to children, if they keep links."""
     if LINKS_OF_STRATEGY[member.peer.parameters.strategy] is not None:
         for level in range(1, member.top + 1):
             update_children(member, level)
 
 
 def update_brother_links(member: Member, lowest: int, highest: int) -> None:
-    """Children of these nodes have changed; if brothers know each other, they hear."""
+    """The children of these nodes have changed: report that to them, if they keep brother links."""
     if LINKS_OF_STRATEGY[member.peer.parameters.strategy] == BROTHERS:
         for level in range(max(lowest, 1), highest + 1):
             update_children(member, level)

@@ -3,7 +3,7 @@
 A member owns a contiguous chain of nodes, from its leaf (level 0) upwards, so in every node that it
 owns, the node below is a child of its own. Its parent is the owner of the node above the chain. A
 member without parent is a root: a newcomer and an orphan are roots of small trees that look for
-the large one. So joining, repairing and reuniting are one act.
+the large one. So joining, repair and reunion are the same operation.
 """
 
 from random import Random
@@ -29,7 +29,7 @@ NEVER: Time = -(2**62)
 
 
 class PeerCallbacks(Protocol):
-    """What a member sees of the node that it lives on."""
+    """What a member calls on the peer that hosts it."""
 
     parameters: Any
     rng: Random
@@ -70,7 +70,7 @@ class OwnedNode:
 
 
 class DetachedNode(NamedTuple):
-    """A node that has left one of mine, and which others may not yet reach without me."""
+    """A node split off from one of mine, which others may still reach only through me."""
 
     served_at: int  # level of my node that serves it, until then
     until: Time
@@ -80,6 +80,8 @@ class DetachedNode(NamedTuple):
 
 
 class Member:
+    """A leaf of the tree, with the chain of nodes above it that the same peer owns."""
+
     def __init__(self, address: Address, box: BoxBounds, peer: PeerCallbacks) -> None:
         self.address = address
         self.peer = peer
@@ -202,7 +204,7 @@ class Member:
         return highest
 
     def is_recent(self, t: Time) -> bool:
-        """So lately that not everybody may have heard of it?"""
+        """Within the last period, so that others may not know of it yet?"""
         return self.peer.now - t <= self.peer.period
 
     def keep_serving(self, served_at: int, address: Address, level: int, box: BoxBounds) -> None:

@@ -1,22 +1,24 @@
-"""What members of a DR-tree say to each other. An address is a member: node · SLOTS + slot.
+"""Messages between the members of a DR-tree. A member's address is node · SLOTS + slot.
 
-The node is where a message goes; the slot, mostly 0, is in the message.
+A message goes to the node; the slot, mostly 0, is in the message.
 
 joiner                contact … root … owner of the level above
   │── Join ───────────────▶│── Join ──▶│  climbs to the root, descends by least enlargement
-  │◀───────────────────────── Yours ───│  adopted; a new root is made where heights are equal
+  │◀───────────────── ParentState ─────│  adopted; a new root is made where heights are equal
 
-child                    parent                      a split, a swap, a goodbye
-  │── Mine (each check,  ─▶│                          owner ── Take ──▶ promoted child
-  │   and when it grows)   │                          promoted child ── Yours ──▶ its children
-  │◀─ Yours (each check) ──│                          promoted child ── Mine ──▶ its new parent
-  │◀─ NotYours ────────────│ I do not list you
-  │── Gone ───────────────▶│ do not list me
-  │◀─ Dissolve ────────────│ your node is too small    child ── Merge ──▶ its brother
+child                      parent             when a node is split, handed over or left
+  │── ChildState ────────────▶│               owner ── TakeOver ──▶ promoted child
+  │   each check, and when    │               promoted child ── ParentState ──▶ its children
+  │   its box changes         │               promoted child ── ChildState ──▶ its new parent
+  │◀─ ParentState, each check │
+  │◀─ NotMyChild ─────────────│ I do not list you
+  │── RemoveChild ───────────▶│ do not list me
+  │◀─ Dissolve ───────────────│ your node is too small     child ── Merge ──▶ its brother
 
-brother ── Ping ──▶ brother ── Pong ──▶ brother        where latency decides who owns a node
+brother ── Ping ──▶ brother ── Pong ──▶ brother   where latency decides who owns a node
 
-publication: Up and Down along the tree, Side to brothers, ToRoot, Enter from outside the tree.
+Publications: PublishUp and PublishDown along the tree, PublishToBrother, PublishToRoot, and
+PublishForOutsider from a node outside the tree.
 """
 
 from typing import Annotated, ClassVar, TypeAlias
@@ -35,12 +37,12 @@ Address: TypeAlias = Annotated[int, Meta(ge=0, lt=2**61)]
 Slot: TypeAlias = Annotated[int, Meta(ge=0, lt=SLOTS)]
 LevelNumber: TypeAlias = Annotated[int, Meta(ge=0, lt=64)]  # leaves are at 0
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
-MAX_HOPS = 128  # a request that has come so far goes round in circles
-MAX_FORWARDS = 16  # of a message for a node that has changed hands
+MAX_HOPS = 128  # a request after so many hops goes round in circles
+MAX_FORWARDS = 16  # of a message for a tree node that has another owner now
 
 
 class NodeEntry(Struct, frozen=True, array_like=True):
-    """A node of the tree as its parent knows it: owner, box, and how many children it has."""
+    """A node of the tree as its parent lists it: owner, box, and number of children."""
 
     address: Address
     box: Box
@@ -57,7 +59,10 @@ class TreeMessage(Message, frozen=True):
 
 
 class Join(TreeMessage, frozen=True, tag=1):
-    """Take this node of level `level` into the tree. `at` 0: on its way up to the root."""
+    """A request to take `child`, a node of level `level`, into the tree.
+
+    `at`: the level down to which the request has descended; 0 while it climbs to the root.
+    """
 
     child: NodeEntry
     level: LevelNumber
@@ -67,11 +72,12 @@ class Join(TreeMessage, frozen=True, tag=1):
 
 
 class ParentState(TreeMessage, frozen=True, tag=2):
-    """You are a child of my node of this level, which has this box; and what a child should know.
+    """A parent's report to its child: the parent's node of this level, and its box.
 
-    `above`: for links to ancestors or to the root: who owns the path from my node upwards, and
-    from which level on. `brothers`: for links to brothers. `adopted`: from now on.
-    `passed`: whom I list; it has passed this on to whom it has handed its node.
+    `adopted`: you are my child from now on. `above`, for links to ancestors or to the root: the
+    owners of the path from my node upwards, each with its lowest level. `brothers`, for links to
+    brothers: all children of my node. `passed`: the address that I list, if it has forwarded this
+    message to the new owner of its node.
     """
 
     by: Address
@@ -90,9 +96,10 @@ class ParentState(TreeMessage, frozen=True, tag=2):
 
 
 class ChildState(TreeMessage, frozen=True, tag=3):
-    """You are the parent of my node of this level. `former`: who owned it before me.
+    """A child's report to the parent of its node of this level.
 
-    `apart`: my mean round trip to my brothers, if I have measured it.
+    `former`: the owner of the node before me. `brother_latency`: my mean round trip to my brothers,
+    if I have measured it.
     """
 
     level: LevelNumber
@@ -104,13 +111,15 @@ class ChildState(TreeMessage, frozen=True, tag=3):
 
 
 class NotMyChild(TreeMessage, frozen=True, tag=4):
+    """The answer to a ChildState: my node of this level does not list you."""
+
     by: Address
     level: LevelNumber
     slot: Slot = 0
 
 
 class RemoveChild(TreeMessage, frozen=True, tag=5):
-    """I am no child of your node of this level."""
+    """Remove me, `by`, from the children of your node of this level."""
 
     by: Address
     level: LevelNumber
@@ -119,7 +128,10 @@ class RemoveChild(TreeMessage, frozen=True, tag=5):
 
 
 class TakeOver(TreeMessage, frozen=True, tag=6):
-    """Own these nodes, from `level` upwards; you yourself are a child in each, and not listed."""
+    """You own these nodes from now on: a chain from `level` upwards, with the children of each.
+
+    You are a child in each of them yourself, and not listed.
+    """
 
     level: LevelNumber
     chain: tuple[tuple[NodeEntry, ...], ...]
@@ -130,7 +142,7 @@ class TakeOver(TreeMessage, frozen=True, tag=6):
 
 
 class Dissolve(TreeMessage, frozen=True, tag=7):
-    """Give the children of your node of this level to this brother of yours."""
+    """Your node of this level has too few children: give them to your brother `into`."""
 
     level: LevelNumber
     into: Address
@@ -139,7 +151,7 @@ class Dissolve(TreeMessage, frozen=True, tag=7):
 
 
 class Merge(TreeMessage, frozen=True, tag=8):
-    """Take these as children of your node of this level."""
+    """The children of a dissolved node, for your node of this level."""
 
     level: LevelNumber
     children: tuple[NodeEntry, ...]
@@ -148,7 +160,7 @@ class Merge(TreeMessage, frozen=True, tag=8):
 
 
 class PublicationMessage(TreeMessage, frozen=True):
-    """A publication on its way, after `hops` messages including this one."""
+    """A message that carries a publication; `hops` counts the messages so far, with this one."""
 
     publication: Publication
     hops: Hops
@@ -157,12 +169,15 @@ class PublicationMessage(TreeMessage, frozen=True):
         return self.publication.id
 
     def levels(self, top: int) -> tuple[int, int]:
-        """Of the nodes of the tree between which it goes; `top` is the receiver's uppermost."""
+        """The levels of the tree nodes from which and to which it goes.
+
+        `top` is the highest level that the receiver owns.
+        """
         return 0, top
 
 
 class PublishDown(PublicationMessage, frozen=True, tag=9):
-    """Into your node of this level."""
+    """From the parent into your node of this level."""
 
     level: LevelNumber
     slot: Slot = 0
@@ -172,7 +187,7 @@ class PublishDown(PublicationMessage, frozen=True, tag=9):
 
 
 class PublishToBrother(PublicationMessage, frozen=True, tag=10):
-    """Into your node of this level, from a brother of it."""
+    """From a brother of your node of this level into that node."""
 
     level: LevelNumber
     slot: Slot = 0
@@ -182,7 +197,7 @@ class PublishToBrother(PublicationMessage, frozen=True, tag=10):
 
 
 class PublishUp(PublicationMessage, frozen=True, tag=11):
-    """From this child, of this level, of a node of yours."""
+    """From `child`, a child of this level, to its parent."""
 
     child: Address
     level: LevelNumber
@@ -193,19 +208,19 @@ class PublishUp(PublicationMessage, frozen=True, tag=11):
 
 
 class PublishToRoot(PublicationMessage, frozen=True, tag=12):
-    """The root sends it down; whoever is not the root passes it to its parent."""
+    """For the root, which sends it down; any other member forwards it to its parent."""
 
     slot: Slot = 0
 
 
 class PublishForOutsider(PublicationMessage, frozen=True, tag=13):
-    """Publish this for me: I am not in the tree."""
+    """From a node outside the tree: publish this for me."""
 
     slot: Slot = 0
 
 
 class Ping(TreeMessage, frozen=True, tag=14):
-    """Send this back to me at once; `sent` is my own clock's."""
+    """Answer with a Pong at once; `sent` is by the clock of the sender."""
 
     by: Address
     sent: Time
@@ -213,6 +228,8 @@ class Ping(TreeMessage, frozen=True, tag=14):
 
 
 class Pong(TreeMessage, frozen=True, tag=15):
+    """The answer to a Ping, with its `sent`."""
+
     by: Address
     sent: Time
     slot: Slot = 0

@@ -1,9 +1,9 @@
-"""A node of the DR-tree overlay: its interests, its members in the tree, and its publications.
+"""A node of the DR-tree overlay: its subscriptions, its members in the tree, its publications.
 
-Every member is one box in the tree. With `areas` merged a node has one member whose box covers all
-that the node wants; with `areas` split it has one for each group of areas that touch, at the price
-of more members. Whichever member a publication comes to, the node hears it once, for all it wants.
-A node without interests is outside the tree and publishes through a member that it knows.
+Every member is one box in the tree. With areas=merged a node has one member, whose box covers all
+of its subscriptions; with areas=split it has a member for each group of areas that touch. Whichever
+member a publication reaches, the node delivers it once, for all matching subscriptions. A node
+without subscriptions is outside the tree and publishes through a member that it knows.
 """
 
 from collections import deque
@@ -65,7 +65,7 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Vector
 
 MILLISECOND: Time = 1_000
-MAX_LOCAL_MESSAGES = 1_000  # between members of one node for one message; more go round in circles
+MAX_LOCAL_MESSAGES = 1_000  # between members of one node for one input; more go round in circles
 
 HANDLERS: dict[type[Message], Callable[[Member, Any], None]] = {
     Join: on_join,
@@ -90,24 +90,26 @@ BOXES: dict[type[Message], Callable[[Any], list[Box]]] = {
 
 
 class CheckMembers(Timer, frozen=True):
-    """Look after the members."""
+    """The periodic check of all members."""
 
 
 class JoinTree(Timer, frozen=True):
-    """A member's turn to join has come."""
+    """It is a member's turn to join the tree."""
 
     slot: int
 
 
 class FinishLeaving(Timer, frozen=True):
-    """All have heard that this node has left."""
+    """All others know that this node has left, so it can stop."""
 
 
 class RefreshBoxes(Timer, frozen=True):
-    """Areas that move will soon leave their boxes."""
+    """Areas that move will soon leave their boxes, so boxes are computed again."""
 
 
 class DRTreePeer(Node):
+    """One participant. It hosts the members that stand for its subscriptions in the tree."""
+
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: MemberContacts
     ) -> None:
@@ -132,7 +134,7 @@ class DRTreePeer(Node):
         return all(member.settled or member.gone for member in self.members.values())
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
-        """Who was heard lately, and where they said they were."""
+        """The publishers of the last seconds, and where they published."""
         memory = round(self.parameters.memory_s * SECOND)
         return [
             (other, where)
@@ -150,7 +152,7 @@ class DRTreePeer(Node):
                 self.interests.end_all(self.now)
                 for member in self.members.values():
                     self._leave(member)
-                # Words that cross the goodbye are still passed on.
+                # Until then, messages that were sent before others knew are forwarded.
                 self.out.set_timer(FinishLeaving(), self.period // 5)
             case _:
                 why = self.active.apply(command, self.id, self.now)
@@ -209,7 +211,7 @@ class DRTreePeer(Node):
                 leave_tree(member)
 
     def _down(self, sender: NodeId, message: PublishDown) -> None:
-        """Most of all messages are these, and most of them end at a leaf."""
+        """The fast path: most messages are these, and most of them end at a leaf."""
         member = self.members.get(message.slot)
         publication, hops, level = message.publication, message.hops, message.level
         if member is None:
@@ -223,7 +225,7 @@ class DRTreePeer(Node):
             )
 
     def _step(self) -> None:
-        """What members of this node tell each other, without a message."""
+        """Messages between members of this node, which do not go over the network."""
         for _ in range(MAX_LOCAL_MESSAGES):
             if not self._local:
                 return
@@ -242,7 +244,7 @@ class DRTreePeer(Node):
             if (member.parent is not None or member.in_tree) and not member.gone:
                 route_event(member, event, self.strategy)
                 return
-        self.deliver(publication, 0)  # who is not in the tree yet hears itself
+        self.deliver(publication, 0)  # outside the tree, nobody else delivers it here
         contact = self.contacts.any(self.rng, self.id * SLOTS)
         if contact is not None:
             self.send(contact, PublishForOutsider(publication, 1))
@@ -304,7 +306,7 @@ class DRTreePeer(Node):
         return changed
 
     def _cover(self, slot: int) -> None:
-        """Give a member the box of what it stands for, now and for a while, or let it go."""
+        """Give a member the box of its subscriptions from now to the horizon, or let it leave."""
         begin, end = self.now - self.horizon // 2, self.now + self.horizon
         box = self.interests.box(slot, self.dimensions, max(begin, 0), end)
         member = self.members.get(slot)
@@ -319,7 +321,7 @@ class DRTreePeer(Node):
             if not self.checking:
                 self.checking = True
                 self.out.set_timer(CheckMembers(), self.rng.randrange(self.period) + 1)
-        if self.interests.restless(slot):
+        if self.interests.box_changes(slot):
             self.out.set_timer(RefreshBoxes(), self.horizon // 2)
 
     def _leave(self, member: Member) -> None:
@@ -364,7 +366,7 @@ class DRTreePeer(Node):
             self.level = level
             self.out.note("level", None, float(level))
 
-    # What members see of their host.
+    # What members call (`PeerCallbacks`).
 
     def send(self, to: Address, message: Message) -> None:
         node, slot = divmod(to, SLOTS)
@@ -381,7 +383,7 @@ class DRTreePeer(Node):
             self.out.send_many([address // SLOTS for address in to], message)
 
     def carry(self, to: list[Address], message: PublicationMessage) -> None:
-        """A hop of a publication, which is none between members of one node."""
+        """Send a publication on. Between members of one node that is no hop."""
         far = [address for address in to if address // SLOTS != self.id]
         if len(far) < len(to):
             near = replace(message, hops=message.hops - 1)

@@ -1,4 +1,4 @@
-"""Owners placed by latency: "the impact of heterogeneity and nodes placement will be investigated
+"""Owners chosen by latency: "the impact of heterogeneity and nodes placement will be investigated
 in future works" ([DRtree] VI.A).
 
 What comes to a node of the tree goes from one child to its owner and on to other children. So the
@@ -61,7 +61,7 @@ def on_pong(member: Member, pong: Pong) -> None:
 
 
 def best_placed(children: Mapping[Address, ChildRecord], besides: Address) -> Address | None:
-    """Of those who have told their mean, the one with the least; of equals the first address."""
+    """The child with the least reported mean round trip; of equals, the first address."""
     told = [
         (child.brother_latency, a)
         for a, child in children.items()

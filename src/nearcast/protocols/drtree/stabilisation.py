@@ -40,6 +40,7 @@ from nearcast.space.rtree import BoxBounds
 
 
 def check_member(member: Member) -> None:
+    """All checks of one period, in order, and the reports to parent and children."""
     peer = member.peer
     placed = member.confirmed if member.parent is not None else member.in_tree
     member.settled = placed and not member.changed
@@ -87,6 +88,7 @@ def check_children(member: Member, forget_before: Time) -> None:
 
 
 def check_parent(member: Member, forget_before: Time) -> None:
+    """A member whose parent denies it or is silent becomes a root; a root looks for other trees."""
     peer = member.peer
     if member.parent is not None:
         if member.denied or member.last_heard < forget_before or member.parent == member.address:
@@ -156,7 +158,7 @@ def check_owner_by_latency(member: Member) -> None:
     member.brother_latency = mean_round_trip(member, member.brothers)
 
 
-# What parent and child say to each other.
+# Messages between parent and child.
 
 
 def on_parent_state(member: Member, yours: ParentState) -> None:

@@ -4,8 +4,8 @@
 that a node has received from one of its children, and a downward event is an event that a node has
 received from its father." A member may own several nodes of the tree; what goes from one of them to
 the next costs no message. Within its chain, an event from below is served to the children of all
-nodes above; an event from above, to those of all nodes below. Such a step is told to the trace like
-any other (`step`), so that a reader may count nodes instead of peers.
+nodes above; an event from above, to those of all nodes below. The trace notes such a step like any
+other (`step`), so that a reader can count tree nodes instead of peers.
 """
 
 from collections.abc import Callable
@@ -31,6 +31,8 @@ from nearcast.space.rtree import BoxBounds
 
 
 class Direction(Enum):
+    """From where an event has reached a member."""
+
     LOCAL = auto()
     UPWARD = auto()
     DOWNWARD = auto()
@@ -120,7 +122,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 def route_event(member: Member, event: TreeEvent, strategy: Strategy) -> None:
-    """What has come to a member goes its way, or to whoever owns the node that is meant now."""
+    """Handle an event at this member, or forward it to the present owner of the node it is for."""
     if event.level <= member.top:
         strategy(member, event)
         return
