@@ -24,7 +24,7 @@ ENGINES = [pytest.param(MATCHERS[name], id=name) for name in EXACT if name != "s
 
 
 @pytest.mark.parametrize("make", ENGINES)
-@settings(max_examples=250)
+@settings(max_examples=120)
 @given(history=histories())
 def test_for_every_history_it_answers_as_the_scan_does(
     make: Callable[[], Matcher], history: list[tuple[str, object]]

@@ -15,7 +15,7 @@ from support.vso_worlds import BAD, EAGER, LATENCY, Town, consistency, crowd, la
 pytestmark = pytest.mark.soak
 
 
-@pytest.mark.parametrize("seed", range(100, 1100))
+@pytest.mark.parametrize("seed", [*range(8, 20), *range(100, 1100)])
 def test_a_thousand_seeds_of_bad_weather_heal(seed: int) -> None:
     rng = Random(seed)
     nodes = rng.choice([12, 24, 40])

@@ -232,7 +232,7 @@ def assert_recovered(before: float, after: float, certainty: float) -> None:
 
 
 def test_after_half_have_crashed_subscriptions_meet_as_often_as_before() -> None:
-    before, after = crash_half(128, 1, 60, beat_s=4.0, dead_s=10.0)
+    before, after = crash_half(96, 1, 40, beat_s=4.0, dead_s=10.0)
     assert_recovered(before, after, 1.0)
 
 

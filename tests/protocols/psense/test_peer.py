@@ -31,8 +31,8 @@ DIMENSIONS = pytest.mark.parametrize("dimensions", [2, 3])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_in_calm_all_near_nodes_are_known_and_all_is_heard(dimensions: int, seed: int) -> None:
     party = Party(dimensions=dimensions, limit=20_000, view="near")
-    party.crowd(60, 400, 80 if dimensions == 2 else 150, seed)
-    party.pass_seconds(8)
+    party.crowd(50, 365, 80 if dimensions == 2 else 150, seed)
+    party.pass_seconds(5)
     assert party.strangers() == []
     speak_everywhere(party)
     party.pass_seconds(2)

@@ -167,7 +167,7 @@ def test_such_histories_have_all_that_may_happen() -> None:
 
 
 def tables_of(**settings: Any) -> dict[str, pa.Table]:
-    world, memory = run(nodes=30, seconds=6, rate=5.0, overload_ms=300.0, limit=4.0, **settings)
+    world, memory = run(nodes=30, seconds=4, rate=5.0, overload_ms=300.0, limit=4.0, **settings)
     world.recorder.close()
     tables = {name: memory.table(name) for name in TABLES}
     keys = [(name, "ascending") for name in TABLES["views"].names]
