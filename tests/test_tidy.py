@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.schedule import LONG_FILES
+
 ROOT = Path(__file__).parent.parent
 FILES = [
     ROOT / name
@@ -73,3 +75,7 @@ def test_every_module_is_imported_by_something() -> None:
         if file.stem not in ("__init__", "__main__") and module not in imported:
             dead.append(module)
     assert dead == []
+
+
+def test_the_schedule_names_files_that_there_are() -> None:
+    assert [file for file in LONG_FILES if not (ROOT / file).exists()] == []
