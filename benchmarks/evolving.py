@@ -6,7 +6,7 @@ n / 2 publications (points) every tenth of a second, for two seconds. `few`: onl
 slow engines come to an end; there an engine that prepares anything has few to prepare it for.
 About 20 discs touch each publication; in the crowded world log2(n) crowds of standard deviation 30
 share the place. `lazy` is LEES with the very loop that verifies for the grid, over all rows;
-`grid, still` has the same discs where they begin. `formulas` are squares in the words of seed 001.
+`grid, still` has the same discs where they begin. `formulas` are squares as in [Evolving].
 
 Printed: publications a second of CPU, the cost of one as a multiple of what it is where regions
 stand still, how many times faster than LEES, and the bytes that a subscription takes with all its
@@ -83,7 +83,7 @@ def standing(x: float, y: float, r: float, _vx: float, _vy: float) -> Region:
 
 
 def formula(x: float, y: float, r: float, vx: float, vy: float) -> Region:
-    """The square around the disc, in the words of seed 001."""
+    """The square around the disc, in the predicates of [Evolving]."""
     return Formula(
         f"x >= {x - r} + {vx} * t, x <= {x + r} + {vx} * t, "
         f"y >= {y - r} + {vy} * t, y <= {y + r} + {vy} * t"

@@ -53,7 +53,7 @@ def summed(_run: str, held: pa.Table, said: pa.Table) -> Iterator[pa.RecordBatch
     yield pa.RecordBatch.from_arrays([pa.array([pairs]), pa.array([total])], schema=SUM)
 
 
-def ours(trace: Path, way: str) -> Callable[[], Answer]:
+def ours(trace: Path, strategy: str) -> Callable[[], Answer]:
     from nearcast.pipeline.spark import storage
     from nearcast.pipeline.spark.session import start
     from nearcast.pipeline.truth.expected import expected_deliveries, run_join
@@ -64,15 +64,15 @@ def ours(trace: Path, way: str) -> Callable[[], Answer]:
     def emitted() -> Answer:
         # Every pair goes to the JVM, which adds them up.
         total = f"sum(({A} * publication + {B} * subscription) % {M})"
-        row = expected_deliveries(spark, traces, "nearby").selectExpr("count(*)", total).first()
+        row = expected_deliveries(spark, traces, "direct").selectExpr("count(*)", total).first()
         assert row is not None
         return row[0], row[1]
 
     def counted() -> Answer:
-        rows = run_join(spark, traces, way, summed, SUM).collect()
+        rows = run_join(spark, traces, strategy, summed, SUM).collect()
         return sum(row.pairs for row in rows), sum(row.checksum for row in rows)
 
-    if way == "emitted":
+    if strategy == "emitted":
         return emitted
     return counted
 
@@ -283,9 +283,9 @@ def _world(trace: Path) -> float:
 
 CONTESTANTS: dict[str, Callable[[Path], Callable[[], Answer]]] = {
     "one core, no Spark": single,
-    "ours": partial(ours, way="nearby"),
-    "ours, shuffled": partial(ours, way="shuffled"),
-    "ours, pairs emitted": partial(ours, way="emitted"),
+    "ours": partial(ours, strategy="direct"),
+    "ours, shuffled": partial(ours, strategy="shuffle"),
+    "ours, pairs emitted": partial(ours, strategy="emitted"),
     "polars": polars,
     "duckdb": duckdb,
     "sedonadb": sedona,

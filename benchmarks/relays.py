@@ -1,6 +1,6 @@
 """How long one optimisation step of the relays takes, and how long rounds of a thousand nodes do.
 
-A scene is seed 004's virtual reality, on uplinks that are about full when everybody sends directly.
+A scene is the virtual reality of [Lehn], on uplinks that are about full if all send directly.
 CPU time is measured. Three things are, each with its opponents in the same run:
 
 * one step of one node in the round model, which weighs every option with compiled rules. The naive

@@ -5,12 +5,12 @@ from nearcast_papers.drtree import paper as drtree
 from nearcast_papers.evolving import paper as evolving
 from nearcast_papers.paper import Paper
 from nearcast_papers.relays import paper as relays
-from nearcast_papers.voronoi import paper as voronoi
+from nearcast_papers.vso import paper as vso
 
 PAPERS: dict[str, Paper] = {
     "drtree": drtree.PAPER,
     "evolving": evolving.PAPER,
-    "voronoi": voronoi.PAPER,
+    "voronoi": vso.PAPER,
     "bubblestorm": bubblestorm.PAPER,
     "relays": relays.PAPER,
 }

@@ -1,7 +1,7 @@
-"""What a reproduction is made of: scenarios that run, figures drawn from what was counted, claims.
+"""The parts of a reproduction: scenarios to run, jobs that count, measures, claims and figures.
 
-A claim that does not hold stays in the list, with what was tried. Nothing here computes a result:
-simulations leave traces, the pipeline counts, and a paper reads the counts.
+A claim that does not hold stays in the list, with a note. Nothing here computes a result:
+simulations write traces, the pipeline counts, and a paper reads the result tables.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from nearcast.scenario import Scenario
 
 
 class ClaimResult(Struct, frozen=True, kw_only=True):
-    """One statement of a paper. `holds` None: not measured, and `note` says why."""
+    """An evaluated claim, as in claims.json. `holds` is None if it was not measured; see `note`."""
 
     paper: str
     claim: str  # e.g. 000.12
@@ -33,39 +33,45 @@ class ClaimResult(Struct, frozen=True, kw_only=True):
 
 
 class Figure(Struct, frozen=True):
+    """A figure of a paper: plots, and the claims that they show."""
+
     number: str
     caption: str
     plots: list[Plot]
-    claims: Sequence[str]  # those that it shows
+    claims: Sequence[str]
 
 
 class NotMeasuredError(NearcastError, LookupError):
-    """No run that would tell is among those that were made."""
+    """No run with the needed settings was made."""
 
 
 class CountedRuns:
-    """What the pipeline counted, by what a run's scenario says."""
+    """The result tables of runs, selected by the settings of their scenarios."""
 
     def __init__(self, results: Results, scenarios: Sequence[Scenario]) -> None:
         self._results = results
         self._scenarios = scenarios
 
     def runs(self, **settings: Any) -> list[Scenario]:
-        """The runs whose scenario says so."""
+        """The runs that have these settings."""
         return [
             scenario
             for scenario in self._scenarios
             if all(_setting_of(scenario, name) == value for name, value in settings.items())
         ]
 
-    def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
-        """A table's rows of all runs whose scenario says so, with the run and its seconds."""
+    def require(self, **settings: Any) -> list[Scenario]:
+        """The runs that have these settings; NotMeasuredError if there are none."""
         runs = self.runs(**settings)
         if not runs:
             raise NotMeasuredError(", ".join(f"{name}={value}" for name, value in settings.items()))
+        return runs
+
+    def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
+        """A table's rows of all runs that have these settings, with the run and its seconds."""
         return [
             {**row, "run": run.run, "seconds": run.seconds}
-            for run in runs
+            for run in self.require(**settings)
             for row in self.table(table, run).to_pylist()
         ]
 
@@ -74,7 +80,7 @@ class CountedRuns:
 
     @property
     def folder(self) -> Path:
-        """Of the paper: where its traces and results are."""
+        """The paper's folder, with its traces and results."""
         return self._results.folder.parent
 
 
@@ -83,16 +89,17 @@ def _setting_of(scenario: Scenario, name: str) -> Any:
 
 
 class PaperClaim(Struct, frozen=True):
-    """A claim and its rule, which says what was measured and whether the claim holds."""
+    """A claim of a paper, and the rule that gives what was measured and whether it holds."""
 
     item: int
     says: str
     expected: str
-    rule: Callable[[Any], tuple[str, bool]] | None  # None: nothing that we could measure
+    rule: Callable[[Any], tuple[str, bool]] | None  # None: it cannot be measured here
     soft: bool = False
     note: str = ""
 
     def evaluate(self, paper: str, number: str, measures: Any) -> ClaimResult:
+        """The claim `number`.`item`, evaluated on these measures."""
         holds: bool | None = None
         measured, note = "", self.note
         try:
@@ -106,34 +113,60 @@ class PaperClaim(Struct, frozen=True):
         )  # fmt: skip
 
 
-def draw_figures(
+class PaperMeasures:
+    """What a paper measures, read from result tables. Each paper has a subclass."""
+
+    def __init__(self, counted: CountedRuns) -> None:
+        self._counted = counted
+
+
+class Paper(Struct, frozen=True):
+    """A paper, as `nearcast reproduce` needs it."""
+
+    name: str  # in the command line
+    title: str
+    figures: tuple[str, ...]
+    scenarios: Callable[[str, bool], Iterable[Scenario]]  # of a figure, quick or full
+    jobs: tuple[Callable[..., DataFrame], ...]  # those whose result tables are read
+    claims: Callable[[CountedRuns], list[ClaimResult]]
+    draw: Callable[[CountedRuns], list[Figure]]
+
+
+def make_paper(
+    name: str,
     number: str,
+    title: str,
+    scenarios: Callable[[str, bool], Iterable[Scenario]],
+    jobs: tuple[Callable[..., DataFrame], ...],
+    measures: Callable[[CountedRuns], PaperMeasures],
+    claims: Sequence[PaperClaim],
     drawings: Mapping[str, Callable[[Any], list[Plot]]],
     captions: Mapping[str, str],
     shows: Mapping[str, Sequence[int]],
     titles: Mapping[str, str],
-    measures: Any,
-) -> list[Figure]:
-    """The figures of which anything was measured, each with the claims that it shows."""
-    plots: dict[str, list[Plot]] = {}
-    for name, drawing in drawings.items():
-        with suppress(NotMeasuredError):
-            plots[name] = drawing(measures)
-    return [
-        Figure(
-            titles.get(name, f"Figure {name}"), captions[name], several,
-            [f"{number}.{claim}" for claim in shows.get(name, ())],
-        )
-        for name, several in plots.items()
-        if several
-    ]  # fmt: skip
+) -> Paper:
+    """A paper whose claims and figures are all read from one object with its measures.
 
+    `drawings`, `captions`, `shows` (the items of claims) and `titles` are by figure.
+    """
 
-class Paper(Struct, frozen=True):
-    name: str
-    title: str
-    figures: tuple[str, ...]
-    scenarios: Callable[[str, bool], Iterable[Scenario]]  # of a figure, quick or full
-    jobs: tuple[Callable[..., DataFrame], ...]  # of the pipeline: those whose tables are read
-    claims: Callable[[CountedRuns], list[ClaimResult]]
-    draw: Callable[[CountedRuns], list[Figure]]
+    def evaluate(counted: CountedRuns) -> list[ClaimResult]:
+        measured = measures(counted)
+        return [claim.evaluate(name, number, measured) for claim in claims]
+
+    def draw(counted: CountedRuns) -> list[Figure]:
+        measured = measures(counted)
+        plots: dict[str, list[Plot]] = {}
+        for figure, drawing in drawings.items():
+            with suppress(NotMeasuredError):
+                plots[figure] = drawing(measured)
+        return [
+            Figure(
+                titles.get(figure, f"Figure {figure}"), captions[figure], several,
+                [f"{number}.{item}" for item in shows.get(figure, ())],
+            )
+            for figure, several in plots.items()
+            if several
+        ]  # fmt: skip
+
+    return Paper(name, title, tuple(captions), scenarios, jobs, evaluate, draw)

@@ -1,4 +1,4 @@
-"""The reproduction of seed 002: its list of claims, its jobs, its drills, and a small whole."""
+"""The reproduction of [Lucas2011]: claims, jobs, single events, and a small reproduction."""
 
 import json
 from pathlib import Path
@@ -12,15 +12,14 @@ from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
 from nearcast_papers.bubblestorm import (
-    counting,
     encryption_cost,
+    jobs,
     meeting_probability,
     single_events,
 )
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
     ConfusionCounts,
-    correlation,
     fit_line,
     overlay_settings,
     recovery_seconds,
@@ -33,6 +32,7 @@ from nearcast_papers.bubblestorm.scenarios import (
     mobility_scenario,
     scenarios,
 )
+from nearcast_papers.fits import correlation, growth_exponent
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.run import reproduce
 from support.small_runs import rows_of, told
@@ -85,7 +85,7 @@ def test_bubbles_meet_as_often_as_asked_for_whatever_their_shares() -> None:
     assert meeting_probability.met(1) == pytest.approx(0.632, abs=0.02)
     assert meeting_probability.met_unlike(4) == pytest.approx(0.632, abs=0.03)
     assert meeting_probability.processings(13) == (13,) * 100
-    assert meeting_probability.power([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
+    assert growth_exponent([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
 
 
 def test_a_neighbour_that_returns_in_time_is_kept_and_one_that_does_not_is_closed() -> None:
@@ -170,7 +170,7 @@ def test_running_peers_are_counted_where_their_number_changes(spark: SparkSessio
         (-2.0, 1, "joined"), (-2.0, 2, "joined"), (1.5, 3, "joined"), (1.9, 1, "met"),
         (4.0, 2, "crashed"), (5.0, 1, "left"),
     )  # fmt: skip
-    found = counting.running_by_second(rows_of(spark, "notes", notes), origins(spark))
+    found = jobs.running_by_second(rows_of(spark, "notes", notes), origins(spark))
     assert told(found, ("run", "second")) == {
         ("a", -2): (2,), ("a", 1): (3,), ("a", 4): (2,), ("a", 5): (1,),
     }  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_run_settles_after_its_beginning_and_its_last_join(spark: SparkSession
     positions = rows_of(spark, "positions", [{"run": "a", "t": BEGIN - SECOND // 2}])
     for joins, settled in (((-2.0, 1, "joined"), 15), ((7.2, 1, "joined"), 23)):
         notes = rows_of(spark, "notes", noted(joins))
-        found = counting.settled_since(positions, notes, origins(spark))
+        found = jobs.settled_since(positions, notes, origins(spark))
         assert told(found, ("run",)) == {("a",): (settled,)}
 
 
@@ -199,8 +199,8 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
         "run string, t long, node long, other long, knew boolean, due boolean, present boolean,"
         " difference double, others long"
     )
-    acquaintances = spark.createDataFrame(met, columns)
-    by_second = counting.sights_by_second(acquaintances, origins(spark))
+    awareness_pairs = spark.createDataFrame(met, columns)
+    by_second = jobs.sights_by_second(awareness_pairs, origins(spark))
     assert told(by_second, ("run", "second")) == {
         ("a", 0): (2, 1, 1, 1, 0, 0, 5, 2.0),
         ("a", 20): (2, 1, 1, 0, 1, 1, 4, 4.0),
@@ -211,13 +211,13 @@ def test_sights_are_added_up_by_second_by_node_and_of_one(spark: SparkSession) -
         for node, x in ((15, 0), (1, 120), (2, 99))
     ]
     positions, notes = rows_of(spark, "positions", places), rows_of(spark, "notes", noted())
-    by_node = told(counting.sights_by_node(acquaintances, positions, notes), ("run", "node"))
+    by_node = told(jobs.sights_by_node(awareness_pairs, positions, notes), ("run", "node"))
     assert by_node["a", 15][:7] == (1, 1, 1, 0, 1, 1, 1)
     assert by_node["a", 16][:7] == (1, 0, 0, 0, 0, 0, 3)
-    one = told(counting.sights_of_one(acquaintances, origins(spark)), ("run", "second"))
+    one = told(jobs.sights_of_one(awareness_pairs, origins(spark)), ("run", "second"))
     assert list(one) == [("a", 0), ("a", 20)] or set(one) == {("a", 0), ("a", 20)}
     assert one["a", 20] == (1, 1, 0, 1, 1, 1)
-    inner = told(counting.inner_circle(acquaintances, positions, notes), ("run",))
+    inner = told(jobs.inner_circle(awareness_pairs, positions, notes), ("run",))
     assert inner == {("a",): (1, 0)}, "2 is within 100 units and not known"
 
 

@@ -1,4 +1,4 @@
-"""The reproduction of seed 001: its list of claims, its examples, its jobs, and a small whole."""
+"""The reproduction of [Evolving]: claims, examples, jobs, and a small reproduction."""
 
 import json
 from collections import defaultdict
@@ -15,7 +15,7 @@ from nearcast.model.publication import Publication
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
-from nearcast_papers.evolving import counting, examples, semantics
+from nearcast_papers.evolving import examples, jobs, semantics
 from nearcast_papers.evolving.load_and_accuracy import crossing
 from nearcast_papers.evolving.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS
 from nearcast_papers.evolving.scenarios import DESIGNS, scenario, scenarios
@@ -100,7 +100,7 @@ def test_messages_are_counted_by_second_from_where_positions_begin(spark: SparkS
         "messages",
         [{"run": "a", "t": t, "kind": kind, "bytes": 10, "copies": 2} for t, kind in moments],
     )
-    found = told(counting.words_by_second(messages, positions), ("run", "second", "kind"))
+    found = told(jobs.words_by_second(messages, positions), ("run", "second", "kind"))
     assert found == {
         ("a", 0, "Interest"): (4, 20),
         ("a", 1, "Cancel"): (2, 10),
@@ -113,7 +113,7 @@ def test_a_note_of_evaluations_counts_for_the_time_before_it(spark: SparkSession
     noted = ((3_100_000, 5.0), (3_200_000, 7.0), (4_100_000, 1.0), (4_200_000, 9.0))
     notes = [{"run": "a", "t": t, "fact": "evaluations", "value": v} for t, v in noted]
     notes.append({"run": "a", "t": 3_200_000, "fact": "faults", "value": 100.0})
-    found = counting.evaluations_by_second(rows_of(spark, "notes", notes), positions)
+    found = jobs.evaluations_by_second(rows_of(spark, "notes", notes), positions)
     assert told(found, ("run", "second")) == {("a", 0): (8,), ("a", 1): (9,)}
 
 
@@ -146,7 +146,7 @@ def test_movement_is_how_many_interests_evolve_and_how_long_in_each_second(
     ]
     for row in rows:
         row["run"] = "a"
-    found = counting.movement_by_second(
+    found = jobs.movement_by_second(
         rows_of(spark, "interests", rows),
         rows_of(spark, "publications", [{"run": "a", "t": last - SECOND}]),
         rows_of(spark, "positions", [{"run": "a", "t": begin}]),
@@ -168,7 +168,7 @@ def test_equal_movement_has_one_fingerprint_whenever_it_begins(spark: SparkSessi
         rows_of(spark, table, [row for run in runs for row in run[place]])
         for place, table in enumerate(("interests", "publications", "positions"))
     ]
-    found = told(counting.movements(*frames), ("run",))
+    found = told(jobs.movements(*frames), ("run",))
     assert found[("a",)] == found[("b",)]
     assert found[("a",)][:2] == (2, 1)
     assert found[("c",)][2] != found[("a",)][2]

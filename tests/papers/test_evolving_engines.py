@@ -1,4 +1,4 @@
-"""What reproducing seed 001 has taught its engines and brokers."""
+"""Engines and brokers: what the reproduction of [Evolving] needs of them."""
 
 import pytest
 

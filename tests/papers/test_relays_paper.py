@@ -1,4 +1,4 @@
-"""The reproduction of seed 004: its claims and figures, its worlds, its jobs, and a small whole."""
+"""The reproduction of [Lehn]: claims and figures, worlds, jobs, and a small reproduction."""
 
 import json
 from pathlib import Path
@@ -16,8 +16,9 @@ from nearcast.scenario import stream
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
-from nearcast_papers.relays import counting, examples, measures, model, worlds
-from nearcast_papers.relays.measures import UplinkUtilisation, percentile, r_squared
+from nearcast_papers.fits import line_fit, percentile
+from nearcast_papers.relays import examples, jobs, measures, model, worlds
+from nearcast_papers.relays.measures import UplinkUtilisation
 from nearcast_papers.relays.model import (
     RoundScenario,
     carry_over_paths,
@@ -149,8 +150,8 @@ def test_uplinks_percentiles_and_fits_are_those_of_the_textbook() -> None:
     uplinks = UplinkUtilisation([0.5, 0.5, 1.0, 2.0])
     assert (uplinks.mean, uplinks.overloaded, uplinks.p90) == (1.0, 0.25, 2.0)
     assert percentile([float(k) for k in range(1, 101)], 90) == 90.0
-    assert r_squared([(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)]) == pytest.approx(1)
-    assert r_squared([(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)]) == pytest.approx(0)
+    assert line_fit([(1.0, 3.0), (2.0, 5.0), (4.0, 9.0)])[1] == pytest.approx(1)
+    assert line_fit([(1.0, 0.0), (2.0, 1.0), (3.0, 0.0)])[1] == pytest.approx(0)
 
 
 # Jobs.
@@ -176,7 +177,7 @@ def test_what_a_peer_is_to_send_is_what_it_sent_and_what_it_withheld(spark: Spar
         {"run": "a", "t": at(0.3), "node": 1, "fact": "withheld", "about": 9},
         {"run": "a", "t": at(0.4), "node": 1, "fact": "withheld", "about": 10},
     ]
-    found = counting.utilisation_by_node(
+    found = jobs.utilisation_by_node(
         rows_of(spark, "messages", messages),
         rows_of(spark, "notes", notes),
         rows_of(spark, "positions", [{"run": "a", "t": BEGIN}]),
@@ -192,7 +193,7 @@ def test_operations_are_counted_by_second(spark: SparkSession) -> None:
     facts = [(0.5, "redirected"), (0.7, "redirected"), (0.9, "repaired"), (3.2, "shortened"),
              (3.3, "withheld"), (-0.1, "redirected"), (3.4, "crashed")]  # fmt: skip
     notes = [{"run": "a", "t": at(t), "node": 1, "fact": fact} for t, fact in facts]
-    found = counting.operations_by_second(
+    found = jobs.operations_by_second(
         rows_of(spark, "notes", notes), rows_of(spark, "positions", [{"run": "a", "t": BEGIN}])
     )
     assert told(found, ("run", "second")) == {("a", 0): (2, 0, 1, 0), ("a", 3): (0, 1, 0, 1)}

@@ -130,7 +130,7 @@ def run_follow(arguments: argparse.Namespace, out: Path) -> int:
 
     with stop_on_signals(stop):  # again: Spark has signals of its own
         try:
-            ended = follow(spark, trace, out, tell=show, stopped=stop.is_set)
+            ended = follow(spark, trace, out, on_windows=show, stopped=stop.is_set)
         finally:
             spark.stop()
             step.clear()

@@ -191,13 +191,16 @@ def assign_levels(histogram: Any, level_of: Any) -> int:
 
 
 @njit(inline="always")
-def cells_per_unit(largest: float, reach: float, low: float, high: float, count: int) -> float:
-    """Cells per unit along an axis: 0 (one cell) if it is unbounded or all centres agree."""
+def cells_per_unit(largest: float, reach: float, low: float, high: float, cells: float) -> float:
+    """Cells per unit along an axis: 0 (one cell) if it is unbounded or all centres agree.
+
+    `cells`: how many there are along the axis if neither regions nor queries have an extent.
+    """
     if isinf(largest) or high <= low:
         return 0.0
     width = max(largest, reach)
     if width <= 0.0:
-        width = (high - low) / count
+        width = (high - low) / cells
     return 1.0 / max(width, 1e-290)
 
 

@@ -1,1 +1,1 @@
-"""Counting, on Spark: from the traces that runs leave to truth, metrics, figures and reports."""
+"""Analysis on Spark: from the traces of runs to ground truth, metrics, figures and reports."""

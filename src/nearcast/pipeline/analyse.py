@@ -1,7 +1,7 @@
-"""From traces to results: every job, in order, each written complete or not at all.
+"""Runs the analysis jobs over traces and writes their result tables.
 
-A job is a function named as its result table; its parameters name the tables that it reads. So the
-list below is all the wiring there is.
+A job is a function that has the name of its result table; its parameters name the tables that it
+reads. So the list below is all the wiring there is.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from nearcast.pipeline.jobs import awareness, delivery, hotspots, overlay, traffic
 from nearcast.pipeline.spark import storage
-from nearcast.pipeline.spark.storage import TraceFolder
+from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.truth.expected import expected_deliveries
 from nearcast.trace.schema import TABLES
 
@@ -47,17 +47,17 @@ JOBS: tuple[Callable[..., DataFrame], ...] = (
 )
 
 
-# Tables that several jobs read and nobody else wants.
+# Tables that several jobs read, and that are not results.
 INTERMEDIATE_TABLES: dict[str, Callable[..., DataFrame]] = {
     "origins": delivery.origins,
     "pairs": delivery.pairs,
-    "acquaintances": awareness.awareness_pairs,
+    "awareness_pairs": awareness.awareness_pairs,
 }
-CONCURRENT_JOBS = 4  # jobs under way at the same time
+CONCURRENT_JOBS = 4
 
 
 class AnalysisSummary(Struct, frozen=True, kw_only=True):
-    """What `analyse --json` prints of each run."""
+    """What `analyse --json` prints for each run."""
 
     run: str
     trace: str
@@ -76,16 +76,16 @@ class AnalysisSummary(Struct, frozen=True, kw_only=True):
 
 
 class Tables:
-    """The DataFrames that jobs ask for by name, each made once and kept while they run."""
+    """The DataFrames that jobs read, by name; each is made once and persisted while jobs run."""
 
-    def __init__(self, spark: SparkSession, traces: Sequence[TraceFolder]) -> None:
+    def __init__(self, spark: SparkSession, traces: Sequence[OpenedTrace]) -> None:
         self._spark, self._traces = spark, traces
         self._made: dict[str, DataFrame] = {}
 
     def __getitem__(self, name: str) -> DataFrame:
         if name not in self._made:
-            # Not in memory: tables of many long runs do not fit into any heap, and the system keeps
-            # what it can of files anyway.
+            # On disk: tables of many long runs do not fit into the heap, and the system's page
+            # cache keeps files in memory anyway.
             self._made[name] = self._make(name).persist(StorageLevel.DISK_ONLY)
         return self._made[name]
 
@@ -96,7 +96,7 @@ class Tables:
             return expected_deliveries(self._spark, self._traces)
         return run_job(INTERMEDIATE_TABLES[name], self)
 
-    def forget(self) -> None:
+    def unpersist(self) -> None:
         for frame in self._made.values():
             frame.unpersist()
 
@@ -107,16 +107,16 @@ def run_job(job: Callable[..., DataFrame], tables: Tables) -> DataFrame:
 
 def analyse(
     spark: SparkSession,
-    traces: Sequence[TraceFolder],
+    traces: Sequence[OpenedTrace],
     out: Path,
     show: Callable[[str, int, int], None] | None = None,
     jobs: Sequence[Callable[..., DataFrame]] = JOBS,
 ) -> list[AnalysisSummary]:
-    """Run these jobs over these traces and leave the results in `out`."""
+    """Run these jobs over these traces and write the results into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     runs = [trace.run for trace in traces]
     tables = Tables(spark, traces)
-    # Jobs are described one after the other and run side by side: most of a small one is waiting.
+    # Jobs are planned one after the other and run concurrently: most of a small job is waiting.
     work = {job.__name__: run_job(job, tables) for job in jobs}
     work["rejected"] = storage.rejected_counts(spark, traces)
     try:
@@ -130,14 +130,15 @@ def analyse(
                 if show is not None:
                     show(writing[written], number, len(work))
     finally:
-        tables.forget()
+        tables.unpersist()
     return [summarise_run(trace, out) for trace in traces]
 
 
-def summarise_run(trace: TraceFolder, out: Path) -> AnalysisSummary:
-    judged = storage.read_result(out, "delivery_totals", trace.run)
+def summarise_run(trace: OpenedTrace, out: Path) -> AnalysisSummary:
+    """The most important measures of a run, from its result tables."""
+    delivered = storage.read_result(out, "delivery_totals", trace.run)
     sent = storage.read_result(out, "traffic_totals", trace.run)
-    first: dict[str, Any] = judged[0] if judged else {}
+    first: dict[str, Any] = delivered[0] if delivered else {}
     traffic_: dict[str, Any] = sent[0] if sent else {}
     latency = {
         name: first.get(f"latency_{name}_ms") for name in ("mean", "p50", "p90", "p99", "max")

@@ -1,9 +1,9 @@
-"""Movement recorded elsewhere, as a trace: what `nearcast import` does.
+"""`nearcast import`: makes a trace from movement that was recorded elsewhere.
 
-At every fix an entity says where it is, and its area of interest is moved there, or moves straight
-on to the next fix; after its last fix it stays, as it does when `recorded` replays the file. Where
-it truly was is sampled at common instants from its first fix to its last. Everything is columns:
-ten million fixes are a few arrays, and are written in blocks in the order of time.
+At every fix an entity publishes its position, and its area of interest is set there, or moves in a
+straight line to the next fix. After its last fix it stays, as when the workload `recorded` replays
+the file. True positions are sampled at common instants from the first fix to the last. All data are
+columns: ten million fixes are a few arrays, and are written block by block in time order.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ POSITION_LIMIT = 1_000_000  # so many are no burden, however few the fixes
 
 
 class ImportSummary(Struct, frozen=True):
-    """What was written. Positions are `sample_s` apart, which may be more than was asked for."""
+    """What was written. Positions are `sample_s` apart, which may be more than requested."""
 
     trace: str
     entities: int
@@ -57,12 +57,11 @@ def import_movement(
     echo: bool = False,
     sample_s: float = 1.0,
 ) -> ImportSummary:
-    """Make a trace of a CSV or Parquet file with t (seconds), entity, x, y and perhaps z.
+    """Make a trace from a CSV or Parquet file with columns t (seconds), entity, x, y, perhaps z.
 
-    Without a radius it is a hundredth of the longest side of the world. Positions are sampled every
-    `sample_s`, or, if these would be more than a million and more than there are fixes, every 2, 4,
-    8, … times that: between two fixes there is nothing more to know. Raises ValueError, OSError or
-    TraceError, each with one clear sentence.
+    The default radius is a hundredth of the longest side of the world. Positions are sampled every
+    `sample_s`; if these were more than a million and more than there are fixes, every 2, 4, 8, …
+    times that. Raises ValueError, OSError or TraceError, each with one clear sentence.
     """
     file = os.fspath(file)
     one_of("shape", shape, ("disc", "box"))
@@ -101,13 +100,13 @@ def import_movement(
 
 
 def file_digest(file: str) -> str:
-    """Tells apart two files of the same name; so their runs are two."""
+    """A digest of the content, so that two files of the same name are two runs."""
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
 
 
 def write_names(trace: Path, file: str) -> None:
-    """The numbers that `Fixes` gives are places among the sorted names; so here are these."""
+    """Write the entities' names in the order of the numbers that `Fixes` gives them."""
     if file.lower().endswith(".csv"):
         only = pa.csv.ConvertOptions(
             include_columns=["entity"], column_types={"entity": pa.string()}
@@ -123,7 +122,7 @@ def write_names(trace: Path, file: str) -> None:
 
 
 def table_of(name: str, rows: int, columns: dict[str, Any]) -> pa.Table:
-    """A table of the trace. A single value is meant for all rows; what is not told is null or 0."""
+    """A table of the trace. A single value fills its column; a missing column is null or 0."""
     zeros = {pa.string(): "", pa.bool_(): False}
     arrays = []
     for field in TABLES[name]:
@@ -136,7 +135,7 @@ def table_of(name: str, rows: int, columns: dict[str, Any]) -> pa.Table:
 
 
 def interest_columns(fixes: Fixes, radius: float, shape: str) -> dict[str, Any]:
-    """What is the same in all interests. A flat world's boxes are flat."""
+    """The columns that are the same in all interests. In a flat world boxes are flat."""
     low, high = fixes.corners
     if shape == "disc":
         return {"shape": shape, "rx": radius}
@@ -147,7 +146,7 @@ def interest_columns(fixes: Fixes, radius: float, shape: str) -> dict[str, Any]:
 def interest_and_publication_tables(
     fixes: Fixes, area: dict[str, Any], line: bool
 ) -> Iterator[dict[str, pa.Table]]:
-    """At each fix an interest and a publication, in the order of time, block by block."""
+    """An interest and a publication for each fix, in time order, block by block."""
     order = np.argsort(fixes.t, kind="stable")
     for first in range(0, len(order), ROWS_PER_BLOCK):
         rows = order[first : first + ROWS_PER_BLOCK]
@@ -165,10 +164,10 @@ def interest_and_publication_tables(
             moving["until"] = pa.array(arrival, mask=~goes_on)
         interest = here | area | moving | {"subscription": here["node"]}
         number = np.arange(first, first + len(rows))
-        spoken = here | {"publication": number, "shape": "point", "channel": area["channel"]}
+        publication = here | {"publication": number, "shape": "point", "channel": area["channel"]}
         yield {
             "interests": table_of("interests", len(rows), interest),
-            "publications": table_of("publications", len(rows), spoken),
+            "publications": table_of("publications", len(rows), publication),
         }
 
 
@@ -179,7 +178,7 @@ def entities_of_rows(fixes: Fixes, rows: Whole) -> Whole:
 def legs_to_next_fix(fixes: Fixes, rows: Whole) -> tuple[list[Numbers], Whole, NDArray[np.bool_]]:
     """From these fixes straight to the next: velocity, arrival, and whether there is a next.
 
-    With the arithmetic of `recorded.leg`, so that both tell the same place to the last bit.
+    It computes as `recorded.leg` does, so that both give the same position to the last bit.
     """
     last_rows = fixes.starts[1:] - 1
     goes_on = last_rows[entities_of_rows(fixes, rows)] != rows
@@ -191,11 +190,11 @@ def legs_to_next_fix(fixes: Fixes, rows: Whole) -> tuple[list[Numbers], Whole, N
     return velocities, arrival, goes_on
 
 
-# Where entities truly were.
+# True positions.
 
 
 def sampling_interval(fixes: Fixes, every: int) -> int:
-    """The least of `every`, 2 · `every`, 4 · `every`, … that does not make too many positions."""
+    """The smallest of `every`, 2 · `every`, 4 · `every`, … that gives few enough positions."""
     most = max(POSITION_LIMIT, len(fixes.t))
     while int(sampling_instants(fixes, every)[1].sum()) > most:
         every *= 2
@@ -203,9 +202,9 @@ def sampling_interval(fixes: Fixes, every: int) -> int:
 
 
 def sampling_instants(fixes: Fixes, every: int) -> tuple[Whole, Whole]:
-    """By fix: its first sampling instant, and how many there are until the entity's next fix.
+    """For each fix: its first sampling instant, and how many there are until the next fix.
 
-    After its last fix an entity stands there for one more instant, so that everybody is seen.
+    After its last fix an entity is sampled once more, so that every entity has a position.
     """
     first = -(-fixes.t // every)
     count = np.append(first[1:] - first[:-1], 1)
@@ -214,7 +213,7 @@ def sampling_instants(fixes: Fixes, every: int) -> tuple[Whole, Whole]:
 
 
 def position_tables(fixes: Fixes, every: int) -> Iterator[dict[str, pa.Table]]:
-    """Positions between fixes, in the order of time, block by block."""
+    """Positions between fixes, in time order, block by block."""
     first, count = sampling_instants(fixes, every)
     fix = np.repeat(np.arange(len(count)), count)
     before = np.cumsum(count) - count

@@ -1,22 +1,22 @@
-"""Traces as a Spark data source, for jobs, streams and notebooks alike.
+"""Traces as a Spark data source, for jobs, streams and notebooks.
 
     spark.dataSource.register(NearcastSource)
     spark.read.format("nearcast").option("table", "deliveries").load("walk")
     spark.readStream.format("nearcast").option("table", "messages").load("walk")
     rows.write.format("nearcast").option("table", "positions").mode("append").save("imported")
 
-A path is a trace, a folder of traces, or several of them with commas between. A table has its
-columns of `trace.schema` and `run` in front: the scenario's hash, or the folder's name where the
-scenario is not ours. Only sound rows are read; option `rejected` gives the others instead, with
-their reasons. Spark does not tell a Python source which columns a query wants, so a narrow table is
-asked for with `.schema("run string, t bigint")`: it saves carrying the others into the JVM.
+A path is a trace, a folder of traces, or several of them separated by commas. A table has the
+columns of `trace.schema`, and in front `run`: the scenario's hash, or the folder's name if the
+trace has no scenario of Nearcast. Only valid rows are read; option `rejected` gives the invalid
+ones instead, with their reasons. Spark does not tell a Python source which columns a query needs;
+`.schema("run string, t bigint")` selects columns and saves carrying the others into the JVM.
 
-Options: `table`; `rejected` (true: what was set aside); `pushdown` (true: conditions on t and run
-pass over row groups; Spark must be willing, by `spark.sql.python.filterPushdown.enabled`, and
-refuses to read otherwise); `sums` (of messages: those alike in all other columns asked for are
-added up where they lie, per so many microseconds, so that few rows travel); for streams
-`maxFilesPerTrigger`, and `endMark` (true: when all runs have ended by themselves there is one more
-row, of nothing, with t = END, which moves every watermark past the last window).
+Options: `table`; `rejected` (true: the rejected rows); `pushdown` (true: conditions on t and run
+skip row groups; it needs `spark.sql.python.filterPushdown.enabled`, without which Spark refuses to
+read); `sums` (messages that are equal in all other selected columns are added up per so many
+microseconds before they leave the worker); for streams `maxFilesPerTrigger`, and `endMark` (true:
+when all runs have ended by themselves there is one more row, without data, with t = END, which
+moves every watermark past the last window).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -72,8 +72,8 @@ from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import ROW_GROUP, SCENARIO, SUMMARY
 
-END = 253_402_300_799_000_000  # the last second of the year 9999: after all times, live ones too
-TASK_ROWS = 4 * ROW_GROUP  # small row groups are read together, so that a task is worth starting
+END = 253_402_300_799_000_000  # the last second of the year 9999: after all times of traces
+TASK_ROWS = 4 * ROW_GROUP  # a task reads several small row groups
 
 _OPTIONS = ("table", "rejected", "pushdown", "sums", "maxFilesPerTrigger", "endMark")
 _SPARK_TYPES: dict[pa.DataType, DataType] = {
@@ -85,33 +85,33 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
 
 
 class NearcastSource(DataSource):
-    """What Spark asks for a schema, a reader, a stream or a writer."""
+    """The data source `nearcast`: makes the schema, readers, stream readers and writers."""
 
     @classmethod
     def name(cls) -> str:
         return "nearcast"
 
     def schema(self) -> StructType:
-        asked = _parse_options(self.options)
-        open_traces(asked.paths)  # so that a wrong path is told at once, not by the first query
-        return _spark_schema(_columns(asked))
+        options = _parse_options(self.options)
+        open_traces(options.paths)  # reports a wrong path now, not in the first query
+        return _spark_schema(_columns(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        asked = _parse_options(self.options)
-        kind = _PushdownReader if asked.pushdown else _Reader
-        return kind(asked, _check_schema(schema, asked))
+        options = _parse_options(self.options)
+        kind = _PushdownReader if options.pushdown else _Reader
+        return kind(options, _check_schema(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        asked = _parse_options(self.options)
-        return _StreamReader(asked, _check_schema(schema, asked))
+        options = _parse_options(self.options)
+        return _StreamReader(options, _check_schema(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         if overwrite:
-            raise TraceError("a trace is only ever added to: write with mode('append')")
+            raise TraceError("rows can only be appended to a trace: write with mode('append')")
         return _trace_writer(_parse_options(self.options), schema)
 
 
-# What was asked for.
+# Options.
 
 
 class _Options(NamedTuple):
@@ -132,9 +132,9 @@ def _parse_options(options: Mapping[str, str]) -> _Options:
         raise TraceError(f"option {unknown[0]} is unknown; there are {', '.join(_OPTIONS)}")
     table = options.get("table")
     if table not in TABLES:
-        said = "no table is named" if table is None else f"there is no table {table!r}"
-        raise TraceError(f"{said}: option('table', ...) takes one of {', '.join(TABLES)}")
-    asked = _Options(
+        problem = "no table is named" if table is None else f"there is no table {table!r}"
+        raise TraceError(f"{problem}: option('table', ...) takes one of {', '.join(TABLES)}")
+    parsed = _Options(
         table,
         tuple(_paths(options)),
         _bool_option(options, "rejected"),
@@ -143,11 +143,11 @@ def _parse_options(options: Mapping[str, str]) -> _Options:
         _int_option(options, "maxFilesPerTrigger"),
         _bool_option(options, "endMark"),
     )
-    if asked.sums is not None and table != "messages":
+    if parsed.sums is not None and table != "messages":
         raise TraceError(f"option sums is for messages; rows of {table} cannot be added up")
-    if asked.rejected and (asked.end_mark or asked.sums is not None):
+    if parsed.rejected and (parsed.end_mark or parsed.sums is not None):
         raise TraceError("option rejected goes neither with endMark nor with sums")
-    return asked
+    return parsed
 
 
 def _bool_option(options: Mapping[str, str], name: str) -> bool:
@@ -177,10 +177,10 @@ def _paths(options: Mapping[str, str]) -> list[Path]:
     return paths
 
 
-def _columns(asked: _Options) -> pa.Schema:
-    if asked.rejected:
+def _columns(options: _Options) -> pa.Schema:
+    if options.rejected:
         return REJECTED_ROWS
-    return pa.schema([RUN, *TABLES[asked.table]])
+    return pa.schema([RUN, *TABLES[options.table]])
 
 
 def _spark_schema(columns: pa.Schema) -> StructType:
@@ -189,16 +189,16 @@ def _spark_schema(columns: pa.Schema) -> StructType:
     )
 
 
-def _check_schema(schema: StructType, asked: _Options) -> pa.Schema:
-    """The columns to hand out: all, or those that the user's own schema names."""
-    known = {field.name: field for field in _columns(asked)}
+def _check_schema(schema: StructType, options: _Options) -> pa.Schema:
+    """The columns to return: all, or those of the user's own schema."""
+    known = {field.name: field for field in _columns(options)}
     for field in schema:
         if field.name not in known:
-            raise TraceError(f"there is no column {field.name} in {asked.table}")
+            raise TraceError(f"there is no column {field.name} in {options.table}")
         wanted = _SPARK_TYPES[known[field.name].type]
         if field.dataType != wanted:
             raise TraceError(
-                f"column {field.name} of {asked.table} is {wanted.simpleString()},"
+                f"column {field.name} of {options.table} is {wanted.simpleString()},"
                 f" not {field.dataType.simpleString()}"
             )
     return pa.schema([known[field.name].with_nullable(field.nullable) for field in schema])
@@ -208,7 +208,7 @@ def _check_schema(schema: StructType, asked: _Options) -> pa.Schema:
 
 
 def _group_into_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
-    """Neighbouring row groups together, until they are worth a task."""
+    """Neighbouring row groups together, up to TASK_ROWS."""
     tasks: list[list[RowGroup]] = []
     room = 0
     for group in groups:
@@ -221,40 +221,40 @@ def _group_into_tasks(groups: Iterable[RowGroup]) -> list[InputPartition]:
 
 
 def _read_batches(
-    asked: _Options, columns: pa.Schema, groups: Iterable[RowGroup]
+    options: _Options, columns: pa.Schema, groups: Iterable[RowGroup]
 ) -> Iterator[pa.RecordBatch]:
     return (
         rejected_batches(columns, groups)
-        if asked.rejected
-        else valid_batches(columns, groups, asked.sums)
+        if options.rejected
+        else valid_batches(columns, groups, options.sums)
     )
 
 
 class _Reader(DataSourceReader):
     """A table as it is now."""
 
-    def __init__(self, asked: _Options, columns: pa.Schema) -> None:
-        self.asked = asked
+    def __init__(self, options: _Options, columns: pa.Schema) -> None:
+        self.options = options
         self.columns = columns
         self.bounds = ALL_ROWS
 
     def partitions(self) -> list[InputPartition]:
-        table = self.asked.table
+        table = self.options.table
         return _group_into_tasks(
             group
-            for trace in open_traces(self.asked.paths)
+            for trace in open_traces(self.options.paths)
             for group in row_groups_of_files(
                 trace, table, files(Path(trace.path), table), self.bounds
             )
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read, Spark makes a partition of its own, with None.
-        return _read_batches(self.asked, self.columns, partition.value or ())
+        # If there is nothing to read, Spark makes a partition of its own, with None.
+        return _read_batches(self.options, self.columns, partition.value or ())
 
 
 class _PushdownReader(_Reader):
-    """Passes over row groups. All conditions remain Spark's to check, row by row."""
+    """Skips row groups. Spark still checks all conditions row by row."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         for condition in filters:
@@ -279,14 +279,14 @@ def _narrow(bounds: RowFilter, condition: Filter) -> RowFilter:
     return bounds
 
 
-# Streams. An offset is the set of files seen so far, for each trace, written short.
+# Streams. An offset is the set of files read so far, for each trace, in a short notation.
 
 
 def encode_names(names: Iterable[str]) -> str:
-    """A set of file names as a text without order: `0-41/43/other.parquet`.
+    """A set of file names as a text: `0-41/43/other.parquet`.
 
     Parts are numbered by their writer, so a trace of any length is a range or two. Other names are
-    supported, and listed.
+    listed in full.
     """
     numbers, others = [], []
     for name in names:
@@ -324,10 +324,10 @@ class _FileListing(NamedTuple):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A table as it grows. Files never change once they have their names, and none may vanish."""
+    """A table as it grows. A file never changes once it has its name, and none may be deleted."""
 
-    def __init__(self, asked: _Options, columns: pa.Schema) -> None:
-        self.asked = asked
+    def __init__(self, options: _Options, columns: pa.Schema) -> None:
+        self.options = options
         self.columns = columns
         self.target: _FileListing | None = None
 
@@ -335,14 +335,14 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        most = self.asked.max_files
+        most = self.options.max_files
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self.target = _list_files(self.asked)
+        self.target = _list_files(self.options)
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802
-        stock = self.target or _list_files(self.asked)
+        stock = self.target or _list_files(self.options)
         seen = _files_of(start)
         # Early parts of all traces before later ones, so that times stay close together.
         fresh = sorted(stock.files - seen, key=lambda file: (len(file[1]), file[1], file[0]))
@@ -350,19 +350,19 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fresh = fresh[: limit.max_files]
         seen |= frozenset(fresh)
         offset = {root: encode_names(names) for root, names in _names_by_trace(seen).items()}
-        if "end" in start or (self.asked.end_mark and stock.complete and stock.files <= seen):
+        if "end" in start or (self.options.end_mark and stock.complete and stock.files <= seen):
             offset["end"] = "true"
         return offset
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
         groups: list[RowGroup] = []
         for root, names in _names_by_trace(_files_of(end) - _files_of(start)).items():
-            parts = [Path(root, self.asked.table, name) for name in names]
+            parts = [Path(root, self.options.table, name) for name in names]
             gone = [part for part in parts if not part.exists()]
             if gone:
-                raise TraceError(f"{gone[0]} is gone, but the stream has not done with it")
+                raise TraceError(f"{gone[0]} was deleted before the stream had read it")
             for trace in open_traces([root]):
-                groups += row_groups_of_files(trace, self.asked.table, parts)
+                groups += row_groups_of_files(trace, self.options.table, parts)
         tasks = _group_into_tasks(groups)
         ending = "end" in end and "end" not in start
         return [*tasks, InputPartition(None)] if ending else tasks
@@ -370,14 +370,14 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return iter([_end_mark(self.columns)])
-        return _read_batches(self.asked, self.columns, partition.value)
+        return _read_batches(self.options, self.columns, partition.value)
 
 
-def _list_files(asked: _Options) -> _FileListing:
-    roots = [Path(trace.path) for trace in open_traces(asked.paths)]
-    # Asked first: a run writes its summary after its last file.
+def _list_files(options: _Options) -> _FileListing:
+    roots = [Path(trace.path) for trace in open_traces(options.paths)]
+    # Checked first: a run writes its summary after its last file.
     complete = all((root / SUMMARY).exists() for root in roots)
-    found = ((str(root), part.name) for root in roots for part in files(root, asked.table))
+    found = ((str(root), part.name) for root in roots for part in files(root, options.table))
     return _FileListing(frozenset(found), complete)
 
 
@@ -406,14 +406,14 @@ def _end_mark(columns: pa.Schema) -> pa.RecordBatch:
 # Writing.
 
 
-def _trace_writer(asked: _Options, schema: StructType) -> TraceWriter:
-    """Checked before anything is written."""
-    root, *more = asked.paths
+def _trace_writer(options: _Options, schema: StructType) -> TraceWriter:
+    """A writer for these options, after checking the path and the columns."""
+    root, *more = options.paths
     if root.exists() and not root.is_dir():
         raise TraceError(f"{root} is a file; a trace is a folder")
     if more or (not (root / SCENARIO).exists() and any(root.glob(f"*/{SCENARIO}"))):
         raise TraceError(f"rows are written to one trace; {root} is one of several or holds them")
-    wanted = {field.name: field for field in TABLES[asked.table]}
+    wanted = {field.name: field for field in TABLES[options.table]}
     faults = [f"column {name} is unknown" for name in schema.names if name not in wanted]
     for name, field in wanted.items():
         kind = _SPARK_TYPES[field.type]
@@ -423,5 +423,5 @@ def _trace_writer(asked: _Options, schema: StructType) -> TraceWriter:
             found = schema[name].dataType.simpleString()
             faults.append(f"column {name} is {found}, not {kind.simpleString()}")
     if faults:
-        raise TraceError(f"these rows are no {asked.table}: {'; '.join(faults)}")
-    return TraceWriter(root, asked.table)
+        raise TraceError(f"these rows do not fit {options.table}: {'; '.join(faults)}")
+    return TraceWriter(root, options.table)

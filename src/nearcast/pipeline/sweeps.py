@@ -1,13 +1,13 @@
-"""Many scenarios, one simulation per Spark task: what `nearcast sweep` does.
+"""`nearcast sweep`: many scenarios, one simulation per Spark task.
 
-A sweep is a scenario in which values may be lists; it runs all combinations. A run is named by its
-scenario's hash, and its trace appears under that name only when it is complete. So whatever has a
-folder is done, a sweep may be killed at any moment, and starting it again does only what is
-missing. What fails leaves its reason, and loses nothing but itself: each simulation has a process
+A sweep is a scenario in which values may be lists; all combinations are run. A run is named by its
+scenario's hash, and its trace gets that name only when it is complete. So a run that has a folder
+is done, a sweep may be killed at any time, and starting it again runs only what is missing. A
+simulation that fails leaves a file with the reason and does not affect others: each has a process
 of its own, which may even run out of memory or crash.
 
-On a cluster, the folder for the results and the files that settings name must be absolute paths,
-and mean the same on all its machines.
+On a cluster, the result folder and the files that settings name must be absolute paths, and the
+same on all machines.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ from nearcast.sim.run import simulate
 from nearcast.sim.world import resolve
 from nearcast.trace.sinks import SUMMARY
 
-MAX_SCENARIOS = 100_000  # scenarios of one sweep
+MAX_SCENARIOS = 100_000
 POLL_S = 0.5
 JOB_GROUP = "nearcast sweep"
 UNFINISHED = ".unfinished"
@@ -51,7 +51,7 @@ SETTING_TYPES = (bool, int, float, str)
 
 
 class SweepMember(Struct, frozen=True):
-    """One scenario of a sweep, complete, with the values that tell it from the others."""
+    """One resolved scenario of a sweep, with the values in which it differs from the others."""
 
     run: str
     values: dict[str, Setting]
@@ -59,7 +59,7 @@ class SweepMember(Struct, frozen=True):
 
 
 class SweepProgress(Struct, frozen=True):
-    """`done` and `failed` of `total`; `skipped` were there before. `left_s` is None at first."""
+    """`done` and `failed` of `total`; `skipped` existed before. `left_s` is None at first."""
 
     total: int
     skipped: int
@@ -69,15 +69,17 @@ class SweepProgress(Struct, frozen=True):
 
 
 class SweepSummary(Struct, frozen=True):
+    """The result of a sweep."""
+
     total: int
-    done: int  # now
-    skipped: int  # before
+    done: int  # by this sweep
+    skipped: int  # existed before
     failed: int
     runs: tuple[str, ...]  # those that have a trace, in the order of the file
 
 
 class TaskOutcome(Struct, frozen=True):
-    """What a task tells the driver; no message: it went well."""
+    """What a task returns to the driver; an empty message means success."""
 
     run: str
     seconds: float
@@ -88,7 +90,7 @@ class TaskOutcome(Struct, frozen=True):
 
 
 def read_sweep(file: Path) -> list[SweepMember]:
-    """All scenarios that a file asks for, each once and each checked."""
+    """All scenarios of a sweep file, each once, and checked."""
     try:
         with open(file, "rb") as opened:
             asked = tomllib.load(opened)
@@ -102,7 +104,7 @@ def read_sweep(file: Path) -> list[SweepMember]:
             raise ValueError(f"no key {name!r}; there are {', '.join(KEY_TYPES)} and settings")
     for name in REQUIRED_KEYS:
         if name not in asked:
-            raise ValueError(f"{file} does not say {name}")
+            raise ValueError(f"{file} has no {name}")
     choices = {name: check_values(name, value, KEY_TYPES[name]) for name, value in asked.items()}
     choices |= {
         f"settings.{name}": check_values(f"settings.{name}", value, SETTING_TYPES)
@@ -112,21 +114,21 @@ def read_sweep(file: Path) -> list[SweepMember]:
     if count > MAX_SCENARIOS:
         varied = " × ".join(f"{len(c):,} {name}" for name, c in choices.items() if len(c) > 1)
         raise ValueError(
-            f"{varied} make {count:,} scenarios; at most {MAX_SCENARIOS:,} are one sweep"
+            f"{varied} make {count:,} scenarios; a sweep has at most {MAX_SCENARIOS:,}"
         )
     members = (make_member(choices, values) for values in product(*choices.values()))
     return list({each.run: each for each in members}.values())
 
 
 def check_values(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
-    """A value's list, or the list of a single value; all of the kinds that may stand there."""
+    """The values of a key as a list; an error if one has the wrong type."""
     values = value if isinstance(value, list) else [value]
     if not values:
         raise ValueError(f"{name} is an empty list; nothing would be run")
     for each in values:
         if type(each) not in kinds:  # no subclasses: true is not a number here
             wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise ValueError(f"{name} must be {wanted} or a list of such, not {each!r}")
+            raise ValueError(f"{name} must be {wanted} or a list of those, not {each!r}")
         too_large = type(each) is int and not -(2**63) <= each < 2**63
         if too_large or (type(each) is float and not isfinite(each)):
             raise ValueError(f"{name} must be a finite number of at most 64 bits, not {each!r}")
@@ -134,6 +136,7 @@ def check_values(name: str, value: Any, kinds: tuple[type, ...]) -> list[Any]:
 
 
 def make_member(choices: dict[str, list[Any]], values: Sequence[Any]) -> SweepMember:
+    """The scenario of one combination of values, resolved."""
     chosen = dict(zip(choices, values, strict=True))
     plain = {name: value for name, value in chosen.items() if name in KEY_TYPES}
     settings = {
@@ -154,7 +157,7 @@ def make_member(choices: dict[str, list[Any]], values: Sequence[Any]) -> SweepMe
 def sweep(
     spark: SparkSession, file: Path, out: Path, show: Callable[[SweepProgress], None] | None = None
 ) -> SweepSummary:
-    """All scenarios of a file, as `run_members` does them."""
+    """Run all scenarios of a sweep file (see `run_members`)."""
     return run_members(spark, read_sweep(file), file.name, out, show)
 
 
@@ -165,14 +168,14 @@ def run_members(
     out: Path,
     show: Callable[[SweepProgress], None] | None = None,
 ) -> SweepSummary:
-    """Run what is missing; leave OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
+    """Run what is missing; write OUT/sweep.json, OUT/traces/<run>/ and OUT/failures/<run>.json."""
     out = out.absolute()
     traces, failures = out / "traces", out / "failures"
     for folder in (traces, failures):
         folder.mkdir(parents=True, exist_ok=True)
     with lock_folder(out):
-        told = [{"run": each.run, "values": each.values} for each in members]
-        write_json(out / "sweep.json", {"file": name, "scenarios": told})
+        listed = [{"run": each.run, "values": each.values} for each in members]
+        write_json(out / "sweep.json", {"file": name, "scenarios": listed})
         remove_unfinished(traces)
         there = set(os.listdir(traces))
         missing = [each for each in members if each.run not in there]
@@ -200,17 +203,17 @@ def run_members(
 
 @contextmanager
 def lock_folder(out: Path) -> Iterator[None]:
-    """Two sweeps in one folder would take each other's unfinished runs for those of the dead."""
+    """Lock the folder: a second sweep in it would delete the unfinished runs of the first."""
     with open(out / ".lock", "w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system ends it with the process
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends
         except BlockingIOError:
             raise ValueError(f"another sweep is running in {out}") from None
         yield
 
 
 def remove_unfinished(traces: Path) -> None:
-    """Remove what killed sweeps and lost executors have left unfinished."""
+    """Remove unfinished traces of killed sweeps and lost executors."""
     for unfinished in traces.glob(f".*{UNFINISHED}"):
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -218,7 +221,7 @@ def remove_unfinished(traces: Path) -> None:
 def count_progress(
     members: Sequence[SweepMember], missing: Sequence[SweepMember], out: Path, took_s: float
 ) -> SweepProgress:
-    """Counted in the folders, which is where the truth is, whoever does the work."""
+    """Count finished and failed runs by their files, whichever machine has written them."""
     wanted = {each.run for each in missing}
     done = len(wanted.intersection(os.listdir(out / "traces")))
     failed = len(wanted.intersection(name.split(".")[0] for name in os.listdir(out / "failures")))
@@ -235,7 +238,7 @@ def count_progress(
 def run_scenarios(
     spark: SparkSession, scenarios: Sequence[Scenario], out: Path, look: Callable[[], None]
 ) -> list[TaskOutcome]:
-    """One task for each scenario. Tasks return a few words; what they make stays in the folder."""
+    """One task for each scenario. A task writes its trace and returns only its outcome."""
     if not scenarios:
         return []
     context = spark.sparkContext
@@ -251,17 +254,17 @@ def run_scenarios(
         try:
             while not wait([outcomes], POLL_S).done:
                 look()
-        except BaseException:  # also an interrupt: nobody waits for the rest any more
+        except BaseException:  # also an interrupt: nobody waits for the other tasks any more
             context.cancelJobGroup(JOB_GROUP)
             raise
         return outcomes.result()
 
 
-# A task, wherever it runs.
+# Inside a task.
 
 
 def run_scenario(text: bytes, out: str) -> TaskOutcome:
-    """Simulate a scenario in a process of its own, and write down if that failed."""
+    """Simulate a scenario in a process of its own; a failure is written to a file."""
     began = monotonic()
     scenario = from_json(text)
     unfinished = Path(out, "traces", f".{scenario.run}.{uuid4().hex}{UNFINISHED}")
@@ -279,27 +282,29 @@ def run_scenario(text: bytes, out: str) -> TaskOutcome:
 
 
 def run_in_process(scenario: Scenario, unfinished: Path) -> tuple[str, str]:
-    """What went wrong, and where; nothing if nothing did.
+    """The error message and the traceback; both are empty on success.
 
-    A child dies alone, of a lack of memory or of a crash below Python, and frees all its memory.
+    A child process may run out of memory or crash without affecting the task.
     """
     fork = multiprocessing.get_context("fork")
-    heard, tell = fork.Pipe(duplex=False)
-    child = fork.Process(target=simulate_and_report, args=(scenario, unfinished, tell), daemon=True)
+    receiver, sender = fork.Pipe(duplex=False)
+    child = fork.Process(
+        target=simulate_and_report, args=(scenario, unfinished, sender), daemon=True
+    )
     child.start()
-    tell.close()
+    sender.close()
     try:
-        answer: tuple[str, str] = heard.recv()
+        answer: tuple[str, str] = receiver.recv()
     except EOFError:
         child.join()
         answer = f"the process of the simulation died with exit code {child.exitcode}", ""
     child.join()
-    heard.close()
+    receiver.close()
     return answer
 
 
-def simulate_and_report(scenario: Scenario, unfinished: Path, tell: Connection) -> None:
-    """Simulate, then give the whole trace its name."""
+def simulate_and_report(scenario: Scenario, unfinished: Path, sender: Connection) -> None:
+    """Simulate, give the complete trace its name, and send the outcome to the parent process."""
     try:
         summary = simulate(scenario, unfinished)
         assert summary.run == scenario.run, "a resolved scenario resolves to itself"
@@ -310,9 +315,9 @@ def simulate_and_report(scenario: Scenario, unfinished: Path, tell: Connection) 
         except OSError:
             if not trace.is_dir():  # or another attempt at this task was faster
                 raise
-        tell.send(("", ""))
+        sender.send(("", ""))
     except Exception as error:
-        tell.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
+        sender.send((f"{type(error).__name__}: {error}", traceback.format_exc()))
 
 
 def failure_file(out: Path, run: str) -> Path:
@@ -320,7 +325,7 @@ def failure_file(out: Path, run: str) -> Path:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Complete or not at all."""
+    """Write to a hidden file, then rename it: the file is complete or absent."""
     unfinished = file.with_name(f".{file.name}.{uuid4().hex}")
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2))
     unfinished.replace(file)

@@ -1,9 +1,8 @@
-"""Rows appended to a trace by the tasks of a Spark job: how foreign logs are imported.
+"""Appends rows to a trace by the tasks of a Spark job: how logs of other systems are imported.
 
-Each task writes one hidden file. When all have, each file gets the next number for its name; if
-one fails, all files go. A task that only then comes to an end finds the job's mark gone and takes
-its file away itself. Rows are not judged here: whoever reads them sets the broken ones aside, as
-with any trace.
+Each task writes one hidden file. When all tasks have ended, each file gets the next number as its
+name; if one fails, all files are removed. A task that ends after that finds the job's mark gone
+and removes its file itself. Rows are not checked here: readers reject invalid rows in any trace.
 """
 
 import os
@@ -33,18 +32,20 @@ def part_name(number: int) -> str:
 
 
 def part_number(name: str) -> int | None:
-    """The number of a part that is named as traces name theirs."""
+    """The number in a file name like part-00041.parquet; None for other names."""
     found = _PART_NAME.fullmatch(name)
     return int(found[1]) if found and part_name(int(found[1])) == name else None
 
 
 class WrittenFile(WriterCommitMessage):
+    """What a task reports: its hidden file, or None if it had no rows."""
+
     def __init__(self, hidden: Path | None) -> None:
         self.hidden = hidden
 
 
 class TraceWriter(DataSourceArrowWriter):
-    """Adds rows to a table of the trace at `root`, which may be new."""
+    """Appends rows to a table of the trace at `root`, which may be new."""
 
     def __init__(self, root: Path, table: str) -> None:
         self.root = root
@@ -56,6 +57,7 @@ class TraceWriter(DataSourceArrowWriter):
         self.mark.touch()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFile:
+        """In a task: write its rows into a hidden file, sorted by time."""
         portions = _sortable_portions(self.table, iterator)
         first = next(portions, None)
         if first is None:
@@ -68,13 +70,14 @@ class TraceWriter(DataSourceArrowWriter):
                 for rows in chain([first], portions):
                     file.write_table(rows.sort_by("t"), row_group_size=ROW_GROUP)
             if not self.mark.exists():
-                raise TraceError(f"the job that writes to {self.place} has been given up")
+                raise TraceError(f"the job that writes to {self.place} was aborted")
         except BaseException:
             hidden.unlink(missing_ok=True)
             raise
         return WrittenFile(hidden)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver, after all tasks: give the hidden files their names."""
         scenario = self.root / f".{self.job}.scenario"
         scenario.write_text(f'{{"schema": {SCHEMA_VERSION}}}')
         with suppress(FileExistsError):
@@ -90,28 +93,28 @@ class TraceWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         self._clear()
         for place in (self.place, self.root):
-            with suppress(OSError):  # it is not empty, so it was there before
+            with suppress(OSError):  # not empty: it existed before
                 place.rmdir()
 
     def _clear(self) -> None:
-        """Also what attempts have left that were repeated elsewhere or killed."""
+        """Remove the mark and all hidden files, also those of killed or repeated attempts."""
         self.mark.unlink(missing_ok=True)
         for left in self.place.glob(f".{self.job}-*"):
             left.unlink(missing_ok=True)
 
 
 def _name_file(hidden: Path, place: Path, number: int) -> int:
-    """Name it by this number, or the next that nobody has taken meanwhile."""
+    """Name the file by this number, or by the next that is free; return the number."""
     while True:
         try:
-            os.link(hidden, place / part_name(number))  # unlike a rename, it replaces nothing
+            os.link(hidden, place / part_name(number))  # unlike rename, it never replaces a file
             return number
         except FileExistsError:
             number += 1
 
 
 def _sortable_portions(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows as the table has them, nulls where a column is absent, as many as are sorted at once."""
+    """Rows with the table's columns (missing ones null), in portions that are sorted at once."""
     held: list[pa.RecordBatch] = []
     room = SORTED_ROWS
     for batch in batches:

@@ -1,9 +1,9 @@
-"""What encryption and authentication cost a game update (seed 002, chapter 7), on live links.
+"""What encryption and authentication cost a game update ([Lucas2011] 7), on live links.
 
-The same update goes over a plain stream, over TLS 1.3 and over QUIC, alone in its packet as a game
-sends it. A relay between both ends counts what is really on the wire, both ways; CPU time is that
-of both ends together, without the relay. An address of UDP or TCP and IP is not counted: it is paid
-without encryption, too.
+The same update is sent over a plain stream, over TLS 1.3 and over QUIC, alone in its packet. A
+relay between both ends counts the bytes on the wire in both directions. CPU time is that of both
+ends together, without the relay. Headers of IP, UDP and TCP are not counted: they are also needed
+without encryption.
 """
 
 import asyncio
@@ -43,8 +43,8 @@ class Cost(Struct, frozen=True):
 def update() -> bytes:
     """What a ship says of itself, as it is sent."""
     place = 512.0, 300.5, 77.25
-    said = pack(ShipUpdate(place, (0.5, 0.1, 0.0), (60.0, 20.0, 5.0), (0.0, 0.1, 0.0)))
-    publication = Publication(2**40, 15, 10**9, point(*place), payload=said)
+    payload = pack(ShipUpdate(place, (0.5, 0.1, 0.0), (60.0, 20.0, 5.0), (0.0, 0.1, 0.0)))
+    publication = Publication(2**40, 15, 10**9, point(*place), payload=payload)
     return CODEC.encode(DirectPublication(publication, True))
 
 
@@ -227,6 +227,7 @@ def ends(name: str) -> Plain | Ours:
 
 
 async def measured(name: str) -> Cost:
+    """The cost of one kind of link: bytes through a relay, then CPU time without it."""
     link = ends(name)
     await link.begin()
     relay = Relay(("127.0.0.1", link.port))

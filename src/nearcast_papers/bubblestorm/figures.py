@@ -1,15 +1,15 @@
-"""Figures 5.2 to 5.15 of seed 002, drawn as the thesis has them."""
+"""Figures 5.2 to 5.15 of [Lucas2011], drawn as in the thesis."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
+from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, share
 from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.bubblestorm.sizes import rendezvous
 from nearcast_papers.bubblestorm import meeting_probability
-from nearcast_papers.bubblestorm.counting import NODE
+from nearcast_papers.bubblestorm.jobs import NODE
 from nearcast_papers.bubblestorm.measures import (
     NAMES,
     ONE,
@@ -24,6 +24,7 @@ from nearcast_papers.bubblestorm.measures import (
     joining_runs,
     mobility_runs,
 )
+from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
 
 SMOOTHED_S = 5  # curves by second are means of so many
@@ -35,14 +36,7 @@ STYLES = {overlay: series_style(place) for place, overlay in enumerate(NAMES)}
 World = Callable[[Overlay], dict[str, Any]]
 
 
-def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
-    if not series:
-        return []
-    keys = [LegendKey(one.name, one.style, one.dash) for one in series]
-    return [chart(name, title, x, y, series, keys)]
-
-
-def bars(
+def draw_bars(
     name: str, title: str, y: Axis, groups: Mapping[str, Sequence[float]], names: Sequence[str]
 ) -> list[Plot]:
     """Side by side: one bar of each group over each name; what is not finite has none."""
@@ -57,7 +51,7 @@ def bars(
         Series(name=group, x=places, y=list(heights), style=series_style(place), shape="bar")
         for place, (group, heights) in enumerate(groups.items())
     ]
-    return drawn(name, title, Axis("", word, low=-0.5, high=len(names) - 0.5), y, series)
+    return legend_chart(name, title, Axis("", word, low=-0.5, high=len(names) - 0.5), y, series)
 
 
 def line(name: str, curve: Mapping[int, float], look: str, dash: int = 0) -> Series:
@@ -82,9 +76,10 @@ def known(measure: Callable[[Overlay], Any], overlays: Sequence[Overlay]) -> dic
     return found
 
 
-def table(_: BubbleStormMeasures) -> list[Plot]:
+def draw_table(_: BubbleStormMeasures) -> list[Plot]:
+    """Figure 3.1."""
     tried = 1, 2, 3
-    return bars(
+    return draw_bars(
         "table-3-1",
         f"Two bubbles meet, of {meeting_probability.PEERS:,} peers",
         Axis("of all pairs", share, low=0.5, high=1),
@@ -96,7 +91,8 @@ def table(_: BubbleStormMeasures) -> list[Plot]:
     )
 
 
-def peers(measures: BubbleStormMeasures, world: World, figure: str, title: str) -> list[Plot]:
+def draw_peers(measures: BubbleStormMeasures, world: World, figure: str, title: str) -> list[Plot]:
+    """Peers over time, in a world where they join one by one."""
     series = []
     with suppress(NotMeasuredError):
         running = measures.running(**joining_runs(world, ONE))
@@ -109,15 +105,16 @@ def peers(measures: BubbleStormMeasures, world: World, figure: str, title: str) 
                 style=series_style(0), shape="step",
             )
         )  # fmt: skip
-    return drawn(
+    return legend_chart(
         f"figure-{figure}", title, Axis("seconds", count, low=0), Axis("peers", count, low=0),
         series,
     )  # fmt: skip
 
 
-def traffic(
+def draw_traffic(
     measures: BubbleStormMeasures, world: World, figure: str, updates: bool, minutes: int
 ) -> list[Plot]:
+    """Traffic over time and in total, of all overlays."""
     curves = known(lambda one: measures.grown(updates, **world(one)), list(NAMES))
     series = [line(NAMES[one], curve, STYLES[one]) for one, curve in curves.items()]
     with suppress(NotMeasuredError):
@@ -127,11 +124,11 @@ def traffic(
     own = known(lambda one: measures.own_mib(**world(one)), list(SHORT))
     whole = known(lambda one: measures.all_mib(**world(one)), list(SHORT))
     return [
-        *drawn(
+        *legend_chart(
             f"figure-{figure}-curves", f"Sent until then, per peer: {what}",
             Axis("seconds", count, low=0), Axis("MiB", number, low=0), series,
         ),
-        *bars(
+        *draw_bars(
             f"figure-{figure}-totals", f"Sent in {minutes} minutes, per peer",
             Axis("MiB", number, low=0),
             {
@@ -143,7 +140,8 @@ def traffic(
     ]  # fmt: skip
 
 
-def accuracy(measures: BubbleStormMeasures, world: World, figure: str) -> list[Plot]:
+def draw_accuracy(measures: BubbleStormMeasures, world: World, figure: str) -> list[Plot]:
+    """Accuracy over time and on average, of all overlays."""
     curves = known(lambda one: smooth(measures.accuracy(**world(one))), list(NAMES))
     series = [line(NAMES[one], curve, STYLES[one]) for one, curve in curves.items()]
     means = known(lambda one: measures.confusion(**world(one)).accuracy, list(SHORT))
@@ -151,11 +149,11 @@ def accuracy(measures: BubbleStormMeasures, world: World, figure: str) -> list[P
     lowest = min((min(curve.values()) for curve in curves.values()), default=0.0)
     low = 0.8 if lowest >= 0.8 else 0.5
     return [
-        *drawn(
+        *legend_chart(
             f"figure-{figure}-curves", "Accuracy, means of five seconds",
             Axis("seconds", count, low=0), Axis("accuracy", share, low=low, high=1), series,
         ),
-        *bars(
+        *draw_bars(
             f"figure-{figure}-means", "Accuracy once all have joined and settled",
             Axis("accuracy", share, low=low, high=1),
             {
@@ -167,7 +165,8 @@ def accuracy(measures: BubbleStormMeasures, world: World, figure: str) -> list[P
     ]  # fmt: skip
 
 
-def specificity(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_specificity(measures: BubbleStormMeasures) -> list[Plot]:
+    """Figure 5.7."""
     curves = known(
         lambda one: {
             second: confusion.specificity
@@ -175,14 +174,15 @@ def specificity(measures: BubbleStormMeasures) -> list[Plot]:
         },
         (THREE, PSENSE),
     )
-    return drawn(
+    return legend_chart(
         "figure-5-7", f"Specificity of node {NODE}",
         Axis("seconds", count, low=0), Axis("specificity", share, low=0.8, high=1),
         [line(NAMES[one], curve, STYLES[one]) for one, curve in curves.items()],
     )  # fmt: skip
 
 
-def neighbours(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_neighbours(measures: BubbleStormMeasures) -> list[Plot]:
+    """Known neighbours of one node over time, and how many it should know."""
     plots = []
     for overlay in (TWO, PSENSE, PSENSE3D):
         series = []
@@ -193,7 +193,7 @@ def neighbours(measures: BubbleStormMeasures) -> list[Plot]:
             series = [
                 line("should be known", should, "soft", 1), line("known", has, STYLES[overlay]),
             ]  # fmt: skip
-        plots += drawn(
+        plots += legend_chart(
             f"figure-5-12-{overlay[0]}-{overlay[1]:g}", f"{NAMES[overlay]}: neighbours of ship"
             f" {NODE}", Axis("seconds", count, low=0), Axis("ships", count, low=0, high=32), series,
         )  # fmt: skip
@@ -202,15 +202,17 @@ def neighbours(measures: BubbleStormMeasures) -> list[Plot]:
 
 SHORT = {ONE: "λ = 1", THREE: "λ = 3", PSENSE: "pSense", PSENSE3D: "pSense3D", SERVER: "C/S"}
 DRAWINGS: dict[str, Callable[[BubbleStormMeasures], list[Plot]]] = {
-    "3.1": table,
-    "5.2": lambda measures: peers(measures, mobility_runs, "5-2", "Running peers, mobility model"),
-    "5.3": lambda measures: traffic(measures, mobility_runs, "5-3", False, 15),
-    "5.5": lambda measures: accuracy(measures, mobility_runs, "5-5"),
-    "5.7": specificity,
-    "5.9": lambda measures: peers(measures, game_runs, "5-9", "Running peers, Planet π4"),
-    "5.10": lambda measures: traffic(measures, game_runs, "5-10", True, 10),
+    "3.1": draw_table,
+    "5.2": lambda measures: draw_peers(
+        measures, mobility_runs, "5-2", "Running peers, mobility model"
+    ),
+    "5.3": lambda measures: draw_traffic(measures, mobility_runs, "5-3", False, 15),
+    "5.5": lambda measures: draw_accuracy(measures, mobility_runs, "5-5"),
+    "5.7": draw_specificity,
+    "5.9": lambda measures: draw_peers(measures, game_runs, "5-9", "Running peers, Planet π4"),
+    "5.10": lambda measures: draw_traffic(measures, game_runs, "5-10", True, 10),
     "5.12": lambda measures: [
-        *neighbours(measures),
-        *accuracy(measures, game_runs, "5-12-accuracy"),
+        *draw_neighbours(measures),
+        *draw_accuracy(measures, game_runs, "5-12-accuracy"),
     ],
 }

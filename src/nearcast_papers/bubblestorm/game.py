@@ -1,4 +1,4 @@
-"""Claims 25 to 33 of seed 002: Planet π4."""
+"""Claims 25 to 33 of [Lucas2011]: Planet π4."""
 
 from itertools import pairwise
 from statistics import mean
@@ -30,60 +30,61 @@ def accuracy(measures: BubbleStormMeasures, overlay: Overlay) -> float:
     return measures.confusion(**game_runs(overlay)).accuracy
 
 
-def joined(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_joined(measures: BubbleStormMeasures) -> tuple[str, bool]:
     running = measures.running(**joining_runs(game_runs, ONE))
     most = max(running.values())
     last = min(second for second, peers in running.items() if peers == most)
     return f"{most} peers after {last} s", most == BOTS and 210 <= last <= 270
 
 
-def nobody_crashes(measures: BubbleStormMeasures) -> tuple[str, bool]:
-    told, good = [], True
+def check_nobody_crashes(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    text, good = [], True
     for world, peers in ((mobility_runs, PEERS), (game_runs, BOTS)):
         running = measures.running(**joining_runs(world, ONE))
         counts = [running[second] for second in sorted(running)]
         falls = sum(after < before for before, after in pairwise(counts))
-        told.append(f"{falls} falls, {counts[-1]} in the end")
+        text.append(f"{falls} falls, {counts[-1]} in the end")
         good = good and not falls and counts[-1] == peers
-    return "; ".join(told), good
+    return "; ".join(text), good
 
 
-def drops(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_drops(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    """Claim 27: Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)."""
     flown = {one: accuracy(measures, one) for one in (ONE, PSENSE, PSENSE3D)}
     walked = {one: measures.confusion(**mobility_runs(one)).accuracy for one in flown}
-    told = ", ".join(
+    text = ", ".join(
         f"{NAMES[one]} {share:.1%} ({100 * (share - walked[one]):+.1f})"
         for one, share in flown.items()
     )
     pair = flown[ONE], flown[PSENSE3D]
     return (
-        f"{told}",
+        f"{text}",
         all(0.70 <= share <= 0.83 for share in pair)
         and abs(pair[0] - pair[1]) <= 0.04
         and all(walked[one] - flown[one] >= 0.08 for one in (ONE, PSENSE3D)),
     )
 
 
-def served(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_client_server(measures: BubbleStormMeasures) -> tuple[str, bool]:
     found = {one: accuracy(measures, one) for one in (SERVER, ONE, PSENSE, PSENSE3D)}
-    told = ", ".join(f"{NAMES[one]} {share:.1%}" for one, share in found.items())
+    text = ", ".join(f"{NAMES[one]} {share:.1%}" for one, share in found.items())
     server = found[SERVER]
     others = max(share for one, share in found.items() if one != SERVER)
-    return told, abs(100 * server - 90) <= 4 and server > others
+    return text, abs(100 * server - 90) <= 4 and server > others
 
 
-def linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
-    told, good = [], True
+def check_linear(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    text, good = [], True
     for overlay in (ONE, PSENSE3D):
         curve = measures.grown(True, **game_runs(overlay))
         first = JOINED_S if max(curve) > JOINED_S else 15
         fit, _ = fit_line(curve, first, max(curve))
-        told.append(f"{NAMES[overlay]}: R² {fit:.4f}")
+        text.append(f"{NAMES[overlay]}: R² {fit:.4f}")
         good = good and fit >= 0.98
-    return "; ".join(told), good
+    return "; ".join(text), good
 
 
-def more(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_psense_needs_more(measures: BubbleStormMeasures) -> tuple[str, bool]:
     ours, theirs = (measures.all_mib(**game_runs(one)) for one in (ONE, PSENSE3D))
     own = [measures.own_mib(**game_runs(one)) for one in (ONE, PSENSE3D)]
     return (
@@ -93,7 +94,7 @@ def more(measures: BubbleStormMeasures) -> tuple[str, bool]:
     )
 
 
-def server_traffic(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_server_traffic(measures: BubbleStormMeasures) -> tuple[str, bool]:
     server, ours, theirs = (measures.all_mib(**game_runs(one)) for one in (SERVER, ONE, PSENSE3D))
     return (
         f"client/server {server:.1f} MiB (its clients' and its server's), Pub/Sub λ = 1 {ours:.1f},"
@@ -102,7 +103,8 @@ def server_traffic(measures: BubbleStormMeasures) -> tuple[str, bool]:
     )
 
 
-def degree(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_degree(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    """Claim 32: pSense keeps too many connections; Pub/Sub adapts better (figures 5.12 to 5.15)."""
     found = {}
     for overlay in (TWO, PSENSE, PSENSE3D):
         whole = measures.confusion(**game_runs(overlay))
@@ -111,18 +113,19 @@ def degree(measures: BubbleStormMeasures) -> tuple[str, bool]:
             whole.known / whole.should, one.known / max(1, one.should),
             measures.follows(**game_runs(overlay)),
         )  # fmt: skip
-    told = "; ".join(
+    text = "; ".join(
         f"{NAMES[one]}: {ratio:.2f} known for each that should be (node 15: {own:.2f}),"
         f" correlation {follows:.2f}"
         for one, (ratio, own, follows) in found.items()
     )
     ours = found[TWO]
-    return told, all(
+    return text, all(
         found[one][0] > ours[0] and ours[2] > found[one][2] for one in (PSENSE, PSENSE3D)
     )
 
 
-def enough(measures: BubbleStormMeasures) -> tuple[str, bool]:
+def check_lambda_1_suffices(measures: BubbleStormMeasures) -> tuple[str, bool]:
+    """Claim 33: Pub/Sub beats pSense in traffic and connections; λ = 1 suffices."""
     gain = {
         world.__name__: measures.confusion(**world(THREE)).accuracy
         - measures.confusion(**world(ONE)).accuracy
@@ -144,29 +147,40 @@ def enough(measures: BubbleStormMeasures) -> tuple[str, bool]:
 
 CLAIMS = (
     PaperClaim(
-        25, "Joining takes about four minutes (figure 5.9)", "32 peers after 210 to 270 s", joined
+        25,
+        "Joining takes about four minutes (figure 5.9)",
+        "32 peers after 210 to 270 s",
+        check_joined,
     ),
     PaperClaim(
-        26, "No peer crashes in either scenario", "the number of peers never falls", nobody_crashes
+        26,
+        "No peer crashes in either scenario",
+        "the number of peers never falls",
+        check_nobody_crashes,
     ),
     PaperClaim(
         27,
         "Accuracy drops to 76.1 % (Pub/Sub, λ = 1) and 77 % (pSense)",
         "both 70 to 83 %, within 4 points of each other, each 8 points below the mobility model",
-        drops,
+        check_drops,
         note="How far ships see and how fast they are is not told, and"
         " chosen so that Pub/Sub comes near; pSense and client/server follow. In space the"
         " thesis uses pSense3D, which is judged here; pSense takes all heights for one.",
     ),
-    PaperClaim(28, "Client/server has 90 %", "± 4 points, and above all others", served),
     PaperClaim(
-        29, "Traffic is linear (figures 5.10 and 5.11)", "R² ≥ 0.98 once all have joined", linear
+        28, "Client/server has 90 %", "± 4 points, and above all others", check_client_server
+    ),
+    PaperClaim(
+        29,
+        "Traffic is linear (figures 5.10 and 5.11)",
+        "R² ≥ 0.98 once all have joined",
+        check_linear,
     ),
     PaperClaim(
         30,
         "pSense3D takes nearly 7 MiB more than Pub/Sub at λ = 1",
         "3 to 14 MiB more",
-        more,
+        check_psense_needs_more,
         note=READING + " A pSense peer may send 15 KB a second; what does not fit is"
         " not sent, so its publications are heard by fewer.",
     ),
@@ -174,7 +188,7 @@ CLAIMS = (
         31,
         "Client/server takes roughly 10 MiB",
         "5 to 20 MiB, and below both",
-        server_traffic,
+        check_server_traffic,
         note=READING,
     ),
     PaperClaim(
@@ -182,13 +196,13 @@ CLAIMS = (
         "pSense keeps too many connections; Pub/Sub adapts better (figures 5.12 to 5.15)",
         "known over should-be-known larger for both pSense; correlation of known with"
         " should-be-known higher for Pub/Sub at λ = 2",
-        degree,
+        check_degree,
     ),
     PaperClaim(
         33,
         "Pub/Sub beats pSense in traffic and connections; λ = 1 suffices",
         "λ = 3 gains less than a point of accuracy for at least twice the bubbles; Pub/Sub"
         " sends less than pSense3D in the game",
-        enough,
+        check_lambda_1_suffices,
     ),
 )

@@ -1,14 +1,14 @@
-"""What seed 002 measures, read off the tables that were counted; runs of several seeds together.
+"""The measures of [Lucas2011], read from result tables; runs of several seeds count together.
 
-Traffic: the thesis draws one number that grows, and does not say of what. In the mobility model,
-where its client/server needs 100 KiB in 15 minutes, it cannot hold the updates that everybody sends
-ten times a second; in the game, where that needs 10 MiB, it must. So here `own` traffic is what an
-overlay sends besides publications, and is compared in the mobility model; `all` is compared in the
-game. Both are bytes sent per peer, at the rate of the settled part, for the time of the thesis.
+Traffic: the thesis plots one growing number and does not say of what. In the mobility model, where
+its client/server needs 100 KiB in 15 minutes, it cannot contain the updates that every peer sends
+ten times a second; in the game, where client/server needs 10 MiB, it must. So `own` traffic, which
+an overlay sends besides publications, is compared in the mobility model, and `all` traffic in the
+game. Both are bytes sent per peer at the rate of the settled part, for the duration of the thesis'
+runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import sqrt
 from statistics import mean, pstdev
 from typing import Any
 
@@ -36,7 +36,8 @@ from nearcast_papers.bubblestorm.scenarios import (
     SHIP_SPEED,
     SIZE,
 )
-from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.fits import line_fit
+from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 
 MIB = 2**20
 PUBLISHED = tuple(  # kinds of messages with a publication
@@ -108,9 +109,8 @@ def sum_counts(rows: Iterable[Mapping[str, Any]]) -> ConfusionCounts:
     )
 
 
-class BubbleStormMeasures:
-    def __init__(self, counted: CountedRuns) -> None:
-        self._counted = counted
+class BubbleStormMeasures(PaperMeasures):
+    """The measures of the paper, over all seeds."""
 
     def _chosen(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What is compared has joined in the same way: λ = 1 alone was run in more than one."""
@@ -124,10 +124,7 @@ class BubbleStormMeasures:
 
     def runs(self, **settings: Any) -> list[Scenario]:
         settings = self._chosen(settings)
-        runs = self._counted.runs(**settings)
-        if not runs:
-            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()))
-        return runs
+        return self._counted.require(**settings)
 
     def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
         return self._counted.rows(table, **self._chosen(settings))
@@ -181,9 +178,9 @@ class BubbleStormMeasures:
     def difference(self, **settings: Any) -> float:
         """Mean distance between where neighbours are known to be and where they are."""
         rows = self._late("sights_by_second", **settings)
-        told = [row for row in rows if row["difference"] is not None]
-        weighted = sum(row["difference"] * row["known"] for row in told)
-        return float(weighted / sum(row["known"] for row in told))
+        known = [row for row in rows if row["difference"] is not None]
+        weighted = sum(row["difference"] * row["known"] for row in known)
+        return float(weighted / sum(row["known"] for row in known))
 
     # Peers.
 
@@ -339,18 +336,8 @@ def fit_line(curve: Mapping[int, float], first: float, last: float) -> tuple[flo
     points = [(float(x), y) for x, y in curve.items() if first <= x < last]
     if len(points) < 10:
         raise NotMeasuredError(f"ten seconds between {first:g} and {last:g}")
-    x0, y0 = (mean(point[axis] for point in points) for axis in (0, 1))
-    together = sum((x - x0) * (y - y0) for x, y in points)
-    width = sum((x - x0) ** 2 for x, _ in points)
-    height = sum((y - y0) ** 2 for _, y in points)
-    return together**2 / max(width * height, 1e-300), together / width
-
-
-def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    x0, y0 = mean(xs), mean(ys)
-    together = sum((x - x0) * (y - y0) for x, y in zip(xs, ys, strict=True))
-    spread = sum((x - x0) ** 2 for x in xs) * sum((y - y0) ** 2 for y in ys)
-    return together / sqrt(max(spread, 1e-300))
+    slope, r_squared = line_fit(points)
+    return r_squared, slope
 
 
 def values_between(curve: Mapping[int, float], first: float, last: float) -> list[float]:

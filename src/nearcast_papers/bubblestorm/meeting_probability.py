@@ -1,9 +1,7 @@
-"""Meeting by chance, tried: bubblecasts on built graphs (seed 002, 3.3.1)."""
+"""The probability that two bubbles meet, measured on random graphs ([Lucas2011] 3.3.1)."""
 
-from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
-from math import log
 from random import Random
 
 from nearcast.protocols.bubblestorm.bubblecast import spread
@@ -100,11 +98,3 @@ def processings(weight: int) -> tuple[int, ...]:
 
 def size_of(peers: int, certainty: float) -> int:
     return bubble_size(certainty, regular(peers, LEAST_DEGREE))
-
-
-def power(points: Sequence[tuple[float, float]]) -> float:
-    """p of the y = c x^p that fits best, by least squares of logarithms."""
-    xs, ys = [log(x) for x, _ in points], [log(y) for _, y in points]
-    x0, y0 = sum(xs) / len(xs), sum(ys) / len(ys)
-    rise = sum((x - x0) * (y - y0) for x, y in zip(xs, ys, strict=True))
-    return rise / sum((x - x0) ** 2 for x in xs)

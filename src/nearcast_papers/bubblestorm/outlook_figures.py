@@ -1,4 +1,4 @@
-"""Figures of why it is so, of churn, and of the thesis' outlook."""
+"""Figures of the causes, of churn, and of the outlook of [Lucas2011]."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +9,7 @@ from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.bubblestorm.messages import Reply, SubscriptionBubble
 from nearcast_papers.bubblestorm import encryption_cost, single_events
-from nearcast_papers.bubblestorm.figures import bars, drawn, line, smooth
+from nearcast_papers.bubblestorm.figures import draw_bars, line, smooth
 from nearcast_papers.bubblestorm.measures import BubbleStormMeasures, explanation_runs, scale_runs
 from nearcast_papers.bubblestorm.mobility import CHURNED
 from nearcast_papers.bubblestorm.scenarios import (
@@ -21,15 +21,17 @@ from nearcast_papers.bubblestorm.scenarios import (
     SCALES,
     WIDER_AREA,
 )
+from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
 
 
-def timeouts(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_timeouts(measures: BubbleStormMeasures) -> list[Plot]:
+    """The figure "timeouts"."""
     found = {}
     for linger in LINGER_S:
         with suppress(NotMeasuredError):
             found[f"{linger:g} s"] = measures.confusion(**explanation_runs(linger_s=linger))
-    return bars(
+    return draw_bars(
         "timeouts", "By how long a connection outside the area is kept",
         Axis("", share, low=0, high=1),
         {
@@ -41,7 +43,8 @@ def timeouts(measures: BubbleStormMeasures) -> list[Plot]:
     )  # fmt: skip
 
 
-def cache(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_cache(measures: BubbleStormMeasures) -> list[Plot]:
+    """The figure "cache"."""
     recalls: dict[str, list[float]] = {}
     bytes_: dict[str, list[float]] = {}
     names = []
@@ -59,18 +62,19 @@ def cache(measures: BubbleStormMeasures) -> list[Plot]:
                 bytes_.setdefault(name, []).append(sent)
             names.append(f"λ = {certainty:g}")
     return [
-        *bars(
+        *draw_bars(
             "cache-recall", "Neighbours known, of those that should be",
             Axis("recall", share, low=0, high=1), recalls, names,
         ),
-        *bars(
+        *draw_bars(
             "cache-bytes", "Subscriptions and replies, sent per peer",
             Axis("", rate, low=0), bytes_, names,
         ),
     ]  # fmt: skip
 
 
-def scale(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_scale(measures: BubbleStormMeasures) -> list[Plot]:
+    """The figure "scale"."""
     parts: dict[str, Callable[[int], float]] = {
         "all": lambda n: measures.all_rate(**scale_runs(n)),
         "all but updates": lambda n: measures.rate(**scale_runs(n)),
@@ -84,14 +88,15 @@ def scale(measures: BubbleStormMeasures) -> list[Plot]:
                 found[peers] = peers * measure(peers)
         if found:
             series.append(line(name, found, series_style(place)))
-    return drawn(
+    return legend_chart(
         "scale", "Sent by all peers together, density kept",
         Axis("peers, in powers of ten", count, low=10, log=True),
         Axis("per second, in powers of ten", rate, log=True), series,
     )  # fmt: skip
 
 
-def churn(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_churn(measures: BubbleStormMeasures) -> list[Plot]:
+    """The figure "churn"."""
     many: list[Series] = []
     for place, crashed in enumerate(CRASHES):
         with suppress(NotMeasuredError):
@@ -113,29 +118,31 @@ def churn(measures: BubbleStormMeasures) -> list[Plot]:
                 steady.append(line(f"{name}: {what}", smooth(curve), series_style(place), dash))
     seconds, high = Axis("seconds", count, low=0), Axis("", share, low=0, high=1)
     return [
-        *drawn("churn-at-once", "Recall when many go at once", seconds, high, many),
-        *drawn("churn-steady", "One peer a second crashes and is replaced, from 30 s on",
+        *legend_chart("churn-at-once", "Recall when many go at once", seconds, high, many),
+        *legend_chart("churn-steady", "One peer a second crashes and is replaced, from 30 s on",
                seconds, high, steady),
     ]  # fmt: skip
 
 
-def reckoning(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_reckoning(measures: BubbleStormMeasures) -> list[Plot]:
+    """The figure "reckoning"."""
     try:
         found = measures.reckoned()
     except NotMeasuredError:
         return []
-    return bars(
+    return draw_bars(
         "reckoning", "How far from the truth other ships are believed to be",
         Axis("units", number, low=0),
         {
-            "where it last said it was": [found["plain_mean"], found["plain_p90"]],
+            "last known position": [found["plain_mean"], found["plain_p90"]],
             "with dead reckoning": [found["reckoned_mean"], found["reckoned_p90"]],
         },
         ["mean", "90 % are nearer than"],
     )  # fmt: skip
 
 
-def rings(measures: BubbleStormMeasures) -> list[Plot]:
+def draw_rings(measures: BubbleStormMeasures) -> list[Plot]:
+    """The figure "rings"."""
     try:
         found = measures.rings()
     except NotMeasuredError:
@@ -143,8 +150,8 @@ def rings(measures: BubbleStormMeasures) -> list[Plot]:
     order = [ring for ring in ONE_UPDATE_IN if ring in found]
     names = [f"{ring}: {RATE / ONE_UPDATE_IN[ring]:g} a second" for ring in order]
     plots = [
-        *bars(
-            "rings-difference", "How far from the truth, if far ships were told less",
+        *draw_bars(
+            "rings-difference", "How far from the truth, if far ships get fewer updates",
             Axis("units", number, low=0),
             {
                 "ten a second, dead reckoning": [found[r]["reckoned_mean"] for r in order],
@@ -153,19 +160,19 @@ def rings(measures: BubbleStormMeasures) -> list[Plot]:
             },
             names,
         ),
-        *bars(
+        *draw_bars(
             "rings-messages", "Updates from an average neighbour, by where it is",
             Axis("per second", number, low=0),
             {
-                "ten a second to all": [RATE * told(found, r) for r in order],
-                "in rings": [RATE * told(found, r) / ONE_UPDATE_IN[r] for r in order],
+                "ten a second to all": [RATE * neighbours_in_ring(found, r) for r in order],
+                "in rings": [RATE * neighbours_in_ring(found, r) / ONE_UPDATE_IN[r] for r in order],
             },
             names,
         ),
     ]  # fmt: skip
     with suppress(NotMeasuredError):
         radii = RADIUS, WIDER_AREA * RADIUS
-        plots += bars(
+        plots += draw_bars(
             "rings-early", f"Known, of all within {RADIUS:g} units",
             Axis("recall", share, low=0, high=1),
             {"mobility model, λ = 1": [measures.inner_recall(radius) for radius in radii]},
@@ -174,24 +181,25 @@ def rings(measures: BubbleStormMeasures) -> list[Plot]:
     return plots
 
 
-def told(found: dict[str, dict[str, float]], ring: str) -> float:
+def neighbours_in_ring(found: dict[str, dict[str, float]], ring: str) -> float:
     """Neighbours in a ring, as a share of all that are heard."""
     return found[ring]["beliefs"] / found["all"]["beliefs"]
 
 
-def cost(_: BubbleStormMeasures) -> list[Plot]:
+def draw_cost(_: BubbleStormMeasures) -> list[Plot]:
+    """The figure "secrecy"."""
     found = encryption_cost.costs()
     names = list(found)
     return [
-        *bars(
+        *draw_bars(
             "secrecy-bytes", f"An update of {len(encryption_cost.update())} bytes, on the wire",
             Axis("bytes", number, low=0), {"bytes": [one.bytes for one in found.values()]}, names,
         ),
-        *bars(
+        *draw_bars(
             "secrecy-cpu", "Its CPU time, both ends together",
             Axis("µs", number, low=0), {"CPU": [one.cpu_us for one in found.values()]}, names,
         ),
-        *bars(
+        *draw_bars(
             "secrecy-handshake", "A handshake, on the wire",
             Axis("bytes", number, low=0),
             {"bytes": [one.handshake_bytes for one in found.values()]}, names,
@@ -200,11 +208,11 @@ def cost(_: BubbleStormMeasures) -> list[Plot]:
 
 
 DRAWINGS: dict[str, Callable[[BubbleStormMeasures], list[Plot]]] = {
-    "timeouts": timeouts,
-    "cache": cache,
-    "scale": scale,
-    "churn": churn,
-    "reckoning": reckoning,
-    "rings": rings,
-    "secrecy": cost,
+    "timeouts": draw_timeouts,
+    "cache": draw_cache,
+    "scale": draw_scale,
+    "churn": draw_churn,
+    "reckoning": draw_reckoning,
+    "rings": draw_rings,
+    "secrecy": draw_cost,
 }

@@ -1,17 +1,17 @@
-"""Seed 002: a publish/subscribe overlay for networked virtual environments, on BubbleStorm."""
+"""[Lucas2011]: a publish/subscribe overlay for networked virtual environments on BubbleStorm."""
 
 from nearcast.pipeline.jobs import dead_reckoning, traffic
 from nearcast_papers.bubblestorm import (
-    counting,
     figures,
     game,
+    jobs,
     mechanisms,
     mobility,
     outlook_figures,
 )
 from nearcast_papers.bubblestorm.measures import BubbleStormMeasures
 from nearcast_papers.bubblestorm.scenarios import scenarios
-from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
+from nearcast_papers.paper import make_paper
 
 CAPTIONS = {
     "3.1": "Bubblecasts on random graphs of 1,000 peers with sixteen links each, without a network."
@@ -65,32 +65,26 @@ ALL_CLAIMS = sorted(
     (*mechanisms.CLAIMS, *mobility.CLAIMS, *game.CLAIMS), key=lambda claim: claim.item
 )
 
-
-def draw(counted: CountedRuns) -> list[Figure]:
-    return draw_figures("002", DRAWINGS, CAPTIONS, SHOWS, TITLES, BubbleStormMeasures(counted))
-
-
-def claims(counted: CountedRuns) -> list[ClaimResult]:
-    measures = BubbleStormMeasures(counted)
-    return [claim.evaluate("bubblestorm", "002", measures) for claim in ALL_CLAIMS]
-
-
-PAPER = Paper(
+PAPER = make_paper(
     "bubblestorm",
+    "002",
     "Publish/subscribe for virtual worlds on BubbleStorm",
-    tuple(CAPTIONS),
     scenarios,
     (
         traffic.traffic_by_second,
-        counting.running_by_second,
-        counting.settled_since,
-        counting.sights_by_second,
-        counting.sights_by_node,
-        counting.sights_of_one,
-        counting.inner_circle,
-        counting.meetings,
+        jobs.running_by_second,
+        jobs.settled_since,
+        jobs.sights_by_second,
+        jobs.sights_by_node,
+        jobs.sights_of_one,
+        jobs.inner_circle,
+        jobs.meetings,
         dead_reckoning.position_difference,
     ),
-    claims,
-    draw,
+    BubbleStormMeasures,
+    ALL_CLAIMS,
+    DRAWINGS,
+    CAPTIONS,
+    SHOWS,
+    TITLES,
 )

@@ -1,14 +1,14 @@
-"""The runs behind chapter 5 of seed 002, behind its explanations, and behind what it left open.
+"""The runs for chapter 5 of [Lucas2011], for explanations of its results, and for its outlook.
 
 Section 5.3: lines of 16/1 Mbit/s, updates every 100 ms, subscriptions every 1000 ms. The mobility
-model has 128 peers that come one per second, in a plane of 1000 by 1000 with areas of 100, for 15
-minutes; Planet π4 has 32 bots that come within four minutes, for ten. How fast anybody moves, and
-how far a ship sees, the thesis does not say: SPEED, SIGHT and CRUISE are chosen so that its own
-Pub/Sub layer comes near to the accuracy that it prints for λ = 1. Nothing else is chosen so.
+model has 128 peers that join one per second, in a plane of 1000 by 1000 with areas of 100, for 15
+minutes; Planet π4 has 32 bots that join within four minutes, for ten minutes. The thesis does not
+say how fast they move and how far a ship sees: SPEED, SHIP_RADIUS and SHIP_SPEED are chosen so that
+the Pub/Sub layer comes near the accuracy that it prints for λ = 1. Nothing else is chosen that way.
 
 The full form runs all that, on three seeds. In the quick form only one run of each world joins one
-by one; in all others everybody is there at once, and stays for less than a minute. Delays are 50 ms
-there, without lines. Runs that explain something say twice a second where they are.
+by one; in all others everybody is there at once, for less than a minute, with delays of 50 ms and
+without bandwidth limits. Runs that explain something publish two updates a second.
 """
 
 from collections.abc import Iterator
@@ -75,6 +75,7 @@ FULL = BubbleStormPreset(
 def mobility_scenario(
     preset: BubbleStormPreset, protocol: str, seconds: float, seed: int = 1, **more: Any
 ) -> Scenario:
+    """A run of the mobility model."""
     settings = {
         "network": preset.network, "size": SIZE, "radius": RADIUS, "speed": SPEED, "pause": 0.0,
         "rate": RATE, "payload": 0, **LINK_TIMEOUTS.get(protocol, {}), **more,
@@ -94,6 +95,7 @@ def game_scenario(
     record: str = "brief",
     **more: Any,
 ) -> Scenario:
+    """A run of Planet π4."""
     settings = {
         "network": preset.network, "radius": SHIP_RADIUS, "speed": SHIP_SPEED, "rate": RATE,
         **LINK_TIMEOUTS.get(protocol, {}), **more,
@@ -105,6 +107,7 @@ def game_scenario(
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    """The runs that a figure needs."""
     preset = FULL if full else QUICK
     match figure:
         case "5.2" | "5.3" | "5.5" | "5.7":

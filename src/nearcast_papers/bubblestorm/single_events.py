@@ -1,4 +1,4 @@
-"""Single events, played in small worlds: a mass goodbye, a connection opened, a neighbour lost."""
+"""Single events: most peers leave at once, a connection opens, a neighbour leaves."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -110,15 +110,15 @@ def measure_connection_setup() -> ConnectionSetup:
     for note in notes:
         if note["fact"] == "met":
             met.setdefault((note["node"], note["about"]), note["t"])
-    told: dict[tuple[int, int], Time] = {}
+    first_update: dict[tuple[int, int], Time] = {}
     for row in rows:
         if row["kind"] == DirectPublication.kind:
-            told.setdefault((row["node"], row["to"]), row["t"])
+            first_update.setdefault((row["node"], row["to"]), row["t"])
     # Of two who call each other at once, the one called first has no call of its own to wait for.
     pairs = [pair for pair in asked if pair in met and pair[::-1] not in asked]
     return ConnectionSetup(
         [(met[pair] - asked[pair]) / trip for pair in pairs],
-        [(told[pair] - met[pair]) / trip for pair in pairs if pair in told],
+        [(first_update[pair] - met[pair]) / trip for pair in pairs if pair in first_update],
     )
 
 

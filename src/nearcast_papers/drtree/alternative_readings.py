@@ -1,8 +1,8 @@
-"""Other readings of the paper: what it may have meant where it does not say.
+"""Other readings of [DRtree]: what the paper may have meant where it is not clear.
 
-A reading is the measures of the paper taken in another way, so every rule that judges a claim
-judges it under each reading too. The verdict of a claim is that of the main reading; its note tells
-what the others gave, wherever they gave anything else.
+A reading takes the measures of the paper in another way, so every claim can be evaluated under each
+reading. The result of a claim is that of the main reading; its note adds the results of readings
+that differ.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,6 +115,8 @@ class WithChangedSettings(DRTreeMeasures):
 
 
 class AlternativeReading(Struct, frozen=True):
+    """Another way to take the paper's measures, and the claims that it affects."""
+
     name: str
     view: Callable[[CountedRuns], DRTreeMeasures]
     claims: Sequence[int]  # on which it bears
@@ -146,7 +148,7 @@ VERDICTS = {True: "holds", False: "does not hold"}
 def evaluate_readings(statement: PaperClaim, counted: CountedRuns) -> ClaimResult:
     """By the main reading, with a note of what each other one gives that is not the same."""
     claim = statement.evaluate("drtree", "000", DRTreeMeasures(counted))
-    told = [claim.note] if claim.note else []
+    text = [claim.note] if claim.note else []
     for reading in READINGS:
         if statement.rule is None or statement.item not in reading.claims:
             continue
@@ -155,5 +157,5 @@ def evaluate_readings(statement: PaperClaim, counted: CountedRuns) -> ClaimResul
         except NotMeasuredError:
             continue
         if measured != claim.measured:
-            told.append(f"Read {reading.name}, it {VERDICTS[holds]}: {measured}.")
-    return replace(claim, note=" ".join(told))
+            text.append(f"Read {reading.name}, it {VERDICTS[holds]}: {measured}.")
+    return replace(claim, note=" ".join(text))

@@ -1,4 +1,4 @@
-"""Fan in and fan out by level: claims 20 to 28 (figures 3 and 4)."""
+"""Claims 20 to 28 of [DRtree]: fan-in and fan-out by level (figures 3 and 4)."""
 
 from itertools import pairwise
 
@@ -8,8 +8,8 @@ from nearcast_papers.drtree.measures import (
     STRATEGIES,
     DRTreeMeasures,
     each_hotspot,
-    listed,
 )
+from nearcast_papers.fits import listed
 from nearcast_papers.paper import PaperClaim
 
 
@@ -21,11 +21,11 @@ def falls(measures: DRTreeMeasures, what: str) -> tuple[str, bool]:
             if any(a < b for a, b in pairwise(found)):
                 rises.append(f"{strategy} {hotspots}: {', '.join(f'{v:.1f}' for v in found)}")
     example = [getattr(one, what) for one in measures.levels("double-wave", "cold")]
-    told = f"double-wave cold: {', '.join(f'{v:.1f}' for v in example)}"
-    return f"{told}; rises in {'; '.join(rises) or 'none'}", not rises
+    text = f"double-wave cold: {', '.join(f'{v:.1f}' for v in example)}"
+    return f"{text}; rises in {'; '.join(rises) or 'none'}", not rises
 
 
-def equal(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_equal(measures: DRTreeMeasures) -> tuple[str, bool]:
     worst, where = 0.0, ""
     for hotspots in HOTSPOTS:
         found = {s: measures.levels(s, hotspots) for s in STRATEGIES}
@@ -37,29 +37,30 @@ def equal(measures: DRTreeMeasures) -> tuple[str, bool]:
     return f"at most {worst:.0%} apart ({where})", worst <= 0.3
 
 
-def spread(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_spread(measures: DRTreeMeasures) -> tuple[str, bool]:
     found: dict[int, float] = {}
     for strategy in STRATEGIES:
         for hotspots in HOTSPOTS:
             for depth, most in enumerate(measures.spreads(strategy, hotspots)):
                 found[depth] = max(found.get(depth, 0.0), most)
-    told = listed((f"level {depth}:", value) for depth, value in found.items())
-    return f"standard deviation over mean, at most: {told}", max(found.values()) <= 0.5
+    text = listed((f"level {depth}:", value) for depth, value in found.items())
+    return f"standard deviation over mean, at most: {text}", max(found.values()) <= 0.5
 
 
 def quiet_root(measures: DRTreeMeasures, what: str) -> tuple[str, bool]:
     """Is the root as quiet as a leaf?"""
-    told, good = [], True
+    text, good = [], True
     for hotspots in HOTSPOTS:
         found = measures.levels("brothers", hotspots)
         root, leaf = getattr(found[0], what), getattr(found[-1], what)
         good &= root <= 1.2 * leaf
-        told.append(f"{hotspots}: root {root:.2f}, leaf {leaf:.2f}")
-    return "; ".join(told), good
+        text.append(f"{hotspots}: root {root:.2f}, leaf {leaf:.2f}")
+    return "; ".join(text), good
 
 
-def busier(measures: DRTreeMeasures) -> tuple[str, bool]:
-    told, good = [], True
+def check_busier(measures: DRTreeMeasures) -> tuple[str, bool]:
+    """Claim 25: Brothers: internal nodes are slightly more loaded."""
+    text, good = [], True
     for hotspots in HOTSPOTS:
         mine, base = (measures.levels(s, hotspots) for s in ("brothers", "double-wave"))
         more = [
@@ -67,11 +68,11 @@ def busier(measures: DRTreeMeasures) -> tuple[str, bool]:
             for d in (2, 3)
         ]
         good &= all(0 <= one <= 0.25 for one in more)
-        told.append(f"{hotspots} {more[0]:+.0%}, {more[1]:+.0%}")
-    return "; ".join(told), good
+        text.append(f"{hotspots} {more[0]:+.0%}, {more[1]:+.0%}")
+    return "; ".join(text), good
 
 
-def root_busy(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_root_busy(measures: DRTreeMeasures) -> tuple[str, bool]:
     def ratio(hotspots: str) -> float:
         others = [measures.levels(s, hotspots)[0].sent for s in LOCAL]
         return measures.levels("root-link", hotspots)[0].sent / max(others)
@@ -80,7 +81,7 @@ def root_busy(measures: DRTreeMeasures) -> tuple[str, bool]:
     return f"times the busiest other: {listed(found.items())}", min(found.values()) >= 1.3
 
 
-def not_back(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_not_returned(measures: DRTreeMeasures) -> tuple[str, bool]:
     found = {
         s: sum(r["returned"] for h in HOTSPOTS for r in measures.rows("returned", s, h))
         for s in STRATEGIES
@@ -101,10 +102,16 @@ CLAIMS = (
         lambda measures: falls(measures, "received"),
     ),
     PaperClaim(
-        21, "All strategies are roughly equivalent in fan in", "within 30 % below the root", equal
+        21,
+        "All strategies are roughly equivalent in fan in",
+        "within 30 % below the root",
+        check_equal,
     ),
     PaperClaim(
-        22, "The standard variation within a level is very low", "at most 0.5 of the mean", spread
+        22,
+        "The standard variation within a level is very low",
+        "at most 0.5 of the mean",
+        check_spread,
     ),
     PaperClaim(
         23,
@@ -124,7 +131,7 @@ CLAIMS = (
         25,
         "Brothers: internal nodes are slightly more loaded",
         "0 to 25 % more at levels 2, 3",
-        busier,
+        check_busier,
     ),
     PaperClaim(
         26,
@@ -135,12 +142,15 @@ CLAIMS = (
         note=CHAIN,
     ),
     PaperClaim(
-        27, "Root Link: more load on the root", "fan out at least 1.3 times the others'", root_busy
+        27,
+        "Root Link: more load on the root",
+        "fan out at least 1.3 times the others'",
+        check_root_busy,
     ),
     PaperClaim(
         28,
         "In the others the root does not send to the child it received from",
         "by the trace",
-        not_back,
+        check_not_returned,
     ),
 )

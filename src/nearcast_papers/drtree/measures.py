@@ -1,6 +1,6 @@
-"""What seed 000 measures, read off the pipeline's tables: by strategy, distribution and level."""
+"""The measures of [DRtree], read from result tables: by strategy, distribution and level."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from math import nan, sqrt
 from statistics import stdev
@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.fits import line_fit
+from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 
 STRATEGIES = "double-wave", "brothers", "root-link", "ancestors"
 HOTSPOTS = "cold", "warm", "hot", "burning"
@@ -32,15 +33,13 @@ class LevelLoad(Struct, frozen=True):
     most: float = nan  # received and sent, of the busiest
 
 
-class DRTreeMeasures:
+class DRTreeMeasures(PaperMeasures):
     """The measures of the paper, by strategy and distribution, over all seeds."""
-
-    def __init__(self, counted: CountedRuns) -> None:
-        self._counted = counted
 
     def rows(
         self, table: str, strategy: str, hotspots: str, **settings: Any
     ) -> list[dict[str, Any]]:
+        """Rows of the usual set-up, with some settings changed."""
         nodes = settings.get("nodes", 1024)
         usual: dict[str, Any] = {}
         if "churn_rate" not in settings:
@@ -170,6 +169,7 @@ def mean_from(curve: Curve, least: int = 1) -> float:
 
 
 def load_of(loads: list[dict[str, Any]], false: list[dict[str, Any]]) -> LevelLoad:
+    """The load of one level from its rows, weighted by the number of nodes."""
     nodes = sum(row["nodes"] for row in loads)
 
     def weighted(name: str) -> float:
@@ -192,16 +192,9 @@ def frequent_popularities(curve: Curve, least: int = 2) -> Curve:
 
 
 def slope(curve: Curve, begin: int, end: int) -> float:
-    """Cycles more for each subscriber more, by least squares over that part of the curve."""
-    part = [(k, m) for k, (_, m) in curve.items() if begin <= k <= end]
-    if len(part) < 2:
-        return 0.0
-    x0, y0 = sum(k for k, _ in part) / len(part), sum(m for _, m in part) / len(part)
-    return sum((k - x0) * (m - y0) for k, m in part) / sum((k - x0) ** 2 for k, _ in part)
-
-
-def listed(values: Iterable[tuple[str, float]], spec: str = ".2f", factor: float = 1) -> str:
-    return ", ".join(f"{name} {value * factor:{spec}}" for name, value in values)
+    """Additional cycles per additional subscriber, by least squares over that part of the curve."""
+    part = [(float(k), m) for k, (_, m) in curve.items() if begin <= k <= end]
+    return line_fit(part)[0] if len(part) > 1 else 0.0
 
 
 def each_hotspot(measure: Callable[[str], float]) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""Seed 000: "Enhanced DR-tree for low latency filtering in publish/subscribe systems".
+"""[DRtree]: "Enhanced DR-tree for low latency filtering in publish/subscribe systems".
 
 One cycle of the paper is 50 ms here: links take 50 ms ± 5 ms, each peer publishes every other cycle
-within its own box, and a box is as large as the paper says (VI.A). The tree's checks stay as far
-apart as they are by default, a hundred cycles. Figures 2 to 5 are of
-1,024 peers, figure 6 of 10,000 in a world that keeps the density. Three figures are ours.
+inside its own box, and boxes are as large as in the paper (VI.A). The tree's checks have their
+default interval, a hundred cycles. Figures 2 to 5 have 1,024 peers, figure 6 has 10,000 in a world
+of the same density. Three figures are not in the paper.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,6 +76,7 @@ SHOWS = {
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    """The runs that a figure needs."""
     few = CYCLES if full else QUICK_CYCLES
     match figure:
         case "2" | "3" | "4" | "5":
@@ -117,6 +118,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
 def scenario(
     strategy: str, hotspots: str, *, cycles: float, nodes: int = PEERS, seed: int = 1, **more: Any
 ) -> Scenario:
+    """A run with the paper's set-up, and some settings changed."""
     settings = {
         "strategy": strategy,
         "hotspots": hotspots,
@@ -145,24 +147,30 @@ def keys(series: Sequence[Series]) -> list[LegendKey]:
 
 
 def draw(counted: CountedRuns) -> list[Figure]:
+    """All figures with anything measured."""
     measures = DRTreeMeasures(counted)
     plots = {
-        "2": [curves(measures, "2", hotspots, PEERS) for hotspots in HOTSPOTS],
+        "2": [draw_curves(measures, "2", hotspots, PEERS) for hotspots in HOTSPOTS],
         "3": [
-            bars(measures, "3", hotspots, "received", "messages per cycle") for hotspots in HOTSPOTS
+            draw_bars(measures, "3", hotspots, "received", "messages per cycle")
+            for hotspots in HOTSPOTS
         ],
-        "4": [bars(measures, "4", hotspots, "sent", "messages per cycle") for hotspots in HOTSPOTS],
+        "4": [
+            draw_bars(measures, "4", hotspots, "sent", "messages per cycle")
+            for hotspots in HOTSPOTS
+        ],
         "5": [
-            bars(measures, "5", hotspots, "unwanted", "false positives") for hotspots in HOTSPOTS
+            draw_bars(measures, "5", hotspots, "unwanted", "false positives")
+            for hotspots in HOTSPOTS
         ],
-        "6": [curves(measures, "6", hotspots, MANY) for hotspots in HOTSPOTS],
+        "6": [draw_curves(measures, "6", hotspots, MANY) for hotspots in HOTSPOTS],
         "nodes": [
-            bars(ByNodes(counted), "nodes", hotspots, what, what)
+            draw_bars(ByNodes(counted), "nodes", hotspots, what, what)
             for what, hotspots in product(("received", "sent", "unwanted"), HOTSPOTS)
         ],
-        "readings": [curves(ByNodes(counted), "readings", h, PEERS) for h in HOTSPOTS],
-        "placement": [placement(measures)],
-        "churn": [churn(measures)],
+        "readings": [draw_curves(ByNodes(counted), "readings", h, PEERS) for h in HOTSPOTS],
+        "placement": [draw_placement(measures)],
+        "churn": [draw_churn(measures)],
     }
     doubtful = [claim.claim for claim in claims(counted) if claim.holds is False]
     drawn = {
@@ -180,7 +188,8 @@ def draw(counted: CountedRuns) -> list[Figure]:
     ]
 
 
-def curves(measures: DRTreeMeasures, figure: str, hotspots: str, nodes: int) -> Plot | None:
+def draw_curves(measures: DRTreeMeasures, figure: str, hotspots: str, nodes: int) -> Plot | None:
+    """Publication time by popularity, one curve per strategy."""
     series = []
     for place, strategy in enumerate(STRATEGIES):
         try:
@@ -202,9 +211,10 @@ def curves(measures: DRTreeMeasures, figure: str, hotspots: str, nodes: int) -> 
     return chart(f"figure-{figure}-{hotspots}", title, interested, IN_CYCLES, series, keys(series))
 
 
-def bars(
+def draw_bars(
     measures: DRTreeMeasures, figure: str, hotspots: str, what: str, label: str
 ) -> Plot | None:
+    """A load by level, one bar per strategy."""
     series = []
     for place, strategy in enumerate(STRATEGIES):
         try:
@@ -225,7 +235,7 @@ def bars(
     return chart(f"figure-{figure}-{what}-{hotspots}", title, level, height, series, keys(series))
 
 
-def placement(measures: DRTreeMeasures) -> Plot | None:
+def draw_placement(measures: DRTreeMeasures) -> Plot | None:
     """Milliseconds until the last interested has it, by who owns inner nodes."""
     found: dict[str, dict[str, float]] = {}
     for promotes, strategy in product(PROMOTES, STRATEGIES):
@@ -252,7 +262,8 @@ def placement(measures: DRTreeMeasures) -> Plot | None:
     return chart("placement", title, which, Axis("ms", number, low=0), series, legend)
 
 
-def churn(measures: DRTreeMeasures) -> Plot | None:
+def draw_churn(measures: DRTreeMeasures) -> Plot | None:
+    """Recall by rate of churn."""
     series = []
     for place, strategy in enumerate(STRATEGIES):
         found = {}

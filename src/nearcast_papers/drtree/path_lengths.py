@@ -1,10 +1,10 @@
-"""How far a publication goes, told by the tree alone.
+"""The number of steps of a publication, computed from the tree alone.
 
-In these runs peers sit still, so the last notes of a trace tell the whole tree: who owns which
-nodes, and whose children they are. Where the leaves of a publisher and of a subscriber hang in it
-decides how many steps lie between them, whatever the strategy and whatever a step is taken to be:
-from peer to peer, or from node to node of the tree, whoever owns them. So one run answers for all
-strategies, and for readings of the paper under which nobody simulated anything.
+In these runs peers do not move, so the last notes of a trace describe the whole tree: which peer
+owns which nodes, and their parents. The positions of the publisher's and the subscriber's leaves
+decide how many steps are between them, for every strategy, and whether a step is from peer to peer
+or from node to node. So one run gives the paths of all strategies, also for readings of the paper
+that were not simulated.
 """
 
 from pyspark.sql import DataFrame

@@ -1,4 +1,4 @@
-"""Ten times the peers, and what the abstract says of load: claims 34 to 37 (figure 6)."""
+"""Claims 34 to 37 of [DRtree]: ten times the peers, and the load (figure 6)."""
 
 from nearcast_papers.drtree.measures import (
     HOTSPOTS,
@@ -6,8 +6,8 @@ from nearcast_papers.drtree.measures import (
     STRATEGIES,
     DRTreeMeasures,
     frequent_popularities,
-    listed,
 )
+from nearcast_papers.fits import listed
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 MANY = 10_000
@@ -21,8 +21,9 @@ def large(measures: DRTreeMeasures) -> list[str]:
     return found
 
 
-def shape(measures: DRTreeMeasures) -> tuple[str, bool]:
-    told, good = [], True
+def check_shape(measures: DRTreeMeasures) -> tuple[str, bool]:
+    """Claim 34: 10,000 peers: the curves have the same shape (VI.E)."""
+    text, good = [], True
     for hotspots in large(measures):
         rooted = frequent_popularities(measures.curve("root-link", hotspots, nodes=MANY))
         flat = max(m for _, m in rooted.values()) / min(m for _, m in rooted.values())
@@ -31,11 +32,12 @@ def shape(measures: DRTreeMeasures) -> tuple[str, bool]:
             curve = frequent_popularities(measures.curve(strategy, hotspots, nodes=MANY))
             rises.append(curve[max(curve)][1] - curve[2][1])
         good &= flat <= 1.25 and min(rises) > 0
-        told.append(f"{hotspots}: root-link max/min {flat:.2f}, others rise by {min(rises):.2f}")
-    return "; ".join(told), good
+        text.append(f"{hotspots}: root-link max/min {flat:.2f}, others rise by {min(rises):.2f}")
+    return "; ".join(text), good
 
 
-def slower(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_slower(measures: DRTreeMeasures) -> tuple[str, bool]:
+    """Claim 35: Ten times the peers: average latency grows by 25 %."""
     found = {}
     for strategy in STRATEGIES:
         few, many = (
@@ -51,13 +53,13 @@ def slower(measures: DRTreeMeasures) -> tuple[str, bool]:
     )
 
 
-def taller(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_taller(measures: DRTreeMeasures) -> tuple[str, bool]:
     few = set(measures.heights(nodes=1024, churn_rate=0.0).values())
     many = set(measures.heights(nodes=MANY).values())
     return f"from {sorted(few)} to {sorted(many)}", few == {4} and many <= {5, 6}
 
 
-def no_worse(measures: DRTreeMeasures) -> tuple[str, bool]:
+def check_no_worse(measures: DRTreeMeasures) -> tuple[str, bool]:
     found = {}
     for strategy in ("ancestors", "brothers"):
         found[strategy] = max(
@@ -71,17 +73,20 @@ CLAIMS = (
         34,
         "10,000 peers: the curves have the same shape (VI.E)",
         "Root Link flat (1.25), the others rise",
-        shape,
+        check_shape,
     ),
     PaperClaim(
         35,
         "Ten times the peers: average latency grows by 25 %",
         "10 to 45 % (k ≥ 2)",
-        slower,
+        check_slower,
         note="The density is kept. The quick form has the cold distribution alone.",
     ),
-    PaperClaim(36, "The height grows from 1,024 to 10,000 peers", "from 4 to 5 or 6", taller),
+    PaperClaim(36, "The height grows from 1,024 to 10,000 peers", "from 4 to 5 or 6", check_taller),
     PaperClaim(
-        37, "Load balancing is not altered (abstract)", "busiest peer at most 1.1 times", no_worse
+        37,
+        "Load balancing is not altered (abstract)",
+        "busiest peer at most 1.1 times",
+        check_no_worse,
     ),
 )

@@ -1,6 +1,6 @@
-"""Seed 001's own examples, run through the engines. Each function returns what was observed.
+"""The examples of [Evolving], run through the engines. Each function returns what was observed.
 
-Whether that is what the paper says is for the claims to judge (`semantics`).
+The claims compare that with the paper (`semantics`).
 """
 
 from collections.abc import Sequence

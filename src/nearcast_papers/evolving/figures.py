@@ -1,11 +1,12 @@
-"""Figures of seed 001, which prints none with numbers: what its demonstration shows, and more."""
+"""Figures for [Evolving], which prints none with numbers: its demonstration, and more."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
+from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, milliseconds, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
+from nearcast_papers.charts import legend_chart
 from nearcast_papers.evolving import load_and_accuracy
 from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import (
@@ -56,14 +57,7 @@ def curve(name: str, found: Mapping[float, float], look: str, dash: int = 0) -> 
     return [Series(name=name, x=list(found), y=list(found.values()), style=look, dash=dash)]
 
 
-def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
-    if not series:
-        return []
-    keys = [LegendKey(one.name, one.style, one.dash) for one in series]
-    return [chart(name, title, x, y, series, keys)]
-
-
-def by_design(
+def draw_by_design(
     name: str, title: str, y: Axis, measures: Mapping[str, Callable[[str], float]]
 ) -> list[Plot]:
     """Groups of bars, one for each measure; in each, a bar for each design."""
@@ -83,13 +77,14 @@ def by_design(
             series.append(
                 Series(name=design, x=places, y=tops, style=style_of(design), shape="bar")
             )
-    return drawn(name, title, Axis("", word, low=-0.5, high=len(labels) - 0.5), y, series)
+    return legend_chart(name, title, Axis("", word, low=-0.5, high=len(labels) - 0.5), y, series)
 
 
 # The figures.
 
 
-def monitor(measures: EvolvingMeasures) -> list[Plot]:
+def draw_monitor(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "monitor"."""
     plots = []
     for subscribing, what in ((True, "about interests"), (False, "of all kinds")):
         curves: dict[tuple[float, ...], list[str]] = {}
@@ -102,7 +97,7 @@ def monitor(measures: EvolvingMeasures) -> list[Plot]:
             middles = {second + 0.5: one for second, one in enumerate(load)}
             look, dash = style_of(designs[0]), DASHES.get(designs[0], 0)
             series += curve(", ".join(designs), middles, look, dash)
-        plots += drawn(
+        plots += legend_chart(
             f"monitor-{'interests' if subscribing else 'all'}",
             f"Messages {what}, on the same movement",
             Axis("seconds since the game began", number, low=0),
@@ -112,9 +107,10 @@ def monitor(measures: EvolvingMeasures) -> list[Plot]:
     return plots
 
 
-def traffic(measures: EvolvingMeasures) -> list[Plot]:
+def draw_traffic(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "traffic"."""
     return [
-        *by_design(
+        *draw_by_design(
             "traffic-messages",
             "Messages about interests, per entity",
             Axis("messages per second and entity", number, low=0),
@@ -123,7 +119,7 @@ def traffic(measures: EvolvingMeasures) -> list[Plot]:
                 "trading": lambda d: measures.traffic(d, workload="trading").subscription_messages,
             },
         ),
-        *by_design(
+        *draw_by_design(
             "traffic-bytes",
             "The game: bytes by what they are about, per entity",
             Axis("bytes per second and entity", rate, low=0),
@@ -137,16 +133,16 @@ def traffic(measures: EvolvingMeasures) -> list[Plot]:
     ]
 
 
-def accuracy(measures: EvolvingMeasures) -> list[Plot]:
+def draw_accuracy(measures: EvolvingMeasures) -> list[Plot]:
     return [
-        *errors_by_design(measures, "mammoth", "The game"),
-        *errors_by_design(measures, "trading", "Trading"),
-        *errors_by_interval(measures),
+        *draw_errors_by_design(measures, "mammoth", "The game"),
+        *draw_errors_by_design(measures, "trading", "Trading"),
+        *draw_errors_by_interval(measures),
     ]
 
 
-def errors_by_design(measures: EvolvingMeasures, workload: str, what: str) -> list[Plot]:
-    return by_design(
+def draw_errors_by_design(measures: EvolvingMeasures, workload: str, what: str) -> list[Plot]:
+    return draw_by_design(
         f"accuracy-{workload}",
         f"{what}: what was wrong, of what should have been heard",
         Axis("share of what should have been heard", share, low=0),
@@ -157,7 +153,9 @@ def errors_by_design(measures: EvolvingMeasures, workload: str, what: str) -> li
     )
 
 
-def errors_by_interval(measures: EvolvingMeasures) -> list[Plot]:
+def draw_errors_by_interval(measures: EvolvingMeasures) -> list[Plot]:
+    """Errors by the interval of re-subscription, EI and TT."""
+
     def errors(design: str) -> dict[float, float]:
         return values(INTERVALS_MS, lambda ms: measures.errors(design, interval_ms=ms).all)
 
@@ -170,7 +168,7 @@ def errors_by_interval(measures: EvolvingMeasures) -> list[Plot]:
         with suppress(NotMeasuredError):
             flat = dict.fromkeys(INTERVALS_MS, measures.errors(design).all)
             series += curve(design, flat, style_of(design), DASHES[design])
-    return drawn(
+    return legend_chart(
         "accuracy-interval",
         "The game: missed and spurious, by how long knowledge is used",
         Axis("interval of re-subscription, EI or TT", milliseconds, low=0),
@@ -179,7 +177,8 @@ def errors_by_interval(measures: EvolvingMeasures) -> list[Plot]:
     )
 
 
-def saving(measures: EvolvingMeasures) -> list[Plot]:
+def draw_saving(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "saving"."""
     found: dict[str, list[load_and_accuracy.MessageSaving]] = {"game": [], "trading": []}
     for name, workload, intervals in (
         ("game", "mammoth", SAVING_MS), ("trading", "trading", (INTERVAL_MS,)),
@@ -199,17 +198,18 @@ def saving(measures: EvolvingMeasures) -> list[Plot]:
     loads = {ratio: one.load for ratio, one in points["game"]}
     series += curve("game: bytes of the whole load", loads, series_style(2))
     series += curve("the follow-up paper, if D/I = 31", {load_and_accuracy.RATIO: SAVED}, "alarm")
-    plots = drawn(
+    plots = legend_chart(
         "saving-interval",
         "What one word per move saves of re-subscription",
         Axis("D/I: intervals in a move", number, low=0),
         Axis("saved", share, low=0, high=1),
         series,
     )
-    return plots + saving_by_movement(measures)
+    return plots + draw_saving_by_movement(measures)
 
 
-def saving_by_movement(measures: EvolvingMeasures) -> list[Plot]:
+def draw_saving_by_movement(measures: EvolvingMeasures) -> list[Plot]:
+    """The share of messages saved by how much players move."""
     series = []
     for design in ("resubscribe", "swept"):
         found = {}
@@ -218,7 +218,7 @@ def saving_by_movement(measures: EvolvingMeasures) -> list[Plot]:
                 moving = measures.movement(design, pause=pause).share
                 found[moving] = measures.traffic(design, pause=pause).subscription_messages
         series += curve(design, found, style_of(design))
-    return drawn(
+    return legend_chart(
         "saving-movement",
         "The more players move, the more is saved",
         Axis("share of the time that a player moves", share, low=0, high=1),
@@ -227,7 +227,9 @@ def saving_by_movement(measures: EvolvingMeasures) -> list[Plot]:
     )
 
 
-def evaluations(measures: EvolvingMeasures) -> list[Plot]:
+def draw_evaluations(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "evaluations"."""
+
     def by_size(design: str) -> dict[float, float]:
         return values(
             MORE_SIZES, lambda n: measures.evaluations(design, nodes=n, brokers=1, rate=1.0)
@@ -236,7 +238,7 @@ def evaluations(measures: EvolvingMeasures) -> list[Plot]:
     series = []
     for design in ENGINES:
         series += curve(design, by_size(design), style_of(design), DASHES.get(design, 0))
-    return drawn(
+    return legend_chart(
         "evaluations-subscriptions",
         "Evaluations by one broker; each player says about one thing a second",
         Axis("evolving subscriptions, in powers of ten", count, low=10, log=True),
@@ -245,7 +247,8 @@ def evaluations(measures: EvolvingMeasures) -> list[Plot]:
     )
 
 
-def crossover(measures: EvolvingMeasures) -> list[Plot]:
+def draw_crossover(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "crossover"."""
     series = []
     for design in ENGINES:
         found = {}
@@ -254,7 +257,7 @@ def crossover(measures: EvolvingMeasures) -> list[Plot]:
                 at = load_and_accuracy.per_evolution(measures, pickups)
                 found[at] = crossover_run(measures, design, pickups)["evaluations"]
         series += curve(design, found, style_of(design), DASHES.get(design, 0))
-    return drawn(
+    return legend_chart(
         "crossover",
         "Evaluations by one broker of 20 players, EI = TT = 0.1 s",
         Axis("publications per evolution, in powers of ten", number, log=True),
@@ -263,7 +266,9 @@ def crossover(measures: EvolvingMeasures) -> list[Plot]:
     )
 
 
-def clocks(measures: EvolvingMeasures) -> list[Plot]:
+def draw_clocks(measures: EvolvingMeasures) -> list[Plot]:
+    """The figure "clocks"."""
+
     def errors(pair: tuple[str, str], latency: float, skew: float) -> float:
         stamp, moment = pair
         return measures.errors(
@@ -283,11 +288,11 @@ def clocks(measures: EvolvingMeasures) -> list[Plot]:
         by_skew += curve(name, skewed(pair), series_style(look))
     wrong = Axis("missed and spurious, of what should have been heard", share, low=0)
     return [
-        *drawn(
+        *legend_chart(
             "clocks-latency", "Five brokers in a line: errors by the latency of a link",
             Axis("latency of each link", milliseconds, low=0), wrong, by_latency,
         ),
-        *drawn(
+        *legend_chart(
             "clocks-skew", "Links of 50 ms: errors by how wrong brokers' clocks are at most",
             Axis("skew of a broker's clock, at most", milliseconds, low=0), wrong, by_skew,
         ),

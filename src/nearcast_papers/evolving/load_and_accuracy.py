@@ -1,11 +1,11 @@
-"""What evolving subscriptions do to load and accuracy: claims 10 and 14 to 17."""
+"""Claims 10 and 14 to 17 of [Evolving]: load and accuracy of evolving subscriptions."""
 
 from itertools import pairwise
 from math import exp, log
 
 from msgspec import Struct
 
-from nearcast_papers.evolving.measures import EvolvingMeasures, listed
+from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import (
     DESIGNS,
     INTERVAL_MS,
@@ -16,6 +16,7 @@ from nearcast_papers.evolving.scenarios import (
     SHORT_MS,
 )
 from nearcast_papers.evolving.semantics import crossover_run
+from nearcast_papers.fits import listed
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
 
 RATIO, NEAR = 31.0, 0.2  # intervals in a move at which 1 - I/D is 96.8 %, and how near will do
@@ -26,7 +27,8 @@ def per_evolution(measures: EvolvingMeasures, pickups: float) -> float:
     return crossover_run(measures, "lazy", pickups)["publications"] * SHORT_MS / 1000
 
 
-def crossover(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_crossover(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 10: LEES is better when evolution outpaces what comes in, PES otherwise (4.2)."""
     points = []
     for pickups in PICKUPS:
         lazy, periodic = (
@@ -71,7 +73,8 @@ def measure_saving(measures: EvolvingMeasures, workload: str, interval_ms: float
     )
 
 
-def once_per_move(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_once_per_move(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 14."""
     found = {ms: measure_saving(measures, "mammoth", ms) for ms in SAVING_MS}
     off = {ms: (1 - one.messages) * one.ratio - 1 for ms, one in found.items()}
     words = ", ".join(
@@ -92,7 +95,8 @@ def once_per_move(measures: EvolvingMeasures) -> tuple[str, bool]:
     return f"{words}; messages saved per player and second: {moving} of the time moving", good
 
 
-def headline(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_headline(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 15: Subscription traffic is reduced by 96.8 % (the follow-up paper)."""
     found = [measure_saving(measures, "mammoth", ms) for ms in SAVING_MS]
     nearest = min(found, key=lambda one: abs(one.ratio - RATIO))
     if abs(nearest.ratio / RATIO - 1) > NEAR:
@@ -107,7 +111,8 @@ def headline(measures: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def accurate(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_accurate(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 16: Delivery is more accurate than with re-subscription (the follow-up paper)."""
     again = {ms: measures.errors("resubscribe", interval_ms=ms).all for ms in INTERVALS_MS}
     lazy = measures.errors("lazy").all
     words = listed(((f"{ms / 1000:g} s", one) for ms, one in again.items()), ".1f", 100)
@@ -120,17 +125,19 @@ def accurate(measures: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def together(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_same_movement(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 17: All engines run at the same time on the same movement, with their metrics (5)."""
     found = {design: measures.fingerprints(design) for design in DESIGNS}
     movements = list(found.values())
     same = all(movement == movements[0] for movement in movements)
-    said, wanted = (sum(one[k] for one in movements[0]) for k in (0, 1))
+    publications, interests = (sum(one[k] for one in movements[0]) for k in (0, 1))
     loads = {design: measures.traffic(design) for design in DESIGNS}
     counts = listed(((d, one.subscription_messages) for d, one in loads.items()))
     bytes_ = listed(((d, one.bytes / 1000) for d, one in loads.items()), ".1f")
     return (
-        f"{len(found)} designs, {'the same' if same else 'not the same'} {said:,} publications and "
-        f"{wanted:,} interests; subscription messages per player and second: {counts}; load in "
+        f"{len(found)} designs, {'the same' if same else 'not the same'}"
+        f" {publications:,} publications and {interests:,} interests;"
+        f" subscription messages per player and second: {counts}; load in "
         f"kB/s: {bytes_}",
         same and all(one.messages > 0 for one in loads.values()),
     )
@@ -140,7 +147,7 @@ CROSSOVER = PaperClaim(
     10,
     "LEES is better when evolution outpaces what comes in, PES otherwise (4.2)",
     "LEES over PES below 1 at 0.1 publications per evolution, above 1 at 10",
-    crossover,
+    check_crossover,
     note="In evaluations. The paper says incoming subscriptions; it is publications that cost LEES."
 )  # fmt: skip
 CLAIMS = (
@@ -148,7 +155,7 @@ CLAIMS = (
         14,
         "One evolving subscription per movement instead of one re-subscription per interval (3)",
         "messages in the ratio I/D (± 5 % at 0.5 s); more saved, the more players move (5)",
-        once_per_move,
+        check_once_per_move,
         note="A last re-subscription, where a player has arrived, comes on top: short moves differ"
         " from I/D by half an interval.",
     ),
@@ -156,7 +163,7 @@ CLAIMS = (
         15,
         "Subscription traffic is reduced by 96.8 % (the follow-up paper)",
         "95 to 98 % of messages at 31 intervals to a move",
-        headline,
+        check_headline,
         soft=True,
         note="Its abstract names no setting. 96.8 % is 1 - I/D at D/I = 31; another ratio gives"
         " another figure, and the whole load falls by far less: publications remain.",
@@ -165,7 +172,7 @@ CLAIMS = (
         16,
         "Delivery is more accurate than with re-subscription (the follow-up paper)",
         "LEES misses and adds less at every interval; re-subscription errs more as it grows",
-        accurate,
+        check_accurate,
         soft=True,
         note="What LEES still misses is what happens while a new interest is on its way.",
     ),
@@ -173,6 +180,6 @@ CLAIMS = (
         17,
         "All engines run at the same time on the same movement, with their metrics (5)",
         "equal movement in every design; subscriptions and load of each",
-        together,
+        check_same_movement,
     ),
 )

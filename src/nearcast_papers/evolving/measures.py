@@ -1,4 +1,4 @@
-"""What seed 001 compares, read off the tables that were counted: by design, over all seeds."""
+"""The measures of [Evolving], read from result tables: by design, over all seeds."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from nearcast.protocols.brokers.messages import Adjust, Cancel, Interest, Pass, Post
 from nearcast_papers.evolving.scenarios import CLOCKS, PLAYERS, TRADERS, settings_of
-from nearcast_papers.paper import CountedRuns
+from nearcast_papers.paper import PaperMeasures
 
 SUBSCRIPTION_KINDS = (
     Interest.kind,
@@ -46,9 +46,8 @@ class EvolutionTimes(Struct, frozen=True):
     share: float
 
 
-class EvolvingMeasures:
-    def __init__(self, counted: CountedRuns) -> None:
-        self._counted = counted
+class EvolvingMeasures(PaperMeasures):
+    """The measures of the paper, over all seeds."""
 
     def _asked(self, design: str, settings: dict[str, Any]) -> dict[str, Any]:
         """The usual comparison, but for these settings."""
@@ -74,6 +73,7 @@ class EvolvingMeasures:
         return runs[0].nodes, sum(run.seconds for run in runs), len(runs)
 
     def traffic(self, design: str, **settings: Any) -> TrafficRates:
+        """Messages and bytes per entity and second."""
         rows = self._rows("words_by_second", design, settings)
         nodes, seconds, _ = self._time(design, settings)
 
@@ -126,7 +126,3 @@ class EvolvingMeasures:
         """Of each seed's movement: publications, interests, and a number for all of it."""
         rows = self._rows("movements", design, settings)
         return [(row["publications"], row["interests"], row["fingerprint"]) for row in rows]
-
-
-def listed(values: Iterable[tuple[str, float]], spec: str = ".2f", factor: float = 1) -> str:
-    return ", ".join(f"{name} {value * factor:{spec}}" for name, value in values)

@@ -1,10 +1,10 @@
-"""Seed 001: evolving subscriptions in a broker network, for a game and for trading."""
+"""[Evolving]: evolving subscriptions in a broker network, for a game and for trading."""
 
 from nearcast.pipeline.jobs import delivery
-from nearcast_papers.evolving import counting, figures, load_and_accuracy, semantics
+from nearcast_papers.evolving import figures, jobs, load_and_accuracy, semantics
 from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import scenarios
-from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
+from nearcast_papers.paper import make_paper
 
 CAPTIONS = {
     "monitor": "What the demonstration's monitor shows (section 5): all designs run on the same"
@@ -31,48 +31,35 @@ SHOWS = {
     "crossover": (7, 9, 10, 12),
 }
 DRAWINGS = {
-    "monitor": figures.monitor,
-    "traffic": figures.traffic,
-    "accuracy": figures.accuracy,
-    "saving": figures.saving,
-    "evaluations": figures.evaluations,
-    "crossover": figures.crossover,
-    "clocks": figures.clocks,
+    "monitor": figures.draw_monitor,
+    "traffic": figures.draw_traffic,
+    "accuracy": figures.draw_accuracy,
+    "saving": figures.draw_saving,
+    "evaluations": figures.draw_evaluations,
+    "crossover": figures.draw_crossover,
+    "clocks": figures.draw_clocks,
 }
 ALL_CLAIMS = sorted(
     (*semantics.CLAIMS, load_and_accuracy.CROSSOVER, *load_and_accuracy.CLAIMS),
     key=lambda one: one.item,
 )
 
-
-def draw(counted: CountedRuns) -> list[Figure]:
-    return draw_figures(
-        "001",
-        DRAWINGS,
-        CAPTIONS,
-        SHOWS,
-        {name: name.capitalize() for name in CAPTIONS},
-        EvolvingMeasures(counted),
-    )
-
-
-def claims(counted: CountedRuns) -> list[ClaimResult]:
-    measures = EvolvingMeasures(counted)
-    return [claim.evaluate("evolving", "001", measures) for claim in ALL_CLAIMS]
-
-
-PAPER = Paper(
+PAPER = make_paper(
     "evolving",
+    "001",
     "Evolving subscriptions: designs compared in a game and in trading",
-    tuple(CAPTIONS),
     scenarios,
     (
         delivery.delivery_totals,
-        counting.words_by_second,
-        counting.evaluations_by_second,
-        counting.movement_by_second,
-        counting.movements,
+        jobs.words_by_second,
+        jobs.evaluations_by_second,
+        jobs.movement_by_second,
+        jobs.movements,
     ),
-    claims,
-    draw,
+    EvolvingMeasures,
+    ALL_CLAIMS,
+    DRAWINGS,
+    CAPTIONS,
+    SHOWS,
+    {name: name.capitalize() for name in CAPTIONS},
 )

@@ -1,8 +1,8 @@
-"""What is run for seed 001: one movement through every design, and one thing varied at a time.
+"""The runs for [Evolving]: the same movement with every design, and one setting varied at a time.
 
-Designs are those of section 4 (PES, LEES, CLEES), our own engine, and the earlier ones that the
-demonstration compares with (section 5): an area said again and again, a topic per tile, a topic per
-object; and parametric subscriptions. No heartbeats: nothing fails here, and load is what is said.
+Designs are those of section 4 (PES, LEES, CLEES), our own engine, and those that the demonstration
+compares with (section 5): repeated re-subscription, a topic per tile, a topic per object; and
+parametric subscriptions. There are no heartbeats, because nothing fails here.
 """
 
 from collections.abc import Iterator
@@ -50,6 +50,7 @@ def scenario(
     seed: int = 1,
     **more: Any,
 ) -> Scenario:
+    """A run of a design with the usual set-up, and some settings changed."""
     settings: dict[str, Setting] = {
         **settings_of(design),
         "interval_ms": INTERVAL_MS,
@@ -74,6 +75,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
 
 
 def of_seed(figure: str, full: bool, seconds: float, seed: int) -> Iterator[Scenario]:
+    """The runs of one seed that a figure needs."""
     usual: dict[str, Any] = {"seconds": seconds, "seed": seed}
     match figure:
         case "monitor":

@@ -1,6 +1,7 @@
-"""What the paper's examples and engines do, to the letter: claims 1 to 9 and 11 to 13.
+"""Claims 1 to 9 and 11 to 13 of [Evolving]: the exact behaviour of its examples and engines.
 
-Each is decided by what an engine was observed to do (`examples`); where runs tell as well, by both.
+Each is decided by what an engine was observed to do (`examples`) and, where there are runs, by
+both.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,14 @@ from nearcast.model.subscription import Formula
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import box
 from nearcast_papers.evolving import examples
-from nearcast_papers.evolving.measures import EvolvingMeasures, listed
+from nearcast_papers.evolving.measures import EvolvingMeasures
 from nearcast_papers.evolving.scenarios import (
     FEW,
     INTERVALS_MS,
     PICKUPS,
     SHORT_MS,
 )
+from nearcast_papers.fits import listed
 from nearcast_papers.paper import PaperClaim
 
 EDGES = 0, SECOND - 1, SECOND, 2 * SECOND, 5 * SECOND, 5 * SECOND + 1, 9 * SECOND
@@ -40,7 +42,7 @@ def format_seconds(moments: list[Time]) -> str:
     return " ".join(f"{moment / SECOND:.7g}" for moment in moments)
 
 
-def simple(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_simple(_: EvolvingMeasures) -> tuple[str, bool]:
     both, here = ("x < 3", "x < 1"), examples.publication_at(0, (2.0, 0.0))
     found = {
         name: " and ".join(examples.matching_subscriptions(name, both, here)) for name in MATCHERS
@@ -48,7 +50,8 @@ def simple(_: EvolvingMeasures) -> tuple[str, bool]:
     return format_answers(found), all(answer == "x < 3" for answer in found.values())
 
 
-def rejected(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_rejected(_: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 2: The 6 by 4 rectangle around [0, 0] does not match (4, 3) (3)."""
     places = {"(4, 3)": examples.PICK_UP, "(3, 2)": (3.0, 2.0)}
     found = {
         name: " and ".join(
@@ -63,7 +66,8 @@ def rejected(_: EvolvingMeasures) -> tuple[str, bool]:
     return f"of (4, 3) and its corner (3, 2) it takes {format_answers(found)}", good
 
 
-def followed(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_followed(_: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 3."""
     formula = Formula(examples.EVOLVING, examples.SUBMITTED)
     motion = Moving(box(0, 0, 3, 2), (1.0, 1.0, 0.0), since=examples.SUBMITTED)
     found = {
@@ -78,13 +82,14 @@ def followed(_: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def widens(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_widens(_: EvolvingMeasures) -> tuple[str, bool]:
     found = {name: examples.reached_places(name, 8) for name in EXACT}
     good = all(a < b for widths in found.values() for a, b in pairwise(widths))
     return f"of 40 places it reaches, second by second, {format_answers(found)}", good
 
 
-def queued(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_queued(_: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 5: PES: the queue is ordered by the next evolution, SCHEDT = T + EI (4.1)."""
     intervals = (5, 2, 3)
     first = examples.evolution_times([5 * SECOND], 1)
     order = examples.evolution_times([interval * SECOND for interval in intervals], 8)
@@ -99,7 +104,7 @@ def queued(_: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def one_version(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_one_version(_: EvolvingMeasures) -> tuple[str, bool]:
     oldest, heights = examples.staleness(SECOND, 8)
     return f"at most {oldest:.1f} s old; the region is {heights} units tall", (
         oldest <= 1.0 and heights == [4.0]
@@ -116,7 +121,8 @@ def crossover_run(measures: EvolvingMeasures, design: str, pickups: float) -> di
     }
 
 
-def unchanged(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_unchanged(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 7: PES: publications are matched in the original engine, without any changes (4.1)."""
     periodic, standard, different = examples.matching_costs(500)
     words = f"{periodic} evaluations for 500 publications (standing ones: {standard})"
     words += f", {different} different answers"
@@ -129,13 +135,14 @@ def unchanged(measures: EvolvingMeasures) -> tuple[str, bool]:
     return words, periodic == standard == different == 0 and max(rates) <= 1.1 * min(rates)
 
 
-def both_sets(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_both_sets(_: EvolvingMeasures) -> tuple[str, bool]:
     from_sets, from_truth, answers = examples.lazy_differences(500)
     words = f"500 publications, {answers} answers: {from_sets} differ from M1 ∩ M2"
     return f"{words}, {from_truth} from brute force", from_sets == from_truth == 0 < answers
 
 
-def lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 9: LEES: overhead is only incurred when publications are matched (4.2)."""
     counts = (0, 1, 3, 17)
     found = {
         n: examples.evaluations_of(LazyMatcher(), [k * SECOND for k in range(n)]) for n in counts
@@ -150,7 +157,7 @@ def lazily(measures: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def expires(_: EvolvingMeasures) -> tuple[str, bool]:
+def check_expires(_: EvolvingMeasures) -> tuple[str, bool]:
     threshold, first = 3 * SECOND, SECOND
     edge = first + threshold
     moments = [first, edge, edge + 1, edge + 1 + threshold, edge + 2 + threshold]
@@ -161,7 +168,8 @@ def expires(_: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 12: CLEES retrieves from the cache rather than computing for each publication (4.3)."""
     apart = [k * 7 * SECOND // 10 for k in range(20)]
     twice = sorted([*apart, *apart])
     lazy, lazy_twice = (
@@ -188,7 +196,8 @@ def fewer(measures: EvolvingMeasures) -> tuple[str, bool]:
     )
 
 
-def errs(measures: EvolvingMeasures) -> tuple[str, bool]:
+def check_errs(measures: EvolvingMeasures) -> tuple[str, bool]:
+    """Claim 13: CLEES uses versions that have not yet expired (4.3)."""
     found = examples.cached_errors(2 * SECOND, 300)
     words = f"TT 2 s: {found[0]} of 300 answers err, {found[1]} by more than TT explains"
     grows = {
@@ -203,68 +212,69 @@ def errs(measures: EvolvingMeasures) -> tuple[str, bool]:
 
 CLAIMS = (
     PaperClaim(
-        1, "P = (x, 2) matches {x < 3} and does not match {x < 1} (2)", "x < 3 alone", simple
+        1, "P = (x, 2) matches {x < 3} and does not match {x < 1} (2)", "x < 3 alone", check_simple
     ),
     PaperClaim(
-        2, "The 6 by 4 rectangle around [0, 0] does not match (4, 3) (3)", "not (4, 3)", rejected
+        2, "The 6 by 4 rectangle around [0, 0] does not match (4, 3) (3)", "not (4, 3)",
+        check_rejected
     ),
     PaperClaim(
         3,
         "With + t in all bounds the pick-up does not match at t = 0, but at t = 1 and t = 2 (3)",
         "exactly from 1 to 5 s",
-        followed,
+        check_followed,
     ),
     PaperClaim(
-        4, "x < 1 + 0.5 t increases steadily over time (2)", "wider every second", widens
+        4, "x < 1 + 0.5 t increases steadily over time (2)", "wider every second", check_widens
     ),
     PaperClaim(
         5,
         "PES: the queue is ordered by the next evolution, SCHEDT = T + EI (4.1)",
         "EI = 5 s: first after 5 s; all in order",
-        queued,
+        check_queued,
     ),
     PaperClaim(
         6,
         "PES: at the scheduled time a new copy replaces the previous version (4.1)",
         "one version at a time, at most EI old",
-        one_version,
+        check_one_version,
     ),
     PaperClaim(
         7,
         "PES: publications are matched in the original engine, without any changes (4.1)",
         "no evaluation when matching, however many publications",
-        unchanged,
+        check_unchanged,
         note="Counted, not timed. The runs are those of the crossover.",
     ),
     PaperClaim(
         8,
         "LEES: identifiers in both M1 and M2 have all their predicates matched (4.2)",
         "M1 ∩ M2, which is brute force at that moment",
-        both_sets,
+        check_both_sets,
     ),
     PaperClaim(
         9,
         "LEES: overhead is only incurred when publications are matched (4.2)",
         "in proportion to publications (± 10 %), none without",
-        lazily,
+        check_lazily,
     ),
     PaperClaim(
         11,
         "CLEES: a cached version is valid if Exp(S) ≥ T; a new one expires at T + TT (4.3)",
         "valid at Exp itself, not a microsecond later",
-        expires,
+        check_expires,
     ),
     PaperClaim(
         12,
         "CLEES retrieves from the cache rather than computing for each publication (4.3)",
         "never more than LEES, fewer if two publications come within TT",
-        fewer,
+        check_fewer,
         note="TT = 0 differs from LEES for equal moments alone.",
     ),
     PaperClaim(
         13,
         "CLEES uses versions that have not yet expired (4.3)",
         "errors, all of them within TT of staleness",
-        errs,
+        check_errs,
     ),
 )  # fmt: skip

@@ -1,14 +1,14 @@
-"""Claims 21 to 24 of seed 004: the clustering scenario."""
+"""Claims 21 to 24 of [Lehn]: the clustering scenario."""
 
 from collections.abc import Sequence
 from statistics import mean
 
+from nearcast_papers.fits import spearman
 from nearcast_papers.paper import PaperClaim
 from nearcast_papers.relays.measures import RelayMeasures, clustered_runs
 from nearcast_papers.relays.model import ROUNDS
 from nearcast_papers.relays.scenarios import CLUSTERINGS
 from nearcast_papers.relays.virtual_reality import beside
-from nearcast_papers.voronoi.measures import spearman
 
 
 def ended(measures: RelayMeasures, what: str) -> list[float]:
@@ -19,7 +19,8 @@ def listed(values: Sequence[float], spec: str = ".2f") -> str:
     return ", ".join(f"{value:{spec}}" for value in values)
 
 
-def generated(measures: RelayMeasures) -> tuple[str, bool]:
+def check_generated(measures: RelayMeasures) -> tuple[str, bool]:
+    """Claim 21."""
     found = {c: measures.rounds("7", clustering=c) for c in CLUSTERINGS}
     shares = {c: mean(one.transitivity for one in some) for c, some in found.items()}
     degrees = [mean(one.fan_out for one in some) for some in found.values()]
@@ -38,7 +39,8 @@ def generated(measures: RelayMeasures) -> tuple[str, bool]:
     )
 
 
-def steady(measures: RelayMeasures) -> tuple[str, bool]:
+def check_steady(measures: RelayMeasures) -> tuple[str, bool]:
+    """Claim 22: Utilisation after optimisation does not decrease with clustering."""
     used = ended(measures, "mean")
     apart = (max(used) - min(used)) / (sum(used) / len(used))
 
@@ -52,7 +54,8 @@ def steady(measures: RelayMeasures) -> tuple[str, bool]:
     return f"{listed(used)}: {apart:.0%} apart{beside(messages)}", apart <= 0.25
 
 
-def stretched(measures: RelayMeasures) -> tuple[str, bool]:
+def check_stretched(measures: RelayMeasures) -> tuple[str, bool]:
+    """Claim 23: The necessary latency stretch is lower for higher clustering."""
     found, early = ended(measures, "stretch"), [
         measures.after("7", ROUNDS, "stretch", clustering=c) for c in CLUSTERINGS
     ]  # fmt: skip
@@ -71,7 +74,7 @@ def stretched(measures: RelayMeasures) -> tuple[str, bool]:
     )
 
 
-def useful(measures: RelayMeasures) -> tuple[str, bool]:
+def check_utility(measures: RelayMeasures) -> tuple[str, bool]:
     costs = ended(measures, "cost")
     rises = spearman(CLUSTERINGS, [-cost for cost in costs])
     return (
@@ -85,21 +88,21 @@ CLAIMS = (
     PaperClaim(
         21, "Graphs have Gaussian degrees of mean 25, clusterings of 0.1 to 0.9; mean utilisation"
         " is above 2, its 90th percentile above 4", "degree within 1, clustering within 0.03,"
-        " connected", generated,
+        " connected", check_generated,
         note="The quick form has 500 nodes, the full form 1,000.",
     ),
     PaperClaim(
         22, "Utilisation after optimisation does not decrease with clustering",
-        "within 25 % of the mean", steady,
+        "within 25 % of the mean", check_steady,
     ),
     PaperClaim(
         23, "The necessary latency stretch is lower for higher clustering",
-        "rank correlation of −0.8 or below", stretched,
+        "rank correlation of −0.8 or below", check_stretched,
         note="Neighbours are of interest 1 to each other.",
     ),
     PaperClaim(
         24, "A high clustering improves the performance of the algorithm",
-        "utility rises with clustering: rank correlation of 0.8 or more", useful,
+        "utility rises with clustering: rank correlation of 0.8 or more", check_utility,
         note="Cost is ruled by the sixth power of a few nodes' utilisation, and the least of them"
         " is not what is drawn in figure 7.",
     ),

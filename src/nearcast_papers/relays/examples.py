@@ -1,4 +1,4 @@
-"""Small worlds of seed 004 that are played through: its figure 1, and operations by chance."""
+"""Small examples for [Lehn]: its figure 1, and random operations on flows."""
 
 from functools import cache
 from random import Random
@@ -38,6 +38,8 @@ def figure_1() -> ClusterTraffic:
 
 
 class OperationCounts(Struct, frozen=True):
+    """How many operations were tried, and how many did something wrong."""
+
     redirected: int
     shortened: int
     wrong: int  # a path became longer or shorter by anything else than one

@@ -1,11 +1,12 @@
-"""Figures 4 to 7 of seed 004, the round model and the message protocol side by side."""
+"""Figures 4 to 7 of [Lehn]: the round model and the message protocol side by side."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
+from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, share
 from nearcast.pipeline.report.plots import Plot, series_style
+from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
 from nearcast_papers.relays.measures import (
     RelayMeasures,
@@ -21,13 +22,6 @@ SHOWN = 0, 3, 6, 9, 12, ROUNDS  # rounds of figure 4
 SECONDS = 0, 2, 4, 6, 8  # of the message protocol: two rounds each
 WIDEST = 2.5  # utilisation to which figure 4 reaches
 MESSAGES = 2  # dash of what real messages did
-
-
-def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
-    shown = [one for one in series if len(one.x)]
-    if not shown:
-        return []
-    return [chart(name, title, x, y, shown, [LegendKey(s.name, s.style, s.dash) for s in shown])]
 
 
 def along(
@@ -50,12 +44,12 @@ def along(
 # Figure 4.
 
 
-def utilisation(measures: RelayMeasures) -> list[Plot]:
+def draw_utilisation(measures: RelayMeasures) -> list[Plot]:
     return [*_by_round(measures), *_by_second(measures), *_overloaded(measures)]
 
 
 def _cdf(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
-    return drawn(
+    return legend_chart(
         name, title, Axis("uplink utilisation", share, low=0, high=WIDEST),
         Axis("share of nodes with no more", share, low=0, high=1), series,
     )  # fmt: skip
@@ -111,7 +105,7 @@ def _overloaded(measures: RelayMeasures) -> list[Plot]:
                     dash=MESSAGES,
                 )
             )  # fmt: skip
-    return drawn(
+    return legend_chart(
         "figure-4-overloaded", "Nodes that are overloaded",
         Axis("steps of each node (half a second each with messages)", count, low=0),
         Axis("share of nodes", share, low=0), series,
@@ -121,7 +115,8 @@ def _overloaded(measures: RelayMeasures) -> list[Plot]:
 # Figure 5.
 
 
-def sizes(measures: RelayMeasures) -> list[Plot]:
+def draw_sizes(measures: RelayMeasures) -> list[Plot]:
+    """Figure 5."""
     nodes = Axis("nodes", count, low=0, high=SIZES[-1] + 10)
     series = []
     for dash, (what, words) in enumerate((("mean", "mean"), ("p90", "90th percentile"))):
@@ -139,15 +134,22 @@ def sizes(measures: RelayMeasures) -> list[Plot]:
         along("path length", SIZES, _of(measures.ended, "5", "path", "nodes"), 0),
         along("latency stretch", SIZES, _of(measures.ended, "5", "stretch", "nodes"), 1),
         along("messages: path length", SIZES,
-              lambda n: measures.heard(**still_runs(int(n))).path, 2, MESSAGES),
+              lambda n: measures.delivered(**still_runs(int(n))).path, 2, MESSAGES),
         along("messages: stretch", SIZES, lambda n: measures.stretch(**still_runs(int(n))), 3,
               MESSAGES),
     ]  # fmt: skip
     return [
-        *drawn("figure-5-utilisation", "Uplink utilisation by the number of nodes", nodes,
-               Axis("utilisation", share, low=0), series),
-        *drawn("figure-5-paths", "What it costs", nodes, Axis("times", number, low=0.8), ways),
-    ]  # fmt: skip
+        *legend_chart(
+            "figure-5-utilisation",
+            "Uplink utilisation by the number of nodes",
+            nodes,
+            Axis("utilisation", share, low=0),
+            series,
+        ),
+        *legend_chart(
+            "figure-5-paths", "What it costs", nodes, Axis("times", number, low=0.8), ways
+        ),
+    ]
 
 
 def _of(at: Callable[..., float], figure: str, what: str, by: str) -> Callable[[float], float]:
@@ -157,7 +159,8 @@ def _of(at: Callable[..., float], figure: str, what: str, by: str) -> Callable[[
 # Figure 6.
 
 
-def weights(measures: RelayMeasures) -> list[Plot]:
+def draw_weights(measures: RelayMeasures) -> list[Plot]:
+    """Figure 6."""
     x = Axis("x: 0 bandwidth is free, 1 latency is free", number, low=0, high=1)
     used = [
         along("mean", WEIGHTS, _of(measures.ended, "6", "mean", "weight"), 0),
@@ -174,12 +177,12 @@ def weights(measures: RelayMeasures) -> list[Plot]:
         along("path length", WEIGHTS, _of(measures.ended, "6", "path", "weight"), 0),
         along("latency stretch", WEIGHTS, _of(measures.ended, "6", "stretch", "weight"), 1),
         along("messages: path length", WEIGHTS,
-              lambda w: measures.heard(**weighted_runs(w)).path, 2, MESSAGES),
+              lambda w: measures.delivered(**weighted_runs(w)).path, 2, MESSAGES),
     ]  # fmt: skip
     return [
-        *drawn("figure-6-utilisation", "Uplink utilisation by weights", x,
+        *legend_chart("figure-6-utilisation", "Uplink utilisation by weights", x,
                Axis("utilisation", share, low=0), used),
-        *drawn("figure-6-paths", "Path length and latency by weights", x,
+        *legend_chart("figure-6-paths", "Path length and latency by weights", x,
                Axis("times", number, low=0.9), ways),
     ]  # fmt: skip
 
@@ -187,7 +190,8 @@ def weights(measures: RelayMeasures) -> list[Plot]:
 # Figure 7.
 
 
-def clusterings(measures: RelayMeasures) -> list[Plot]:
+def draw_clusterings(measures: RelayMeasures) -> list[Plot]:
+    """Figure 7."""
     x = Axis("clustering coefficient", number, low=0, high=1)
     used = [
         along("mean at first", CLUSTERINGS, _of(measures.began, "7", "mean", "clustering"), 0),
@@ -207,17 +211,18 @@ def clusterings(measures: RelayMeasures) -> list[Plot]:
         along(f"latency stretch after {ROUNDS} rounds", CLUSTERINGS,
               lambda c: measures.after("7", ROUNDS, "stretch", clustering=c), 1, 1),
         along("messages: path length", CLUSTERINGS,
-              lambda c: measures.heard(**clustered_runs(c, "on")).path, 2, MESSAGES),
+              lambda c: measures.delivered(**clustered_runs(c, "on")).path, 2, MESSAGES),
     ]  # fmt: skip
     return [
-        *drawn("figure-7-utilisation", "Uplink utilisation by clustering", x,
+        *legend_chart("figure-7-utilisation", "Uplink utilisation by clustering", x,
                Axis("utilisation", share, low=0), used),
-        *drawn("figure-7-paths", "Path length and latency by clustering", x,
+        *legend_chart("figure-7-paths", "Path length and latency by clustering", x,
                Axis("times", number, low=1), ways),
     ]  # fmt: skip
 
 
-def threshold(measures: RelayMeasures) -> list[Plot]:
+def draw_threshold(measures: RelayMeasures) -> list[Plot]:
+    """The figure "threshold"."""
     names = [f"{epsilon:g}" for epsilon in EPSILONS]
     at = [float(place) for place in range(len(names))]
 
@@ -246,8 +251,8 @@ def threshold(measures: RelayMeasures) -> list[Plot]:
     ]  # fmt: skip
     places = Axis("threshold ε", word, low=-0.5, high=len(names) - 0.5)
     return [
-        *drawn("threshold-operations", "Operations in 40 rounds", places,
+        *legend_chart("threshold-operations", "Operations in 40 rounds", places,
                Axis("operations", count, low=0), done),
-        *drawn("threshold-utilisation", "Uplink utilisation in the end", places,
+        *legend_chart("threshold-utilisation", "Uplink utilisation in the end", places,
                Axis("utilisation", share, low=0), ends),
     ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""What seed 004 compares, read off rounds that were played and tables that were counted."""
+"""The measures of [Lehn], read from the results of the round model and from result tables."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from statistics import mean, pstdev
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.scenario import Scenario
-from nearcast_papers.paper import CountedRuns, NotMeasuredError
+from nearcast_papers.fits import percentile
+from nearcast_papers.paper import NotMeasuredError, PaperMeasures
 from nearcast_papers.relays import worlds
 from nearcast_papers.relays.model import RoundResult, RoundScenario, RoundState, run_missing
 from nearcast_papers.relays.scenarios import (
@@ -57,9 +58,8 @@ class UpdateDelivery(Struct, frozen=True):
     duplicates: int
 
 
-class RelayMeasures:
-    def __init__(self, counted: CountedRuns) -> None:
-        self._counted = counted
+class RelayMeasures(PaperMeasures):
+    """The measures of the paper, over all seeds."""
 
     # The round model.
 
@@ -76,37 +76,37 @@ class RelayMeasures:
         folder = self._counted.folder / "rounds"
         return run_missing((scenario for some in wanted.values() for scenario in some), folder)
 
-    def rounds(self, figure: str, **said: Any) -> list[RoundResult]:
-        """All seeds of what is said so in a figure's plays."""
+    def rounds(self, figure: str, **settings: Any) -> list[RoundResult]:
+        """The results of a figure with these settings, for all seeds."""
         found = [
             self._round_results[scenario]
             for scenario in round_scenarios(self.preset).get(figure, ())
             if scenario in self._round_results
-            and all(getattr(scenario, k) == v for k, v in said.items())
+            and all(getattr(scenario, k) == v for k, v in settings.items())
         ]
         if not found:
-            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in said.items()) or figure)
+            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()) or figure)
         return found
 
-    def ended(self, figure: str, what: str, **said: Any) -> float:
+    def ended(self, figure: str, what: str, **settings: Any) -> float:
         """On average over seeds, in the end."""
-        return float(mean(getattr(one.last, what) for one in self.rounds(figure, **said)))
+        return float(mean(getattr(one.last, what) for one in self.rounds(figure, **settings)))
 
-    def began(self, figure: str, what: str, **said: Any) -> float:
-        return float(mean(getattr(one.first, what) for one in self.rounds(figure, **said)))
+    def began(self, figure: str, what: str, **settings: Any) -> float:
+        return float(mean(getattr(one.first, what) for one in self.rounds(figure, **settings)))
 
-    def after(self, figure: str, rounds: int, what: str, **said: Any) -> float:
+    def after(self, figure: str, rounds: int, what: str, **settings: Any) -> float:
         """On average over seeds, after so many rounds."""
-        found = self.rounds(figure, **said)
+        found = self.rounds(figure, **settings)
         return float(mean(getattr(one.states[rounds], what) for one in found))
 
-    def operations(self, figure: str, what: Callable[[RoundState], int], **said: Any) -> float:
+    def operations(self, figure: str, what: Callable[[RoundState], int], **settings: Any) -> float:
         """In all rounds of a play together."""
-        return mean(sum(map(what, one.states)) for one in self.rounds(figure, **said))
+        return mean(sum(map(what, one.states)) for one in self.rounds(figure, **settings))
 
-    def late(self, figure: str, what: str, **said: Any) -> float:
+    def late(self, figure: str, what: str, **settings: Any) -> float:
         """On average over seeds and the last third of the rounds, for worlds that change."""
-        found = self.rounds(figure, **said)
+        found = self.rounds(figure, **settings)
         late = (one.states[-(len(one.states) // 3) :] for one in found)
         return mean(float(mean(getattr(m, what) for m in states)) for states in late)
 
@@ -116,14 +116,11 @@ class RelayMeasures:
         """Deliveries that came again, in all runs."""
         return sum(row["duplicates"] for row in self._counted.rows("heard_by_second"))
 
-    def all_heard(self) -> int:
+    def all_delivered(self) -> int:
         return sum(row["correct"] for row in self._counted.rows("heard_by_second"))
 
     def runs(self, **settings: Any) -> list[Scenario]:
-        runs = self._counted.runs(**settings)
-        if not runs:
-            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()))
-        return runs
+        return self._counted.require(**settings)
 
     def peers(self) -> list[int]:
         """How many there were in runs of virtual reality in which all stood still."""
@@ -155,9 +152,10 @@ class RelayMeasures:
             second: UplinkUtilisation(sorted(used)) for second, used in sorted(by_second.items())
         }
 
-    def heard(
+    def delivered(
         self, since: float = SETTLED_FROM, until: float = 1.0, **settings: Any
     ) -> UpdateDelivery:
+        """The outcome of updates between two shares of the run."""
         rows = [
             row
             for row in self._counted.rows("heard_by_second", **settings)
@@ -192,19 +190,19 @@ class RelayMeasures:
     def stretch(self, **settings: Any) -> float:
         """Mean latency of updates over that of their direct ways, of peers that stand still."""
         direct = [direct_latency(run.nodes, run.seed) for run in self.runs(**settings)]
-        return self.heard(**settings).latency / mean(direct)
+        return self.delivered(**settings).latency / mean(direct)
 
     def graph_stretch(self, **settings: Any) -> float:
         """Likewise, of the clustering scenario."""
         direct: list[float] = []
         for run in self.runs(**settings):
-            said = run.settings
+            settings = run.settings
             graph = worlds.interest_graph_of(
-                run.nodes, float(said["clustering"]), run.seed, float(said["degree"])
+                run.nodes, float(settings["clustering"]), run.seed, float(settings["degree"])
             )
             delay = worlds.delay_matrix(range(run.nodes), run.seed)
             direct.append(mean(float(delay[u, v]) for v, near in enumerate(graph) for u in near))
-        return self.heard(**settings).latency / mean(direct)
+        return self.delivered(**settings).latency / mean(direct)
 
 
 def direct_latency(nodes: int, seed: int) -> float:
@@ -249,21 +247,3 @@ def churn_runs(relays: str) -> dict[str, Any]:
 
 def typical_runs(relays: str = "on") -> dict[str, Any]:
     return still_runs(TYPICAL, relays)
-
-
-# Small arithmetic.
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that so many percent do not exceed."""
-    place = -(-len(values) * percent // 100) - 1
-    return sorted(values)[max(0, int(place))]
-
-
-def r_squared(points: Iterable[tuple[float, float]]) -> float:
-    """R² of the straight line by least squares."""
-    xs, ys = zip(*points, strict=True)
-    x0, y0 = mean(xs), mean(ys)
-    together = sum((x - x0) * (y - y0) for x, y in zip(xs, ys, strict=True))
-    spread = sum((x - x0) ** 2 for x in xs) * sum((y - y0) ** 2 for y in ys)
-    return float(together**2 / max(spread, 1e-300))

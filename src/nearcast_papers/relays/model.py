@@ -1,7 +1,7 @@
-"""The paper's round model played on Spark: a task for each world, and its rounds as rows.
+"""The round model of [Lehn] on Spark: one task for each world, which writes its rounds to a file.
 
-A Play says everything that determines it, and its hash names the file in which its rounds are kept:
-so whatever has a file is done, and a reproduction that was killed goes on where it was.
+The hash of a RoundScenario names its file. So a scenario that has a file is done, and a
+reproduction that was killed continues where it was.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,6 +78,8 @@ class RoundState(Struct, frozen=True, kw_only=True):
 
 
 class RoundResult(Struct, frozen=True):
+    """The graph of a round scenario, and the state after each round."""
+
     scenario: RoundScenario
     fan_out: float
     deviation: float  # of degrees
@@ -104,6 +106,7 @@ def weights_for(scenario: RoundScenario) -> Weights:
 
 
 def make_world(scenario: RoundScenario) -> RoundWorld:
+    """The world of a round scenario."""
     if scenario.clustering is not None:
         graph = worlds.interest_graph_of(scenario.nodes, scenario.clustering, scenario.seed)
         world = worlds.clustered_world(graph, scenario.interest, CLUSTER_SLOWDOWN, scenario.seed)
@@ -123,6 +126,7 @@ def make_flows(world: RoundWorld) -> Flows:
 
 
 def run_rounds(scenario: RoundScenario) -> RoundResult:
+    """Optimise the flows of a world round by round."""
     world = make_world(scenario)
     f = make_flows(world)
     degrees, near = f.size - 1, [np.flatnonzero(row).tolist() for row in f.near]

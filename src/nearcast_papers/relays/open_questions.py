@@ -1,4 +1,4 @@
-"""What the paper leaves open, with real messages: a game, moving peers, forwarders that crash."""
+"""Open questions of [Lehn], with real messages: a game, moving peers, forwarders that crash."""
 
 from typing import Any
 
@@ -25,27 +25,28 @@ def halved(
 ) -> tuple[str, bool, bool]:
     """What relays do to a run; whether enough were overloaded without; whether they helped."""
     before, after = measures.uplinks(**off), measures.uplinks(**on)
-    lost, left = measures.heard(**off), measures.heard(**on)
-    told = (
+    lost, left = measures.delivered(**off), measures.delivered(**on)
+    text = (
         f"{before.overloaded:.1%} of peers overloaded without, {after.overloaded:.1%} with;"
         f" updates missed {lost.missed:.2%}, {left.missed:.2%}; latency"
         f" {lost.latency * 1000:.0f}, {left.latency * 1000:.0f} ms"
     )
     good = after.overloaded <= before.overloaded / 2 and left.missed <= lost.missed
-    return told, before.overloaded >= CROWDED, good
+    return text, before.overloaded >= CROWDED, good
 
 
-def relief(measures: RelayMeasures) -> tuple[str, bool]:
+def check_relief(measures: RelayMeasures) -> tuple[str, bool]:
     words, enough, good = halved(measures, typical_runs("off"), typical_runs("on"))
     return words, enough and good
 
 
-def fleets(measures: RelayMeasures) -> tuple[str, bool]:
+def check_game(measures: RelayMeasures) -> tuple[str, bool]:
     words, enough, good = halved(measures, game_runs("off"), game_runs("on"))
     return words, enough and good
 
 
-def walking(measures: RelayMeasures) -> tuple[str, bool]:
+def check_walking(measures: RelayMeasures) -> tuple[str, bool]:
+    """Claim 27: Ours: relays help while all participants walk."""
     words, _, good = halved(measures, moving_runs("off"), moving_runs("on"))
 
     def rounds(walk: float) -> str:
@@ -61,7 +62,8 @@ def walking(measures: RelayMeasures) -> tuple[str, bool]:
     )
 
 
-def dying(measures: RelayMeasures) -> tuple[str, bool]:
+def check_crashes(measures: RelayMeasures) -> tuple[str, bool]:
+    """Claim 28: Ours: relays help while forwarders crash."""
     words, _, good = halved(measures, churn_runs("off"), churn_runs("on"))
 
     def rounds(share: float) -> str:
@@ -83,23 +85,23 @@ def dying(measures: RelayMeasures) -> tuple[str, bool]:
 CLAIMS = (
     PaperClaim(
         26, "Ours: with relays at most half as many peers are overloaded, and no more is missed",
-        "where 35 % or more of the uplinks would be overloaded", relief, soft=True,
+        "where 35 % or more of the uplinks would be overloaded", check_relief, soft=True,
         note=f"Peers with real messages, over the last {1 - SETTLED_FROM:.0%} of the run."
         " Overloaded: what is to be sent, with headers and what was withheld, exceeds the uplink.",
     ),
     PaperClaim(
         27, "Ours: relays help while all participants walk", "half as many overloaded, no more"
-        " missed", walking, soft=True, note=ROOM,
+        " missed", check_walking, soft=True, note=ROOM,
     ),
     PaperClaim(
         28, "Ours: relays help while forwarders crash", "half as many overloaded, no more missed",
-        dying, soft=True,
+        check_crashes, soft=True,
         note="One peer in a second crashes without a goodbye, and another joins. What is missed"
         f" counts for those who are there. {ROOM}",
     ),
     PaperClaim(
         31, "Ours: so they do in a game whose fleets crowd together (Planet π4)",
-        "where 35 % or more of the uplinks would be overloaded", fleets, soft=True,
+        "where 35 % or more of the uplinks would be overloaded", check_game, soft=True,
         note="The crowd grows while paths are optimised.",
     ),
 )  # fmt: skip

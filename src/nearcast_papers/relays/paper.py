@@ -1,11 +1,11 @@
-"""Seed 004: "Distributed Optimization of Event Dissemination Exploiting Interest Clustering"."""
+"""[Lehn]: "Distributed Optimization of Event Dissemination Exploiting Interest Clustering"."""
 
 from nearcast.pipeline.jobs import delivery, traffic
-from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
+from nearcast_papers.paper import make_paper
 from nearcast_papers.relays import (
     clusters,
-    counting,
     figures,
+    jobs,
     mechanism,
     open_question_figures,
     open_questions,
@@ -50,16 +50,16 @@ SHOWS = {
     "violations": (30,),
 }
 DRAWINGS = {
-    "4": figures.utilisation,
-    "5": figures.sizes,
-    "6": figures.weights,
-    "7": figures.clusterings,
-    "threshold": figures.threshold,
-    "game": open_question_figures.played,
-    "moving": open_question_figures.walked,
-    "churn": open_question_figures.died,
-    "rates": open_question_figures.varied,
-    "violations": open_question_figures.slowed,
+    "4": figures.draw_utilisation,
+    "5": figures.draw_sizes,
+    "6": figures.draw_weights,
+    "7": figures.draw_clusterings,
+    "threshold": figures.draw_threshold,
+    "game": open_question_figures.draw_game,
+    "moving": open_question_figures.draw_moving,
+    "churn": open_question_figures.draw_churn,
+    "rates": open_question_figures.draw_rates,
+    "violations": open_question_figures.draw_violations,
 }
 TITLES = {
     "threshold": "Threshold", "game": "Game", "moving": "Moving", "churn": "Churn",
@@ -76,28 +76,22 @@ ALL_CLAIMS = sorted(
     key=lambda claim: claim.item,
 )
 
-
-def draw(counted: CountedRuns) -> list[Figure]:
-    return draw_figures("004", DRAWINGS, CAPTIONS, SHOWS, TITLES, RelayMeasures(counted))
-
-
-def claims(counted: CountedRuns) -> list[ClaimResult]:
-    measures = RelayMeasures(counted)
-    return [claim.evaluate("relays", "004", measures) for claim in ALL_CLAIMS]
-
-
-PAPER = Paper(
+PAPER = make_paper(
     "relays",
+    "004",
     "Relays: event dissemination that exploits interest clustering",
-    tuple(CAPTIONS),
     scenarios,
     (
         delivery.delivery_totals,
         traffic.traffic_by_kind,
-        counting.utilisation_by_node,
-        counting.heard_by_second,
-        counting.operations_by_second,
+        jobs.utilisation_by_node,
+        jobs.heard_by_second,
+        jobs.operations_by_second,
     ),
-    claims,
-    draw,
+    RelayMeasures,
+    ALL_CLAIMS,
+    DRAWINGS,
+    CAPTIONS,
+    SHOWS,
+    TITLES,
 )

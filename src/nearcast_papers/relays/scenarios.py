@@ -1,10 +1,10 @@
-"""What is played and simulated for seed 004: its round model, and the message protocol beside it.
+"""The runs for [Lehn]: its round model, and the message protocol.
 
 The paper's set-up (V): uplinks of 100 to 500 kbit/s, sources of 512 bytes per second, headers of
-about as much. The round model has exactly that, in the quick form too. Peers that exchange real
-messages say 16 bytes eight times a second; with our encoding and 28 bytes of headers that makes a
-direct stream of about 1,100 bytes per second. The quick form says half as much on uplinks of half
-the rate, for less time, among fewer peers. An interval of 500 ms takes the part of a round.
+about as much. The round model has exactly that, also in the quick form. Peers that exchange real
+messages publish 16 bytes eight times a second; with our encoding and 28 bytes of headers that is a
+direct stream of about 1,100 bytes per second. The quick form publishes half as often on uplinks of
+half the rate, for less time, with fewer peers. An interval of 500 ms is a round.
 """
 
 from collections.abc import Iterator
@@ -155,6 +155,7 @@ def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
 
 
 def scenarios_of_seed(figure: str, preset: RelayPreset, seed: int) -> Iterator[Scenario]:
+    """The runs of one seed that a figure needs."""
     match figure:
         case "4" | "threshold" | "rates" | "violations":
             for relays in ("on", "off"):

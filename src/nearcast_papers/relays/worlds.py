@@ -1,8 +1,8 @@
-"""The worlds of seed 004 for its round model: who wants whom, how far apart, on which uplinks.
+"""The worlds of the round model of [Lehn]: interests, delays and uplinks.
 
-They are those in which the message protocol runs: places and graphs are the workloads', delays the
-simulated network's, uplinks those that peers of the same seed draw. So both can be compared
-participant by participant.
+They are the worlds in which the message protocol runs: positions and graphs come from the
+workloads, delays from the simulated network, and uplinks are those that peers of the same seed
+draw. So both can be compared peer by peer.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,8 @@ DEGREE = interest_graph.Parameters().degree
 
 
 class RoundWorld(NamedTuple):
+    """Interests, delays, uplinks and sources of all nodes."""
+
     interest: Numbers  # [v, u]: of v in u
     delay: Numbers  # [a, b]: seconds
     capacity: Numbers  # bytes per second
@@ -89,6 +91,7 @@ def interest_graph_of(nodes: int, clustering: float, seed: int, degree: float = 
 
 
 def clustered_world(graph: Graph, interest: float, lesser: float, seed: int) -> RoundWorld:
+    """A world in which neighbours of the graph are interested in each other."""
     nodes = len(graph)
     wanted = np.zeros((nodes, nodes))
     for node, near in enumerate(graph):

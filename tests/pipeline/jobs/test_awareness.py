@@ -196,7 +196,7 @@ def tables(spark: SparkSession) -> Iterator[dict[str, DataFrame]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(awareness, "ROWS_PER_SLICE", 60)  # so that most runs are cut
         seen = [frames[table] for table in ("positions", "views", "interests")]
-        frames["acquaintances"] = awareness.awareness_pairs(*seen).persist()
+        frames["awareness_pairs"] = awareness.awareness_pairs(*seen).persist()
         yield frames
 
 
@@ -213,7 +213,7 @@ def test_totals_are_those_of_all_compared_with_all(tables: dict[str, DataFrame])
         if rows
     ]
     assert "unseen" not in {row["run"] for row in wanted}
-    assert_same(awareness.awareness_totals(tables["acquaintances"]), wanted, ["run"])
+    assert_same(awareness.awareness_totals(tables["awareness_pairs"]), wanted, ["run"])
 
 
 def test_each_node_has_its_own_awareness(tables: dict[str, DataFrame]) -> None:
@@ -222,7 +222,7 @@ def test_each_node_has_its_own_awareness(tables: dict[str, DataFrame]) -> None:
         for node in {row["node"] for row in rows}:
             mine = [row for row in rows if row["node"] == node]
             wanted.append({"run": run, "node": node, **measures(mine)})
-    assert_same(awareness.awareness_by_node(tables["acquaintances"]), wanted, ["run", "node"])
+    assert_same(awareness.awareness_by_node(tables["awareness_pairs"]), wanted, ["run", "node"])
 
 
 def test_seconds_count_from_publication_message_or_position(tables: dict[str, DataFrame]) -> None:
@@ -235,14 +235,14 @@ def test_seconds_count_from_publication_message_or_position(tables: dict[str, Da
             those = [row for row in rows if (row["t"] - begin) // SECOND == second]
             nodes = len({row["node"] for row in those})
             wanted.append({"run": run, "second": second, "nodes": nodes, **measures(those)})
-    begins = first_moments(tables["publications"], tables["messages"], tables["acquaintances"])
-    found = awareness.awareness_by_second(tables["acquaintances"], begins)
+    begins = first_moments(tables["publications"], tables["messages"], tables["awareness_pairs"])
+    found = awareness.awareness_by_second(tables["awareness_pairs"], begins)
     assert_same(found, wanted, ["run", "second"])
 
 
 def test_what_was_persisted_is_not_computed_again(tables: dict[str, DataFrame]) -> None:
     plan = (
-        awareness.awareness_totals(tables["acquaintances"])._jdf.queryExecution().withCachedData()
+        awareness.awareness_totals(tables["awareness_pairs"])._jdf.queryExecution().withCachedData()
     )
     leaves = plan.collectLeaves()
     read = [leaves.apply(i).output().mkString() for i in range(leaves.size())]

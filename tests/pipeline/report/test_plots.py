@@ -123,8 +123,8 @@ def test_steps_hold_their_value_until_the_next() -> None:
 def test_stacked_areas_add_up() -> None:
     both = [Series(name="", x=[0.0, 1.0], y=[2.0, 1.0], style=name) for name in ("s0", "s1")]
     plot = chart("a", "b", Axis(""), Axis("", low=0.0, high=4.0), both, stacked=True)
-    assert plot.readings is not None
-    _, top, _, ground = plot.readings.frame
+    assert plot.hover is not None
+    _, top, _, ground = plot.hover.frame
     heights = [
         [(ground - y) / (ground - top) * 4 for _, y in mark.outline]
         for mark in plot.marks
@@ -238,7 +238,7 @@ def test_a_miss_lies_in_the_cell_of_its_place() -> None:
     missed = pa.table({"second": [0, 0], "x": [3.0, 1000.0], "y": [63.5, 0.0]})
     ((dots,),), told = maps.missed_marks(missed, place, [0])
     assert dots.strokes == [[(maps.LEFT + 12, maps.TOP + 2)]], "one cell from the left, top row"
-    assert told == "dots: misses from then to the next (2 in all)"
+    assert told == "dots: misses until the next time (2 in all)"
 
 
 @given(
@@ -278,7 +278,7 @@ def test_a_world_without_extent_is_drawn_all_the_same() -> None:
     one = {"second": 0, "cell_x": 0, "cell_y": 0, "entities": 3, "x_low": 7.0, "y_low": 7.0,
            "cell_width": 0.0, "cell_height": 0.0}  # fmt: skip
     plot = maps.world_map("a", "b", pa.Table.from_pylist([one]), None, [0], 3)
-    assert sum(len(lines.strokes) for lines in plot.moments[0].lines) == 1
+    assert sum(len(lines.strokes) for lines in plot.frames[0].lines) == 1
 
 
 def test_a_map_shows_the_last_moment_known_before() -> None:
@@ -314,9 +314,9 @@ def test_at_most_500_links_are_drawn_and_only_while_in_use() -> None:
         "first_s": np.where(np.arange(600) % 2, 0.0, 5.5), "last_s": np.full(600, 9.0),
     })  # fmt: skip
     plot = maps.link_map("a", "b", many, pa.table({}), [4, 5, 9, 10])
-    drawn = [sum(len(lines.strokes) for lines in one.lines[:-1]) for one in plot.moments]
+    drawn = [sum(len(lines.strokes) for lines in one.lines[:-1]) for one in plot.frames]
     assert drawn == [250, 500, 500, 0]
-    assert "500 strongest of 600 links" in svg(plot)
+    assert "500 busiest of 600 links" in svg(plot)
 
 
 def test_a_node_without_a_place_is_amid_its_peers() -> None:
@@ -341,6 +341,6 @@ def test_thickness_grows_with_bytes() -> None:
     positions = pa.table({"second": [0] * 5, "node": [1, 2, 3, 4, 9],
                           "x": [1.0, 2.0, 3.0, 4.0, 9.0], "y": [0.0] * 5})  # fmt: skip
     plot = maps.link_map("a", "b", table, positions, [0])
-    thin_to_thick = sorted(plot.moments[0].lines[:-1], key=lambda lines: lines.width)
+    thin_to_thick = sorted(plot.frames[0].lines[:-1], key=lambda lines: lines.width)
     starts = [x for lines in thin_to_thick for ((x, _), _) in lines.strokes]
     assert len(starts) == 4 and starts == sorted(starts), "the fourth node's is the thickest"

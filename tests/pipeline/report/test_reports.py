@@ -118,7 +118,7 @@ def test_every_headline_number_is_there_exactly(alone: Path) -> None:
     for head, column in {
         "messages": "messages", "bytes": "bytes", "messages lost": "lost",
         "bytes without publications": "subscription_bytes", "Gini of bytes sent": "gini_sent",
-        "Gini of bytes received": "gini_received", "busiest sender over mean": "max_over_mean_sent",
+        "Gini of bytes received": "gini_received", "busiest sender / mean": "max_over_mean_sent",
     }.items():  # fmt: skip
         assert tiles.pop(head) == str(of_traffic[column][0])
     assert tiles == {}
@@ -289,7 +289,7 @@ def test_the_order_of_rows_means_nothing(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"^there are no results at .*nowhere$"):
         write_report(tmp_path / "nowhere", tmp_path / "out", ["run1"], {})
-    with pytest.raises(TraceError, match=r"^no run of .* was named"):
+    with pytest.raises(TraceError, match=r"^no run of .* is given"):
         write_report(tmp_path, tmp_path / "out", [], {})
     write(tmp_path, "popularity", "run1", {"interested": [1]})
     with pytest.raises(TraceError, match=r"^a result table has no column total_time_mean_ms"):

@@ -29,7 +29,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stretch(trace: Path, begin: int, end: int) -> StreamSlice:
     said, wanted, heard, sent = (
-        storage.list_row_groups([storage.TraceFolder(str(trace), "walk", None)], name)[0]
+        storage.list_row_groups([storage.OpenedTrace(str(trace), "walk", None)], name)[0]
         for name in ("publications", "interests", "deliveries", "messages")
     )
     return StreamSlice(TracePart("walk", begin, end, said, wanted), heard, sent, LATE, SECOND // 2)

@@ -91,7 +91,7 @@ def said_by(spark: SparkSession, trace: Path, out: Path, stop_after: bool) -> Sa
     said: Said = []
     ended = follow(
         spark, trace, out,
-        tell=lambda found: said.extend(map(window_as_said, found)),
+        on_windows=lambda found: said.extend(map(window_as_said, found)),
         stopped=lambda: stop_after and bool(said),
     )  # fmt: skip
     assert ended != stop_after
@@ -162,7 +162,7 @@ def test_a_trace_that_was_followed_to_its_end_has_nothing_more_to_tell(
 def test_windows_of_two_kinds_do_not_mix(spark: SparkSession, story: Story) -> None:
     with pytest.raises(TraceError, match="begin another folder"):
         follow(spark, story.trace, story.out, 2.0)
-    with pytest.raises(ValueError, match="no such windows"):
+    with pytest.raises(ValueError, match="window_s must be above 0"):
         follow(spark, story.trace, story.out, 0.0)
 
 

@@ -45,16 +45,20 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("way", ["nearby", "shuffled"])
+@pytest.mark.parametrize("strategy", ["direct", "shuffle"])
 @pytest.mark.parametrize("part", [400_000, 50])
 def test_spark_finds_exactly_what_brute_force_finds(
-    spark: SparkSession, worlds: Path, way: JoinStrategy, part: int, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    worlds: Path,
+    strategy: JoinStrategy,
+    part: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", part)
     monkeypatch.setattr("nearcast.pipeline.truth.expected.INTERESTS_PER_BUCKET", part)
     traces = storage.open_traces([worlds])
     assert len(traces) == 5
-    rows = expected_deliveries(spark, traces, way).collect()
+    rows = expected_deliveries(spark, traces, strategy).collect()
     found = {(r.run, r.publication, r.subscription) for r in rows}
     assert len(found) == len(rows)
     should = set()
@@ -82,25 +86,25 @@ def piece(number: int, first: int, last: int, rows: int = 1_000_000) -> RowGroup
     return RowGroup("run", "publications", "file", number, rows, first, last)
 
 
-def test_a_trace_in_order_is_read_nearby_and_one_in_no_order_is_shuffled() -> None:
+def test_a_trace_in_order_is_read_directly_and_one_without_order_is_shuffled() -> None:
     early, late = piece(0, 0, 9), piece(1, 10, 19)
     assert (
         choose_strategy(
             [TracePart("run", 0, 10, [early], []), TracePart("run", 10, 20, [late], [])]
         )
-        == "nearby"
+        == "direct"
     )
     both = [piece(0, 0, 19), piece(1, 0, 19)]
     assert (
         choose_strategy([TracePart("run", 0, 10, both, []), TracePart("run", 10, 20, both, [])])
-        == "shuffled"
+        == "shuffle"
     )
 
 
-def test_stripes_of_one_moment_are_read_nearby_unless_they_are_many() -> None:
+def test_stripes_of_one_moment_are_read_directly_unless_they_are_many() -> None:
     stripes = [TracePart("run", 0, 10, [piece(0, 5, 5)], [], x, x + 1.0) for x in (0.0, 1.0)]
-    assert choose_strategy(stripes) == "nearby"
-    assert choose_strategy(stripes * 3) == "shuffled"
+    assert choose_strategy(stripes) == "direct"
+    assert choose_strategy(stripes * 3) == "shuffle"
 
 
 def test_parts_of_a_trace_in_no_order_have_as_much_to_do_each_however_busy_some_moments_were(

@@ -133,15 +133,15 @@ def quoted(name: str) -> str:
     return f'"{name}"'
 
 
-@pytest.mark.parametrize("way", ["nearby", "shuffled"])
+@pytest.mark.parametrize("strategy", ["direct", "shuffle"])
 def test_the_join_finds_exactly_what_plain_sql_finds(
-    spark: SparkSession, world: Path, truth: set[tuple[int, int]], way: JoinStrategy,
+    spark: SparkSession, world: Path, truth: set[tuple[int, int]], strategy: JoinStrategy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("nearcast.pipeline.truth.expected.PUBLICATIONS_PER_PART", 6_000)
     monkeypatch.setattr("nearcast.pipeline.truth.expected.INTERESTS_PER_BUCKET", 6_000)
     monkeypatch.setattr("nearcast.pipeline.truth.expected.MIN_PUBLICATIONS_PER_PART", 10_000)
-    rows = expected_deliveries(spark, storage.open_traces([world]), way).toArrow()
+    rows = expected_deliveries(spark, storage.open_traces([world]), strategy).toArrow()
     found = list(zip(*(rows.column(i).to_pylist() for i in (1, 2)), strict=True))
     assert len(found) == len(set(found)) > 50_000
     assert set(found) == truth

@@ -48,7 +48,7 @@ def lives(draw: st.DrawFn) -> tuple[list[dict], list[dict]]:
 def pieces_of(root: Path, table: str, rows: list[dict], size: int) -> list[storage.RowGroup]:
     for number, first in enumerate(range(0, len(rows), size)):
         add_part(root, table, rows[first : first + size], number)
-    trace = storage.TraceFolder(str(root), "run", None)
+    trace = storage.OpenedTrace(str(root), "run", None)
     return storage.list_row_groups([trace], table)[0]
 
 

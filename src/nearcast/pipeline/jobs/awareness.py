@@ -1,11 +1,10 @@
-"""Whom nodes knew, against whom they should have known, at the instants when a run was sampled.
+"""Which entities nodes knew, compared with those they should have known, at the sampled instants.
 
-A node should know every other entity whose true position lies in one of the regions that the node's
-subscriptions have at that instant: whoever would be heard there, speaking from where it is. So the
-truth is that of deliveries, and the same kernel tells it (`join`), formulas included; only channels
-and filters do not matter here. Only runs that recorded views are judged, since a protocol without
-views has nothing to be judged by; and only nodes that have a position at the instant. Who is known
-but has no position is known wrongly.
+A node should know every other entity whose true position is inside one of the node's subscribed
+regions at that instant. So the truth is that of deliveries of a point publication, computed by the
+same kernel (`join`), formulas included; only channels and filters do not matter here. Only runs
+that recorded views are evaluated, and only nodes that have a position at the instant. To know an
+entity that has no position is a false positive.
 """
 
 import numpy as np
@@ -30,10 +29,9 @@ AWARENESS_PAIRS = (
 def awareness_pairs(positions: DataFrame, views: DataFrame, interests: DataFrame) -> DataFrame:
     """Each (instant, node, other) where the node knew the other or should have, once.
 
-    An other is `present` if it has a position then; `difference` is how far from it the node
-    believed it to be. Besides, each (instant, node) has a row of its own, which has no other but
-    tells how many `others` there were. Step by step, without WITH, for the reason given in
-    `delivery.pairs`.
+    The other is `present` if it has a position then; `difference` is the distance between that and
+    where the node believed it to be. Besides, each (instant, node) has a row without an other, with
+    the number of `others`. Queries do not use WITH, for the reason given in `delivery.pairs`.
     """
     seen = query_sql(
         """
@@ -44,7 +42,7 @@ def awareness_pairs(positions: DataFrame, views: DataFrame, interests: DataFrame
         positions=positions,
         views=views,
     )
-    # A run is cut into slices of time with about so many rows as a worker likes to hold.
+    # A run is cut into slices of time that fit into a worker.
     cuts = query_sql(
         """
         SELECT run,
@@ -67,8 +65,8 @@ def awareness_pairs(positions: DataFrame, views: DataFrame, interests: DataFrame
         seen=seen,
         cuts=cuts,
     )
-    # Every interest goes to all slices in which it is in force. Of rows of one subscription at one
-    # microsecond, that one holds which `join.spans` would choose.
+    # Every interest goes to all slices in which it is in force. Of several rows of a subscription
+    # in one microsecond, the one counts that `join.add_ends` would choose.
     held = query_sql(
         """
         SELECT *, explode(sequence(floor((begins - earliest) / length),
@@ -119,7 +117,7 @@ def _pairs_of_slice(seen: pa.Table, held: pa.Table) -> pa.Table:
 
 
 def _known_pairs(positions: pa.Table, views: pa.Table) -> pa.Table:
-    """Whom nodes believed to be somewhere, and how far from the truth that was."""
+    """The entities that nodes knew, and how far from its true position each was believed to be."""
     truth = positions.select(["t", "node", "x", "y", "z"])
     truth = truth.rename_columns(["t", "other", "true_x", "true_y", "true_z"])
     believed = views.join(truth, ["t", "other"], join_type="left outer", use_threads=False)
@@ -137,13 +135,13 @@ def _known_pairs(positions: pa.Table, views: pa.Table) -> pa.Table:
 
 
 def _due_pairs(positions: pa.Table, held: pa.Table) -> pa.Table:
-    """Whom nodes should know: everyone speaks at a point, on a channel on which all listen."""
+    """The entities that nodes should know: as if each published a point, on a common channel."""
     count = len(positions)
-    said = positions.append_column("channel", pa.repeat("", count))
-    said = said.append_column("shape", pa.repeat("point", count))
-    said = said.append_column("attributes", pa.nulls(count, pa.string()))
+    points = positions.append_column("channel", pa.repeat("", count))
+    points = points.append_column("shape", pa.repeat("point", count))
+    points = points.append_column("attributes", pa.nulls(count, pa.string()))
     for extent in ("rx", "ry", "rz"):
-        said = said.append_column(extent, pa.repeat(0.0, count))
+        points = points.append_column(extent, pa.repeat(0.0, count))
     replaced = {
         "channel": pa.repeat("", len(held)),
         "filter": pa.nulls(len(held), pa.string()),
@@ -151,7 +149,7 @@ def _due_pairs(positions: pa.Table, held: pa.Table) -> pa.Table:
     }
     for name, column in replaced.items():
         held = held.set_column(held.column_names.index(name), name, column)
-    found = list(join.find_pairs(held, said)) or [(np.empty(0, np.int32), np.empty(0, np.int64))]
+    found = list(join.find_pairs(held, points)) or [(np.empty(0, np.int32), np.empty(0, np.int64))]
     which, subscription = (np.concatenate(column) for column in zip(*found, strict=True))
     subscriptions, first = np.unique(join.column_or_zeros(held, "subscription"), return_index=True)
     owner = join.column_or_zeros(held, "node")[first]
@@ -168,7 +166,7 @@ def _due_pairs(positions: pa.Table, held: pa.Table) -> pa.Table:
     )
 
 
-# The tables. Each names the `part` of a run to which its rows of `met` belong.
+# The tables. Each says to which `part` of a run the rows of `met` belong.
 
 RANKED = """
     , in_order AS (
@@ -183,11 +181,10 @@ RANKED = """
         )
     )
 """
-# Known and should are means over samples, ratios are of the sums of all samples. Consistency is
-# VAST's: all that is seen over all that should be. That is recall, under the name that the papers
-# on Voronoi overlays know. Position differences are of all that are known and exist. Percent 90
-# lies at place 90/100 · (n - 1) of them, counted from 0, between two of them in proportion, as
-# numpy has it: exact, of a run of any size, since windows sort on disk if need be.
+# `known` and `should` are means over samples; ratios are ratios of sums over all samples.
+# Consistency is VAST's name for recall. Position differences are over all entities that are known
+# and present. The 90th percentile is exact and interpolated as in numpy, for runs of any size,
+# because windows sort on disk if necessary.
 MEASURES = """
     count_if(knew) / count(others)                               AS known,
     count_if(due) / count(others)                                AS should,
@@ -211,39 +208,39 @@ MEASURES = """
 """
 
 
-def awareness_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
+def awareness_by_second(awareness_pairs: DataFrame, origins: DataFrame) -> DataFrame:
     """All samples of a second together; a run without publications and messages counts from its
     first position."""
     return query_sql(
         """
         WITH met AS (
             SELECT /*+ BROADCAST(origins) */ *, floor((t - origin) / 1000000) AS part
-            FROM {acquaintances} JOIN {origins} AS origins USING (run)
+            FROM {awareness_pairs} JOIN {origins} AS origins USING (run)
         )
         """
         + RANKED
         + "SELECT run, part AS second, count(DISTINCT node) AS nodes,"
         + MEASURES,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
         origins=origins,
     )
 
 
-def awareness_by_node(acquaintances: DataFrame) -> DataFrame:
+def awareness_by_node(awareness_pairs: DataFrame) -> DataFrame:
     return query_sql(
-        "WITH met AS (SELECT *, node AS part FROM {acquaintances})"
+        "WITH met AS (SELECT *, node AS part FROM {awareness_pairs})"
         + RANKED
         + "SELECT run, part AS node,"
         + MEASURES,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
     )
 
 
-def awareness_totals(acquaintances: DataFrame) -> DataFrame:
+def awareness_totals(awareness_pairs: DataFrame) -> DataFrame:
     return query_sql(
-        "WITH met AS (SELECT *, 'all' AS part FROM {acquaintances})"
+        "WITH met AS (SELECT *, 'all' AS part FROM {awareness_pairs})"
         + RANKED
         + "SELECT run, count(DISTINCT node) AS nodes,"
         + MEASURES,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
     )

@@ -1,13 +1,12 @@
-"""How far from the truth receivers believe others to be, without dead reckoning and with.
+"""The error of the positions that receivers know of others, without and with dead reckoning.
 
-Somebody's last word tells where it was. A receiver either leaves it there, or lets it move on as it
-did then (seed 002, 4.4): its velocity is that of its area of interest at that moment. A receiver
-believes what was said last of all that it heard within the last MEMORY_S seconds. Both beliefs are
-compared with true positions at the instants when these were sampled. Every publication must have
-been recorded: the job takes what it does not find for what was not said.
+A receiver knows the position in the last update of a ship that it received within MEMORY_S seconds.
+It either uses that position, or extrapolates it ([Lucas2011] 4.4) with the velocity that the ship's
+area of interest had at that time. Both are compared with the true positions at the sampled
+instants. Every publication must have been recorded.
 
-Rings are the thesis' outlook: who is near is told everything, who is farther away less. What each
-would believe then follows from what it did hear, by passing over what it would not have.
+Rings are from the outlook of [Lucas2011]: near receivers get every update, farther ones fewer.
+Their error is computed from the updates that they did receive, by leaving out some.
 """
 
 from pyspark.sql import DataFrame
@@ -19,19 +18,19 @@ ONE_UPDATE_IN = {"near": 1, "medium": 5, "far": 10}  # one update in so many, by
 
 
 def _distance_sql(belief: str, seconds: str) -> str:
-    """The distance between a ship and where it is believed to be, so many seconds after."""
-    parts = (f"pow({belief}.{a} + {belief}.v{a} * {seconds} - truly.{a}, 2)" for a in "xyz")
+    """SQL: the distance between a ship and where it is believed to be after so many seconds."""
+    parts = (f"pow({belief}.{a} + {belief}.v{a} * {seconds} - truth.{a}, 2)" for a in "xyz")
     return f"sqrt({' + '.join(parts)})"
 
 
 def _beliefs_sql() -> str:
-    """Each (instant, receiver, ship): the last word of all, and of one in so many."""
+    """SQL: for each (instant, receiver, ship) the last update, of all and of one in so many."""
     last = ",\n".join(
-        f"max_by(word, word.said) FILTER (WHERE word.publication % {one_in} = 0) AS {ring}"
+        f"max_by(update, update.made) FILTER (WHERE update.publication % {one_in} = 0) AS {ring}"
         for ring, one_in in ONE_UPDATE_IN.items()
     )
     return f"""
-    said AS (
+    updates AS (
         SELECT run, node AS ship, publication, t, x, y, z, motion
         FROM (
             SELECT run, node, publication, t, x, y, z,
@@ -51,46 +50,46 @@ def _beliefs_sql() -> str:
         )
         WHERE publication IS NOT NULL
     ),
-    heard AS (
-        SELECT run, heard.node AS receiver, ship, heard.t AS known,
-               struct(publication, said.t AS said, x, y, z, coalesce(motion.vx, 0) AS vx,
+    received AS (
+        SELECT run, received.node AS receiver, ship, received.t AS known,
+               struct(publication, updates.t AS made, x, y, z, coalesce(motion.vx, 0) AS vx,
                       coalesce(motion.vy, 0) AS vy, coalesce(motion.vz, 0) AS vz,
-                      motion.until AS until) AS word
-        FROM {{deliveries}} AS heard JOIN said USING (run, publication)
-        WHERE heard.node != ship
+                      motion.until AS until) AS update
+        FROM {{deliveries}} AS received JOIN updates USING (run, publication)
+        WHERE received.node != ship
     ),
     last AS (
-        SELECT heard.run, receiver, ship, truly.t AS t, first(truly.x) AS x, first(truly.y) AS y,
-               first(truly.z) AS z, {last}
+        SELECT received.run, receiver, ship, truth.t AS t, first(truth.x) AS x, first(truth.y) AS y,
+               first(truth.z) AS z, {last}
         FROM (
             SELECT *, explode(sequence(floor(known / 1e6), floor(known / 1e6) + {MEMORY_S}))
                       AS second
-            FROM heard
-        ) AS heard
-        JOIN {{positions}} AS truly
-          ON truly.run = heard.run AND truly.node = heard.ship
-         AND floor(truly.t / 1e6) = heard.second
-         AND truly.t BETWEEN heard.known AND heard.known + {MEMORY_S} * 1000000L
+            FROM received
+        ) AS received
+        JOIN {{positions}} AS truth
+          ON truth.run = received.run AND truth.node = received.ship
+         AND floor(truth.t / 1e6) = received.second
+         AND truth.t BETWEEN received.known AND received.known + {MEMORY_S} * 1000000L
         GROUP BY ALL
     ),
     aged AS (
-        SELECT truly.*, mine.x AS mine_x, mine.y AS mine_y, mine.z AS mine_z
-        FROM last AS truly
+        SELECT truth.*, mine.x AS mine_x, mine.y AS mine_y, mine.z AS mine_z
+        FROM last AS truth
         JOIN {{positions}} AS mine
-          ON mine.run = truly.run AND mine.t = truly.t AND mine.node = truly.receiver
+          ON mine.run = truth.run AND mine.t = truth.t AND mine.node = truth.receiver
     ),
     beliefs AS (
         SELECT run, t, receiver, ship,
                sqrt(pow(mine_x - x, 2) + pow(mine_y - y, 2) + pow(mine_z - z, 2)) AS distance,
                {_difference_columns()}
-        FROM aged AS truly
+        FROM aged AS truth
     )"""
 
 
 def _difference_columns() -> str:
     columns = []
     for ring in ONE_UPDATE_IN:
-        flown = f"(least(t, coalesce({ring}.until, t)) - {ring}.said) / 1e6"
+        flown = f"(least(t, coalesce({ring}.until, t)) - {ring}.made) / 1e6"
         columns += [
             f"{_distance_sql(ring, '0')} AS {ring}_plain",
             f"{_distance_sql(ring, flown)} AS {ring}_reckoned",
@@ -101,10 +100,10 @@ def _difference_columns() -> str:
 def position_difference(
     publications: DataFrame, interests: DataFrame, deliveries: DataFrame, positions: DataFrame
 ) -> DataFrame:
-    """Mean and ninetieth percentile of a run's differences, by thirds of the area and of `all`.
+    """Mean and 90th percentile of the errors, by thirds of the area of interest and for `all`.
 
-    `thinned` ones are as if each ring were told one update in `one_in`. Who is truly outside the
-    largest area that there is does not count: nobody tells the receiver of it any more.
+    `thinned` columns are as if each ring received one update in `one_in`. Ships outside the largest
+    area of interest do not count, because receivers get no more updates from them.
     """
     rings = list(ONE_UPDATE_IN)
     chosen = " ".join(

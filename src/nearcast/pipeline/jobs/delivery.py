@@ -1,30 +1,30 @@
-"""How well publications were delivered: what came, what did not, how late and in what order.
+"""How well publications were delivered: correct, missed and spurious, latency and order.
 
-`pairs` judges every (run, publication, subscription) once, against the exact truth; all tables here
-are small aggregations of it. Latencies and hops are those of the first delivery of a correct pair:
-what nobody should have heard has no delay worth knowing. Sums are taken over integers, or over
-doubles in a fixed order, so that counting twice gives the same bytes. Percentiles of latencies are
-exact: Spark's table of equal values cannot outgrow the microseconds of the longest latency.
+`pairs` compares every (run, publication, subscription) with the exact truth; all tables here are
+small aggregations of it. Latencies and hops are those of the first delivery of a correct pair.
+Sums are taken over integers, or over doubles in a fixed order, so that repeating an analysis gives
+the same bytes. Percentiles of latencies are exact: Spark's table of equal values cannot have more
+entries than the longest latency has microseconds.
 """
 
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.spark.sql import query_sql
 
-MISSED_PLACES = 20_000  # what a map can show, and a report can carry
+MISSED_PLACES = 20_000  # more cannot be seen on a map
 
 
 def pairs(
     expected: DataFrame, publications: DataFrame, interests: DataFrame, deliveries: DataFrame
 ) -> DataFrame:
-    """Each pair that should have been heard or was: correct, missed or spurious.
+    """Each pair that was expected or delivered: correct, missed or spurious.
 
     A delivery of a publication that the trace does not have is spurious, without publisher, channel
-    and t. Of two first deliveries at one instant, the one with fewer hops counts. A pair is
-    overtaken if a later publication of the same publisher came first to the same subscription; what
-    comes in the same microsecond is in order.
+    and t. Of two first deliveries in the same microsecond, the one with fewer hops counts. A pair
+    is overtaken if a later publication of the same publisher reached the same subscription first;
+    deliveries in the same microsecond are in order.
     """
-    # In one piece, without WITH: Spark would not know the persisted answer in queries that have it.
+    # Without WITH: with it, Spark does not recognise the persisted table in other queries.
     return query_sql(
         """
         SELECT run,
@@ -34,26 +34,26 @@ def pairs(
                coalesce(subscriber, delivery.node) AS node,
                made.channel                        AS channel,
                made.t                              AS t,
-               CASE WHEN due AND heard > 0 THEN 'correct'
+               CASE WHEN due AND deliveries > 0 THEN 'correct'
                     WHEN due               THEN 'missed'
                     ELSE 'spurious' END            AS outcome,
                delivery.t                          AS first,
                (delivery.t - made.t) / 1000        AS latency_ms,
                delivery.hops                       AS hops,
-               greatest(heard - 1, 0)              AS duplicates,
-               coalesce(max(made.t) FILTER (WHERE heard > 0) OVER (
+               greatest(deliveries - 1, 0)         AS duplicates,
+               coalesce(max(made.t) FILTER (WHERE deliveries > 0) OVER (
                    PARTITION BY run, subscription, made.node
                    ORDER BY delivery.t, made.t
                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
                ) > made.t, FALSE)                  AS overtaken
         FROM (
-            SELECT run, publication, subscription, due, delivery, heard,
+            SELECT run, publication, subscription, due, delivery, deliveries,
                    min(made) OVER (PARTITION BY run, publication) AS made
             FROM (
                 SELECT run, publication, subscription,
                        bool_or(due)    AS due,
                        min(delivery)   AS delivery,
-                       count(delivery) AS heard,
+                       count(delivery) AS deliveries,
                        min(made)       AS made
                 FROM (
                     SELECT run, publication, subscription,
@@ -85,7 +85,7 @@ def pairs(
 
 
 def first_moments(*tables: DataFrame) -> DataFrame:
-    """Where each run's seconds begin: with the first row of its first table that has any."""
+    """The time at which each run's seconds begin: the first row of the first table with rows."""
     named = {f"table_{number}": table for number, table in enumerate(tables)}
     rows = (f"SELECT run, t, '{name}' AS name FROM {{{name}}}" for name in named)
     firsts = (f"min(t) FILTER (WHERE name = '{name}')" for name in named)
@@ -106,7 +106,7 @@ def origins(
     notes: DataFrame,
     interests: DataFrame,
 ) -> DataFrame:
-    """Where the seconds of every table begin: with the first publication, if there is any."""
+    """The time at which the seconds of all tables begin: the first publication, if there is any."""
     return first_moments(publications, messages, positions, notes, interests)
 
 
@@ -122,10 +122,10 @@ COUNTS = """
 
 
 def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
-    """One row for each run that published, heard or noted anything."""
+    """One row for each run with publications, deliveries or notes."""
     return query_sql(
         """
-        WITH judged AS (
+        WITH outcomes AS (
             SELECT run, outcome, first, duplicates, overtaken, NULL AS fact,
                    CASE outcome WHEN 'correct' THEN first - t END AS late,
                    CASE outcome WHEN 'correct' THEN hops      END AS far
@@ -138,19 +138,19 @@ def delivery_totals(pairs: DataFrame, publications: DataFrame, notes: DataFrame)
             SELECT run,"""
         + COUNTS
         + """
-                   count(first)                            AS heard,
+                   count(first)                            AS pairs,
                    try_divide(sum(late), count(late))      AS late_mean,
                    percentile(late, array(0.5, 0.9, 0.99)) AS late_at,
                    max(late)                               AS late_max,
                    try_divide(sum(far), count(far))        AS hops_mean,
                    count_if(overtaken)                     AS order_violations,
                    count_if(fact = 'withheld')             AS withheld
-            FROM judged
+            FROM outcomes
             GROUP BY run
         )
         SELECT run,
                expected,
-               heard + duplicates                      AS delivered,
+               pairs + duplicates                      AS delivered,
                correct,
                missed,
                spurious,
@@ -177,7 +177,7 @@ def delivery_by_second(pairs: DataFrame, publications: DataFrame, origins: DataF
     """By the second of the publication; null for publications that the trace does not have."""
     return query_sql(
         """
-        WITH judged AS (
+        WITH outcomes AS (
             SELECT run, t, outcome, duplicates, 0 AS published,
                    CASE outcome WHEN 'correct' THEN first - t END AS late
             FROM {pairs}
@@ -191,7 +191,7 @@ def delivery_by_second(pairs: DataFrame, publications: DataFrame, origins: DataF
         + COUNTS
         + """
                    percentile(late, array(0.5, 0.99)) AS late_at
-            FROM judged LEFT JOIN {origins} AS origins USING (run)
+            FROM outcomes LEFT JOIN {origins} AS origins USING (run)
             GROUP BY run, second
         )
         SELECT run,
@@ -215,7 +215,7 @@ def delivery_by_second(pairs: DataFrame, publications: DataFrame, origins: DataF
 
 
 def delivery_by_node(pairs: DataFrame) -> DataFrame:
-    """By subscriber, for those that should have heard or did hear anything."""
+    """By subscriber, for those with expected or actual deliveries."""
     return query_sql(
         """
         SELECT run,
@@ -236,7 +236,7 @@ def delivery_by_channel(pairs: DataFrame, publications: DataFrame) -> DataFrame:
     """By the publication's channel; null for publications that the trace does not have."""
     return query_sql(
         """
-        WITH judged AS (
+        WITH outcomes AS (
             SELECT run, channel, outcome, duplicates, 0 AS published,
                    CASE outcome WHEN 'correct' THEN first - t END AS late
             FROM {pairs}
@@ -249,7 +249,7 @@ def delivery_by_channel(pairs: DataFrame, publications: DataFrame) -> DataFrame:
         + COUNTS
         + """
                percentile(late, 0.5) / 1000 AS latency_p50_ms
-        FROM judged
+        FROM outcomes
         GROUP BY run, channel
         """,
         pairs=pairs,
@@ -284,9 +284,9 @@ def latency_quantiles(pairs: DataFrame) -> DataFrame:
 
 
 def popularity(pairs: DataFrame, publications: DataFrame) -> DataFrame:
-    """How long a publication took to reach everyone, by how many that was.
+    """How long a publication took to reach all its subscribers, by their number.
 
-    One that nobody should hear is complete at once and has no time.
+    A publication without subscribers is complete at once and has no time.
     """
     return query_sql(
         """
@@ -317,10 +317,10 @@ def popularity(pairs: DataFrame, publications: DataFrame) -> DataFrame:
 
 
 def false_positives_by_level(messages: DataFrame, pairs: DataFrame, notes: DataFrame) -> DataFrame:
-    """How much of what an overlay carried to a node the node did not want, by the node's level.
+    """Publications that reached nodes without interest in them, by the node's level.
 
-    A level counts the nodes that a message with a publication reached; the spread is over them
-    (of all, not of a sample). Where sums were recorded, no message tells what it carried.
+    A level counts the nodes that a message with a publication reached; the standard deviation is
+    over them (population, not sample). Runs that recorded only sums have no rows.
     """
     return query_sql(
         """
@@ -377,11 +377,11 @@ def false_positives_by_level(messages: DataFrame, pairs: DataFrame, notes: DataF
 
 
 def missed_places(pairs: DataFrame, publications: DataFrame) -> DataFrame:
-    """Where misses happened: all of them, or those 20,000 of a run whose hashes are lowest."""
+    """Where missed publications were made: all of them, or a random sample of 20,000 for a run."""
     return query_sql(
         """
         WITH runs AS (
-            -- Each task keeps so many at most: nobody has to sort all that a run has missed.
+            -- Each task keeps a bounded number: nobody has to sort all misses of a run.
             SELECT run, min(published) AS origin, min_by(miss, by_chance, {most}) AS misses
             FROM (
                 SELECT run, NULL AS published,

@@ -1,8 +1,8 @@
-"""What a graph is like: degrees, triangles, components. Columns in, a handful of numbers out.
+"""Measures of a graph: degrees, triangles, components.
 
-Spark gathers the links of one graph and hands them over as a whole: the overlay of an instant, or
-who heard whom in a run. Such a graph is two columns of numbers and fits one worker, and loops over
-it, compiled, are exact and faster than any chain of joins.
+Spark groups the links of one graph: the overlay of a second, or who received from whom in a run.
+Such a graph is two columns of numbers and fits into one worker. Compiled loops over it are exact,
+and faster than any chain of joins.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ MEASURES = ("links", "nodes", "degree_max", "triangles", "triples", "components"
 
 
 def measure(low: Whole, high: Whole) -> dict[str, int]:
-    """Of undirected links, each given once. A node without links is no part of the graph."""
+    """The measures of undirected links, each given once. Nodes without links do not count."""
     names, places = np.unique(np.concatenate((low, high)), return_inverse=True)
     ends = places.astype(np.int64).reshape(2, -1)
     degree = np.bincount(places, minlength=len(names))

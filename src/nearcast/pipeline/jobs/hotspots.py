@@ -1,7 +1,7 @@
-"""What a world is like: where its entities crowd, how they move, how many hear each other.
+"""The workload of a run: where entities crowd, how they move, how many are in each other's areas.
 
-This is what one wants to know of a recorded world before choosing an overlay for it. Places are
-cells of a 64 x 64 grid over the box that bounds all positions of the run.
+This is what one needs to know about a recorded world before choosing an overlay. Positions are
+counted in a 64 x 64 grid over the box that bounds all positions of the run.
 """
 
 import pyarrow as pa
@@ -12,11 +12,11 @@ from nearcast.pipeline.jobs.graphs import measure
 from nearcast.pipeline.spark.sql import query_sql
 
 CELLS = 64
-CROWDED = 10  # one in so many of the occupied cells: the fullest
-MAX_TRACKED_NODES = 2_000  # nodes that a map of who talks to whom can show
+CROWDED = 10  # the fullest tenth of the occupied cells
+MAX_TRACKED_NODES = 2_000  # that the map of links can show
 
-# Each run's bounds, and the cell of a place in them: the far border belongs to the last cell, and
-# without any extent along an axis, all is in its first one.
+# Each run's bounds, and the cell of a position: the far border belongs to the last cell; if the
+# world has no extent along an axis, everything is in the first cell.
 BOUNDS = """
     bounds AS (
         SELECT run, min(x) AS x_low, max(x) AS x_high, min(y) AS y_low, max(y) AS y_high
@@ -28,7 +28,7 @@ CELL_Y = CELL_X.replace("x", "y")
 
 
 def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
-    """How many entities each occupied cell held; each counts once a second, where it was last."""
+    """Entities in each occupied cell; each counts once a second, at its last position."""
     return query_sql(
         f"""
         WITH {BOUNDS},
@@ -56,7 +56,7 @@ def world_density(positions: DataFrame, origins: DataFrame) -> DataFrame:
 
 
 def world_positions(positions: DataFrame, origins: DataFrame) -> DataFrame:
-    """Where each second first saw a node, for the 2,000 nodes with the smallest numbers."""
+    """The first position of each node in each second, for the 2,000 nodes with lowest numbers."""
     return query_sql(
         """
         WITH numbered AS (
@@ -80,10 +80,10 @@ def world_positions(positions: DataFrame, origins: DataFrame) -> DataFrame:
     )
 
 
-# From each position of an entity to the next: the speed; at the end of a stay in one cell, how long
-# that was; and the cell in which it was last in a second. An entity is where it was seen until it
-# is seen elsewhere. Who leaves or crashes was there until then, and goes nowhere from there. The
-# seconds are those of the clock: where the run's own begin makes no difference here.
+# From each position of an entity to the next: the speed; at the end of a stay in one cell, its
+# length; and the last cell of each second. An entity is at a position until the next one is
+# recorded, or until it leaves or crashes. Seconds are those of the clock: those of the run
+# would make no difference.
 STEPS = f"""
     lives AS (
         SELECT run, node, t, x, y, z, FALSE AS gone
@@ -132,8 +132,8 @@ STEPS = f"""
         WHERE  NOT gone
     )"""
 
-# All that is counted of a world, in one table, so that it is sorted and summed up but once. Boxes
-# bound the regions when they begin; unbounded regions have none.
+# All measures of a world in one table, so that it is sorted and summed up only once. Boxes bound
+# the regions when they begin; unbounded regions have none.
 MEASURED = """
     boxes AS (
         SELECT run, rx,
@@ -144,13 +144,13 @@ MEASURED = """
         WHERE  NOT ended AND formula IS NULL AND greatest(rx, ry, rz) < double('inf')
     ),
     measured AS (
-        SELECT run, measure, told.second, which, value
+        SELECT run, measure, measures.second, which, value
         FROM   steps LATERAL VIEW stack(4,
                    'node',  NULL,   node, NULL,
                    'cell',  second, cell, NULL,
                    'speed', NULL,   NULL, speed,
                    'dwell', NULL,   NULL, dwell_s
-               ) told AS measure, second, which, value
+               ) measures AS measure, second, which, value
         WHERE  which IS NOT NULL OR value IS NOT NULL
         UNION ALL
         SELECT run, measure, NULL, NULL, value
@@ -158,7 +158,7 @@ MEASURED = """
                    'area',   4 * rx * ry,
                    'volume', 8 * rx * ry * rz,
                    'height', height
-               ) told AS measure, value
+               ) measures AS measure, value
         UNION ALL
         SELECT run, 'node', NULL, node, NULL FROM {interests}
         UNION ALL
@@ -167,9 +167,9 @@ MEASURED = """
         SELECT run, measure, NULL, NULL, value FROM {hearing}
     )"""
 
-# How the values of a measure spread: exactly, with percents between two values in proportion, as
-# numpy has it. Equal values are counted, then sorted, on disk if need be, and added up in that
-# order, so that the sum is the same every time. Of a cell, the value is how many it holds.
+# The exact distribution of the values of a measure, with percentiles interpolated as in numpy.
+# Equal values are counted, then sorted (on disk if necessary), and added up in that order, so that
+# the sum is the same every time. The value of a cell is how many entities it holds.
 SPREADS = """
     counted AS (
         SELECT run, measure, second, which,
@@ -198,7 +198,7 @@ SPREADS = """
 
 
 def _percent(percent: int) -> str:
-    """Of `sorted`: the value at this percent of the places 0 … total − 1."""
+    """The percentile of `sorted`: the value at this percent of the positions 0 … total − 1."""
     place = f"(total - 1) * {percent} / 100"
     return f"""
         max(value + greatest({place} - (so_far - 1), 0) * coalesce(following - value, 0))
@@ -212,7 +212,7 @@ def world_movement(
     notes: DataFrame,
     expected: DataFrame,
 ) -> DataFrame:
-    """One row about each world. Crowding is the share of entities, over all seconds, in the fullest
+    """One row for each run. Crowding is the share of entities, over all seconds, in the fullest
     tenth of each second's cells."""
     links = audience_pairs(expected, publications, interests).groupBy("run")
     return query_sql(
@@ -264,41 +264,42 @@ def world_movement(
 
 
 def audience_pairs(expected: DataFrame, publications: DataFrame, interests: DataFrame) -> DataFrame:
-    """Each two entities of which either should ever hear the other, and how often that is so.
+    """Each pair of entities of which one should receive publications of the other, and how many.
 
-    A publication that nobody else should hear counts as one of its speaker to itself, heard never.
+    A publication that nobody else should receive counts for the pair of the publisher with itself.
     """
     return query_sql(
         """
-        WITH hearers AS (
-            SELECT run, subscription, min(node) AS hearer
+        WITH subscribers AS (
+            SELECT run, subscription, min(node) AS subscriber
             FROM   {interests}
             GROUP  BY run, subscription
         ),
         ends AS (
-            SELECT run, publication, node AS speaker, NULL AS hearer
+            SELECT run, publication, node AS publisher, NULL AS subscriber
             FROM   {publications}
             UNION ALL
-            SELECT run, publication, NULL, hearer
-            FROM   {expected} JOIN hearers USING (run, subscription)
+            SELECT run, publication, NULL, subscriber
+            FROM   {expected} JOIN subscribers USING (run, subscription)
         ),
-        speeches AS (
-            SELECT run, publication, max(speaker) AS speaker, collect_set(hearer) AS hearers
+        deliveries AS (
+            SELECT run, publication, max(publisher) AS publisher,
+                   collect_set(subscriber) AS subscribers
             FROM   ends
             GROUP  BY run, publication
         ),
-        heard AS (
-            SELECT run, speaker, array_remove(hearers, speaker) AS others
-            FROM   speeches
-            WHERE  speaker IS NOT NULL
+        audiences AS (
+            SELECT run, publisher, array_remove(subscribers, publisher) AS others
+            FROM   deliveries
+            WHERE  publisher IS NOT NULL
         )
         SELECT run,
-               least(speaker, other)            AS low,
-               greatest(speaker, other)         AS high,
-               count(other)                     AS heard,
+               least(publisher, other)          AS low,
+               greatest(publisher, other)       AS high,
+               count(other)                     AS reached,
                count_if(coalesce(place, 0) = 0) AS publications,
                max(size(others))                AS most
-        FROM   heard LATERAL VIEW OUTER posexplode(others) told AS place, other
+        FROM   audiences LATERAL VIEW OUTER posexplode(others) measures AS place, other
         GROUP  BY ALL
         """,
         expected=expected,
@@ -308,14 +309,14 @@ def audience_pairs(expected: DataFrame, publications: DataFrame, interests: Data
 
 
 def audience_measures(group: pa.Table) -> pa.Table:
-    """How many others hear a publication, and the transitivity of the graph of who hears whom."""
+    """How many others should receive a publication, and the transitivity of the graph of pairs."""
     links = group.filter(pc.not_equal(group["low"], group["high"]))
     graph = measure(links["low"].to_numpy(), links["high"].to_numpy())
-    told = {
-        "neighbours mean": pc.sum(group["heard"]).as_py() / pc.sum(group["publications"]).as_py(),
+    measures = {
+        "neighbours mean": pc.sum(group["reached"]).as_py() / pc.sum(group["publications"]).as_py(),
         "neighbours max": float(pc.max(group["most"]).as_py()),
         "clustering": 3 * graph["triangles"] / graph["triples"] if graph["triples"] else None,
     }
-    run = pa.repeat(group["run"][0], len(told))
-    values = pa.array(list(told.values()), pa.float64())
-    return pa.table({"run": run, "measure": list(told), "value": values})
+    run = pa.repeat(group["run"][0], len(measures))
+    values = pa.array(list(measures.values()), pa.float64())
+    return pa.table({"run": run, "measure": list(measures), "value": values})

@@ -1,4 +1,4 @@
-"""What nodes at each level of a tree carry, by the level that each of them noted last."""
+"""Traffic and structure of a tree by level, where a node's level is the last one that it noted."""
 
 from pyspark.sql import DataFrame
 
@@ -8,8 +8,8 @@ from nearcast.pipeline.spark.sql import query_sql
 def traffic_by_level(messages: DataFrame, notes: DataFrame) -> DataFrame:
     """Messages with publications, received and sent by each node of a level: mean, spread, most.
 
-    A node that has none counts too. Squares are summed as whole numbers, so that the same bytes
-    come out whatever the order.
+    A node without messages counts too. Squares are summed as integers, so that the result does not
+    depend on the order.
     """
     return query_sql(
         """
@@ -50,7 +50,7 @@ def traffic_by_level(messages: DataFrame, notes: DataFrame) -> DataFrame:
 
 
 def returned(messages: DataFrame) -> DataFrame:
-    """Messages that carried a publication, and those that brought it back to whom it came from."""
+    """Messages that carried a publication, and those that returned it to the node it came from."""
     return query_sql(
         """
         WITH carried AS (
@@ -71,7 +71,7 @@ def returned(messages: DataFrame) -> DataFrame:
 
 
 def tree(notes: DataFrame) -> DataFrame:
-    """As the last notes tell it: each peer's highest level, and who owns the node above that."""
+    """According to the last notes: each peer's highest level, and the owner of the node above."""
     return query_sql(
         """
         WITH latest AS (
@@ -93,8 +93,8 @@ def tree(notes: DataFrame) -> DataFrame:
 def fanout_by_level(notes: DataFrame) -> DataFrame:
     """How many children the nodes of a tree have, by level, from whom each peer was linked to last.
 
-    A peer links to the owner of the node above its highest one. Whoever owns a node owns one of its
-    children too, and needs no link to it.
+    A peer links to the owner of the node above its highest one. The owner of a node also owns one
+    of its children, without a link.
     """
     return query_sql(
         """
@@ -113,8 +113,8 @@ def fanout_by_level(notes: DataFrame) -> DataFrame:
 def traffic_by_tree_level(notes: DataFrame, pairs: DataFrame) -> DataFrame:
     """Messages with publications between the nodes of a tree, whichever peers own them.
 
-    A peer that notes level 2 owns a node on each of the levels 0, 1 and 2. Who is reached notes
-    from which level a message left and at which it arrived.
+    A peer that notes level 2 owns a node on each of the levels 0, 1 and 2. The receiver notes from
+    which level a message left and at which it arrived.
     """
     return query_sql(
         """

@@ -1,8 +1,8 @@
-"""What an overlay looks like from outside: its links, paths and owners, second by second.
+"""The structure of an overlay second by second: links, path lengths, owners of subscriptions.
 
-Notes tell what nodes know (linked, unlinked, level, owner, left, crashed), messages what they do.
-Only seconds in which something happened are told: in all others everything is as it was in the last
-one told. So a clock that jumps by years costs nothing.
+Nodes note what they know (linked, unlinked, level, owner, left, crashed); messages show what they
+do. Tables have rows only for seconds in which something happened; in all others the state is that
+of the last row. So a clock that jumps by years costs nothing.
 """
 
 import pyarrow as pa
@@ -23,25 +23,25 @@ def overlay_by_second(
 ) -> DataFrame:
     """The graph of the overlay at the end of each second, and its height.
 
-    In runs that note no links, two are linked in a second if a message went from one to the other.
-    Links noted hold on, so all notes of a run are one group; messages of each second are their own.
-    Either fits one worker.
+    In runs that note no links, two nodes are linked in a second in which a message went from one to
+    the other. A noted link lasts, so all notes of a run are one group; the messages of each second
+    are a group of their own. Either fits into one worker.
     """
-    told = graph_inputs(notes, messages, publications, origins).groupBy("run", "part")
+    inputs = graph_inputs(notes, messages, publications, origins).groupBy("run", "part")
     return query_sql(
         """
-        WITH told AS (
+        WITH graphs AS (
             SELECT run, second, noted,
                    struct(links, nodes, degree_max, triangles, triples, components, height) AS graph
-            FROM   {told}
+            FROM   {measured}
         ),
-        -- Each second has one graph that messages draw and, if it changed then, the one noted.
+        -- Each second has the graph of its messages and, if it changed then, the noted graph.
         so_far AS (
             SELECT run, second, noted,
                    graph                                                              AS exchanged,
                    last(if(noted, graph, NULL)) IGNORE NULLS OVER in_order            AS state,
                    bool_or(noted AND graph.links IS NOT NULL) OVER (PARTITION BY run) AS notes_links
-            FROM   told
+            FROM   graphs
             WINDOW in_order AS (
                 PARTITION BY run ORDER BY second, noted DESC
                 ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
@@ -62,15 +62,17 @@ def overlay_by_second(
                height
         FROM   chosen
         """,
-        told=told.applyInArrow(measure_group, f"{spark_columns(GRAPH_SCHEMA)}, noted boolean"),
+        measured=inputs.applyInArrow(
+            measure_group, f"{spark_columns(GRAPH_SCHEMA)}, noted boolean"
+        ),
     )
 
 
 def graph_inputs(
     notes: DataFrame, messages: DataFrame, publications: DataFrame, origins: DataFrame
 ) -> DataFrame:
-    """All that is noted of links, levels and goings; and, without a fact, of every second the pairs
-    that exchanged a message, and at least one row, even if nobody did."""
+    """All notes about links, levels and departures; and, without a fact, for every second the pairs
+    that exchanged a message: at least one row, even if there are none."""
     return query_sql(
         """
         WITH exchanged AS (
@@ -107,26 +109,27 @@ def graph_inputs(
 
 
 def measure_group(group: pa.Table) -> pa.Table:
-    """What the notes of a run tell, wherever it changes, or the graph of one second's messages."""
+    """The graphs that a run's notes describe, one for each change; or that of one second's
+    messages."""
     noted = not group["part"][0].is_valid
-    told = replay_links(group) if noted else message_graph(group)
-    return with_run(group, told.append_column("noted", pa.repeat(noted, len(told))))
+    rows = replay_links(group) if noted else message_graph(group)
+    return with_run(group, rows.append_column("noted", pa.repeat(noted, len(rows))))
 
 
-def message_graph(words: pa.Table) -> pa.Table:
+def message_graph(rows: pa.Table) -> pa.Table:
     """The graph of one second's messages."""
-    pairs = words.filter(words["node"].is_valid())
+    pairs = rows.filter(rows["node"].is_valid())
     graph = measure(pairs["node"].to_numpy(), pairs["other"].to_numpy())
-    return pa.Table.from_pylist([{"second": words["second"][0].as_py(), **graph}], GRAPH_SCHEMA)
+    return pa.Table.from_pylist([{"second": rows["second"][0].as_py(), **graph}], GRAPH_SCHEMA)
 
 
 def with_run(group: pa.Table, rows: pa.Table) -> pa.Table:
-    """What is told of a group, with its run."""
+    """These rows of a group, with its run as the first column."""
     return rows.add_column(0, "run", pa.repeat(group["run"][0], len(rows)))
 
 
 def spark_columns(schema: pa.Schema) -> str:
-    """These columns after the run, as Spark wants to be told them."""
+    """The run and these columns, in Spark's notation of a schema."""
     kinds = {pa.int64(): "bigint", pa.float64(): "double"}
     return ", ".join(["run string", *(f"{field.name} {kinds[field.type]}" for field in schema)])
 
@@ -156,29 +159,30 @@ def overlay_links(messages: DataFrame, origins: DataFrame) -> DataFrame:
 
 
 def overlay_paths(deliveries: DataFrame, publications: DataFrame, notes: DataFrame) -> DataFrame:
-    """How many messages deliveries took, and how much longer than the direct way."""
+    """Deliveries by hops, and their latency relative to that of the direct connection."""
     return query_sql(
         """
-        WITH ways AS (
-            -- The last word of either end on the latency between the two.
+        WITH direct AS (
+            -- The last note of either end about the latency between the two.
             SELECT run, least(node, about) AS low, greatest(node, about) AS high,
                    max(struct(t, value)).value AS direct_ms
             FROM   {notes}
             WHERE  fact = 'latency' AND about <> node AND value > 0
             GROUP  BY ALL
         ),
-        heard AS (
+        paths AS (
             SELECT run, hops,
-                   (heard.t - said.t) / 1e3        AS took_ms,
-                   least(heard.node, said.node)    AS low,
-                   greatest(heard.node, said.node) AS high
-            FROM   {deliveries} AS heard LEFT JOIN {publications} AS said USING (run, publication)
+                   (delivery.t - made.t) / 1e3        AS took_ms,
+                   least(delivery.node, made.node)    AS low,
+                   greatest(delivery.node, made.node) AS high
+            FROM   {deliveries} AS delivery
+                   LEFT JOIN {publications} AS made USING (run, publication)
         )
         SELECT run, hops,
                count(*) AS deliveries,
                -- Decimals add up to the same in any order, so the mean is the same on any cluster.
                CAST(avg(try_cast(took_ms / direct_ms AS DECIMAL(28, 9))) AS DOUBLE) AS stretch_mean
-        FROM   heard LEFT JOIN ways USING (run, low, high)
+        FROM   paths LEFT JOIN direct USING (run, low, high)
         GROUP  BY run, hops
         """,
         deliveries=deliveries,
@@ -188,14 +192,14 @@ def overlay_paths(deliveries: DataFrame, publications: DataFrame, notes: DataFra
 
 
 def ownership(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> DataFrame:
-    """Who owns how many subscriptions at the end of each second in which any of that may change.
+    """How many subscriptions each node owns, at the end of each second in which that may change.
 
-    A subscription is owned by the last to note so, until it ends. `changes` counts how often this
-    owner took one over from another in that second.
+    A subscription is owned by the last node that notes so, until it ends. `changes` counts how
+    often this owner took one over from another in that second.
     """
     claims = query_sql(
         """
-        WITH words AS (
+        WITH claims AS (
             SELECT run, t, about AS subscription, node AS owner
             FROM   {notes}
             WHERE  fact = 'owner' AND about IS NOT NULL
@@ -206,7 +210,7 @@ def ownership(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
         )
         SELECT /*+ BROADCAST(origins) */
                run, floor((t - origin) / 1e6) AS second, t, subscription, owner
-        FROM   words JOIN {origins} AS origins USING (run)
+        FROM   claims JOIN {origins} AS origins USING (run)
         """,
         notes=notes,
         interests=interests,

@@ -1,9 +1,9 @@
-"""What the overlay sent: messages and bytes by kind, second and node, and how fairly shared.
+"""The traffic of the overlay: messages and bytes by kind, second and node, and its distribution.
 
 A row of `messages` stands for `copies` messages of `bytes` bytes in all. A lost message was sent
-and never received. A message is received in the second of its arrival, or, where the trace does not
-know it, of its sending. Messages that carry no publication are called subscription traffic; where
-sums were recorded, that is all of it, for a sum does not say what it carried.
+and never received. A message is received in the second of its arrival or, if the trace does not
+have it, of its sending. Messages without a publication are called subscription traffic; in runs
+that recorded only sums that is all traffic, because sums do not say what messages carried.
 """
 
 from pyspark.sql import DataFrame
@@ -48,9 +48,9 @@ def _gini(load: str) -> str:
 
 
 def traffic_totals(messages: DataFrame) -> DataFrame:
-    """One row for each run with messages. Shares are over all nodes that sent or received.
+    """One row for each run with messages. Ratios are over all nodes that sent or received.
 
-    Gini: 0 if all carry the same, towards 1 if one carries all; null if nobody carries a byte.
+    Gini: 0 if all nodes carry the same, near 1 if one carries all; null if there are no bytes.
     """
     return query_sql(
         f"""
@@ -93,6 +93,7 @@ def traffic_totals(messages: DataFrame) -> DataFrame:
 
 
 def traffic_by_kind(messages: DataFrame) -> DataFrame:
+    """Messages and bytes of each kind; `carries` is the share that carried a publication."""
     return query_sql(
         """
         SELECT run, kind,
@@ -110,7 +111,7 @@ def traffic_by_kind(messages: DataFrame) -> DataFrame:
 
 
 def traffic_by_second(messages: DataFrame, origins: DataFrame) -> DataFrame:
-    """By the second of sending; what an overlay sends before the first publication is below 0."""
+    """By the second of sending; seconds before the first publication are negative."""
     return query_sql(
         """
         SELECT /*+ BROADCAST(origins) */
@@ -126,7 +127,7 @@ def traffic_by_second(messages: DataFrame, origins: DataFrame) -> DataFrame:
 
 
 def traffic_by_node(messages: DataFrame, origins: DataFrame) -> DataFrame:
-    """All nodes that sent or received. Whom a node sent to counts even if all of it was lost."""
+    """All nodes that sent or received. `fan_out` also counts receivers of lost messages only."""
     return query_sql(
         f"""
         WITH {ENDS}, {TIMED},
@@ -161,7 +162,7 @@ def traffic_quantiles(messages: DataFrame, origins: DataFrame) -> DataFrame:
     """The distribution of load over nodes: exact quantiles 0, .01 … 1.
 
     A node's mean is over all seconds from the run's first message to its last arrival; its peak is
-    its busiest second. Nodes that only send are there with 0 received, and the other way round.
+    its busiest second. Nodes that only send count with 0 received, and vice versa.
     """
     return query_sql(
         f"""
@@ -191,13 +192,13 @@ def traffic_quantiles(messages: DataFrame, origins: DataFrame) -> DataFrame:
                        'sent',     'peak', peak_sent,
                        'received', 'mean', received,
                        'received', 'peak', peak_received
-                   ) told AS direction, measure, load
+                   ) measures AS direction, measure, load
             GROUP  BY run, direction, measure
         )
         SELECT run, direction, measure,
                percent / 100  AS quantile,
                load / seconds AS bytes_per_s
-        FROM   spreads LATERAL VIEW posexplode(loads) told AS percent, load
+        FROM   spreads LATERAL VIEW posexplode(loads) measures AS percent, load
         """,
         messages=messages,
         origins=origins,

@@ -1,4 +1,4 @@
-"""Axes, and series of values drawn along them: lines, steps, bars, and areas on one another."""
+"""Charts: series of values along two axes, as lines, steps, bars or stacked areas."""
 
 from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor, isfinite, log10
@@ -9,16 +9,16 @@ from msgspec import Struct
 from nearcast.pipeline.report.formatting import NONE, clean, count, number, seconds
 from nearcast.pipeline.report.plots import HoverValues, Lines, Mark, Plot, PlotArea, PlotText, Point
 
-WIDTH, DEPTH = 620, 190  # of a whole plot, and of the part within its axes
+WIDTH, DEPTH = 620, 190  # width of a plot, and height of the part inside its axes
 LEFT, RIGHT, BOTTOM = 66, 30, 44
-LINE = 17  # from one line of text to the next
-LEGEND_LENGTH = 56  # letters that a legend has room for
-SMALLEST = 1e-300  # below it, or that near to each other, doubles cannot tell ticks apart
-MAX_DOTS = 40  # up to so many values are marked one by one
+LINE = 17  # height of a line of text
+LEGEND_LENGTH = 56  # characters of a name in a legend
+SMALLEST = 1e-300  # of a value, or of a range, for which ticks can be computed
+MAX_DOTS = 40  # a series with more values is drawn without dots
 
 
 class Series(Struct, frozen=True, kw_only=True):
-    """Values of one style; where y is not finite, there is none. Shapes: line, step, bar."""
+    """Values of one style; no value where y is not finite. Shapes: line, step, bar."""
 
     name: str
     x: Sequence[float]
@@ -29,23 +29,25 @@ class Series(Struct, frozen=True, kw_only=True):
 
 
 class LegendKey(Struct, frozen=True):
+    """One entry of a legend."""
+
     name: str
     style: str
     dash: int = 0
 
 
 class Axis(Struct, frozen=True):
-    """What it measures, how its values are worded, and its ends, if not round numbers."""
+    """An axis: what it measures, how its values are formatted, and its ends if they are fixed."""
 
     label: str
-    words: Callable[[Any], str] = number
+    format: Callable[[Any], str] = number
     low: float | None = None
     high: float | None = None
     log: bool = False
 
 
 class Scale(Struct, frozen=True):
-    """An axis laid out: where values lie on the paper, and which are written beside it."""
+    """An axis with coordinates: where values are in the plot, and which ticks it has."""
 
     low: float
     high: float
@@ -55,7 +57,7 @@ class Scale(Struct, frozen=True):
     ticks: list[float]
 
     def place(self, value: float) -> float:
-        """A logarithm has no place for 0, which then lies where the axis begins."""
+        """The coordinate of a value; on a logarithmic axis 0 is where the axis begins."""
         low, high = self.low, self.high
         if self.log:
             value, low, high = log10(max(value, low)), log10(low), log10(high)
@@ -75,8 +77,8 @@ def scale(axis: Axis, values: Iterable[float], start: float, end: float) -> Scal
     if high - low <= max(SMALLEST, 1e-9 * abs(low)):
         high = low + max(1.0, 1e-3 * abs(low))
     step = round_step((high - low) / 5)
-    if axis.words in (count, seconds):
-        step = max(step, 1.0)  # there is no half of a thing, and tables go by whole seconds
+    if axis.format in (count, seconds):
+        step = max(step, 1.0)  # counts and seconds are integers
     if axis.low is None:
         low = floor(low / step + 1e-9) * step
     if axis.high is None:
@@ -92,13 +94,13 @@ def round_step(least: float) -> float:
 
 
 def rounded_up(high: float) -> float:
-    """Where an axis from 0 to at least here ends, for plots that share it."""
+    """The end of an axis from 0 to at least `high`, for plots that share it."""
     step = round_step(high / 5)
     return ceil(high / step - 1e-9) * step
 
 
 def powers_of_ten(low: float, high: float) -> list[float]:
-    """Powers of ten, at most seven of them."""
+    """At most seven powers of ten as ticks."""
     first, last = ceil(log10(low) - 1e-9), floor(log10(high) + 1e-9)
     return [10.0**i for i in range(first, last + 1, ceil((last - first + 1) / 7))]
 
@@ -114,7 +116,7 @@ def chart(
     stacked: bool = False,
     read_along: str = "x",
 ) -> Plot:
-    """The series in a frame with axes and a legend above; stacked ones must share their x."""
+    """The series with axes, and a legend above. Stacked series must have the same x."""
     marks: list[Mark] = [PlotText(10, 20, title, bold=True, size=14)]
     keys, below = legend_marks(legend, 58)
     top = below - 2
@@ -141,7 +143,7 @@ def chart(
         width=WIDTH,
         height=top + DEPTH + BOTTOM,
         marks=marks,
-        readings=hover_values(series, x, y, across, up, read_along),
+        hover=hover_values(series, x, y, across, up, read_along),
     )
 
 
@@ -154,7 +156,7 @@ def stack_values(series: Sequence[Series]) -> list[list[float]]:
 
 
 def curve_marks(one: Series, across: Scale, up: Scale) -> list[Mark]:
-    """A stroke for each unbroken stretch of values, with dots if they are few."""
+    """A line for each unbroken sequence of values, with dots if there are few values."""
     strokes: list[list[Point]] = [[]]
     dots: list[list[Point]] = []
     for a, b in zip(one.x, one.y, strict=True):
@@ -174,7 +176,7 @@ def curve_marks(one: Series, across: Scale, up: Scale) -> list[Mark]:
 def bar_marks(
     one: Series, points: list[Point], place: int, number_of: int, across: Scale, up: Scale
 ) -> Lines:
-    """Bars of several series stand side by side around their x."""
+    """Bars of several series, side by side around their x."""
     room = abs(across.place(across.low + 1) - across.place(across.low)) * 0.7
     wide = min(48.0, max(1.0, room / number_of))
     aside = (place - (number_of - 1) / 2) * wide
@@ -184,24 +186,24 @@ def bar_marks(
 
 
 def frame_marks(across: Scale, up: Scale, x: Axis, y: Axis) -> list[Mark]:
-    """Lines across at the heights that are written, and what is written beneath and beside."""
+    """Grid lines, ticks and labels of both axes."""
     left, right, ground = across.start, across.end, up.start
     rungs = [[(left, up.place(v)), (right, up.place(v))] for v in up.ticks]
     marks: list[Mark] = [Lines(rungs, "grid", 1, blunt=True)]
     marks += [
-        PlotText(left - 8, up.place(v) + 4, y.words(v), "soft", 11, "end") for v in up.ticks
+        PlotText(left - 8, up.place(v) + 4, y.format(v), "soft", 11, "end") for v in up.ticks
     ]  # fmt: skip
     feet = [[(across.place(v), ground), (across.place(v), ground + 4)] for v in across.ticks]
     marks.append(Lines([[(left, ground), (right, ground)], *feet], "soft", 1, blunt=True))
     marks += [
-        PlotText(across.place(v), ground + 18, x.words(v), "soft", 11, "middle")
+        PlotText(across.place(v), ground + 18, x.format(v), "soft", 11, "middle")
         for v in across.ticks
     ]
     return [*marks, PlotText((left + right) / 2, ground + 36, x.label, "soft", 12, "middle")]
 
 
 def legend_marks(keys: Sequence[LegendKey], y: float) -> tuple[list[Mark], float]:
-    """Keys in as many lines as they need, and where the next line of text would be."""
+    """A legend in as many lines as it needs, and where the next line of text would be."""
     marks: list[Mark] = []
     x = 10.0
     for key in keys:
@@ -218,7 +220,7 @@ def legend_marks(keys: Sequence[LegendKey], y: float) -> tuple[list[Mark], float
 def hover_values(
     series: Sequence[Series], x: Axis, y: Axis, across: Scale, up: Scale, along: str
 ) -> HoverValues:
-    """What all series say at each value that any of them has on the axis along which one reads."""
+    """The values of all series, for each position on the axis `along` that any of them has."""
     pairs = [
         [(a, b) if along == "x" else (b, a) for a, b in zip(one.x, one.y, strict=True)
          if isfinite(a) and isfinite(b)]
@@ -231,8 +233,8 @@ def hover_values(
         axis=along,
         frame=(across.start, up.end, across.end, up.start),
         at=[round(ruler.place(v), 1) for v in at],
-        labels=[here.words(v) for v in at],
+        labels=[here.format(v) for v in at],
         names=[clean(one.name) for one in series],
         styles=[one.style for one in series],
-        values=[[there.words(one[v]) if v in one else NONE for v in at] for one in values],
+        values=[[there.format(one[v]) if v in one else NONE for v in at] for one in values],
     )

@@ -1,7 +1,6 @@
-"""What a report draws: a list of drawings, each from result tables to plots, in reading order.
+"""The plots of a report: a list of drawings in reading order, each from result tables to plots.
 
-A drawing names the table without which there is nothing to draw. Whatever a later overlay wants
-shown (its tree with owners, its cells, its relays) is one more function and one more line at the
+A drawing names the table that it needs. Another plot is one more function and one more line at the
 end of this file.
 """
 
@@ -33,6 +32,8 @@ COLOURED_KINDS = 7  # of messages that have a colour of their own
 
 
 class Drawing(Struct, frozen=True):
+    """One entry of the report: the section that it belongs to, and the function that draws it."""
+
     section: str
     table: str  # that must have rows
     draw: Callable[[Results], list[Plot]]
@@ -42,7 +43,7 @@ class Drawing(Struct, frozen=True):
 
 
 def line_style(run: int, measure: int, runs: int) -> tuple[str, int]:
-    """Runs are told apart by colour and then measures by dashes; of one run, measures by colour."""
+    """Colour and dash: runs differ by colour and measures by dash; in a single run, by colour."""
     return (series_style(run), measure) if runs > 1 else (series_style(measure), 0)
 
 
@@ -56,7 +57,7 @@ def legend(results: Results, measures: Sequence[str]) -> list[LegendKey]:
 
 
 def run_title(results: Results, title: str, run: str) -> str:
-    """The title of a plot that each run has for itself."""
+    """The title of a plot that shows one run."""
     return f"{title}: {clean(results.labels[run], 50)}" if len(results.runs) > 1 else title
 
 
@@ -101,13 +102,15 @@ def over_time(
     measures: dict[str, Measure],
     shape: str = "line",
 ) -> Callable[[Results], list[Plot]]:
+    """A drawing of these measures of a table by second, as one chart."""
+
     def draw(results: Results) -> list[Plot]:
         time = time_bins(list(results.with_rows(table).values()))
         each = list(measures.values())
         found = series(
             results, table, list(measures), lambda rows, i: (time.x, each[i](rows, time)), shape
         )
-        axis = zoom_shares(y, found) if y.words is share else y
+        axis = zoom_shares(y, found) if y.format is share else y
         if not found:
             return []
         return [chart(name, title, time.axis, axis, found, legend(results, list(measures)))]
@@ -116,7 +119,7 @@ def over_time(
 
 
 def zoom_shares(axis: Axis, found: Sequence[Series]) -> Axis:
-    """Shares that are all high are looked at closely: 97 % or 99 % is what people ask."""
+    """The axis from just below the lowest share to 1, if all shares are above one half."""
     lowest = min((y for one in found for y in one.y if np.isfinite(y)), default=0.0)
     if not 0.5 < lowest < 1:
         return Axis(axis.label, share, 0.0, 1.0)
@@ -140,6 +143,7 @@ def drawable_rows(results: Results, table: str, *names: str) -> dict[str, pa.Tab
 
 
 def world_maps(results: Results) -> list[Plot]:
+    """A map of each run: density of entities, and where publications were missed."""
     worlds = drawable_rows(results, "world_density", *DENSITY_COLUMNS)
     if not worlds:
         return []
@@ -160,6 +164,7 @@ def world_maps(results: Results) -> list[Plot]:
 
 
 def latency_curve(results: Results) -> list[Plot]:
+    """The cumulative distribution of latencies."""
     found = series(
         results,
         "latency_quantiles",
@@ -168,15 +173,16 @@ def latency_curve(results: Results) -> list[Plot]:
     )
     return [
         chart(
-            "latency", "How late deliveries are",
+            "latency", "Latency of deliveries",
             Axis("latency", milliseconds, low=0.0),
-            Axis("share of correct deliveries that took at most so long", share, 0.0, 1.0),
+            Axis("share of correct deliveries with at most this latency", share, 0.0, 1.0),
             found, legend(results, ["latency"]), read_along="y",
         )
     ]  # fmt: skip
 
 
 def popularity(results: Results) -> list[Plot]:
+    """The time until all subscribers of a publication have it, by their number."""
     columns = ["total_time_mean_ms", "total_time_p90_ms"]
     found = series(
         results,
@@ -188,8 +194,8 @@ def popularity(results: Results) -> list[Plot]:
         return []
     return [
         chart(
-            "popularity", "Until everyone interested has it",
-            Axis("number of subscribers that should hear a publication", count),
+            "popularity", "Time until all subscribers have a publication",
+            Axis("number of subscribers that should receive a publication", count),
             Axis("time until the last of them has it", milliseconds, low=0.0),
             found, legend(results, ["mean", "p90"]),
         )
@@ -197,6 +203,8 @@ def popularity(results: Results) -> list[Plot]:
 
 
 def hops(results: Results) -> list[Plot]:
+    """The hops of deliveries and, if direct latencies are known, their latency stretch."""
+
     def portions(rows: pa.Table, _: int) -> tuple[Sequence[float], Numbers]:
         deliveries = numbers(rows, "deliveries")
         return numbers(rows, "hops").tolist(), deliveries / (np.nansum(deliveries) or 1.0)
@@ -209,12 +217,12 @@ def hops(results: Results) -> list[Plot]:
     long = series(results, "overlay_paths", ["stretch"], stretch, "bar")
     keys = legend(results, ["deliveries"])
     plots = [
-        chart("hops", "How far deliveries travel", x,
+        chart("hops", "Hops of deliveries", x,
               Axis("share of deliveries", share, 0.0, 1.0), far, keys)
     ]  # fmt: skip
     if long:
-        y = Axis("latency over that of the direct way, mean", low=0.0)
-        plots.append(chart("stretch", "How much longer than the direct way", x, y, long, keys))
+        y = Axis("latency relative to the direct connection, mean", low=0.0)
+        plots.append(chart("stretch", "Latency stretch", x, y, long, keys))
     return plots
 
 
@@ -227,6 +235,7 @@ def bar_axis(results: Results, table: str, name: str, label: str) -> Axis:
 
 
 def false_positives(results: Results) -> list[Plot]:
+    """The share of publications that reached nodes without interest in them, by level."""
     found = series(
         results,
         "false_positives_by_level",
@@ -237,8 +246,10 @@ def false_positives(results: Results) -> list[Plot]:
     if not found:
         return []
     x = bar_axis(results, "false_positives_by_level", "level", "level of the receiving node")
-    y = Axis("share of what reached a node that it did not want, mean", share, low=0.0)
-    return [chart("unwanted", "What nodes carry for others", x, y, found,
+    y = Axis(
+        "share of received publications that the node had no interest in, mean", share, low=0.0
+    )
+    return [chart("unwanted", "False positives by level", x, y, found,
                   legend(results, ["unwanted"]))]  # fmt: skip
 
 
@@ -281,7 +292,7 @@ def rows_of_kinds(rows: pa.Table, kinds: Sequence[str]) -> pa.Table:
 
 
 def load_distribution(measure: str, name: str, title: str) -> Callable[[Results], list[Plot]]:
-    """The distribution of load over nodes. Few carry a thousand times more: hence logarithms."""
+    """A drawing of the distribution of load over nodes, on a logarithmic axis."""
     directions = ["sent", "received"]
 
     def values(rows: pa.Table, number_of: int) -> tuple[Sequence[float], Numbers]:
@@ -292,8 +303,8 @@ def load_distribution(measure: str, name: str, title: str) -> Callable[[Results]
 
     def draw(results: Results) -> list[Plot]:
         found = series(results, "traffic_quantiles", directions, values)
-        x = Axis("bytes per second, in powers of ten; 0 is at the left", rate, log=True)
-        y = Axis("share of nodes that carry at most so much", share, 0.0, 1.0)
+        x = Axis("bytes per second, logarithmic; 0 is at the left", rate, log=True)
+        y = Axis("share of nodes with at most this load", share, 0.0, 1.0)
         keys = legend(results, directions)
         return [chart(name, title, x, y, found, keys, read_along="y")] if found else []
 
@@ -301,6 +312,7 @@ def load_distribution(measure: str, name: str, title: str) -> Callable[[Results]
 
 
 def ranked_load(results: Results) -> list[Plot]:
+    """The bytes of each node, from the busiest to the idlest."""
     columns = ["sent_bytes", "received_bytes"]
 
     def values(rows: pa.Table, number_of: int) -> tuple[Sequence[float], Numbers]:
@@ -312,15 +324,16 @@ def ranked_load(results: Results) -> list[Plot]:
     nodes = float(max(len(rows) for rows in results.with_rows("traffic_by_node").values()))
     return [
         chart(
-            "ranks", "From the busiest node to the idlest",
-            Axis("rank of the node, in powers of ten", count, low=1.0, high=nodes, log=True),
-            Axis("bytes in the whole run, in powers of ten", size, log=True),
+            "ranks", "Load of nodes by rank",
+            Axis("rank of the node, logarithmic", count, low=1.0, high=nodes, log=True),
+            Axis("bytes in the whole run, logarithmic", size, log=True),
             series(results, "traffic_by_node", measures, values), legend(results, measures),
         )
     ]  # fmt: skip
 
 
 def link_maps(results: Results) -> list[Plot]:
+    """A map of each run with the links that carried the most bytes."""
     tables = drawable_rows(results, "overlay_links", *LINK_COLUMNS)
     places = {run: complete_rows(results.table("world_positions", run), "second", "node", "x", "y")
               for run in tables}  # fmt: skip
@@ -333,9 +346,7 @@ def link_maps(results: Results) -> list[Plot]:
             every += np.linspace(floor(first), floor(last), 49).astype(int).tolist()
     shown = chosen_seconds(every, len(tables))
     return [
-        link_map(
-            f"links {run}", run_title(results, "Who talks to whom", run), rows, places[run], shown
-        )
+        link_map(f"links {run}", run_title(results, "Busiest links", run), rows, places[run], shown)
         for run, rows in tables.items()
     ]
 
@@ -346,9 +357,9 @@ def ownership_changes(results: Results) -> list[Plot]:
     found = series(results, "ownership", ["changes"], lambda rows, _: (time.x, changes(rows, time)))
     if not found:
         return []
-    y = Axis("subscriptions that changed their owner", count, low=0.0)
+    y = Axis("subscriptions that changed owner", count, low=0.0)
     keys = legend(results, ["changes"])
-    return [chart("owners", "Who owns what, in motion", time.axis, y, found, keys)]
+    return [chart("owners", "Changes of ownership", time.axis, y, found, keys)]
 
 
 SHARE_AXIS = Axis("share", share)
@@ -361,12 +372,12 @@ DRAWINGS: tuple[Drawing, ...] = (
         {"recall": ratio("correct", "expected"),
          "precision": ratio("correct", "correct", "spurious")})),
     Drawing("Delivery", "delivery_by_second", over_time(
-        "expected", "What should have been heard", "delivery_by_second",
+        "expected", "Expected and missed deliveries", "delivery_by_second",
         Axis("deliveries per second", count, low=0.0),
         {"expected": per_second("expected"), "missed": per_second("missed")})),
     Drawing("Delivery", "delivery_by_second", over_time(
         "lateness", "Latency over time", "delivery_by_second",
-        Axis("latency, of the worst second where a point is several", milliseconds, low=0.0),
+        Axis("latency (worst second of each point)", milliseconds, low=0.0),
         {"p50": worst("latency_p50_ms"), "p99": worst("latency_p99_ms")})),
     Drawing("Delivery", "popularity", popularity),
     Drawing("Delivery", "overlay_paths", hops),
@@ -378,24 +389,24 @@ DRAWINGS: tuple[Drawing, ...] = (
         "peak", "peaks", "Load of nodes, busiest second")),
     Drawing("Traffic", "traffic_by_node", ranked_load),
     Drawing("Awareness", "awareness_by_second", over_time(
-        "awareness", "Do nodes know whom they should?", "awareness_by_second", SHARE_AXIS,
+        "awareness", "Awareness: recall and precision", "awareness_by_second", SHARE_AXIS,
         {"recall (consistency)": ratio("true_positives", "true_positives", "false_negatives"),
          "precision": ratio("true_positives", "true_positives", "false_positives")})),
     Drawing("Awareness", "awareness_by_second", over_time(
-        "known", "Known and to be known", "awareness_by_second",
-        Axis("others to a node, mean", low=0.0),
+        "known", "Entities known to a node", "awareness_by_second",
+        Axis("other entities per node, mean", low=0.0),
         {"known": mean("known", "nodes"), "should be known": mean("should", "nodes")})),
     Drawing("Awareness", "awareness_by_second", over_time(
-        "difference", "Where others are believed to be", "awareness_by_second",
-        Axis("distance from the truth, of the worst second where a point is several", low=0.0),
+        "difference", "Position error of known entities", "awareness_by_second",
+        Axis("distance from the true position (worst second of each point)", low=0.0),
         {"mean": worst("position_difference_mean"),
          "p90": worst("position_difference_p90")})),
     Drawing("Overlay", "overlay_by_second", over_time(
         "linked", "Links", "overlay_by_second", Axis("at the end of each second", count, low=0.0),
         {"links": last_value("links"), "nodes": last_value("nodes")}, "step")),
     Drawing("Overlay", "overlay_by_second", over_time(
-        "degree", "Neighbours of a node", "overlay_by_second", Axis("links to a node", low=0.0),
-        {"mean": last_value("degree_mean"), "most": last_value("degree_max")}, "step")),
+        "degree", "Neighbours of a node", "overlay_by_second", Axis("links per node", low=0.0),
+        {"mean": last_value("degree_mean"), "maximum": last_value("degree_max")}, "step")),
     Drawing("Overlay", "overlay_by_second", over_time(
         "height", "Height of the tree", "overlay_by_second", Axis("levels", count, low=0.0),
         {"height": last_value("height")}, "step")),

@@ -1,18 +1,18 @@
-"""Numbers and strangers' words as people can read them: units, thousands, shares, safe text."""
+"""Formats numbers and texts for people: units, thousands, percentages, safe texts."""
 
 import re
 from math import isfinite
 from typing import Any
 
 NONE = "–"
-# What XML 1.0 cannot hold, not even escaped; a trace may say anything.
+# Characters that XML 1.0 cannot hold, not even escaped; texts of a trace may have any.
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def clean(text: object, most: int = 200) -> str:
-    """Any value as text of bounded length that a page and a plot can hold (not yet escaped)."""
-    words = NOT_IN_XML.sub("\ufffd", str(text))
-    return words if len(words) <= most else words[: most - 1] + "…"
+    """Any value as text of bounded length that pages and plots can hold (not yet escaped)."""
+    cleaned = NOT_IN_XML.sub("\ufffd", str(text))
+    return cleaned if len(cleaned) <= most else cleaned[: most - 1] + "…"
 
 
 def is_missing(value: Any) -> bool:
@@ -24,7 +24,7 @@ def count(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """Four digits that matter, with thousands set apart."""
+    """Four significant digits, with thousands separators."""
     if is_missing(value):
         return NONE
     if abs(value) >= 1000 or value == int(value):
@@ -33,7 +33,7 @@ def number(value: Any) -> str:
 
 
 def share(value: Any) -> str:
-    """In percent. Only a whole is called 100 % and only nothing 0 %: nearly all is not all."""
+    """In percent. Only exactly 1 is shown as 100 %, and only exactly 0 as 0 %."""
     if is_missing(value):
         return NONE
     percent = 100 * value
@@ -48,7 +48,7 @@ def share(value: Any) -> str:
 
 def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
     place = 0
-    # 999.96 would be printed as 1000.0, which is one of the next unit.
+    # 999.96 would be printed as 1000, which is 1 of the next unit.
     while place < len(units) - 1 and abs(value) >= step * 0.99995:
         value, place = value / step, place + 1
     return f"{value:.4g} {units[place]}" if place else f"{number(value)} {units[0]}"

@@ -1,6 +1,6 @@
-"""Places on paper: a world seen from above with its crowds and misses, and who talks to whom.
+"""Maps: the density of entities with missed publications, and the busiest links.
 
-Both change with time, so each is a plot with moments, of which a page shows the one chosen.
+Both change with time, so each is a plot with several frames; the page shows the chosen one.
 """
 
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ from nearcast.pipeline.report.plots import HEATS, Lines, Mark, Plot, PlotFrame, 
 from nearcast.pipeline.report.results import complete_rows, numbers, top_rows
 
 CELLS = 64  # of a map, along either side
-SIDE = 512  # of a map on paper: 8 to a cell
+SIDE = 512  # of a map: 8 per cell
 LEFT, TOP, RIGHT, BOTTOM = 62, 52, 86, 44
-MAX_MISSES = 6000  # drawn at most, at all moments together
-MAX_LINKS = 500  # drawn at most
+MAX_MISSES = 6000  # drawn in all frames together
+MAX_LINKS = 500
 THICKNESSES = (0.6, 1.0, 1.6, 2.6)
 
 
 def chosen_seconds(seconds: Sequence[int], plots: int) -> list[int]:
-    """At most 48 moments, evenly spread, and fewer the more plots must share a page."""
+    """At most 48 seconds, evenly spread; fewer if more plots share a page."""
     known = sorted(set(seconds))
     most = max(6, 96 // max(2, plots))
     if len(known) <= most:
@@ -37,7 +37,7 @@ def chosen_seconds(seconds: Sequence[int], plots: int) -> list[int]:
 
 
 class GridLayout(Struct, frozen=True):
-    """How the world's grid lies on the paper: whole units to a cell, so that edges are sharp."""
+    """Where the world's grid is in the plot: integers per cell, so that edges are sharp."""
 
     x_low: float
     y_low: float
@@ -58,7 +58,7 @@ class GridLayout(Struct, frozen=True):
 
 
 def grid_layout(density: pa.Table) -> GridLayout:
-    """A world without extent along an axis has cells of one unit there."""
+    """The layout for a table of densities. A world without extent has cells of one unit."""
     x_low, y_low, width, height = (
         float(numbers(density, name)[0]) for name in ("x_low", "y_low", "cell_width", "cell_height")
     )
@@ -69,17 +69,17 @@ def grid_layout(density: pa.Table) -> GridLayout:
 
 
 def heat_steps(most: float) -> list[int]:
-    """From how many entities on a cell is one step darker: even steps of the logarithm."""
+    """From how many entities on a cell is drawn one step darker: logarithmic steps."""
     return [int(n) for n in np.unique(np.geomspace(1, max(most, 1), HEATS + 1).round())[:HEATS]]
 
 
 def heat_style(step: int, steps: Sequence[int]) -> str:
-    """The style of a step; few steps are spread over all that there are."""
+    """The style of a step; few steps are spread over all styles."""
     return f"h{round((step + 1) * HEATS / len(steps)) - 1}"
 
 
 def density_lines(cells: pa.Table, place: GridLayout, steps: Sequence[int]) -> list[Lines]:
-    """The occupied cells of one second; neighbours in a row that look alike are one stroke."""
+    """The occupied cells of one second; equal neighbours in a row are one stroke."""
     strokes: list[list[list[Point]]] = [[] for _ in steps]
     if not len(cells):
         return [
@@ -108,21 +108,21 @@ def world_map(
     seconds: Sequence[int],
     most: float,
 ) -> Plot:
-    """Density at each of these seconds (or at the last one known before), and on top what was
-    missed from then until the next of them.
+    """The density at each of these seconds (or at the last one known before), and on top the
+    publications missed from then until the next of them.
 
-    `most` is the highest density of all maps that share their colours. No `missed` at all means
-    that nobody counted.
+    `most` is the highest density of all maps that share their colours. If `missed` is None, misses
+    were not counted.
     """
     place, steps = grid_layout(density), heat_steps(most)
     known = np.unique(numbers(density, "second"))
-    dots, told = missed_marks(missed, place, seconds)
-    moments = []
+    dots, note = missed_marks(missed, place, seconds)
+    frames = []
     for second, above in zip(seconds, dots, strict=True):
         before = known[known <= second]
         now = before[-1] if len(before) else None
         cells = density.filter(pc.equal(density.column("second"), now))
-        moments.append(PlotFrame(f"{second:,} s", density_lines(cells, place, steps), above))
+        frames.append(PlotFrame(f"{second:,} s", density_lines(cells, place, steps), above))
     return Plot(
         name=name,
         title=title,
@@ -130,22 +130,22 @@ def world_map(
         height=place.bottom + BOTTOM,
         marks=[
             PlotText(10, 20, clean(title, 75), bold=True, size=14),
-            PlotText(10, 38, f"Entities to a cell, at a moment; {told}", "soft"),
+            PlotText(10, 38, f"Entities per cell at a time; {note}", "soft"),
             *map_frame(place),
             *heat_legend(place, steps),
         ],
-        moments=moments,
-        shown=len(moments) // 2,
+        frames=frames,
+        shown=len(frames) // 2,
     )
 
 
 def missed_marks(
     missed: pa.Table | None, place: GridLayout, seconds: Sequence[int]
 ) -> tuple[list[list[Lines]], str]:
-    """Dots where publications were made that someone missed, for each of these seconds.
+    """Dots where publications were made that a subscriber missed, for each of these seconds.
 
-    One shows what was missed from then until the next; the first, what came before it too. The
-    table has them by chance.
+    Each frame shows the misses from its second to the next; the first also those before it. The
+    table is a random sample.
     """
     if missed is None:
         return [[] for _ in seconds], "misses are not known"
@@ -161,10 +161,11 @@ def missed_marks(
             spots[max(which, 0)][round(px, 1), round(py, 1)] = None
     dots = [[Lines([[spot] for spot in here], "alarm", 3.2, opacity=0.75)] for here in spots]
     sample = "a sample of the " if len(rows) < len(missed) else ""
-    return dots, f"dots: {sample}misses from then to the next ({count(len(missed))} in all)"
+    return dots, f"dots: {sample}misses until the next time ({count(len(missed))} in all)"
 
 
 def map_frame(place: GridLayout) -> list[Mark]:
+    """The border of a map, with ticks and labels."""
     right, top_ = LEFT + CELLS * place.across, TOP
     x_high, y_high = (
         place.x_low + CELLS * place.cell_width,
@@ -176,35 +177,36 @@ def map_frame(place: GridLayout) -> list[Mark]:
     ticks = [[(across.place(v), place.bottom), (across.place(v), place.bottom + 4)]
              for v in across.ticks]  # fmt: skip
     ticks += [[(LEFT - 4, up.place(v)), (LEFT, up.place(v))] for v in up.ticks]
-    words = Axis("").words
+    label = Axis("").format
     return [
         Lines([[*corners, corners[0]], *ticks], "soft", 1, blunt=True),
-        *(PlotText(across.place(v), place.bottom + 18, words(v), "soft", 11, "middle")
+        *(PlotText(across.place(v), place.bottom + 18, label(v), "soft", 11, "middle")
           for v in across.ticks),
-        *(PlotText(LEFT - 8, up.place(v) + 4, words(v), "soft", 11, "end") for v in up.ticks),
+        *(PlotText(LEFT - 8, up.place(v) + 4, label(v), "soft", 11, "end") for v in up.ticks),
         PlotText((LEFT + right) / 2, place.bottom + 36, "x, and y upwards", "soft", 12, "middle"),
     ]  # fmt: skip
 
 
 def heat_legend(place: GridLayout, steps: Sequence[int]) -> list[Mark]:
+    """The colours of a map, and how many entities each stands for."""
     x = LEFT + CELLS * place.across + 14
     marks: list[Mark] = []
     for step, least in enumerate(steps):
         y = TOP + 8 + 17 * step
         last = steps[step + 1] - 1 if step + 1 < len(steps) else None
-        told = f"{least:,} +" if last is None else f"{least:,}" if last == least else (
+        label = f"{least:,} +" if last is None else f"{least:,}" if last == least else (
             f"{least:,}-{last:,}"
         )  # fmt: skip
         marks.append(Lines([[(x, y), (x + 14, y)]], heat_style(step, steps), 14, blunt=True))
-        marks.append(PlotText(x + 19, y + 4, told, "soft", 10.5))
+        marks.append(PlotText(x + 19, y + 4, label, "soft", 10.5))
     return marks
 
 
-# Who talks to whom.
+# Links.
 
 
 def strongest_links(links: pa.Table) -> tuple[pa.Table, int]:
-    """The pairs that exchanged the most bytes, whoever sent them, and how many pairs there are."""
+    """The pairs that exchanged the most bytes in both directions, and the number of all pairs."""
     ends = links.column("node"), links.column("to")
     pairs = (
         links.append_column("low", pc.min_element_wise(*ends))
@@ -219,9 +221,9 @@ def strongest_links(links: pa.Table) -> tuple[pa.Table, int]:
 def node_positions(
     pairs: Sequence[tuple[int, int]], positions: pa.Table, seconds: Sequence[int]
 ) -> list[dict[int, Point]]:
-    """Where each node is at each second: in the world, or else in circles.
+    """The position of each node at each second: in the world, or else on circles.
 
-    A node that never had a position (a server, a broker) is amid those it talks to.
+    A node that never had a position (a server, a broker) is in the middle of its neighbours.
     """
     peers: dict[int, list[int]] = {}
     for a, b in pairs:
@@ -247,7 +249,7 @@ def node_positions(
 
 
 def circle_layout(peers: dict[int, list[int]]) -> dict[int, Point]:
-    """All on a circle, but for those with very many peers, which are inside."""
+    """All nodes on a circle; those with very many neighbours are inside."""
     many = max(8, len(peers) / 4)
     hubs = sorted(node for node in peers if len(peers[node]) >= many)
     others = sorted(node for node in peers if len(peers[node]) < many)
@@ -266,7 +268,7 @@ def centroid(spots: Sequence[Point]) -> Point:
 def link_map(
     name: str, title: str, links: pa.Table, positions: pa.Table, seconds: Sequence[int]
 ) -> Plot:
-    """The strongest links in use at each second: first used by then and used again later."""
+    """The busiest links in use at each second: first used by then, and used again later."""
     pairs, number_of = strongest_links(links)
     rows = pairs.to_pylist()
     ends = [(row["low"], row["high"]) for row in rows]
@@ -280,9 +282,9 @@ def link_map(
     def at(spot: Point) -> Point:
         return (20 + (spot[0] - x_low) / longer * SIDE, 60 + (y_high - spot[1]) / longer * SIDE)
 
-    # The strongest first: the rank decides how thick, so that a few stand out in any run.
+    # The busiest first: the rank decides how thick, so that a few stand out in any run.
     rank = [min(3, ceil(4 * (1 - i / len(rows))) - 1) for i in range(len(rows))]
-    moments = []
+    frames = []
     for second, here in zip(seconds, placed, strict=True):
         paper = {node: at(spot) for node, spot in here.items()}
         strokes: list[list[list[Point]]] = [[] for _ in THICKNESSES]
@@ -294,10 +296,10 @@ def link_map(
                  for each, width in zip(strokes, THICKNESSES, strict=True)]  # fmt: skip
         ends_in_use = dict.fromkeys(spot for each in strokes for pair in each for spot in pair)
         dots = Lines([[spot] for spot in ends_in_use], "s1", 4)
-        moments.append(PlotFrame(f"{second:,} s", [*lines, dots]))
-    told = f"{count(number_of)} links"
+        frames.append(PlotFrame(f"{second:,} s", [*lines, dots]))
+    shown = f"{count(number_of)} links"
     if len(rows) < number_of:
-        told = f"the {count(len(rows))} strongest of {told}"
+        shown = f"the {count(len(rows))} busiest of {shown}"
     return Plot(
         name=name,
         title=title,
@@ -305,8 +307,8 @@ def link_map(
         height=80 + (y_high - y_low) / longer * SIDE,
         marks=[
             PlotText(10, 20, clean(title, 70), bold=True, size=14),
-            PlotText(10, 38, f"Of {told}, those in use at a moment; thicker: more bytes", "soft"),
+            PlotText(10, 38, f"Of {shown}, those in use at a time; thicker: more bytes", "soft"),
         ],
-        moments=moments,
-        shown=len(moments) // 2,
+        frames=frames,
+        shown=len(frames) // 2,
     )

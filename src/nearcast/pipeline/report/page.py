@@ -1,4 +1,4 @@
-"""The words and tables of a report's page. All text from traces passes through `safe`."""
+"""The texts and tables of a report's page. All text from traces passes through `safe`."""
 
 import re
 from base64 import b64encode
@@ -41,11 +41,11 @@ Formatter = Callable[[Any], str]
 
 
 class Column(Struct, frozen=True):
-    """A column of a result table as people see it."""
+    """A column of a result table as the page shows it."""
 
     name: str
     head: str
-    words: Formatter = count
+    format: Formatter = count
 
 
 class TopRowsTable(Struct, frozen=True):
@@ -72,15 +72,15 @@ OUTCOME_COLUMNS = [Column(name, name) for name in
 AWARENESS_COLUMNS = [
     Column("nodes", "nodes"), Column("known", "known, mean", number),
     Column("should", "should be known, mean", number),
-    Column("true_positives", "known rightly"), Column("false_positives", "known wrongly"),
-    Column("false_negatives", "not known, wrongly"), Column("precision", "precision", share),
+    Column("true_positives", "true positives"), Column("false_positives", "false positives"),
+    Column("false_negatives", "false negatives"), Column("precision", "precision", share),
     Column("recall", "recall", share), Column("accuracy", "accuracy", share),
     Column("specificity", "specificity", share), Column("consistency", "consistency", share),
-    Column("position_difference_mean", "distance from the truth, mean", number),
-    Column("position_difference_p90", "distance from the truth p90", number),
+    Column("position_difference_mean", "position error, mean", number),
+    Column("position_difference_p90", "position error p90", number),
 ]  # fmt: skip
 
-# The headline: (table, column); the first ones large.
+# The overview at the top, as (table, column): the main measures large, the others small.
 MAIN_MEASURES = [
     ("delivery_totals", Column("recall", "recall", share)),
     ("delivery_totals", Column("precision", "precision", share)),
@@ -103,7 +103,7 @@ OTHER_MEASURES = [
     ("traffic_totals", Column("subscription_bytes", "bytes without publications", size)),
     ("traffic_totals", Column("gini_sent", "Gini of bytes sent", number)),
     ("traffic_totals", Column("gini_received", "Gini of bytes received", number)),
-    ("traffic_totals", Column("max_over_mean_sent", "busiest sender over mean", number)),
+    ("traffic_totals", Column("max_over_mean_sent", "busiest sender / mean", number)),
 ]
 ALARMING = ("missed", "spurious", "duplicates", "rejected rows", "out of order")
 
@@ -113,25 +113,25 @@ SUMMARY_TABLES = [
         Column("speed_p50", "speed p50", number),
         Column("speed_p90", "speed p90", number),
         Column("speed_max", "speed, highest", number),
-        Column("still_share", "steps that lead nowhere", share),
+        Column("still_share", "share of time without movement", share),
         Column("dwell_mean_s", "stay in a cell, mean", seconds),
         Column("dwell_p90_s", "stay in a cell p90", seconds),
         Column("area_mean", "area of interest, mean", number),
-        Column("neighbours_mean", "hearers of a publication, mean", number),
-        Column("neighbours_max", "hearers of a publication, most"),
-        Column("clustering", "clustering of who hears whom", share),
+        Column("neighbours_mean", "receivers of a publication, mean", number),
+        Column("neighbours_max", "receivers of a publication, maximum"),
+        Column("clustering", "clustering of publishers and receivers", share),
         Column("crowding", "entities in the fullest tenth of cells", share)]),
-    SummaryTable("Traffic", "traffic_totals", "Traffic in all", [
+    SummaryTable("Traffic", "traffic_totals", "Total traffic", [
         Column("messages", "messages"), Column("bytes", "bytes"), Column("lost", "messages lost"),
         Column("publication_messages", "messages with a publication"),
         Column("publication_bytes", "their bytes"),
         Column("subscription_messages", "messages without"),
         Column("subscription_bytes", "their bytes"),
-        Column("gini_sent", "Gini of bytes sent (0: all alike, 1: one for all)", number),
+        Column("gini_sent", "Gini of bytes sent (0: all equal, 1: one sends all)", number),
         Column("gini_received", "Gini of bytes received", number),
-        Column("max_over_mean_sent", "busiest sender over the mean", number),
-        Column("max_over_mean_received", "busiest receiver over the mean", number)]),
-    SummaryTable("Awareness", "awareness_totals", "Awareness in all", AWARENESS_COLUMNS),
+        Column("max_over_mean_sent", "busiest sender / mean", number),
+        Column("max_over_mean_received", "busiest receiver / mean", number)]),
+    SummaryTable("Awareness", "awareness_totals", "Total awareness", AWARENESS_COLUMNS),
 ]  # fmt: skip
 
 TOP_ROWS_TABLES = [
@@ -145,7 +145,7 @@ TOP_ROWS_TABLES = [
     TopRowsTable("Delivery", "false_positives_by_level", "Carried, by level of the receiver", [
         Column("level", "level", number), Column("nodes", "nodes"), Column("carried", "carried"),
         Column("unwanted", "unwanted"), Column("rate_mean", "of each node, mean", share),
-        Column("rate_std", "its spread", share)], ("carried",)),
+        Column("rate_std", "standard deviation", share)], ("carried",)),
     TopRowsTable("Traffic", "traffic_by_kind", "Kinds of messages", [
         Column("kind", "kind", text), Column("messages", "messages"), Column("bytes", "bytes"),
         Column("lost", "lost"), Column("carries", "with a publication", share)], ("bytes",)),
@@ -153,21 +153,21 @@ TOP_ROWS_TABLES = [
         Column("node", "node", text), Column("sent_messages", "messages sent"),
         Column("sent_bytes", "bytes sent"), Column("received_messages", "received"),
         Column("received_bytes", "bytes received"), Column("fan_out", "sends to"),
-        Column("fan_in", "hears from"), Column("peak_sent_bytes_per_s", "peak sent", rate),
+        Column("fan_in", "receives from"), Column("peak_sent_bytes_per_s", "peak sent", rate),
         Column("peak_received_bytes_per_s", "peak received", rate)],
         ("sent_bytes", "received_bytes")),
-    TopRowsTable("Awareness", "awareness_by_node", "Nodes that know least of whom they should", [
+    TopRowsTable("Awareness", "awareness_by_node", "Nodes with the most false negatives", [
         Column("node", "node", text), Column("known", "known, mean", number),
         Column("should", "should be known, mean", number),
-        Column("false_negatives", "not known, wrongly"), Column("recall", "recall", share),
+        Column("false_negatives", "false negatives"), Column("recall", "recall", share),
         Column("precision", "precision", share),
-        Column("position_difference_mean", "distance from the truth, mean", number)],
+        Column("position_difference_mean", "position error, mean", number)],
         ("false_negatives",)),
     TopRowsTable("Overlay", "overlay_links", "Busiest links", [
         Column("node", "from", text), Column("to", "to", text), Column("messages", "messages"),
         Column("bytes", "bytes"), Column("first_s", "first used", seconds),
         Column("last_s", "last used", seconds)], ("bytes",)),
-    TopRowsTable("Overlay", "ownership", "Owners with the most subscriptions at any moment", [
+    TopRowsTable("Overlay", "ownership", "Owners with the most subscriptions", [
         Column("second", "at second"), Column("owner", "owner", text),
         Column("subscriptions", "subscriptions"), Column("changes", "taken over")],
         ("subscriptions",)),
@@ -182,14 +182,14 @@ def safe(value: object) -> str:
 
 
 def table_cell(column: Column, value: Any) -> str:
-    """A value as people read it, with the exact one to sort by and to see when pointed at."""
+    """A formatted value; the exact one is there for sorting, and shown on hover."""
     exact = "" if is_missing(value) else safe(value)
-    if column.words is text:
-        words = exact if value is None or exact else "(empty)"
-        shown = words or text(None)
+    if column.format is text:
+        shown_text = exact if value is None or exact else "(empty)"
+        shown = shown_text or text(None)
         kind = "words" if isinstance(value, str) else "number"
         return f'<td class="{kind}" data-value="{exact}">{shown}</td>'
-    return f'<td class="number" data-value="{exact}" title="{exact}">{column.words(value)}</td>'
+    return f'<td class="number" data-value="{exact}" title="{exact}">{column.format(value)}</td>'
 
 
 def run_name(results: Results, run: str) -> str:
@@ -216,6 +216,7 @@ def sortable_table(heads: Sequence[tuple[str, str]], rows: Sequence[str]) -> str
 
 
 def top_rows_table(results: Results, one: TopRowsTable) -> str:
+    """A result table as HTML: for each run the rows with the highest values."""
     several = len(results.runs) > 1
     rows, left_out = [], 0
     numeric: dict[str, bool] = {}
@@ -237,7 +238,7 @@ def top_rows_table(results: Results, one: TopRowsTable) -> str:
 
 
 def summary_table(results: Results, one: SummaryTable) -> str:
-    """Measures below one another, runs side by side."""
+    """A result table with one row per run as HTML: one line per measure, one column per run."""
     found = {run: first_row(rows) for run, rows in results.with_rows(one.table).items()}
     lines = [
         f'<tr><th scope="row">{safe(each.head)}</th>'
@@ -281,11 +282,11 @@ def scenario_table(results: Results) -> str:
     )
 
 
-# The headline.
+# The overview.
 
 
 def measure_value(results: Results, table: str, name: str, run: str) -> Any:
-    """A number of the headline; rejected rows are a sum, and none if the job found none."""
+    """A value of the overview; rejected rows are summed, and 0 if the job found none."""
     rows = results.table(table, run)
     if table != "rejected":
         return first_row(rows).get(name)
@@ -295,16 +296,16 @@ def measure_value(results: Results, table: str, name: str, run: str) -> Any:
 
 
 def measure_tile(one: Column, value: Any) -> str:
-    """Sizes are rounded for the eye, so the exact one stands below."""
+    """One value of the overview; a rounded size has the exact number of bytes below."""
     bad = " class=bad" if one.head in ALARMING and value else ""
     exact = "" if is_missing(value) else safe(value)
-    below = f"<dd>{value:,} bytes</dd>" if one.words is size and value is not None else ""
-    shown = f'<dd title="{exact}">{one.words(value)}</dd>{below}'
+    below = f"<dd>{value:,} bytes</dd>" if one.format is size and value is not None else ""
+    shown = f'<dd title="{exact}">{one.format(value)}</dd>{below}'
     return f"<div{bad}><dt>{safe(one.head)}</dt>{shown}</div>"
 
 
 def measure_overview(results: Results) -> str:
-    """Tiles for one run; for several a table, to be sorted by what one cares about."""
+    """The overview: tiles for one run, sortable tables for several."""
     if len(results.runs) == 1:
         (run,) = results.runs
         tiles = [
@@ -330,16 +331,17 @@ def measure_table(results: Results, group: Sequence[tuple[str, Column]]) -> str:
 
 
 def page_head(results: Results) -> str:
+    """The heading: the scenario of a single run, or the list of runs that are compared."""
     if len(results.runs) == 1:
         (run,) = results.runs
         one = results.scenarios[run]
-        told = [f"{one['nodes']:,} entities"] if isinstance(one.get("nodes"), int) else []
-        told += [
+        facts = [f"{one['nodes']:,} entities"] if isinstance(one.get("nodes"), int) else []
+        facts += [
             f"{name} {format_setting(one[name])}"
             for name in ("seconds", "seed", "record")
             if name in one
         ]
-        about = " · ".join(safe(part) for part in (*told, f"run {run}"))
+        about = " · ".join(safe(part) for part in (*facts, f"run {run}"))
         return f"<h1>{safe(results.labels[run])}</h1><p>{about}</p>"
     runs = "".join(
         f"<li>{run_name(results, run)} "
@@ -350,9 +352,9 @@ def page_head(results: Results) -> str:
 
 
 def full_settings(results: Results, run: str) -> str:
-    """What the label of a run leaves out."""
-    told = ", ".join(own_settings(results.scenarios)[run])
-    rest = "" if told in ("", results.labels[run]) else f"{escape(clean(told, 2000))} · "
+    """The settings that a run's label leaves out, and its number."""
+    own = ", ".join(own_settings(results.scenarios)[run])
+    rest = "" if own in ("", results.labels[run]) else f"{escape(clean(own, 2000))} · "
     return f"{rest}run {safe(run)}"
 
 
@@ -360,24 +362,25 @@ def full_settings(results: Results, run: str) -> str:
 
 
 def figure(plot: Plot) -> str:
+    """A plot as HTML; one with frames has a slider."""
     drawn = svg(plot, alone=False)
-    if not plot.moments:
+    if not plot.frames:
         return f'<figure class="card">{drawn}</figure>'
-    told = msgspec.json.encode(frame_paths(plot)).decode().replace("<", "\\u003c")
-    above = any(one.above for one in plot.moments)
+    paths = msgspec.json.encode(frame_paths(plot)).decode().replace("<", "\\u003c")
+    above = any(one.above for one in plot.frames)
     misses = '<label><input type="checkbox" checked> misses</label>' if above else ""
     group = safe(plot.name.split()[0])
     return (
         f'<figure class="card" data-group="{group}">{drawn}<div class="controls">'
         f'<button type="button">Play</button><input type="range" min="0"'
-        f' max="{len(plot.moments) - 1}" value="{plot.shown}" aria-label="moment">'
-        f"<output>{safe(plot.moments[plot.shown].label)}</output>{misses}</div>"
-        f'<script type="application/json">{told}</script></figure>'
+        f' max="{len(plot.frames) - 1}" value="{plot.shown}" aria-label="time">'
+        f"<output>{safe(plot.frames[plot.shown].label)}</output>{misses}</div>"
+        f'<script type="application/json">{paths}</script></figure>'
     )
 
 
 def missing_table_note(results: Results, table: str) -> str:
-    """Why something is not shown; nothing if every run has rows."""
+    """A note that a table is absent or empty; nothing if every run has rows."""
     without = [results.labels[run] for run in results.runs if not len(results.table(table, run))]
     if not without:
         return ""
@@ -399,7 +402,7 @@ def section(title: str, *parts: str) -> str:
 
 
 def page(title: str, head: str, sections: Mapping[str, str]) -> str:
-    """The whole page, from the template and its parts; nothing in a part is taken for a mark."""
+    """The whole page: the template with its parts, which may contain anything."""
     script = files("nearcast.pipeline.report").joinpath("report.js").read_text("utf-8")
     template = files("nearcast.pipeline.report").joinpath("report.html").read_text("utf-8")
     parts = {

@@ -1,7 +1,10 @@
-"""A plot is a list of marks, written as SVG for pages and as PNG for everything else.
+"""A plot is a list of marks, written as SVG for pages and as PNG for other uses.
 
-Marks name a style, never a colour, and a style has two: for light and for dark surroundings. In
-SVG the reader's preference decides, and the background stays clear. In PNG it is light, on white.
+Marks have a style, and a style has two colours: for light and for dark mode. In SVG the reader's
+preference decides, and the background is transparent. PNG has the light colours on white.
+
+PNG is drawn with Pillow, which brings a font of its own. Renderers of SVG (resvg, cairo) leave out
+all texts on a machine without fonts, as most containers are.
 """
 
 from collections.abc import Iterable
@@ -19,7 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 from nearcast.pipeline.report.formatting import clean
 
 Point = tuple[float, float]
-# Style: its colour in light and in dark. s… tell series apart, h… rise with density.
+# Style: its colour in light and in dark mode. s… are for series, h… for rising density.
 COLOURS = {
     "ink": ("#1c2430", "#e8ebf0"),
     "soft": ("#5c6675", "#9aa4b2"),
@@ -44,13 +47,13 @@ COLOURS = {
 }
 SERIES, HEATS = 8, 8
 DASHES = ((), (6, 4), (1.5, 3.5))  # solid, dashed, dotted
-WIDER = 2  # pixels of a PNG to one unit of the plot
-FINER = 2  # and drawn finer still, then shrunk: Pillow has no soft edges of its own
+PNG_SCALE = 2  # pixels per unit of the plot
+OVERSAMPLING = 2  # drawn larger, then shrunk: Pillow itself draws without antialiasing
 FONTS = ("DejaVuSans.ttf", "LiberationSans-Regular.ttf", "Arial.ttf")
 
 
 class Lines(Struct, frozen=True):
-    """Strokes of one style. One of a single point is a dot; blunt ones end where they end."""
+    """Strokes of one style. A single point is a dot; blunt strokes have no round caps."""
 
     strokes: list[list[Point]]
     style: str
@@ -61,15 +64,19 @@ class Lines(Struct, frozen=True):
 
 
 class PlotArea(Struct, frozen=True):
+    """A filled polygon."""
+
     outline: list[Point]
     style: str
     opacity: float = 1.0
 
 
 class PlotText(Struct, frozen=True):
+    """A line of text. `anchor` is start, middle or end."""
+
     x: float
     y: float
-    words: str
+    text: str
     style: str = "ink"
     size: float = 12
     anchor: str = "start"
@@ -80,7 +87,7 @@ Mark = Lines | PlotArea | PlotText
 
 
 class PlotFrame(Struct, frozen=True):
-    """What changes with time: at every moment as many lines, of the same styles."""
+    """The marks of one time. All frames of a plot have as many lines, of the same styles."""
 
     label: str
     lines: list[Lines]
@@ -88,7 +95,7 @@ class PlotFrame(Struct, frozen=True):
 
 
 class HoverValues(Struct, frozen=True):
-    """What a chart says where the pointer is: the values of all series at places of one axis."""
+    """What a page shows at the pointer: the values of all series at positions of one axis."""
 
     axis: str
     frame: tuple[float, float, float, float]  # left, top, right, bottom
@@ -100,14 +107,16 @@ class HoverValues(Struct, frozen=True):
 
 
 class Plot(Struct, frozen=True, kw_only=True):
+    """A drawing, perhaps with frames for several times."""
+
     name: str  # of its files
     title: str
     width: float
     height: float
     marks: list[Mark]
-    moments: list[PlotFrame] = []
-    shown: int = 0  # which of the moments is drawn
-    readings: HoverValues | None = None
+    frames: list[PlotFrame] = []
+    shown: int = 0  # the frame that is drawn
+    hover: HoverValues | None = None
 
 
 def series_style(number: int) -> str:
@@ -118,7 +127,7 @@ def series_style(number: int) -> str:
 
 
 def css() -> str:
-    """The styles, for a page with plots and inside of each plot that is a file."""
+    """The style sheet of plots, for a page and for each plot that is a file of its own."""
 
     def rules(dark: bool) -> str:
         return "".join(f".plot .{name}{{color:{pair[dark]}}}" for name, pair in COLOURS.items())
@@ -130,7 +139,7 @@ def css() -> str:
 
 
 def _n(value: float) -> str:
-    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")  # + 0.0: there is no minus nothing
+    return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")  # + 0.0: avoids -0
 
 
 def path(strokes: Iterable[list[Point]]) -> str:
@@ -154,7 +163,7 @@ def _element(mark: Mark) -> str:
         bold = ' font-weight="600"' if mark.bold else ""
         return (
             f'<text {look} x="{_n(mark.x)}" y="{_n(mark.y)}" font-size="{_n(mark.size)}"{bold}'
-            f' text-anchor="{mark.anchor}" fill="currentColor">{escape(clean(mark.words))}</text>'
+            f' text-anchor="{mark.anchor}" fill="currentColor">{escape(clean(mark.text))}</text>'
         )
     if mark.opacity < 1:
         look += f' opacity="{mark.opacity:.2f}"'
@@ -173,16 +182,16 @@ def _element(mark: Mark) -> str:
 
 def svg(plot: Plot, alone: bool = True) -> str:
     """The plot as an element of a page that has `css()`, or as a file of its own."""
-    now = plot.moments[plot.shown] if plot.moments else PlotFrame("", [])
-    readings = ""
-    if plot.readings and not alone:
-        told = msgspec.json.encode(plot.readings).decode()
-        readings = f' data-readings="{escape(told)}"'
+    now = plot.frames[plot.shown] if plot.frames else PlotFrame("", [])
+    hover = ""
+    if plot.hover and not alone:
+        encoded = msgspec.json.encode(plot.hover).decode()
+        hover = f' data-hover="{escape(encoded)}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" role="img"'
         f' viewBox="0 0 {_n(plot.width)} {_n(plot.height)}"'
         + (f' width="{_n(plot.width)}" height="{_n(plot.height)}"' if alone else "")
-        + f' aria-label="{escape(clean(plot.title))}"{readings}>'
+        + f' aria-label="{escape(clean(plot.title))}"{hover}>'
         + (f"<style>{css()}</style>" if alone else "")
         + "".join(map(_element, plot.marks))
         + f'<g class="now">{"".join(map(_element, now.lines))}</g>'
@@ -191,10 +200,10 @@ def svg(plot: Plot, alone: bool = True) -> str:
 
 
 def frame_paths(plot: Plot) -> list[tuple[str, list[str]]]:
-    """Each moment's label and the paths that stand for its lines."""
+    """Each frame's label and the paths of its lines."""
     return [
         (one.label, [path(lines.strokes) for lines in (*one.lines, *one.above)])
-        for one in plot.moments
+        for one in plot.frames
     ]
 
 
@@ -203,7 +212,7 @@ def frame_paths(plot: Plot) -> list[tuple[str, list[str]]]:
 
 @lru_cache
 def _font(size: float) -> Any:
-    """One with many letters, if the machine has it; Pillow's own knows little beyond English."""
+    """A font with many characters, if the machine has one; Pillow's own has few beyond Latin."""
     for name in FONTS:
         try:
             return ImageFont.truetype(name, size)
@@ -213,7 +222,7 @@ def _font(size: float) -> Any:
 
 
 def dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]]:
-    """The pieces of a stroke that are drawn."""
+    """The parts of a stroke that a dash pattern draws."""
     pieces: list[list[Point]] = [[stroke[0]]]
     turn, left = 0, pattern[0]
     for (ax, ay), (bx, by) in pairwise(stroke):
@@ -231,14 +240,14 @@ def dashed(stroke: list[Point], pattern: tuple[float, ...]) -> list[list[Point]]
 
 
 def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
-    fine = WIDER * FINER
+    fine = PNG_SCALE * OVERSAMPLING
     red, green, blue = (int(COLOURS[mark.style][0][i : i + 2], 16) for i in (1, 3, 5))
     if isinstance(mark, PlotText):
         font = _font(mark.size * fine)
         place = (mark.x * fine, mark.y * fine)
         anchor = {"start": "ls", "middle": "ms", "end": "rs"}[mark.anchor]
         weight = fine // 4 if mark.bold else 0
-        canvas.text(place, clean(mark.words), (red, green, blue), font, anchor, stroke_width=weight)
+        canvas.text(place, clean(mark.text), (red, green, blue), font, anchor, stroke_width=weight)
         return
     colour = (red, green, blue, round(255 * mark.opacity))
     if isinstance(mark, PlotArea):
@@ -254,12 +263,12 @@ def _draw(canvas: ImageDraw.ImageDraw, mark: Mark) -> None:
 
 
 def png(plot: Plot) -> bytes:
-    fine = WIDER * FINER
+    fine = PNG_SCALE * OVERSAMPLING
     image = Image.new("RGB", (round(plot.width * fine), round(plot.height * fine)), "white")
     canvas = ImageDraw.Draw(image, "RGBA")  # the mode that blends what is half transparent
-    now = plot.moments[plot.shown] if plot.moments else PlotFrame("", [])
+    now = plot.frames[plot.shown] if plot.frames else PlotFrame("", [])
     for mark in (*plot.marks, *now.lines, *now.above):
         _draw(canvas, mark)
     file = BytesIO()
-    image.reduce(FINER).save(file, "PNG")
+    image.reduce(OVERSAMPLING).save(file, "PNG")
     return file.getvalue()

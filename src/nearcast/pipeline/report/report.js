@@ -1,6 +1,6 @@
 "use strict";
 
-// Tables: a click on a column's head sorts by it, numbers from the highest; empty ones stay last.
+// Tables: a click on a column head sorts by it, numbers from the highest; empty cells come last.
 for (const table of document.querySelectorAll("table.sortable")) {
   table.tHead.addEventListener("click", (press) => {
     const head = press.target.closest("th");
@@ -23,10 +23,10 @@ for (const table of document.querySelectorAll("table.sortable")) {
   });
 }
 
-// Moments: one slider moves all plots of its group.
+// Frames: one slider moves all plots of its group.
 const groups = {};
 for (const figure of document.querySelectorAll("figure[data-group]")) {
-  const moments = JSON.parse(figure.querySelector("script").textContent);
+  const frames = JSON.parse(figure.querySelector("script").textContent);
   const paths = figure.querySelectorAll("g.now > path, g.above > path");
   const slider = figure.querySelector("input[type=range]");
   const label = figure.querySelector("output");
@@ -35,14 +35,14 @@ for (const figure of document.querySelectorAll("figure[data-group]")) {
   let playing = 0;
   group.push((place) => {
     slider.value = place;
-    label.textContent = moments[place][0];
-    moments[place][1].forEach((drawn, i) => paths[i].setAttribute("d", drawn));
+    label.textContent = frames[place][0];
+    frames[place][1].forEach((drawn, i) => paths[i].setAttribute("d", drawn));
   });
   const go = (place) => group.forEach((show) => show(place));
   slider.addEventListener("input", () => go(Number(slider.value)));
   play.addEventListener("click", () => {
     if (playing) clearInterval(playing);
-    playing = playing ? 0 : setInterval(() => go((Number(slider.value) + 1) % moments.length), 400);
+    playing = playing ? 0 : setInterval(() => go((Number(slider.value) + 1) % frames.length), 400);
     play.textContent = playing ? "Stop" : "Play";
   });
   figure.querySelector("input[type=checkbox]")?.addEventListener("change", (change) => {
@@ -50,10 +50,10 @@ for (const figure of document.querySelectorAll("figure[data-group]")) {
   });
 }
 
-// Readings: what a chart says where the pointer is.
+// Hover: the values of a chart where the pointer is.
 const tip = document.getElementById("tip");
-for (const chart of document.querySelectorAll("svg[data-readings]")) {
-  const { axis, at, labels, names, styles, values, frame } = JSON.parse(chart.dataset.readings);
+for (const chart of document.querySelectorAll("svg[data-hover]")) {
+  const { axis, at, labels, names, styles, values, frame } = JSON.parse(chart.dataset.hover);
   if (!at.length) continue;
   const [left, top, right, bottom] = frame;
   const hair = document.createElementNS(chart.namespaceURI, "path");

@@ -18,8 +18,7 @@ def write_report(
 ) -> Path:
     """Write `report.html` into `out`, and each of its plots as SVG and PNG into `out`/plots.
 
-    Tables that are absent or empty are said to be so, in their place; the rest is shown. The page
-    needs nothing but itself.
+    The page notes which tables are absent or empty, and shows the rest. It needs no other file.
     """
     html, plots = compose(Results(Path(results), runs, scenarios))
     folder = Path(out) / "plots"
@@ -32,7 +31,7 @@ def write_report(
 
 
 def compose(results: Results) -> tuple[str, list[Plot]]:
-    """The page, and all plots that are in it."""
+    """The page, and all its plots."""
     sections = {"Summary": page.section("Summary", *summary(results))}
     plots: list[Plot] = []
     for title in SECTIONS:
@@ -53,7 +52,7 @@ def summary(results: Results) -> list[str]:
 
 
 def section(results: Results, title: str) -> tuple[str, list[Plot]]:
-    """Plots, then tables, then what could not be shown and why."""
+    """A section: plots, then tables, then notes about missing tables."""
     plots: list[Plot] = []
     tables: list[str] = []
     needed: dict[str, None] = {}
@@ -74,8 +73,8 @@ def section(results: Results, title: str) -> tuple[str, list[Plot]]:
                 tables.append(page.top_rows_table(results, listing))
     html = page.section(
         title,
-        page.grid([page.figure(plot) for plot in plots if not plot.moments]),
-        page.grid([page.figure(plot) for plot in plots if plot.moments] + tables),
+        page.grid([page.figure(plot) for plot in plots if not plot.frames]),
+        page.grid([page.figure(plot) for plot in plots if plot.frames] + tables),
         *(page.missing_table_note(results, table) for table in needed),
     )
     return html, plots
@@ -85,12 +84,12 @@ def rejected(results: Results) -> str:
     if results.with_rows("rejected"):
         return page.top_rows_table(results, page.REJECTED_TABLE)
     if results.was_counted("rejected"):
-        return '<p class="note">No row was rejected: all that the traces hold was counted.</p>'
+        return '<p class="note">No row was rejected: all rows of the traces were counted.</p>'
     return page.missing_table_note(results, "rejected")
 
 
 def write_file(file: Path, content: bytes) -> Path:
-    """Written beside and then renamed, so that a file under its name is complete."""
+    """Write to a hidden file, then rename it: the file is complete or absent."""
     unfinished = file.with_name(f".{file.name}.unfinished")
     unfinished.write_bytes(content)
     unfinished.replace(file)

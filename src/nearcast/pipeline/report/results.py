@@ -1,7 +1,6 @@
-"""The result tables of some runs, as reports read them: with pyarrow alone, without Spark.
+"""Reads the result tables of some runs for reports, with pyarrow and without Spark.
 
-A table that is absent is an empty table. Runs are told apart by what differs between their
-scenarios.
+An absent table is an empty table. Runs are labelled by the settings in which they differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from nearcast.pipeline.report.formatting import clean
 
 Numbers = npt.NDArray[np.float64]
 EMPTY = pa.table({})
-LABEL_LENGTH = 48  # letters of a label that a legend has room for
+LABEL_LENGTH = 48  # characters that a legend has room for
 
 
 class Results:
@@ -31,7 +30,7 @@ class Results:
         if not folder.is_dir():
             raise TraceError(f"there are no results at {folder}")
         if not runs:
-            raise TraceError(f"no run of {folder} was named, so there is nothing to report")
+            raise TraceError(f"no run of {folder} is given, so there is nothing to report")
         self.folder, self.runs = folder, list(dict.fromkeys(runs))
         self.scenarios = {run: flatten(scenarios.get(run, {})) for run in self.runs}
         self.labels = run_labels(self.scenarios)
@@ -43,19 +42,19 @@ class Results:
         return self._read[name, run]
 
     def with_rows(self, name: str) -> dict[str, pa.Table]:
-        """The tables of the runs that have any rows in it."""
+        """The tables of the runs that have rows in it."""
         tables = {run: self.table(name, run) for run in self.runs}
         return {run: table for run, table in tables.items() if len(table)}
 
     def was_counted(self, name: str) -> bool:
-        """Whether the job ran at all: one that finds nothing leaves an empty folder."""
+        """Whether the job ran at all: one without rows leaves an empty folder."""
         return (self.folder / name).is_dir()
 
 
 def read_folder(folder: Path) -> pa.Table:
-    """All rows of a folder of Parquet files, in order: the first columns are what others go by.
+    """All rows of a folder of Parquet files, sorted by all columns in their order.
 
-    Names that begin with a dot or _ are not ours.
+    Files whose names begin with a dot or _ are ignored.
     """
     parts = []
     for file in sorted(folder.glob("[!._]*.parquet")) if folder.is_dir() else ():
@@ -77,14 +76,14 @@ def column(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def numbers(table: pa.Table, name: str) -> Numbers:
-    """A column as doubles, nan where it is null or not finite: what has no place on paper."""
+    """A column as doubles, nan where it is null or not finite."""
     values = column(table, name).cast(pa.float64(), safe=False).fill_null(float("nan"))
     found = np.asarray(values.to_numpy(), dtype=np.float64)
     return np.where(np.isfinite(found), found, np.nan)
 
 
 def complete_rows(table: pa.Table, *names: str) -> pa.Table:
-    """The rows whose values in these columns are all known and finite: those that can be drawn."""
+    """The rows whose values in these columns are all known and finite."""
     if not len(table):
         return table
     known = np.logical_and.reduce([np.isfinite(numbers(table, name)) for name in names])
@@ -97,7 +96,7 @@ def first_row(table: pa.Table) -> dict[str, Any]:
 
 
 def top_rows(table: pa.Table, most: int, *by: str) -> pa.Table:
-    """The rows with the highest values in these columns; of equals, the first by all the rest."""
+    """The rows with the highest values in these columns; equals are sorted by the others."""
     if not len(table):
         return table
     keys = [(name, "descending") for name in by]
@@ -106,29 +105,28 @@ def top_rows(table: pa.Table, most: int, *by: str) -> pa.Table:
 
 
 def flatten(scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario's own fields and its settings, side by side."""
+    """A scenario's own fields and its settings in one dictionary."""
     settings = scenario.get("settings")
     own = {name: value for name, value in scenario.items() if name != "settings"}
     return own | (settings if isinstance(settings, dict) else {})
 
 
 def differing_settings(scenarios: Mapping[str, dict[str, Any]]) -> list[str]:
-    """The settings in which known scenarios differ, in the order in which they are written."""
+    """The settings in which the known scenarios differ, in the order of the scenarios."""
     known = [scenario for scenario in scenarios.values() if scenario]
     names = dict.fromkeys(name for scenario in known for name in scenario)
     return [name for name in names if len({repr(one.get(name)) for one in known}) > 1]
 
 
 def format_setting(value: Any) -> str:
-    """A setting as one would type it: 20 rather than 20.0."""
+    """A setting as a user would type it: 20 rather than 20.0."""
     return f"{value:g}" if isinstance(value, float) and abs(value) < 1e6 else str(value)
 
 
 def own_settings(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, list[str]]:
-    """What each run has for its own, as one would type it; nothing for one that is not known.
+    """The settings of each run that differ between runs; nothing for a run without a scenario.
 
-    Settings that only some runs have follow from the choice of a protocol or workload, which is
-    told, so they are not.
+    Settings that only some runs have are left out: they follow from the protocol or workload.
     """
     known = [scenario for scenario in scenarios.values() if scenario]
     differ = [name for name in differing_settings(scenarios) if all(name in one for one in known)]
@@ -141,19 +139,20 @@ def own_settings(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, list[str]
 
 
 def run_labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
-    """What to call each run in little room; all different.
+    """A short label for each run; all are different.
 
-    Where what differs is too much, runs are numbered, and named by as little as tells them apart.
+    If the differing settings are too long, runs are numbered, and labelled by as few settings as
+    distinguish them.
     """
     if len(scenarios) == 1:
         ((run, scenario),) = scenarios.items()
         choices = [str(scenario[name]) for name in ("protocol", "workload") if name in scenario]
         return {run: ", ".join(choices) or run}
     own = own_settings(scenarios)
-    whole = {run: ", ".join(told) or run for run, told in own.items()}
+    whole = {run: ", ".join(settings) or run for run, settings in own.items()}
     if len(set(whole.values())) == len(own) and max(map(len, whole.values())) <= LABEL_LENGTH:
         return whole
-    columns = list(zip(*(told for told in own.values() if told), strict=True))
+    columns = list(zip(*(settings for settings in own.values() if settings), strict=True))
     telling: list[int] = []
     for place in range(len(columns)):
         before, now = (
@@ -162,8 +161,8 @@ def run_labels(scenarios: Mapping[str, dict[str, Any]]) -> dict[str, str]:
         )
         if len(now) > max(1, len(before)):
             telling.append(place)
-    short = {run: ", ".join(told[i] for i in telling) or run if told else run
-             for run, told in own.items()}  # fmt: skip
+    short = {run: ", ".join(settings[i] for i in telling) or run if settings else run
+             for run, settings in own.items()}  # fmt: skip
     return {
         run: clean(f"#{i} {name}", LABEL_LENGTH) for i, (run, name) in enumerate(short.items(), 1)
     }

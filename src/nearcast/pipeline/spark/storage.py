@@ -1,9 +1,9 @@
-"""Traces in, results out: where the pipeline reads and writes.
+"""Where the pipeline reads traces and writes results.
 
-A trace is listed by its row groups; Spark carries that list, and workers read the row groups with
-pyarrow. Sound rows go on; broken rows and files that cannot be read are set aside with their
-reasons, by the rules of `trace.rules`, and never keep the rest from being read. Results are
-Parquet, partitioned by run: complete or absent, and replaced, never doubled.
+The driver lists the row groups of a trace; Spark distributes the list, and workers read the row
+groups with pyarrow. Invalid rows (by the rules of `trace.rules`) and unreadable files are rejected
+with a reason; the rest is read all the same. Results are Parquet, partitioned by run. A result is
+either complete or absent, and a new one replaces the old one.
 """
 
 import errno
@@ -49,19 +49,21 @@ REJECTED_ROWS = pa.schema(
         pa.field("reason", pa.string(), nullable=False),
     ]
 )
-_ADDED = ("bytes", "copies")  # of messages: what sums add up
+_ADDED = ("bytes", "copies")  # the columns of messages that are summed
 
 
-class TraceFolder(Struct, frozen=True):
+class OpenedTrace(Struct, frozen=True):
+    """A trace on disk, and the run that it belongs to."""
+
     path: str
     run: str
-    scenario: Scenario | None  # None: not one of ours, or unreadable
+    scenario: Scenario | None  # None: not written by Nearcast, or unreadable
 
 
 class RowGroup(Struct, frozen=True):
-    """One row group of one file, and the times it spans (all times, without statistics).
+    """One row group of one file, and the times that it spans (all times if it has no statistics).
 
-    Or, if there is a fault, a file that cannot be used. The rest is analysed all the same.
+    With a `fault`: a file that cannot be used.
     """
 
     run: str
@@ -76,7 +78,7 @@ class RowGroup(Struct, frozen=True):
 
 
 class RowFilter(NamedTuple):
-    """Which rows are wanted: times from low to high, and some runs or (None) all."""
+    """Which rows to read: times from low to high, of some runs or (None) all."""
 
     low: float = -FOREVER
     high: float = FOREVER
@@ -86,13 +88,13 @@ class RowFilter(NamedTuple):
 ALL_ROWS = RowFilter()
 
 
-def open_traces(paths: Iterable[str | Path]) -> list[TraceFolder]:
+def open_traces(paths: Iterable[str | Path]) -> list[OpenedTrace]:
     """The traces at these paths; a path may also be a folder of traces."""
-    found: dict[str, TraceFolder] = {}
+    found: dict[str, OpenedTrace] = {}
     for path in map(Path, paths):
         if not path.is_dir():
             raise TraceError(f"there is no trace at {path}")
-        # A name with a dot in front is that of a trace which somebody is still writing.
+        # A trace that is still being written has a name with a dot in front.
         inside = (p for p in sorted(path.iterdir()) if not p.name.startswith("."))
         here = [path] if _is_trace(path) else [p for p in inside if _is_trace(p)]
         if not here:
@@ -111,39 +113,39 @@ def _is_trace(path: Path) -> bool:
     return path.is_dir() and any((path / name).exists() for name in (SCENARIO, *TABLES))
 
 
-def count_rows(traces: Sequence[TraceFolder]) -> int:
-    """How much there is to count, by what the files' footers say."""
-    return sum(piece.rows for table in TABLES for piece in list_row_groups(traces, table)[0])
+def count_rows(traces: Sequence[OpenedTrace]) -> int:
+    """The number of rows in all tables, according to the files' footers."""
+    return sum(group.rows for table in TABLES for group in list_row_groups(traces, table)[0])
 
 
-def _open(folder: Path) -> TraceFolder:
+def _open(folder: Path) -> OpenedTrace:
     try:
         scenario = from_json((folder / SCENARIO).read_bytes())
     except (OSError, ValueError):
-        # The name becomes part of a path in which Spark would escape other characters.
-        return TraceFolder(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
-    return TraceFolder(str(folder), scenario.run, scenario)
+        # The run is part of a path, in which Spark would escape other characters.
+        return OpenedTrace(str(folder), re.sub(r"[^\w.-]", "-", folder.resolve().name), None)
+    return OpenedTrace(str(folder), scenario.run, scenario)
 
 
 # Row groups.
 
 
 def list_row_groups(
-    traces: Sequence[TraceFolder], table: str
+    traces: Sequence[OpenedTrace], table: str
 ) -> tuple[list[RowGroup], list[RowGroup]]:
     """All row groups of a table, and the files that cannot be read or have other columns."""
     found = [
-        piece
+        group
         for trace in traces
-        for piece in row_groups_of_files(trace, table, files(Path(trace.path), table))
+        for group in row_groups_of_files(trace, table, files(Path(trace.path), table))
     ]
-    return [piece for piece in found if not piece.fault], [piece for piece in found if piece.fault]
+    return [group for group in found if not group.fault], [group for group in found if group.fault]
 
 
 def row_groups_of_files(
-    trace: TraceFolder, table: str, parts: Iterable[Path], bounds: RowFilter = ALL_ROWS
+    trace: OpenedTrace, table: str, parts: Iterable[Path], bounds: RowFilter = ALL_ROWS
 ) -> Iterator[RowGroup]:
-    """The row groups of these files of a table that may hold wanted rows; faults among them."""
+    """The row groups of these files that may hold wanted rows; unusable files are included."""
     run, scenario = trace.run, Path(trace.path, SCENARIO)
     if bounds.runs is not None and run not in bounds.runs:
         return
@@ -162,107 +164,107 @@ def row_groups_of_files(
             continue
         row = 0
         for number in range(footer.num_row_groups):
-            group = footer.row_group(number)
-            first, last = _time_range(group)
+            metadata = footer.row_group(number)
+            first, last = _time_range(metadata)
             if first <= bounds.high and last >= bounds.low:
-                yield RowGroup(run, table, str(file), number, group.num_rows, first, last, row)
-            row += group.num_rows
+                yield RowGroup(run, table, str(file), number, metadata.num_rows, first, last, row)
+            row += metadata.num_rows
 
 
-def _time_range(group: Any) -> tuple[int, int]:
-    for place in range(group.num_columns):
-        column = group.column(place)
+def _time_range(metadata: Any) -> tuple[int, int]:
+    for place in range(metadata.num_columns):
+        column = metadata.column(place)
         if column.path_in_schema == "t" and column.statistics and column.statistics.has_min_max:
             return column.statistics.min, column.statistics.max
     return -FOREVER, FOREVER
 
 
 def _foreign_version(scenario: Path) -> str:
-    """Why the tables of this trace cannot be understood, if its scenario says so."""
+    """Why this trace cannot be read, if its scenario has another schema version; else ""."""
     try:
-        said = msgspec.json.decode(scenario.read_bytes(), type=dict[str, Any])
+        content = msgspec.json.decode(scenario.read_bytes(), type=dict[str, Any])
     except (OSError, ValueError, RecursionError):
         return ""
-    version = said.get("schema")
+    version = content.get("schema")
     return "" if version == SCHEMA_VERSION else f"says schema {version}; we read {SCHEMA_VERSION}"
 
 
 def _fault(error: Exception) -> str:
-    """What is wrong with the file. What is wrong with the machine may pass, and is raised."""
+    """What is wrong with the file. An error of the machine may be temporary, and is raised."""
     passing = isinstance(error, OSError) and error.errno not in (None, errno.EACCES, errno.EISDIR)
     if passing or isinstance(error, MemoryError):
         raise error
     return f"cannot be read: {in_a_line(error)}"
 
 
-def _batches(piece: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows with the number of the first of them, until a fault, which is added to the faults."""
-    schema, row = TABLES[piece.table], piece.row
-    if piece.fault:
-        faults.append(piece.fault)
+def _batches(group: RowGroup, faults: list[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Batches, each with the number of its first row, up to a fault, which is added to `faults`."""
+    schema, row = TABLES[group.table], group.row
+    if group.fault:
+        faults.append(group.fault)
         return
     try:
-        with pq.ParquetFile(piece.file, page_checksum_verification=True) as parquet:
-            for rows in parquet.iter_batches(ROW_GROUP, [piece.row_group], schema.names):
+        with pq.ParquetFile(group.file, page_checksum_verification=True) as parquet:
+            for rows in parquet.iter_batches(ROW_GROUP, [group.row_group], schema.names):
                 columns = [rows.column(field.name).cast(field.type) for field in schema]
                 for column in columns:
                     if column.type == pa.string():
-                        column.validate(full=True)  # damaged texts show themselves only here
+                        column.validate(full=True)  # finds damaged texts
                 yield row, pa.RecordBatch.from_arrays(columns, names=schema.names)
                 row += rows.num_rows
     except (OSError, ValueError, pa.ArrowException) as error:
-        end = piece.row + piece.rows - 1
+        end = group.row + group.rows - 1
         faults.append(f"rows {row} to {end}: {_fault(error)}")
 
 
 def _all_valid(table: str, rows: pa.RecordBatch) -> bool:
-    """Nearly always so, and asked in a fraction of the time that giving reasons takes."""
+    """Whether no rule is broken: much faster than finding the reason for each row."""
     return not any(rule.broken(rows).true_count for rule in RULES[table])
 
 
-def _valid_batches(piece: RowGroup) -> Iterator[pa.RecordBatch]:
-    for _, rows in _batches(piece, []):
-        whole = _all_valid(piece.table, rows)
-        yield rows if whole else rows.filter(rejected(piece.table, rows).is_null())
+def _valid_batches(group: RowGroup) -> Iterator[pa.RecordBatch]:
+    for _, rows in _batches(group, []):
+        whole = _all_valid(group.table, rows)
+        yield rows if whole else rows.filter(rejected(group.table, rows).is_null())
 
 
-def valid_rows(piece: RowGroup) -> pa.Table:
-    wanted = pa.schema([field.with_nullable(True) for field in TABLES[piece.table]])
-    return pa.Table.from_batches(_valid_batches(piece), wanted).combine_chunks()
+def valid_rows(group: RowGroup) -> pa.Table:
+    wanted = pa.schema([field.with_nullable(True) for field in TABLES[group.table]])
+    return pa.Table.from_batches(_valid_batches(group), wanted).combine_chunks()
 
 
 def valid_batches(
     columns: pa.Schema, some: Iterable[RowGroup], sums: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of the sound rows; or their sums, for rows alike in so many microseconds."""
-    for piece in some:
-        for rows in _valid_batches(piece):
+    """These columns of the valid rows; or sums of messages per `sums` microseconds."""
+    for group in some:
+        for rows in _valid_batches(group):
             given = rows if sums is None else _sum_messages(columns, rows, sums)
-            yield _with_run(columns, piece.run, given)
+            yield _with_run(columns, group.run, given)
 
 
 def rejected_batches(columns: pa.Schema, some: Iterable[RowGroup]) -> Iterator[pa.RecordBatch]:
-    """These columns of `SET_ASIDE`, for the rows and files that `valid_batches` leaves out."""
-    for piece in some:
-        for numbers, reasons in _invalid_rows(piece):
-            name = Path(piece.file).name
+    """These columns of `REJECTED_ROWS`: the rows and files that `valid_batches` leaves out."""
+    for group in some:
+        for numbers, reasons in _invalid_rows(group):
+            name = Path(group.file).name
             about = {
-                "table": pa.repeat(piece.table, len(numbers)),
+                "table": pa.repeat(group.table, len(numbers)),
                 "file": pa.repeat(
-                    name if name == SCENARIO else f"{piece.table}/{name}", len(numbers)
+                    name if name == SCENARIO else f"{group.table}/{name}", len(numbers)
                 ),
                 "row": numbers,
                 "reason": reasons,
             }
-            yield _with_run(columns, piece.run, pa.record_batch(about))
+            yield _with_run(columns, group.run, pa.record_batch(about))
 
 
-def _invalid_rows(piece: RowGroup) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """The numbers of broken rows (null: not about one row), and the reason for each."""
+def _invalid_rows(group: RowGroup) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """The numbers of invalid rows (null: not about one row), and the reason for each."""
     faults: list[str] = []
-    for row, rows in _batches(piece, faults):
-        if not _all_valid(piece.table, rows):
-            reasons = rejected(piece.table, rows)
+    for row, rows in _batches(group, faults):
+        if not _all_valid(group.table, rows):
+            reasons = rejected(group.table, rows)
             numbers = pa.array(range(row, row + rows.num_rows), pa.int64())
             yield numbers.filter(reasons.is_valid()), reasons.drop_null()
     if faults:
@@ -270,7 +272,7 @@ def _invalid_rows(piece: RowGroup) -> Iterator[tuple[pa.Array, pa.Array]]:
 
 
 def _sum_messages(columns: pa.Schema, rows: pa.RecordBatch, span: int) -> pa.RecordBatch:
-    """As the recording level "sums" does it, for messages that are alike in the other columns."""
+    """Add up messages that are equal in the other columns, as the recording level "sums" does."""
     t = rows.column("t").to_numpy()
     floored = rows.set_column(rows.schema.get_field_index("t"), "t", pa.array(t - t % span))
     asked = [field.name for field in columns if field.name != "run"]
@@ -296,7 +298,7 @@ def _with_run(columns: pa.Schema, run: str, rows: pa.RecordBatch) -> pa.RecordBa
 
 
 def distribute(spark: SparkSession, items: Sequence[Struct], kind: type[Struct]) -> DataFrame:
-    """A list of small values as a DataFrame of one column, one partition per few of them."""
+    """The items as a DataFrame of one JSON column, with few items per partition."""
     if not items:
         return spark.createDataFrame([], "item string")
     most = max(2 * spark.sparkContext.defaultParallelism, len(items) // 16)
@@ -313,7 +315,7 @@ def map_items(
     work: Callable[[Any], Iterator[pa.RecordBatch]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """Let workers turn each item into Arrow batches."""
+    """The Arrow batches that `work` makes from each item, on the workers."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -324,28 +326,28 @@ def map_items(
     return frame.mapInArrow(run, from_arrow_schema(schema))
 
 
-def table_frame(spark: SparkSession, traces: Sequence[TraceFolder], name: str) -> DataFrame:
-    """All sound rows of a table of these traces, with their run."""
+def table_frame(spark: SparkSession, traces: Sequence[OpenedTrace], name: str) -> DataFrame:
+    """All valid rows of a table of these traces, with their run."""
     schema = pa.schema([RUN, *TABLES[name]])
 
-    def rows(piece: RowGroup) -> Iterator[pa.RecordBatch]:
-        return valid_batches(schema, [piece])
+    def rows(group: RowGroup) -> Iterator[pa.RecordBatch]:
+        return valid_batches(schema, [group])
 
     return map_items(spark, list_row_groups(traces, name)[0], RowGroup, rows, schema)
 
 
-def rejected_counts(spark: SparkSession, traces: Sequence[TraceFolder]) -> DataFrame:
-    """How many rows of which file were set aside, and why; what cannot be read counts as one."""
+def rejected_counts(spark: SparkSession, traces: Sequence[OpenedTrace]) -> DataFrame:
+    """How many rows of which file were rejected, and why; an unreadable part counts as one row."""
 
-    def counts(piece: RowGroup) -> Iterator[pa.RecordBatch]:
-        for _, reasons in _invalid_rows(piece):
+    def counts(group: RowGroup) -> Iterator[pa.RecordBatch]:
+        for _, reasons in _invalid_rows(group):
             for each in pc.value_counts(reasons).to_pylist():
-                row = (piece.run, piece.table, piece.file, each["values"], each["counts"])
+                row = (group.run, group.table, group.file, each["values"], each["counts"])
                 yield pa.RecordBatch.from_arrays(
                     [pa.array([value]) for value in row], schema=REJECTED_COUNTS
                 )
 
-    listed = [piece for name in TABLES for some in list_row_groups(traces, name) for piece in some]
+    listed = [group for name in TABLES for some in list_row_groups(traces, name) for group in some]
     return query_sql(
         """
         SELECT run, table, file, reason, sum(rows) AS rows
@@ -360,7 +362,7 @@ def rejected_counts(spark: SparkSession, traces: Sequence[TraceFolder]) -> DataF
 
 
 def write_result(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) -> None:
-    """Put a result where it belongs, run by run: the old one goes when the new one is complete."""
+    """Write a result table, run by run. The old one is removed when the new one is complete."""
     unfinished = out / f".{name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     columns = [column for column in frame.columns if column != "run"]
@@ -376,7 +378,7 @@ def write_result(frame: DataFrame, out: Path, name: str, runs: Sequence[str]) ->
 
 
 def read_result(out: Path, name: str, run: str) -> list[dict[str, Any]]:
-    """The rows of a small result table of one run; none if it is absent."""
+    """The rows of a small result table of one run; none if the table is absent."""
     folder = out / name / f"run={run}"
     rows: list[dict[str, Any]] = []
     for file in sorted(folder.glob("*.parquet")) if folder.is_dir() else ():

@@ -1,9 +1,9 @@
-"""A growing trace as a stream of judged time.
+"""A growing trace as a Spark stream of evaluated time slices.
 
-An offset is not a set of files but a moment: before it, all that was published has had its time to
-be heard, and is judged. So a batch is a stretch of time, whatever files its rows are in; it comes
-as the sums of `stretches`. Nothing is remembered between batches but the interests in force at some
-moment, which spares reading a long trace from its beginning.
+An offset is a time, not a set of files: all publications before it have had `late` microseconds to
+be delivered, and are evaluated. So a batch is a time range, whatever files its rows are in, and its
+rows are the sums of `stream_windows`. The only state between batches is a snapshot of the interests
+in force at some time, so that a long trace is not read from its beginning again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from nearcast.errors import TraceError
 from nearcast.pipeline.source import END
-from nearcast.pipeline.spark.storage import RowGroup, TraceFolder, open_traces, row_groups_of_files
+from nearcast.pipeline.spark.storage import OpenedTrace, RowGroup, open_traces, row_groups_of_files
 from nearcast.pipeline.stream.stream_windows import SUM_SCHEMA, StreamSlice, slice_sums
 from nearcast.pipeline.truth.partitioning import TracePart, interests_in_force, split_times
 from nearcast.pipeline.truth.row_groups import TEXT_TYPE, concat_rows
@@ -27,33 +27,31 @@ from nearcast.trace.reader import files
 from nearcast.trace.schema import TABLES
 from nearcast.trace.sinks import SUMMARY
 
-BATCH_ROWS = 8_000_000  # rows that are counted before the next windows are told
-MIN_ROWS_PER_TASK = 500_000  # rows for which another task is not worth its while
-ROWS_PER_SNAPSHOT = (
-    1_000_000  # rows of interests that are read again and again, rather than summed up
-)
+BATCH_ROWS = 8_000_000  # of all tables, in one batch
+MIN_ROWS_PER_TASK = 500_000
+ROWS_PER_SNAPSHOT = 1_000_000  # fewer rows of interests are rather read again in every batch
 COUNTED_TABLES = ("publications", "deliveries", "messages")
 
 
-def open_single_trace(path: Path) -> TraceFolder:
-    """The one trace at this path, if it can be followed."""
+def open_single_trace(path: Path) -> OpenedTrace:
+    """The trace at this path; an error if there are several, or if it cannot be followed."""
     opened, *others = open_traces([path])
     if others:
-        raise TraceError(f"{path} holds several traces, whose times have nothing in common")
+        raise TraceError(f"{path} holds several traces; only one can be followed")
     for whole in row_groups_of_files(opened, "publications", []):
         raise TraceError(f"{whole.file} {whole.fault}")
     return opened
 
 
 class EvaluatedTraceSource(DataSource):
-    """A growing trace as rows of `stretches.SUMS`, stretch after stretch of its time.
+    """A growing trace as rows of `SUM_SCHEMA`, one time slice after the other.
 
-    Options: `span` and `late` (microseconds), `tasks` (at once), `keep` (a folder of its own).
+    Options: `span` and `late` (microseconds), `tasks` (at once), `keep` (a folder for its state).
     """
 
     @classmethod
     def name(cls) -> str:
-        return "nearcast-judged"
+        return "nearcast-evaluated"
 
     def schema(self) -> StructType:
         return from_arrow_schema(SUM_SCHEMA)
@@ -63,7 +61,7 @@ class EvaluatedTraceSource(DataSource):
 
 
 class EvaluatedTraceReader(DataSourceStreamReader):
-    """An offset is the moment before which all is judged."""
+    """An offset is the time before which everything has been evaluated."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.trace = Path(options["path"])
@@ -81,60 +79,61 @@ class EvaluatedTraceReader(DataSourceStreamReader):
         return ReadMaxRows(BATCH_ROWS)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
-        complete = (self.trace / SUMMARY).exists()  # asked first: it is written last
-        until = END if complete else self.clock() - self.late
+        complete = (self.trace / SUMMARY).exists()  # checked first, because it is written last
+        until = END if complete else self.complete_until() - self.late
         if isinstance(limit, ReadMaxRows):
-            until = min(until, self.enough(start["t"], limit.max_rows))
+            until = min(until, self.offset_after_rows(start["t"], limit.max_rows))
         return {"t": max(start["t"], until)}
 
-    def clock(self) -> int:
-        """The time up to which all rows have come, if none comes late.
+    def complete_until(self) -> int:
+        """The time up to which all rows are there, if none is late.
 
-        Of the files of a flush, those of deliveries are named last, so they may be trusted. Where
-        nobody hears anything there are none; then files that were there when one last looked have
-        their say, for the others of their flush have been named since.
+        A recorder's flush writes one file per table, that of deliveries last, so the time of the
+        newest delivery can be trusted. Without deliveries, the newest rows that were there at the
+        last call count: the other files of their flush have been written since.
         """
-        publications, messages = (self.newest(n) for n in ("publications", "messages"))
+        publications, messages = (self.latest_time(n) for n in ("publications", "messages"))
         before, self.others_before = self.others_before, max(publications, messages)
-        return max(before, self.newest("deliveries"))
+        return max(before, self.latest_time("deliveries"))
 
-    def newest(self, table: str) -> int:
-        times = (piece.last for piece in self.pieces(table))
+    def latest_time(self, table: str) -> int:
+        times = (group.last for group in self.groups(table))
         return max((last for last in times if last < FOREVER), default=0)
 
-    def pieces(self, table: str) -> list[RowGroup]:
-        """The row groups that there are now; a file without a sound footer has none."""
+    def groups(self, table: str) -> list[RowGroup]:
+        """The row groups that are there now; a file without a valid footer has none."""
         for part in files(self.trace, table):
             if part not in self.footers:
                 found = row_groups_of_files(open_single_trace(self.trace), table, [part])
-                self.footers[part] = [piece for piece in found if not piece.fault]
-        return [piece for some in self.footers.values() for piece in some if piece.table == table]
+                self.footers[part] = [group for group in found if not group.fault]
+        return [group for some in self.footers.values() for group in some if group.table == table]
 
-    def enough(self, begin: int, rows: int) -> int:
-        """A moment until which there are about so many rows to count from here."""
-        fresh = (p for name in COUNTED_TABLES for p in self.pieces(name) if p.last > begin)
-        for piece in sorted(fresh, key=lambda piece: piece.last):
-            rows -= piece.rows
+    def offset_after_rows(self, begin: int, rows: int) -> int:
+        """A time such that there are about `rows` rows from `begin` until then."""
+        fresh = (p for name in COUNTED_TABLES for p in self.groups(name) if p.last > begin)
+        for group in sorted(fresh, key=lambda group: group.last):
+            rows -= group.rows
             if rows <= 0:
-                return piece.last
+                return group.last
         return END
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The time range from start to end, cut into slices for parallel tasks."""
         begin, until = start["t"], end["t"]
         if begin == until:
             return []
         run = open_single_trace(self.trace).run
-        said, heard, sent = (
+        publications, deliveries, messages = (
             overlapping(
-                self.pieces(name), begin, until + (self.late if name == "deliveries" else 0)
+                self.groups(name), begin, until + (self.late if name == "deliveries" else 0)
             )
             for name in COUNTED_TABLES
         )
-        everything = [*said, *heard, *sent]
+        everything = [*publications, *deliveries, *messages]
         count = max(
-            1, min(self.tasks, sum(piece.rows for piece in everything) // MIN_ROWS_PER_TASK)
+            1, min(self.tasks, sum(group.rows for group in everything) // MIN_ROWS_PER_TASK)
         )
-        wanted = interests_since_snapshot(self.keep, self.pieces("interests"), begin)
+        interests = interests_since_snapshot(self.keep, self.groups("interests"), begin)
         return [
             InputPartition(
                 StreamSlice(
@@ -142,11 +141,11 @@ class EvaluatedTraceReader(DataSourceStreamReader):
                         run,
                         low,
                         high,
-                        overlapping(said, low, high),
-                        overlapping(wanted, -FOREVER, high),
+                        overlapping(publications, low, high),
+                        overlapping(interests, -FOREVER, high),
                     ),
-                    overlapping(heard, low, high + self.late),
-                    overlapping(sent, low, high),
+                    overlapping(deliveries, low, high + self.late),
+                    overlapping(messages, low, high),
                     self.late,
                     self.span,
                 )
@@ -160,37 +159,37 @@ class EvaluatedTraceReader(DataSourceStreamReader):
 
     def commit(self, end: dict[str, int]) -> None:
         if end["t"] < END:
-            save_snapshot(self.keep, self.pieces("interests"), end["t"])
+            save_snapshot(self.keep, self.groups("interests"), end["t"])
 
 
-def overlapping(pieces: Sequence[RowGroup], begin: int, end: int) -> list[RowGroup]:
-    """The row groups that may have rows from begin to end, and at the end."""
-    return [piece for piece in pieces if piece.first <= end and piece.last >= begin]
+def overlapping(groups: Sequence[RowGroup], begin: int, end: int) -> list[RowGroup]:
+    """The row groups that may have rows from begin to end, both included."""
+    return [group for group in groups if group.first <= end and group.last >= begin]
 
 
-# The interests in force at some moment, as a Parquet file named by it.
+# Snapshots: the interests in force at some time, in a Parquet file that is named by the time.
 
 
 def interests_since_snapshot(
     keep: Path, interests: Sequence[RowGroup], begin: int
 ) -> list[RowGroup]:
-    """Row groups that tell all interests in force from `begin` on: kept ones and what came later.
+    """Row groups with all interests in force from `begin` on: a snapshot and what came later.
 
-    Rows of that moment itself are among the later ones.
+    Rows of the snapshot's own time are among the later ones.
     """
     moment = max((m for m in map(snapshot_time, snapshot_files(keep)) if m <= begin), default=None)
     if moment is None or not interests:
         return list(interests)
     kept = row_groups_of_files(
-        TraceFolder(str(keep), interests[0].run, None), "interests", [snapshot_file(keep, moment)]
+        OpenedTrace(str(keep), interests[0].run, None), "interests", [snapshot_file(keep, moment)]
     )
-    return [*kept, *(piece for piece in interests if piece.last >= moment)]
+    return [*kept, *(group for group in interests if group.last >= moment)]
 
 
 def save_snapshot(keep: Path, interests: Sequence[RowGroup], moment: int) -> None:
-    """Keep what is in force at the moment, if it is much to find out; forget what was before."""
+    """Store the interests in force at `moment` if they are costly to find; delete older ones."""
     known = interests_since_snapshot(keep, interests, moment)
-    if sum(piece.rows for piece in known if piece.first < moment) < ROWS_PER_SNAPSHOT:
+    if sum(group.rows for group in known if group.first < moment) < ROWS_PER_SNAPSHOT:
         return
     before = snapshot_files(keep)
     held = interests_in_force(known, moment)
@@ -217,7 +216,7 @@ def snapshot_time(file: Path) -> int:
 
 
 def with_all_columns(interests: pa.Table) -> pa.Table:
-    """With all columns of the schema, also those that say nothing."""
+    """With all columns of the schema, also those that hold only defaults."""
     schema = TABLES["interests"]
     typed = pa.schema([(f.name, TEXT_TYPE if f.type == pa.string() else f.type) for f in schema])
     rows = concat_rows([interests, typed.empty_table()], "interests")

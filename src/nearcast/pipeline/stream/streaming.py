@@ -1,13 +1,13 @@
-"""Windows of delivery, latency and traffic over a trace that still grows, by Structured Streaming.
+"""Windows of delivery, latency and traffic over a growing trace, by Structured Streaming.
 
-Event time is the trace's own `t`. What was published is judged by the exact truth when it has had
-`late_s` seconds to be heard; the source (`judged`) hands it out in sums, stretch after stretch of
-time. A mark at the end of a stretch moves Spark's watermark there, so each window is written once,
-complete. When the run has ended by itself, all that is left is written. Rows later than `late_s`
-are left out here; the jobs over finished traces count them.
+Event time is the trace's own `t`. Publications are compared with the exact truth when they have had
+`late_s` seconds to be delivered. The source (`stream_source`) emits sums, one time slice after the
+other; a row at the end of a slice moves Spark's watermark there, so each window is written once,
+complete. When the run has ended by itself, the remaining windows are written. Rows later than
+`late_s` are left out here; the jobs over finished traces count them.
 
-How far the trace has been judged, and the sums of windows that are still open, are kept under
-`out`; so a restart, after a clean stop or a kill, goes on where the last complete batch ended.
+The offset and the sums of open windows are stored under `out`. A restart, after a clean stop or a
+kill, continues where the last complete batch ended.
 """
 
 import shutil
@@ -27,22 +27,22 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from nearcast.errors import StoppedError, TraceError
 from nearcast.pipeline.spark.sql import query_sql
-from nearcast.pipeline.spark.storage import TraceFolder
+from nearcast.pipeline.spark.storage import OpenedTrace
 from nearcast.pipeline.stream.stream_source import EvaluatedTraceSource, open_single_trace
 from nearcast.trace.sinks import SUMMARY
 
 TABLE = "windows"
-MONITOR_WINDOWS = 300  # windows that a monitor sees
-START_ATTEMPTS = 6  # times that a query is started
+MONITOR_WINDOWS = 300  # the latest windows, for a monitor
+START_ATTEMPTS = 6
 
 
 class Window(msgspec.Struct, frozen=True):
-    """What became of the publications made in a window, and what was sent in it."""
+    """The outcome of the publications made in a time window, and the messages sent in it."""
 
     second: float  # when it begins, in the trace's time
     publications: int
     expected: int
-    delivered: int  # whatever came, duplicates too
+    delivered: int  # all deliveries, duplicates included
     correct: int
     missed: int
     spurious: int
@@ -62,16 +62,16 @@ def follow(
     out: Path,
     window_s: float = 1.0,
     late_s: float = 5.0,
-    tell: OnWindows = lambda _: None,
+    on_windows: OnWindows = lambda _: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> bool:
-    """Count a growing trace into `out`, or go on; windows are told when they are kept.
+    """Evaluate a growing trace into `out`, or continue; `on_windows` gets windows once written.
 
-    It ends when the trace has ended and all is told (true), or when it is stopped (false); then the
-    batch under way is finished first.
+    Returns true when the run has ended and all windows are written, false when `stopped` says so;
+    the current batch is finished first.
     """
     if window_s <= 0 or late_s < 0:
-        raise ValueError(f"windows of {window_s} s, {late_s} s late: there are no such windows")
+        raise ValueError(f"window_s must be above 0 and late_s not below, not {window_s}, {late_s}")
     opened = open_single_trace(trace)
     place = out / TABLE / f"run={opened.run}"
     _claim_folder(opened, out, place, window_s, late_s)
@@ -89,26 +89,26 @@ def follow(
         try:
             rows = batch.drop("run").toArrow().sort_by("second")
         except Exception as why:
-            # Spark looks through a long report with a pattern for which its stack is too small.
+            # Spark searches the message by a pattern, and its stack is too small for a long one.
             raise RuntimeError(str(why)) from None
-        # A batch that is done again after a kill has been kept already, if it was kept at all.
+        # After a kill, a batch is repeated; its file may exist already.
         if len(rows) and not part.exists():
             _write_atomically(part, lambda hidden: pq.write_table(rows, hidden))
             found = msgspec.convert(rows.to_pylist(), list[Window])
             show(found)
-            tell(found)
+            on_windows(found)
 
     show(_read_windows(window_files(place)[-MONITOR_WINDOWS:]))
     spark.dataSource.register(EvaluatedTraceSource)
-    judged = (
-        spark.readStream.format("nearcast-judged")
+    evaluated = (
+        spark.readStream.format("nearcast-evaluated")
         .options(span=str(round(window_s * 1e6)), late=str(round(late_s * 1e6)))
         .option("tasks", str(spark.sparkContext.defaultParallelism))
         .option("keep", str((out / "following").resolve()))
         .load(str(trace.resolve()))
     )
     query = start_query(
-        aggregate_windows(judged, round(window_s * 1e6))
+        aggregate_windows(evaluated, round(window_s * 1e6))
         .writeStream.foreachBatch(keep)
         .option("checkpointLocation", str(out / "following" / "checkpoint"))
         .trigger(processingTime=f"{max(round(window_s * 1000), 1)} milliseconds")
@@ -123,7 +123,7 @@ def _wait_for_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool
             if ending is None and (trace / SUMMARY).exists():
                 ending = pool.submit(query.processAllAvailable)
             sleep(0.1)
-        # Between two batches, or else at the beginning of the next, which refuses.
+        # Wait for the end of the current batch. If the next one begins meanwhile, it refuses.
         while query.isActive and query.status["isTriggerActive"]:
             sleep(0.05)
         query.stop()
@@ -134,13 +134,13 @@ def _wait_for_end(query: StreamingQuery, trace: Path, stopped: Callable[[], bool
 
 
 def read_windows(out: Path, run: str) -> list[Window]:
-    """What has been kept so far of a run."""
+    """The windows of a run that have been written so far."""
     return _read_windows(window_files(out / TABLE / f"run={run}"))
 
 
-def aggregate_windows(judged: DataFrame, span: int) -> DataFrame:
-    """Sums of spans to windows of a span each. Marks have no counts, and give no window."""
-    timed = judged.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "0 seconds")
+def aggregate_windows(evaluated: DataFrame, span: int) -> DataFrame:
+    """Windows of one span each from their sums. A row without counts gives no window."""
+    timed = evaluated.withColumn("time", f.timestamp_micros("t")).withWatermark("time", "0 seconds")
     return query_sql(
         """
         SELECT run,
@@ -201,15 +201,15 @@ def aggregate_windows(judged: DataFrame, span: int) -> DataFrame:
     )
 
 
-# Keeping.
+# Files.
 
 
 def _claim_folder(
-    trace: TraceFolder, out: Path, place: Path, window_s: float, late_s: float
+    trace: OpenedTrace, out: Path, place: Path, window_s: float, late_s: float
 ) -> None:
-    """Say under `out` what is counted there: windows of two kinds must not mix.
+    """Write into `out` what it holds, so that no other windows are mixed in.
 
-    Whoever begins anew begins without what was kept before.
+    A new start removes the windows of an earlier one.
     """
     claim = {
         "trace": str(Path(trace.path).resolve()),
@@ -230,7 +230,7 @@ def _claim_folder(
 
 
 def _write_atomically(file: Path, write: Callable[[Path], object]) -> None:
-    """Complete or not at all."""
+    """Write to a hidden file, then rename it: the file is complete or absent."""
     hidden = file.with_name(f".{file.name}.unfinished")
     write(hidden)
     hidden.replace(file)
@@ -248,8 +248,8 @@ def _read_windows(parts: Sequence[Path]) -> list[Window]:
 def start_query(rows: DataStreamWriter) -> StreamingQuery:
     """Start a query and wait until its sources are ready.
 
-    Spark gives the process behind a Python source ten seconds to start, which a busy machine may
-    need for several at once. Nothing has been read by then, so one that was late is started again.
+    Spark gives the process of a Python source ten seconds to start, which may be too short on a
+    busy machine. Nothing has been read by then, so the query can be started again.
     """
     for _ in range(START_ATTEMPTS):
         query = rows.start()

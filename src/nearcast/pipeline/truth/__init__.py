@@ -1,1 +1,1 @@
-"""Who should have heard what: the exact join of publications and interests."""
+"""The ground truth: which subscriptions each publication should have reached, computed exactly."""

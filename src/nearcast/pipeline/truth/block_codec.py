@@ -1,19 +1,23 @@
-"""Tables as bytes, to travel through Spark's shuffle as cells of one binary column.
+"""Encodes Arrow tables as bytes, which Spark's shuffle carries as cells of one binary column.
 
-Rows cost the JVM far more than bytes do, and bytes cost something too. So a column of one value
-travels as that value, and whole numbers as their distance from the least, in as few bytes as hold
-it; which shortens a usual row of interests from 60 bytes to 28.
+Rows cost the JVM far more than bytes. A column that holds a single value is stored as that value;
+integers are stored as their distance from the minimum, in as few bytes as possible. This shortens a
+typical row of interests from 60 bytes to 28.
 """
 
 import numpy as np
 import pyarrow as pa
 
 NARROW_TYPES = ((2**8, np.uint8), (2**16, np.uint16), (2**32, np.uint32))
-ROW_COUNT = "rows of the table"
+ROW_COUNT = "rows of the table"  # a column of the head; no column of a trace has this name
 
 
 def encode_block(rows: pa.Table) -> bytes:
-    """The head is one row: of each column its only value or, if it is narrow, its least."""
+    """Two Arrow streams: a head of one row, and the columns.
+
+    The head holds the row count, the value of each single-valued column (which has no other data),
+    and the minimum of each integer column that is stored as distances.
+    """
     head, body = {ROW_COUNT: pa.array([len(rows)])}, {}
     for name in rows.column_names:
         column = rows.column(name).combine_chunks()
@@ -42,6 +46,7 @@ def encode_block(rows: pa.Table) -> bytes:
 
 
 def decode_block(block: bytes) -> pa.Table:
+    """The table that `encode_block` was given; all its integers are int64."""
     source = pa.BufferReader(block)
     head, body = (pa.ipc.open_stream(source).read_all() for _ in range(2))
     count = head.column(ROW_COUNT)[0].as_py()

@@ -1,11 +1,11 @@
-"""The exact spatio-temporal join on columns: who should have heard what. No Spark in here.
+"""The exact spatio-temporal join on columns: which subscriptions match which publications.
 
-Interests become rows that hold from their `t` until the subscription's next row. Time is cut into
-slices in which few rows change or move far; a slice's rows are sorted into a grid, and its
-publications are asked of it (`kernels`). Filters and formulas have the last word (`doubts`).
+No Spark in here. A row of interests holds from its `t` until the next row of its subscription.
+Time is cut into slices in which few rows change or move far. The rows of a slice are sorted into a
+grid, and its publications query the grid (`kernels`). What filters and formulas demand is checked
+last, pair by pair (`residual_predicates`).
 
-Tables need not have all their columns: one that is left out holds nothing but the usual, which is
-0, false, no text or the channel "".
+A table may lack columns. A missing column holds only its default: 0, false, null or channel "".
 """
 
 from collections.abc import Iterator
@@ -23,25 +23,25 @@ from nearcast.space.shapes import BOX, DISC
 from nearcast.trace.schema import SHAPES, TABLES
 
 Integers: TypeAlias = NDArray[np.int64]
-Pairs: TypeAlias = tuple[Places, Integers]  # places of publications in their table; subscriptions
+Pairs: TypeAlias = tuple[Places, Integers]  # row numbers of publications; subscriptions
 Columns: TypeAlias = tuple[Any, ...]  # as `kernels` takes them
 
 SHAPE_COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
 MOTION_COLUMNS = ("vx", "vy", "vz", "gx", "gy", "gz")
 COLUMN_TYPES = {field.name: field.type for schema in TABLES.values() for field in schema}
-MIN_CHANGED_ROWS = 2_000  # rows that change before a new slice is worth its while
-PAIRS_PER_BATCH = 2**20  # pairs that are handed on together
+MIN_CHANGED_ROWS = 2_000  # before that many rows have changed, a new slice does not pay
+PAIRS_PER_BATCH = 2**20
 
 
 def column_or_zeros(table: pa.Table, name: str) -> Any:
-    """A column of numbers, or of nothing but zeros."""
+    """A numeric column; zeros if the table lacks it."""
     if name in table.column_names:
         return table.column(name).to_numpy()
     return np.zeros(len(table), COLUMN_TYPES[name].to_pandas_dtype())
 
 
 def text_codes(table: pa.Table, name: str, known: pa.Array) -> NDArray[np.int32]:
-    """Texts as their places among those known: -1 for any other."""
+    """Each text as its index in `known`; -1 if it is not there."""
     if name not in table.column_names:
         usual = pc.index_in(pa.scalar(""), known).as_py()
         return np.full(len(table), -1 if usual is None else usual, np.int32)
@@ -60,21 +60,21 @@ def distinct_texts(table: pa.Table, name: str) -> pa.Array:
 
 
 def sort_by_time(rows: pa.Table) -> pa.Table:
-    """Rows in order of time, which most are already."""
+    """The rows in time order, which most tables have already."""
     t = column_or_zeros(rows, "t")
     return rows if np.all(t[:-1] <= t[1:]) else rows.take(np.argsort(t, kind="stable"))
 
 
 def interest_spans(interests: pa.Table, lo: int = -FOREVER, hi: int = FOREVER) -> pa.Table:
-    """The interests in force at some moment of [lo, hi), each with the `end` of its time."""
+    """The interests in force at some time of [lo, hi), each with its `end`."""
     return select_in_force(add_ends(interests), lo, hi)
 
 
 def add_ends(interests: pa.Table) -> pa.Table:
-    """The rows in order of time, each with its `end`: when its subscription's next row begins.
+    """The rows in time order, each with its `end`: the `t` of its subscription's next row.
 
-    Of several rows of one subscription at one microsecond the first in order of their values
-    counts, so that the answer does not depend on the order of files.
+    Of several rows of one subscription in the same microsecond the first in order of their values
+    counts, so that the result does not depend on the order of files.
     """
     rows = sort_by_time(interests)
     t = column_or_zeros(rows, "t")
@@ -86,7 +86,7 @@ def add_ends(interests: pa.Table) -> pa.Table:
 
 
 def select_in_force(rows: pa.Table, lo: int, hi: int) -> pa.Table:
-    """Of rows with ends, those that hold at some moment of [lo, hi)."""
+    """The rows that hold at some time of [lo, hi); they must have an `end`."""
     holds = (column_or_zeros(rows, "t") < hi) & (column_or_zeros(rows, "end") > lo)
     if "ended" in rows.column_names:
         holds &= ~column_or_zeros(rows, "ended")
@@ -94,7 +94,7 @@ def select_in_force(rows: pa.Table, lo: int, hi: int) -> pa.Table:
 
 
 def _repeated_rows(rows: pa.Table) -> NDArray[np.bool_]:
-    """Rows that come second in their subscription and microsecond, or later."""
+    """Which rows are not the first of their subscription and microsecond."""
     names = ("rx", "z", "y", "x", "ended", "t", "subscription")
     order = np.lexsort([column_or_zeros(rows, name) for name in names])
     t, subscription = (
@@ -106,32 +106,32 @@ def _repeated_rows(rows: pa.Table) -> NDArray[np.bool_]:
     return doubled
 
 
-def interest_columns(held: pa.Table, channels: pa.Array) -> Columns:
-    """Spans, in order of time, as the columns that the kernels read."""
-    place = [column_or_zeros(held, name) for name in SHAPE_COLUMNS]
-    motion = [column_or_zeros(held, name) for name in MOTION_COLUMNS]
-    kind = text_codes(held, "shape", pa.array(SHAPES))
-    if "formula" in held.column_names and held.column("formula").null_count < len(held):
-        formulas = np.flatnonzero(held.column("formula").is_valid().to_numpy())
+def interest_columns(spans: pa.Table, channels: pa.Array) -> Columns:
+    """Interest spans, in time order, as the columns that the kernels read."""
+    place = [column_or_zeros(spans, name) for name in SHAPE_COLUMNS]
+    motion = [column_or_zeros(spans, name) for name in MOTION_COLUMNS]
+    kind = text_codes(spans, "shape", pa.array(SHAPES))
+    if "formula" in spans.column_names and spans.column("formula").null_count < len(spans):
+        formulas = np.flatnonzero(spans.column("formula").is_valid().to_numpy())
         boxes = np.array(
-            [formula_box(text) for text in held.column("formula").take(formulas).to_pylist()]
+            [formula_box(text) for text in spans.column("formula").take(formulas).to_pylist()]
         )
         kind[formulas] = BOX
         place = [_replace_values(each, formulas, boxes[:, n]) for n, each in enumerate(place)]
         motion = [_replace_values(each, formulas, 0.0) for each in motion]
     until = np.empty(0, np.int64)
     if any(each.any() for each in motion):
-        until = np.full(len(held), FOREVER)
-        if "until" in held.column_names:
-            until = pc.fill_null(held.column("until"), FOREVER).to_numpy()
-    node = column_or_zeros(held, "node")
-    if column_or_zeros(held, "echo").any():
-        node = np.where(column_or_zeros(held, "echo"), kernels.ECHOED, node)
+        until = np.full(len(spans), FOREVER)
+        if "until" in spans.column_names:
+            until = pc.fill_null(spans.column("until"), FOREVER).to_numpy()
+    node = column_or_zeros(spans, "node")
+    if column_or_zeros(spans, "echo").any():
+        node = np.where(column_or_zeros(spans, "echo"), kernels.ECHOED, node)
     columns = (
-        column_or_zeros(held, "t"),
-        column_or_zeros(held, "end"),
+        column_or_zeros(spans, "t"),
+        column_or_zeros(spans, "end"),
         node,
-        text_codes(held, "channel", channels),
+        text_codes(spans, "channel", channels),
         kind,
     )
     return (*_read_only(*columns), _read_only(*place), _read_only(*motion), *_read_only(until))
@@ -155,33 +155,37 @@ def _replace_values(column: Any, places: Integers, values: Any) -> Any:
 
 
 def _read_only(*columns: Any) -> Columns:
-    """All alike to the compiler, which takes what may be written to for another type."""
+    """Contiguous and read-only: numba compiles a kernel again for any other kind of array."""
     for each in columns:
         each.setflags(write=False)
     return tuple(np.ascontiguousarray(each) for each in columns)
 
 
-def find_pairs(held: pa.Table, publications: pa.Table) -> Iterator[Pairs]:
-    """Every pair that should have been heard, in pieces; publications must be in order of time."""
-    if not held.num_rows or not publications.num_rows:
+def find_pairs(spans: pa.Table, publications: pa.Table) -> Iterator[Pairs]:
+    """Every expected pair, batch by batch. Publications must be in time order."""
+    if not spans.num_rows or not publications.num_rows:
         return
-    held = sort_by_time(held)
-    channels = distinct_texts(held, "channel")
-    rows, said = interest_columns(held, channels), publication_columns(publications, channels)
-    # One channel, on which all listen, and nothing round: then boxes decide.
-    simple = len(channels) == 1 and not np.any(said[2] < 0) and not np.any(said[3] == DISC)
-    least = kernels.BOX_ONLY if simple else kernels.FULL_CHECK
-    reach = max(_mean_extent(extent) for extent in said[4][3:])
-    subscription = column_or_zeros(held, "subscription")
-    doubts = ResidualPredicates(held, publications)
+    spans = sort_by_time(spans)
+    channels = distinct_texts(spans, "channel")
+    rows, published = interest_columns(spans, channels), publication_columns(publications, channels)
+    # All on one channel, and no discs are published: then boxes decide.
+    simple = (
+        len(channels) == 1 and not np.any(published[2] < 0) and not np.any(published[3] == DISC)
+    )
+    min_checks = kernels.BOX_ONLY if simple else kernels.FULL_CHECK
+    reach = max(_mean_extent(extent) for extent in published[4][3:])
+    subscription = column_or_zeros(spans, "subscription")
+    residual = ResidualPredicates(spans, publications)
     found = np.empty(PAIRS_PER_BATCH, np.int32), np.empty(PAIRS_PER_BATCH, np.int32)
-    for live, first, last in time_slices(rows, said[0]):
+    for live, first, last in time_slices(rows, published[0]):
         if 2 * len(live) > len(found[0]):
             found = np.empty(2 * len(live), np.int32), np.empty(2 * len(live), np.int32)
-        for which, place in find_slice_pairs(live, first, last, rows, said, least, reach, found):
-            if doubts:
-                sure = doubts.settle(which, place)
-                which, place = which[sure], place[sure]
+        for which, place in find_slice_pairs(
+            live, first, last, rows, published, min_checks, reach, found
+        ):
+            if residual:
+                allowed = residual.check_pairs(which, place)
+                which, place = which[allowed], place[allowed]
             yield which, subscription.take(place)
 
 
@@ -191,11 +195,11 @@ def _mean_extent(extents: NDArray[np.float64]) -> float:
 
 
 def time_slices(rows: Columns, at: Integers) -> Iterator[tuple[Integers, int, int]]:
-    """Slices of time: which rows hold at some moment of it, and the publications made in it.
+    """For each slice of time: the rows in force, and the range of publications made in it.
 
-    Too long a slice, and every version of a region is a candidate; too short, and the grid is built
-    more often than it is asked. So a slice ends when half as many rows have changed as it began
-    with, or a typical region has moved by half its size, if there was enough to ask until then.
+    In a long slice every version of a region is a candidate; with short slices the grid is built
+    more often than it is queried. So a slice ends when half as many rows have changed as it began
+    with, or a typical region has moved by half its size, but not before enough publications.
     """
     t, end = rows[0], rows[1]
     calm = _slice_length(rows)
@@ -220,7 +224,7 @@ def _holding_rows(end: Integers, first: int, last: int, begin: int) -> Integers:
 
 
 def _slice_length(rows: Columns) -> int:
-    """Microseconds in which a typical moving region travels its half-extent."""
+    """Microseconds in which a typical moving region moves by its half-extent."""
     (_, _, _, rx, ry, _), motion, until = rows[5:]
     if not len(until):
         return FOREVER
@@ -231,25 +235,31 @@ def _slice_length(rows: Columns) -> int:
 
 
 def find_slice_pairs(
-    live: Integers, first: int, last: int, rows: Columns, said: Columns, least: int, reach: float,
+    live: Integers,
+    first: int,
+    last: int,
+    rows: Columns,
+    published: Columns,
+    min_checks: int,
+    reach: float,
     found: Columns,
-) -> Iterator[tuple[Places, Places]]:  # fmt: skip
-    """The pairs of a slice, but for the doubts: places of publications and rows."""
+) -> Iterator[tuple[Places, Places]]:
+    """The pairs of a slice before the residual check: row numbers of publications and spans."""
     boxes, sizes = np.empty((len(live), 6)), np.empty(len(live), np.int64)
-    moments = int(said[0][first]), int(said[0][last - 1])
-    asking = max(least, kernels.bound_rows(live, *moments, rows, boxes, sizes))
-    for mine in _size_classes(sizes):
-        index = kernels.build_grid(mine, live, rows, boxes, asking, reach)
-        questions = kernels.sort_publications(first, last, said, index[3], index[4])
+    moments = int(published[0][first]), int(published[0][last - 1])
+    checks = max(min_checks, kernels.bound_rows(live, *moments, rows, boxes, sizes))
+    for members in _size_classes(sizes):
+        index = kernels.build_grid(members, live, rows, boxes, checks, reach)
+        queries = kernels.sort_publications(first, last, published, index[3], index[4])
         done = 0
-        while done < len(questions):
-            done, count = kernels.query_grid(questions, done, said, index, *found)
+        while done < len(queries):
+            done, count = kernels.query_grid(queries, done, published, index, *found)
             if count:
                 yield found[0][:count].copy(), found[1][:count]
 
 
 def _size_classes(sizes: Integers) -> Iterator[Integers]:
-    """Rows of a like size together, so that tiny and huge ones are not in each other's way."""
+    """Rows of similar size together: cells for large regions are too coarse for small ones."""
     classes = np.flatnonzero(np.bincount(sizes))
     while len(classes) > 12:
         sizes = sizes >> 1

@@ -1,20 +1,23 @@
-"""The compiled part of the join: how long rows hold, and the pairs of a slice of time.
+"""The compiled part of the join: until when rows hold, and the pairs of a slice of time.
 
-The grid of `matching.kernels` is made for subscriptions that change one by one and are asked again
-and again; this one is made to be built from columns, asked once and thrown away. Centres are sorted
-into hashed cells as wide as the largest half-extent, neighbours in x side by side; an entry takes
-one cache line. Fixed boxes that hold through the slice are decided by their entry alone; of others
-the entry is a box around all they touch meanwhile, and the row decides at the publication's moment.
-Borders are decided by `space.shapes.overlap`, or by its own words for boxes.
+The grid of `matching` is updated subscription by subscription and queried many times. This grid is
+built from columns, queried once and thrown away. The rules that decide what a cell is (`cell`,
+`widen`, `swept_interval`, `size_class`, `cells_per_unit`) are the same functions. Centres are
+sorted into hashed cells as wide as the largest half-extent, neighbours in x side by side; an entry
+takes one cache line. A box that neither moves nor changes within the slice is decided by its entry
+alone. For other regions the entry is a box around all that they touch in the slice, and the row
+itself decides at the time of the publication, by `space.shapes.overlap`.
+
+A lane is a row of cells along x: all cells with the same y, z and channel.
 """
 
-from math import frexp, inf, isinf
+from math import inf, isinf
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from nearcast.matching.grid_build import cell, swept_interval, widen
+from nearcast.matching.grid_build import cell, cells_per_unit, size_class, swept_interval, widen
 from nearcast.space import motion, shapes
 from nearcast.space.motion import FOREVER
 from nearcast.space.shapes import DISC
@@ -33,19 +36,19 @@ DETAIL = np.dtype(
     + [(name, np.float64) for name in (
         "x", "y", "z", "rx", "ry", "rz", "vx", "vy", "vz", "gx", "gy", "gz")]
 )  # fmt: skip
-ECHOED = -1  # the owner of an entry whose own publications reach it too: no node has this number
-# What must be asked of a candidate besides its box: nothing, whether it holds, or everything.
+ECHOED = -1  # the owner of an entry that also receives its owner's publications; no node's number
+# What must be checked for a candidate besides its box: nothing, whether it holds, or everything.
 BOX_ONLY, BOX_AND_TIME, FULL_CHECK = 0, 1, 2
-NO_SUBSCRIPTION = -1  # a subscription that is none
+NO_SUBSCRIPTION = -1  # an empty slot of the hash table
 
-# Odd, and such that no two rows of cells that one query visits share a lane.
+# Odd, and such that no two lanes that one query visits have the same hash.
 BY_Y, BY_Z, BY_CHANNEL = 0x4F6CDD1D, 0x31A53F85, 0x2545F491
-MAX_LANES = 1024  # rows of cells that a query visits before it rather looks at every entry
+MAX_LANES = 1024  # a query that would visit more lanes looks at every entry instead
 
 
 @njit(cache=True)
 def find_ends(subscription: Any, t: Any) -> Any:
-    """Of rows in order of time: when the next row of the same subscription begins, else FOREVER."""
+    """For rows in time order: the `t` of the next row of the same subscription, else FOREVER."""
     count = len(t)
     if not count:
         return np.full(0, FOREVER)
@@ -71,7 +74,7 @@ def find_ends(subscription: Any, t: Any) -> Any:
 
 @njit(cache=True)
 def _find_dense_ends(subscription: Any, t: Any, low: int, high: int) -> Any:
-    """Where numbers lie close together, as most do: a tenth of a hash table's time."""
+    """The same by an array, if subscriptions are numbered densely: a tenth of the time."""
     later = np.full(high - low + 1, FOREVER)
     end = np.empty(len(t), np.int64)
     for i in range(len(t) - 1, -1, -1):
@@ -104,68 +107,43 @@ def _bound_axis(centre: float, half: float, v: float, g: float, begin: float, la
     middle, around = swept_interval(
         centre + v * begin, centre + v * last, grown(half, g, begin), grown(half, g, last)
     )
-    if isinf(middle):  # so far away that only the row itself can say
+    if isinf(middle):  # so far away that only the row itself can decide
         return 0.0, inf
     return middle, around
 
 
 @njit(cache=True)
 def bound_rows(live: Any, lo: int, hi: int, rows: Any, boxes: Any, sizes: Any) -> int:
-    """For each live row a box around what it touches between lo and hi, and its size class.
+    """For each live row, a box around all that it touches between lo and hi, and its size class.
 
-    Returns how much must be asked besides: PLAIN if the rows are fixed boxes that hold all the
-    time, TIMED if they are fixed boxes, else WHOLE.
+    Returns what must be checked besides: BOX_ONLY if all rows are fixed boxes that hold all the
+    time, BOX_AND_TIME if all are fixed boxes, else FULL_CHECK.
     """
     t, end, _, _, kind, (xs, ys, zs, rxs, rys, rzs), (vxs, vys, vzs, gxs, gys, gzs), until = rows
-    asking = BOX_ONLY
+    checks = BOX_ONLY
     for j in range(len(live)):
         k, box = live[j], boxes[j]
         disc = kind[k] == DISC
         if t[k] > lo or hi >= end[k]:
-            asking = max(asking, BOX_AND_TIME)
+            checks = max(checks, BOX_AND_TIME)
         x, y, z, rx, ry, rz = xs[k], ys[k], zs[k], rxs[k], rys[k], rzs[k]
         if disc:
-            asking = FULL_CHECK
+            checks = FULL_CHECK
             rx, ry, rz = widen(x, rx), widen(y, rx), widen(z, rx)
         if len(until):
             vx, vy, vz, gx, gy, gz = vxs[k], vys[k], vzs[k], gxs[k], gys[k], gzs[k]
             if disc:
                 gy = gz = gx
             if vx != 0.0 or vy != 0.0 or vz != 0.0 or gx != 0.0 or gy != 0.0 or gz != 0.0:
-                asking = FULL_CHECK
+                checks = FULL_CHECK
                 begin = elapsed(max(lo, t[k]), t[k], until[k])
                 last = elapsed(min(hi, end[k]), t[k], until[k])
                 x, rx = _bound_axis(x, rx, vx, gx, begin, last)
                 y, ry = _bound_axis(y, ry, vy, gy, begin, last)
                 z, rz = _bound_axis(z, rz, vz, gz, begin, last)
         box[0], box[1], box[2], box[3], box[4], box[5] = x, y, z, rx, ry, rz
-        sizes[j] = size_class(rx, ry, rz)
-    return asking
-
-
-@njit(inline="always")
-def size_class(hx: float, hy: float, hz: float) -> int:
-    """The unbounded axes, then a power of four of the largest bounded half-extent."""
-    unbounded = isinf(hx) * 1 + isinf(hy) * 2 + isinf(hz) * 4
-    largest = 1e-290  # cells cannot be finer than this
-    if not isinf(hx):
-        largest = max(largest, hx)
-    if not isinf(hy):
-        largest = max(largest, hy)
-    if not isinf(hz):
-        largest = max(largest, hz)
-    return unbounded * 2048 + ((frexp(largest)[1] + 1200) >> 1)
-
-
-@njit(inline="always")
-def _pitch(largest: float, reach: float, low: float, high: float, count: int) -> float:
-    """Cells per unit along an axis: 0 (one cell) if it is unbounded or all centres agree."""
-    if isinf(largest) or high <= low:
-        return 0.0
-    width = max(largest, reach)
-    if width <= 0.0:
-        width = (high - low) / (np.sqrt(count) + 1.0)
-    return 1.0 / max(width, 1e-290)
+        sizes[j] = size_class(rx, ry, rz) >> 1  # powers of four
+    return checks
 
 
 @njit(inline="always")
@@ -174,27 +152,28 @@ def _lane(iy: int, iz: int, channel: int) -> int:
 
 
 @njit(cache=True)
-def build_grid(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: float) -> Any:
-    """Entries in the order of their cells, where each cell begins, and the measure of cells."""
+def build_grid(members: Any, live: Any, rows: Any, boxes: Any, checks: int, reach: float) -> Any:
+    """Entries in the order of their cells, where each cell begins, and the size of cells."""
     t, end, node, channel, kind, (xs, ys, zs, rxs, rys, rzs), motions, until = rows
     vxs, vys, vzs, gxs, gys, gzs = motions
-    count = len(mine)
+    count = len(members)
     low, high, most = np.full(3, inf), np.full(3, -inf), np.zeros(3)
-    for j in mine:
+    for j in members:
         for axis in range(3):
             low[axis], high[axis] = min(low[axis], boxes[j, axis]), max(high[axis], boxes[j, axis])
             most[axis] = max(most[axis], boxes[j, axis + 3])
-    # Cells in x can be narrow for nothing: a run of them is read as one.
-    per_x = 4.0 * _pitch(most[0], reach, low[0], high[0], count)
-    per_y = _pitch(most[1], reach, low[1], high[1], count)
-    per_z = _pitch(most[2], reach, low[2], high[2], count)
+    # Narrow cells in x cost nothing: neighbours in x are read as one run.
+    cells = np.sqrt(count) + 1.0  # along an axis, if regions and publications are points
+    per_x = 4.0 * cells_per_unit(most[0], reach, low[0], high[0], cells)
+    per_y = cells_per_unit(most[1], reach, low[1], high[1], cells)
+    per_z = cells_per_unit(most[2], reach, low[2], high[2], cells)
     table = 16
     while table < 2 * count:
         table *= 2
     starts = np.zeros(table + 1, np.int32)
     where, lanes = np.empty(count, np.int32), np.empty(count, np.int64)
     for n in range(count):
-        j = mine[n]
+        j = members[n]
         lane = _lane(cell(boxes[j, 1], per_y), cell(boxes[j, 2], per_z), channel[live[j]])
         lanes[n] = lane
         where[n] = (lane + cell(boxes[j, 0], per_x)) & (table - 1)
@@ -202,19 +181,19 @@ def build_grid(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: 
     for b in range(1, table + 1):
         starts[b] += starts[b - 1]
     entries = np.empty(count, ENTRY)
-    details = np.zeros(count if asking == FULL_CHECK else 0, DETAIL)
-    times = np.empty((count if asking == BOX_AND_TIME else 0, 2), np.int64)
+    details = np.zeros(count if checks == FULL_CHECK else 0, DETAIL)
+    times = np.empty((count if checks == BOX_AND_TIME else 0, 2), np.int64)
     for n in range(count - 1, -1, -1):
-        j, b = mine[n], where[n]
+        j, b = members[n], where[n]
         k = live[j]
-        starts[b + 1] -= 1  # from the end of a cell to its beginning, which shifts starts by one
+        starts[b + 1] -= 1  # fills a cell from its end; afterwards starts is shifted by one
         entry = entries[starts[b + 1]]
         entry.x, entry.y, entry.z = boxes[j, 0], boxes[j, 1], boxes[j, 2]
         entry.hx, entry.hy, entry.hz = boxes[j, 3], boxes[j, 4], boxes[j, 5]
         entry.node, entry.place, entry.lane = node[k], k, np.int32(lanes[n])
-        if asking == BOX_AND_TIME:
+        if checks == BOX_AND_TIME:
             times[starts[b + 1], 0], times[starts[b + 1], 1] = t[k], end[k]
-        if asking < FULL_CHECK:
+        if checks < FULL_CHECK:
             continue
         detail = details[starts[b + 1]]
         detail.t, detail.end, detail.until = t[k], end[k], FOREVER
@@ -231,12 +210,12 @@ def build_grid(mine: Any, live: Any, rows: Any, boxes: Any, asking: int, reach: 
 
 
 @njit(cache=True)
-def sort_publications(first: int, last: int, said: Any, starts: Any, measure: Any) -> Any:
-    """The publications by cell, so that neighbours find the same cells in cache."""
-    _, node, channel, kind, (xs, ys, zs, rxs, rys, rzs) = said
+def sort_publications(first: int, last: int, publications: Any, starts: Any, measure: Any) -> Any:
+    """The publications in the order of their cells: neighbours find their cells in the cache."""
+    _, node, channel, kind, (xs, ys, zs, rxs, rys, rzs) = publications
     per_x, per_y, per_z, _, _, _ = measure
     table = len(starts) - 1
-    questions = np.empty(last - first, ENTRY)
+    queries = np.empty(last - first, ENTRY)
     where = np.empty(last - first, np.int32)
     begins = np.zeros(table + 1, np.int32)
     for i in range(first, last):
@@ -247,21 +226,21 @@ def sort_publications(first: int, last: int, said: Any, starts: Any, measure: An
         begins[b] += begins[b - 1]
     for i in range(first, last):
         b = where[i - first]
-        asked = questions[begins[b]]
+        query = queries[begins[b]]
         begins[b] += 1
-        asked.node, asked.place, asked.lane = node[i], i, channel[i]
-        asked.x, asked.y, asked.z = xs[i], ys[i], zs[i]
-        asked.hx, asked.hy, asked.hz = rxs[i], rys[i], rzs[i]
-        if kind[i] == DISC:  # what rounds to a touch must not be passed over
-            r = asked.hx
-            asked.hx, asked.hy, asked.hz = widen(asked.x, r), widen(asked.y, r), widen(asked.z, r)
-    return questions
+        query.node, query.place, query.lane = node[i], i, channel[i]
+        query.x, query.y, query.z = xs[i], ys[i], zs[i]
+        query.hx, query.hy, query.hz = rxs[i], rys[i], rzs[i]
+        if kind[i] == DISC:  # an overlap that is due to rounding must not be missed
+            r = query.hx
+            query.hx, query.hy, query.hz = widen(query.x, r), widen(query.y, r), widen(query.z, r)
+    return queries
 
 
 @njit(inline="always")
 def _row_matches(row: Any, at: int, where: int, what: int, x: float, y: float, z: float,
             rx: float, ry: float, rz: float) -> bool:  # fmt: skip
-    """What the row itself says of a publication by another node than its own."""
+    """Whether the row holds and its region overlaps at the time of the publication."""
     dt = elapsed(at, row.t, row.until)
     return (
         (row.t <= at) & (at < row.end) & (row.channel == where)
@@ -275,23 +254,23 @@ def _row_matches(row: Any, at: int, where: int, what: int, x: float, y: float, z
 
 @njit(cache=True)
 def query_grid(
-    questions: Any, begin: int, said: Any, index: Any, found_said: Any, found_row: Any
+    queries: Any, begin: int, publications: Any, index: Any, found_publications: Any, found_row: Any
 ) -> Any:
-    """Answer publications from `begin` on, until all are done or there is no room for more.
+    """Find the pairs of the publications from `begin` on, until all are done or the room is full.
 
-    Returns how many are done and how many pairs were found. There must be room for twice as many
-    pairs as there are entries.
+    Returns how many publications are done and how many pairs were found. There must be room for
+    twice as many pairs as there are entries.
     """
-    at, _, _, what, (_, _, _, rxs, rys, rzs) = said
+    at, _, _, what, (_, _, _, rxs, rys, rzs) = publications
     entries, times, details, starts, measure = index
     per_x, per_y, per_z, most_x, most_y, most_z = measure
     table = len(starts) - 1
     timed, whole = len(times) > 0, len(details) > 0
     n = 0
-    for turn in range(begin, len(questions)):
-        asked = questions[turn]
-        i, node, where, before = asked.place, asked.node, asked.lane, n
-        x, y, z, hx, hy, hz = asked.x, asked.y, asked.z, asked.hx, asked.hy, asked.hz
+    for turn in range(begin, len(queries)):
+        query = queries[turn]
+        i, node, where, before = query.place, query.node, query.lane, n
+        x, y, z, hx, hy, hz = query.x, query.y, query.z, query.hx, query.hy, query.hz
         reach_x, reach_y, reach_z = (
             widen(x, most_x + hx),
             widen(y, most_y + hy),
@@ -300,7 +279,7 @@ def query_grid(
         ix0, ix1 = cell(x - reach_x, per_x), cell(x + reach_x, per_x)
         iy0, iy1 = cell(y - reach_y, per_y), cell(y + reach_y, per_y)
         iz0, iz1 = cell(z - reach_z, per_z), cell(z + reach_z, per_z)
-        lanes = (iy1 - iy0 + 1.0) * (iz1 - iz0 + 1.0)  # in floats: it may not fit an integer
+        lanes = (iy1 - iy0 + 1.0) * (iz1 - iz0 + 1.0)  # a float: it may not fit an integer
         everything = (ix1 - ix0 + 4.0) * lanes > table or lanes > MAX_LANES
         if everything:
             ix0, ix1, iy0, iy1, iz0, iz1 = 0, 0, 0, 0, 0, 0
@@ -312,13 +291,13 @@ def query_grid(
                 length = ix1 - ix0 + 1
                 if everything:
                     first, length = 0, table
-                while length > 0:  # a run may go on at the table's beginning
+                while length > 0:  # a run may wrap around the table's end
                     stop = min(first + length, table)
                     if n + starts[stop] - starts[first] > len(found_row):
                         return turn, before
                     for e in range(starts[first], starts[stop]):
                         entry = entries[e]
-                        # Free of jumps: whether a neighbour hears is a coin toss.
+                        # Without branches: whether a neighbour matches cannot be predicted.
                         hit = (
                             (abs(entry.x - x) <= entry.hx + hx)
                             & (abs(entry.y - y) <= entry.hy + hy)
@@ -326,7 +305,7 @@ def query_grid(
                             & (entry.node != node)
                             & (everything | (entry.lane == short))
                         )
-                        found_said[n], found_row[n] = i, entry.place
+                        found_publications[n], found_row[n] = i, entry.place
                         if timed:
                             hit &= (times[e, 0] <= at[i]) & (at[i] < times[e, 1])
                         if not whole:
@@ -337,4 +316,4 @@ def query_grid(
                                 rxs[i], rys[i], rzs[i])  # fmt: skip
                     length -= stop - first
                     first = 0
-    return len(questions), n
+    return len(queries), n

@@ -1,8 +1,8 @@
-"""Filters and formulas have the last word on a pair, and it is the model's own functions that say.
+"""The last check of a pair: what filters and formulas demand, by the model's own functions.
 
-They are asked in groups, so that nothing is worked out twice: a text is parsed once, attributes are
-decoded once per distinct text, and a filter that does not evolve is asked once per distinct
-attributes. A formula that does not evolve has bounds, by which a grid can find its candidates.
+Pairs are checked in groups so that nothing is computed twice: a text is parsed once, attributes are
+decoded once per distinct text, and a filter that does not evolve is evaluated once per distinct
+attributes. A formula that does not evolve has bounds, so the grid can find its candidates.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ SHAPE_COLUMNS = ("x", "y", "z", "rx", "ry", "rz")
 
 @lru_cache(65_536)
 def formula_box(formula: str) -> FormulaBox:
-    """Centre and half-extents of a box around all that the formula ever touches."""
+    """Centre and half-extents of a box around the formula; unbounded if it evolves."""
     parsed = predicates.parse(formula)
     zone = None if parsed.evolves else predicates.box_at(parsed, 0.0)
     if zone is None:
@@ -42,39 +42,39 @@ def _middle_and_half(side: predicates.Interval) -> tuple[float, float]:
     if not np.isfinite(middle) or isinf(side.high) or isinf(side.low):
         return 0.0, inf
     half = max(side.high - middle, middle - side.low)
-    # Far more than rounding can be wrong by: whom this lets in too many, the formula turns away.
+    # Far more than any rounding error: the formula itself rejects the candidates that are too many.
     return middle, half + 1e-9 * (half + abs(middle)) + 1e-160
 
 
 class ResidualPredicates:
-    """What the interests of a part demand beyond place, time and channel; false if nothing."""
+    """What interests demand besides place, time and channel; false if they demand nothing."""
 
-    def __init__(self, held: pa.Table, said: pa.Table) -> None:
-        self._filter, self._filters = _text_codes(held, "filter")
-        self._formula, self._formulas = _text_codes(held, "formula")
+    def __init__(self, spans: pa.Table, publications: pa.Table) -> None:
+        self._filter, self._filters = _text_codes(spans, "filter")
+        self._formula, self._formulas = _text_codes(spans, "formula")
         if not self:
             return
-        self._t = said.column("t").to_numpy()
-        self._since = np.zeros(len(held), np.int64)
-        if "since" in held.column_names:
-            self._since = pc.fill_null(held.column("since"), 0).to_numpy()
-        self._said = said
-        self._attributes, texts = _text_codes(said, "attributes")
+        self._t = publications.column("t").to_numpy()
+        self._since = np.zeros(len(spans), np.int64)
+        if "since" in spans.column_names:
+            self._since = pc.fill_null(spans.column("since"), 0).to_numpy()
+        self._publications = publications
+        self._attributes, texts = _text_codes(publications, "attributes")
         self._decoded: list[Mapping[str, Value]] = [
             msgspec.json.decode(text or "{}") for text in texts
         ]
-        self._decoded.append({})  # of those that say nothing, whose code is -1
+        self._decoded.append({})  # of publications without attributes, whose code is -1
 
     def __bool__(self) -> bool:
         return bool(self._filters or self._formulas)
 
-    def settle(self, publications: Places, places: Places) -> NDArray[np.bool_]:
-        """Which of these pairs their rows' formulas and filters allow."""
+    def check_pairs(self, publications: Places, places: Places) -> NDArray[np.bool_]:
+        """Which of these pairs of publications and spans their formulas and filters allow."""
         allowed = np.ones(len(places), np.bool_)
-        asked = np.flatnonzero(self._formula[places] >= 0)
-        allowed[asked] = self._touched(publications[asked], places[asked])
-        asked = np.flatnonzero(allowed & (self._filter[places] >= 0))
-        allowed[asked] = self._accepted(publications[asked], places[asked])
+        checked = np.flatnonzero(self._formula[places] >= 0)
+        allowed[checked] = self._touched(publications[checked], places[checked])
+        checked = np.flatnonzero(allowed & (self._filter[places] >= 0))
+        allowed[checked] = self._accepted(publications[checked], places[checked])
         return allowed
 
     def _touched(self, publications: Places, places: Places) -> list[bool]:
@@ -82,8 +82,8 @@ class ResidualPredicates:
         def formula(code: int, since: int) -> Formula:
             return Formula(self._formulas[code], since)
 
-        said, place = np.unique(publications, return_inverse=True)
-        shapes = _shapes(self._said.take(said))
+        rows, place = np.unique(publications, return_inverse=True)
+        shapes = _shapes(self._publications.take(rows))
         t = self._t[publications].tolist()
         return [
             formula(code, since).touches(shapes[i], at)
@@ -98,7 +98,7 @@ class ResidualPredicates:
         since = self._since[places]
         evolving = np.array([predicates.parse(text).evolves for text in self._filters])
         moment = np.where(evolving[condition], self._t[publications], 0)
-        # A filter that stands still gives the same answer at all times.
+        # A filter that does not evolve gives the same answer at all times.
         question = np.column_stack([condition, attributes, np.where(moment, since, 0), moment])
         distinct, place = _distinct_rows(question)
 
@@ -107,14 +107,14 @@ class ResidualPredicates:
             return Filter(self._filters[code], since).accepts
 
         answers = [
-            accepts(code, since)(self._decoded[said], t)
-            for code, said, since, t in distinct.tolist()
+            accepts(code, since)(self._decoded[attributes], t)
+            for code, attributes, since, t in distinct.tolist()
         ]
         return np.array(answers, np.bool_)[place]
 
 
 def _distinct_rows(rows: Integers) -> tuple[Integers, Integers]:
-    """Each different row once, and where to find every row among them."""
+    """Each distinct row once, and the index of every row among them."""
     order = np.lexsort(rows.T)
     ordered = rows[order]
     new = np.ones(len(rows), np.bool_)
@@ -125,7 +125,7 @@ def _distinct_rows(rows: Integers) -> tuple[Integers, Integers]:
 
 
 def _text_codes(table: pa.Table, name: str) -> tuple[Integers, list[str]]:
-    """Texts as numbers, -1 where there is none, and the texts."""
+    """Each text as its index in the list of distinct texts (-1: null), and that list."""
     if name not in table.column_names or table.column(name).null_count == len(table):
         return np.full(len(table), -1), []
     texts = table.column(name).combine_chunks()
@@ -134,10 +134,12 @@ def _text_codes(table: pa.Table, name: str) -> tuple[Integers, list[str]]:
     return pc.fill_null(texts.indices, -1).to_numpy().astype(np.int64), texts.dictionary.to_pylist()
 
 
-def _shapes(said: pa.Table) -> list[Shape]:
-    names = said.column("shape").to_pylist()
+def _shapes(publications: pa.Table) -> list[Shape]:
+    names = publications.column("shape").to_pylist()
     sides = [
-        said.column(name).to_pylist() if name in said.column_names else [0.0] * len(said)
+        publications.column(name).to_pylist()
+        if name in publications.column_names
+        else [0.0] * len(publications)
         for name in SHAPE_COLUMNS
     ]
     return [

@@ -1,9 +1,9 @@
-"""Row groups of traces as the join wants them: sound rows, and no column that says nothing.
+"""Reads row groups for the join: valid rows only, without columns that hold only defaults.
 
-Most columns of most traces hold nothing but zeros, so a table here leaves out each that does (and
-nulls, falsehoods, the channel ""); whoever asks for one that is missing is told the usual value.
-What is broken is decided by the rules of `trace.rules` alone. They take longer to ask than a join
-does, though, so rows that are plainly sound by a few least and greatest numbers are not asked.
+Most columns of most traces hold only zeros. Tables here leave out columns that hold only their
+default (0, null, false, channel ""); `join.column_or_zeros` supplies it. Which rows are invalid is
+decided by the rules of `trace.rules` alone. Because the rules take longer than the join, row groups
+whose minima and maxima already prove that all rows are valid are not checked row by row.
 """
 
 from collections.abc import Sequence
@@ -30,38 +30,37 @@ DEFAULT_TEXTS = pa.array([""])
 _POSITIONS = ("x", "y", "z")
 _EXTENTS = ("rx", "ry", "rz")
 _SPEEDS = ("vx", "vy", "vz", "gx", "gy", "gz")
-_ZERO_COLUMNS = {  # in rows of these shapes
+_ZERO_COLUMNS = {  # must be 0 in rows of these shapes
     "point": ("rx", "ry", "rz", "gx", "gy", "gz"),
     "disc": ("ry", "rz", "gy", "gz"),
 }
 
 
-def read_row_group(piece: RowGroup) -> pa.Table:
-    """The sound rows of a row group, in the order of the file."""
-    schema = TABLES[piece.table]
-    names = [name for name in schema.names if name != "bytes" or piece.table != "publications"]
+def read_row_group(group: RowGroup) -> pa.Table:
+    """The valid rows of a row group, in the order of the file."""
+    schema = TABLES[group.table]
+    names = [name for name in schema.names if name != "bytes" or group.table != "publications"]
     texts = [name for name in names if schema.field(name).type == pa.string()]
     try:
-        with pq.ParquetFile(piece.file, read_dictionary=texts) as file:
-            rows = file.read_row_group(piece.row_group, schema.names, use_threads=False)
+        with pq.ParquetFile(group.file, read_dictionary=texts) as file:
+            rows = file.read_row_group(group.row_group, schema.names, use_threads=False)
         rows = rows.cast(
             pa.schema([(f.name, TEXT_TYPE if f.name in texts else f.type) for f in schema])
         )
     except (OSError, ValueError, pa.ArrowException):
-        return drop_default_columns(
-            storage.valid_rows(piece).select(names)
-        )  # which knows what to do about it
+        # `valid_rows` reads what can be read.
+        return drop_default_columns(storage.valid_rows(group).select(names))
     rows = rows.combine_chunks()
-    if not _surely_valid(piece.table, rows):
+    if not _surely_valid(group.table, rows):
         plain = rows.cast(pa.schema([field.with_nullable(True) for field in schema]))
         batches = plain.to_batches()
-        if any(rule.broken(batch).true_count for batch in batches for rule in RULES[piece.table]):
-            rows = storage.valid_rows(piece)
+        if any(rule.broken(batch).true_count for batch in batches for rule in RULES[group.table]):
+            rows = storage.valid_rows(group)
     return drop_default_columns(rows.select(names))
 
 
 def _surely_valid(table: str, rows: pa.Table) -> bool:
-    """Surely sound: a few numbers say so. False means only that the rules must be asked."""
+    """Whether minima and maxima prove all rows valid. False: the rules must be applied."""
     if not len(rows):
         return True
     schema = TABLES[table]
@@ -78,7 +77,7 @@ def _surely_valid(table: str, rows: pa.Table) -> bool:
     high = {name: each[1] for name, each in ranges.items()}
     identifier = "subscription" if table == "interests" else "publication"
     speeds = _SPEEDS if table == "interests" else ()
-    # Asked this way round, NaN is not sound.
+    # Written such that NaN makes it false.
     sound = (
         low["t"] >= 0
         and all(low[name] >= 0 and high[name] < IDS_END for name in ("node", identifier))
@@ -103,7 +102,7 @@ def _range(rows: pa.Table, name: str) -> tuple[Any, Any]:
 
 
 def _has_nonzero(rows: pa.Table, kinds: pa.Array, shape: str, busy: set[str]) -> bool:
-    """Has a row of this shape a number where it may have none?"""
+    """Whether a row of this shape has a number other than 0 where it must be 0."""
     names = [name for name in _ZERO_COLUMNS[shape] if name in busy]
     if not names or SHAPES.index(shape) not in kinds.to_pylist():
         return False
@@ -112,7 +111,7 @@ def _has_nonzero(rows: pa.Table, kinds: pa.Array, shape: str, busy: set[str]) ->
 
 
 def drop_default_columns(rows: pa.Table) -> pa.Table:
-    """The rows without the columns that say nothing; texts by number."""
+    """The rows without columns that hold only defaults; texts dictionary-encoded."""
     kept = {}
     for name in rows.column_names:
         column = rows.column(name)
@@ -134,7 +133,7 @@ def _holds_only_defaults(column: pa.ChunkedArray) -> bool:
 
 
 def concat_rows(tables: Sequence[pa.Table], table: str) -> pa.Table:
-    """One table of all rows, each column in one piece."""
+    """One table of all rows, each column in one chunk."""
     found = {field.name: field.type for each in tables for field in each.schema}
     if not found:
         return drop_default_columns(TABLES[table].empty_table())
@@ -168,7 +167,7 @@ def rows_between(rows: pa.Table, begin: int, end: int) -> pa.Table:
     inside = (t >= begin) & (t < end)
     if inside.all():
         return rows
-    # In order of time, as most are, those rows lie together and need no copy.
+    # In time order, as most tables are, these rows are adjacent and need no copy.
     first, last = int(inside.argmax()), len(inside) - int(inside[::-1].argmax())
     if not inside.any():
         return rows.slice(0, 0)

@@ -1,10 +1,10 @@
-"""Seed 003: "VSO: Self-organizing Spatial Publish Subscribe"."""
+"""[VSO]: "VSO: Self-organizing Spatial Publish Subscribe"."""
 
 from nearcast.pipeline.jobs import delivery, traffic
-from nearcast_papers.paper import ClaimResult, CountedRuns, Figure, Paper, draw_figures
-from nearcast_papers.voronoi import churn, counting, figures, loads, structure
-from nearcast_papers.voronoi.measures import VSOMeasures
-from nearcast_papers.voronoi.scenarios import scenarios
+from nearcast_papers.paper import make_paper
+from nearcast_papers.vso import churn, figures, jobs, loads, structure
+from nearcast_papers.vso.measures import VSOMeasures
+from nearcast_papers.vso.scenarios import scenarios
 
 CAPTIONS = {
     "2": "Quad-tree against Voronoi partitioning, of 100 crowds; and how many steps greedy"
@@ -38,45 +38,39 @@ SHOWS = {
     "tide": (31,),
 }
 DRAWINGS = {
-    "2": figures.regions,
-    "7": figures.nine,
-    "8": figures.churn,
-    "9": figures.uploads,
-    "10": figures.downloads,
-    "table": figures.table,
-    "areas": figures.areas,
-    "tide": figures.tide,
+    "2": figures.draw_regions,
+    "7": figures.draw_nine_matchers,
+    "8": figures.draw_churn,
+    "9": figures.draw_uploads,
+    "10": figures.draw_downloads,
+    "table": figures.draw_table,
+    "areas": figures.draw_areas,
+    "tide": figures.draw_tide,
 }
 TITLES = {"table": "Table I", "areas": "Areas", "tide": "Tide"}
 ALL_CLAIMS = sorted((*structure.CLAIMS, *loads.CLAIMS, *churn.CLAIMS), key=lambda claim: claim.item)
 
-
-def draw(counted: CountedRuns) -> list[Figure]:
-    return draw_figures("003", DRAWINGS, CAPTIONS, SHOWS, TITLES, VSOMeasures(counted))
-
-
-def claims(counted: CountedRuns) -> list[ClaimResult]:
-    measures = VSOMeasures(counted)
-    return [claim.evaluate("voronoi", "003", measures) for claim in ALL_CLAIMS]
-
-
-PAPER = Paper(
+PAPER = make_paper(
     "voronoi",
+    "003",
     "VSO: self-organizing spatial publish/subscribe",
-    tuple(CAPTIONS),
     scenarios,
     (
         delivery.delivery_totals,
         traffic.traffic_by_kind,
-        counting.bandwidth_by_node,
-        counting.matcher_bandwidth,
-        counting.population_by_second,
-        counting.consistency_by_second,
-        counting.owners_by_epoch,
-        counting.overloads,
-        counting.roles,
-        counting.publications_made,
+        jobs.bandwidth_by_node,
+        jobs.matcher_bandwidth,
+        jobs.population_by_second,
+        jobs.consistency_by_second,
+        jobs.owners_by_epoch,
+        jobs.overloads,
+        jobs.roles,
+        jobs.publications_made,
     ),
-    claims,
-    draw,
+    VSOMeasures,
+    ALL_CLAIMS,
+    DRAWINGS,
+    CAPTIONS,
+    SHOWS,
+    TITLES,
 )

@@ -1,14 +1,15 @@
-"""Claims of seed 003 about geometry, ownership and single events: 1 to 6, 15, 29 and 30 to 33."""
+"""Claims 1 to 6, 15 and 29 to 33 of [VSO]: geometry, ownership and single events."""
 
 from contextlib import suppress
 from functools import cache
 from statistics import mean
 
 from nearcast.workloads.clustering import attractor_count
+from nearcast_papers.fits import growth_exponent
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.voronoi import examples, geometry
-from nearcast_papers.voronoi.measures import VSOMeasures
-from nearcast_papers.voronoi.scenarios import IDLE, SIZES
+from nearcast_papers.vso import examples, geometry
+from nearcast_papers.vso.measures import VSOMeasures
+from nearcast_papers.vso.scenarios import IDLE, SIZES
 
 SEEDS = 100
 CONSISTENT = 0.99
@@ -27,7 +28,8 @@ def greedy_hops() -> list[tuple[int, float]]:
     return [(matchers, geometry.mean_hops(matchers)) for matchers in geometry.MATCHERS]
 
 
-def fewer_regions(measures: VSOMeasures) -> tuple[str, bool]:
+def check_fewer_regions(measures: VSOMeasures) -> tuple[str, bool]:
+    """Claim 1."""
     trees, cells = (mean(pair[place] for pair in region_counts()) for place in (0, 1))
     alive = ""
     with suppress(NotMeasuredError):
@@ -41,31 +43,32 @@ def fewer_regions(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def hotspots(_: VSOMeasures) -> tuple[str, bool]:
+def check_hotspots(_: VSOMeasures) -> tuple[str, bool]:
     return f"{attractor_count(100)} for 100 nodes", attractor_count(100) == 6
 
 
-def greedy(_: VSOMeasures) -> tuple[str, bool]:
-    power = geometry.growth_exponent(greedy_hops())
-    told = ", ".join(f"{hops:.1f} of {matchers:,}" for matchers, hops in greedy_hops())
-    return f"exponent {power:.2f}; hops: {told}", abs(power - 0.5) <= 0.12
+def check_greedy(_: VSOMeasures) -> tuple[str, bool]:
+    power = growth_exponent(greedy_hops())
+    text = ", ".join(f"{hops:.1f} of {matchers:,}" for matchers, hops in greedy_hops())
+    return f"exponent {power:.2f}; hops: {text}", abs(power - 0.5) <= 0.12
 
 
-def consistent(measures: VSOMeasures) -> tuple[str, bool]:
+def check_consistent(measures: VSOMeasures) -> tuple[str, bool]:
     found = {nodes: measures.consistency(nodes) for nodes in measures.sizes()}
-    told = ", ".join(f"{share:.2%} of {nodes:,}" for nodes, share in found.items())
+    text = ", ".join(f"{share:.2%} of {nodes:,}" for nodes, share in found.items())
     missing = [nodes for nodes in SIZES if nodes not in found]
     left = f"; {', '.join(map(str, missing))} not run in this form" if missing else ""
-    return told + left, min(found.values()) >= CONSISTENT
+    return text + left, min(found.values()) >= CONSISTENT
 
 
-def once(measures: VSOMeasures) -> tuple[str, bool]:
+def check_delivered_once(measures: VSOMeasures) -> tuple[str, bool]:
     rows = measures.everywhere("delivery_totals")
     twice, heard = (sum(row[name] for row in rows) for name in ("duplicates", "delivered"))
     return f"{twice} of {heard:,} deliveries in all runs, churn included", twice == 0
 
 
-def one_owner(measures: VSOMeasures) -> tuple[str, bool]:
+def check_one_owner(measures: VSOMeasures) -> tuple[str, bool]:
+    """Claim 6: Each subscription has one owner; transfer is atomic (III-B)."""
     calm = measures.rows("owners_by_epoch", churn_by="leave", crash_share=0.0)
     wild = measures.rows("owners_by_epoch", churn_by="crash")
     (taken, disputed), (rough, clash) = (
@@ -79,19 +82,19 @@ def one_owner(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def relieved(measures: VSOMeasures) -> tuple[str, bool]:
-    told, good = [], True
+def check_relieved(measures: VSOMeasures) -> tuple[str, bool]:
+    text, good = [], True
     for nodes in measures.sizes():
         begin = measures.lasted(nodes) * 2 / 3
         late = [one for one in measures.overloads(nodes) if one.last >= begin]
         longest = max((one.last - max(one.first, begin) + 1 for one in late), default=0.0)
         most = max((one.most for one in late), default=0)
-        told.append(f"{longest:.0f} s (at most {most}) of {nodes:,}")
+        text.append(f"{longest:.0f} s (at most {most}) of {nodes:,}")
         good = good and longest <= HELP_S
-    return f"longest above 20, in the last third: {', '.join(told)}", good
+    return f"longest above 20, in the last third: {', '.join(text)}", good
 
 
-def idle_leave(measures: VSOMeasures) -> tuple[str, bool]:
+def check_idle_leave(measures: VSOMeasures) -> tuple[str, bool]:
     found = measures.tide(IDLE[0])
     return (
         f"{found.resigned} matchers resigned, the gateway {found.gateway_resigned} times;"
@@ -100,7 +103,7 @@ def idle_leave(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def local(_: VSOMeasures) -> tuple[str, bool]:
+def check_failure_is_local(_: VSOMeasures) -> tuple[str, bool]:
     found = examples.matcher_failure()
     strangers = [site for site in found.changed if site not in found.enclosing]
     return (
@@ -111,7 +114,7 @@ def local(_: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def exact(_: VSOMeasures) -> tuple[str, bool]:
+def check_exact(_: VSOMeasures) -> tuple[str, bool]:
     worst = examples.worst_formula_error()
     return f"the part gone differs from F by at most {worst:.0e}", worst < 1e-9
 
@@ -121,36 +124,36 @@ CLAIMS = (
         1,
         "50 clustered entities, at most 10 to a region: about 10 of a quad-tree, 6 of Voronoi (2)",
         "Voronoi at most 0.75 of the quad-tree, mean of 100 seeds",
-        fewer_regions,
+        check_fewer_regions,
         note="Entities stand where the paper's movement has brought them after a minute; all leaves"
         " of the quad-tree count; sites move and are inserted by VSO's rules until nothing is"
         " overloaded or empty for 30 s.",
     ),
-    PaperClaim(2, "1.5 ln(n) hotspots: 100 nodes have 6 (V)", "6", hotspots),
+    PaperClaim(2, "1.5 ln(n) hotspots: 100 nodes have 6 (V)", "6", check_hotspots),
     PaperClaim(
         3,
         "Greedy forwarding takes O(N^(1/2)) steps (III)",
         "exponent 0.5 ± 0.12 over 25 to 1,000 matchers",
-        greedy,
+        check_greedy,
         note="Geometry alone: uniform sites that know whoever encloses them.",
     ),
     PaperClaim(
         4,
         "Outside churn, average discovery consistency is always above 99 % (V)",
         "at least 99 % from 10 s after the last has joined",
-        consistent,
+        check_consistent,
     ),
     PaperClaim(
         5,
         "A published message is delivered to a subscriber only once (III)",
         "no delivery twice",
-        once,
+        check_delivered_once,
     ),
     PaperClaim(
         6,
         "Each subscription has one owner; transfer is atomic (III-B)",
         "no epoch of a subscription taken by two",
-        one_owner,
+        check_one_owner,
         note="Whoever takes a subscription notes its epoch. That at no step two own one is also"
         " checked by the simulator's tests.",
     ),
@@ -170,7 +173,7 @@ CLAIMS = (
         30,
         "An overloaded matcher is relieved, by neighbours or by a new one (III-A)",
         "none above 20 for more than 15 s and 5 s to join, in the last third",
-        relieved,
+        check_relieved,
         note="The last third of a quick run begins before the largest crowd has settled: of 200"
         " nodes, less than a minute after the last has joined. Neighbours that come closer in vain"
         " delay an insertion by 15 s each time.",
@@ -179,20 +182,20 @@ CLAIMS = (
         31,
         "A matcher without subscriptions leaves; the gateway stays (III-A)",
         "idle ones resign, the gateway never",
-        idle_leave,
+        check_idle_leave,
         note="When the crowd of `tide` has gone.",
     ),
     PaperClaim(
         32,
         "A matcher's failure affects only those that enclose it (III-C)",
         "owners change nowhere else",
-        local,
+        check_failure_is_local,
         note="25 matchers in rows, clients that stand still; the one with most dies.",
     ),
     PaperClaim(
         33,
         "Sites move by a fraction F of the gap: formulas (1) and (2)",
         "exact",
-        exact,
+        check_exact,
     ),
 )

@@ -1,11 +1,11 @@
-"""The runs behind seed 003's figures, and behind what it left open.
+"""The runs for the figures of [VSO], and for its open questions.
 
-The paper's set-up (V): steps of 100 ms, every message takes one, a world of 768 x 768, areas of 192
-around oneself, 3 units per step, 1.5 ln(n) hotspots, at most 20 subscriptions to a matcher. The
-full form says where one is in every step, as the paper does, for 3,000 steps; for fewer with more
-than 200 nodes, as 1,000 would take hours for what settles in a minute. The quick form says it
-twice a second, for less time, with fewer nodes; areas reach 32 units farther than is asked for
-then, which is VON's own buffer, instead of VAST's 10, for one moves farther between two words.
+The paper's set-up (V): steps of 100 ms, every message takes one step, a world of 768 x 768, areas
+of 192, 3 units per step, 1.5 ln(n) hotspots, at most 20 subscriptions per matcher. In the full form
+nodes publish their position in every step, as in the paper, for 3,000 steps; for fewer steps with
+more than 200 nodes, because 1,000 nodes would take hours for what settles in a minute. In the quick
+form they publish twice a second, for less time, with fewer nodes. Areas are then extended by 32
+units (VON's own buffer) instead of VAST's 10, because nodes move farther between two publications.
 """
 
 from collections.abc import Iterator
@@ -69,6 +69,7 @@ BLASTS = FULL.blasts
 
 
 def scenario(preset: VSOPreset, nodes: int, seconds: float, **more: Any) -> Scenario:
+    """A run with the paper's set-up, and some settings changed."""
     settings = {
         "latency_ms": STEP_MS,
         "rate": preset.rate,
@@ -88,6 +89,7 @@ def scenario(preset: VSOPreset, nodes: int, seconds: float, **more: Any) -> Scen
 
 
 def scenarios(figure: str, full: bool) -> Iterator[Scenario]:
+    """The runs that a figure needs."""
     preset = FULL if full else QUICK
     match figure:
         case "2":

@@ -1,16 +1,16 @@
-"""Jobs that count what seed 003 compares, second by second from the beginning of the workload.
+"""Jobs for the measures of [VSO], by second since the workload began.
 
-Where entities truly are is first recorded when it begins. Who matches is told by notes: a node is a
-matcher from `matcher` on until it resigns, leaves or crashes. A second belongs to the role that the
-node has in its middle. Of a bandwidth, only seconds in the last third of a run count, when all have
-joined and matchers have found their places; messages are added up in the second of their sending.
+True positions are first recorded when the workload begins. A node is a matcher from its note
+`matcher` until it resigns, leaves or crashes. A second counts for the role that the node has in its
+middle. Bandwidths are over the last third of a run, when all nodes have joined and matchers have
+settled; messages count in the second in which they are sent.
 """
 
 from pyspark.sql import DataFrame
 
 from nearcast.pipeline.jobs.overlay import ownership
 from nearcast.pipeline.spark.sql import query_sql
-from nearcast_papers.voronoi.scenarios import LIMIT
+from nearcast_papers.vso.scenarios import LIMIT
 
 BOUNDS = """
     bounds AS (
@@ -145,18 +145,18 @@ def population_by_second(
     )
 
 
-def consistency_by_second(acquaintances: DataFrame, positions: DataFrame) -> DataFrame:
+def consistency_by_second(awareness_pairs: DataFrame, positions: DataFrame) -> DataFrame:
     """Discovery consistency is `seen` over `due`: who is visible, of those who should be (V)."""
     return query_sql(
         """
         SELECT /*+ BROADCAST(begins) */
                run, CAST(floor((t - begin) / 1e6) AS INT) AS second,
                count_if(due) AS due, count_if(due AND knew) AS seen
-        FROM {acquaintances}
+        FROM {awareness_pairs}
         JOIN (SELECT run, min(t) AS begin FROM {positions} GROUP BY run) AS begins USING (run)
         GROUP BY ALL
         """,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
         positions=positions,
     )
 
@@ -185,7 +185,7 @@ def overloads(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
     """
     return query_sql(
         """
-        WITH told AS (
+        WITH loads AS (
             SELECT run, owner, second, subscriptions,
                    subscriptions > {limit} AS over,
                    count_if(subscriptions <= {limit}) OVER (
@@ -196,7 +196,7 @@ def overloads(notes: DataFrame, interests: DataFrame, origins: DataFrame) -> Dat
         )
         SELECT run, owner, min(second) AS first, max(until) AS last,
                max(subscriptions) AS most
-        FROM told WHERE over
+        FROM loads WHERE over
         GROUP BY run, owner, stretch
         """,
         owned=ownership(notes, interests, origins),

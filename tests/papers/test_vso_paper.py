@@ -1,4 +1,4 @@
-"""The reproduction of seed 003: its list of claims, its geometry, its jobs, and a small whole."""
+"""The reproduction of [VSO]: claims, geometry, jobs, and a small reproduction."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 from nearcast.sim.world import resolve
 from nearcast.space.motion import SECOND
 from nearcast_papers import PAPERS
+from nearcast_papers.fits import growth_exponent, line_fit, percentile, spearman
 from nearcast_papers.run import reproduce
-from nearcast_papers.voronoi import counting, examples, geometry
-from nearcast_papers.voronoi.measures import percentile, slope, snapshots, spearman
-from nearcast_papers.voronoi.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
-from nearcast_papers.voronoi.scenarios import QUICK, scenario, scenarios
+from nearcast_papers.vso import examples, geometry, jobs
+from nearcast_papers.vso.measures import snapshots
+from nearcast_papers.vso.paper import ALL_CLAIMS, CAPTIONS, DRAWINGS, SHOWS
+from nearcast_papers.vso.scenarios import QUICK, scenario, scenarios
 from support.small_runs import rows_of, told
 
 BEGIN = 2_500_000
@@ -61,7 +62,7 @@ def test_voronoi_regions_are_as_many_as_clusters_that_fill_one_each() -> None:
 def test_greedy_ways_grow_with_the_number_of_sites() -> None:
     few, many = geometry.mean_hops(25), geometry.mean_hops(400)
     assert 1 < few < many < 400
-    assert geometry.growth_exponent([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
+    assert growth_exponent([(1, 3.0), (4, 6.0), (16, 12.0)]) == pytest.approx(0.5)
 
 
 # Examples and small arithmetic.
@@ -80,7 +81,7 @@ def test_percentiles_ranks_slopes_and_snapshots_are_those_of_the_textbook() -> N
     assert percentile([float(k) for k in range(1, 101)], 90) == 90.0
     assert spearman([1, 2, 5, 10], [9.0, 8.0, 7.0, 0.0]) == pytest.approx(-1)
     assert spearman([1, 2, 3], [1.0, 1.0, 1.0]) == 0
-    assert slope({0: 1.0, 10: 3.0, 20: 5.0}) == pytest.approx(0.2)
+    assert line_fit({0: 1.0, 10: 3.0, 20: 5.0}.items())[0] == pytest.approx(0.2)
     assert snapshots({0: 0.0, 9: 1.0, 10: 1.0, 25: 0.5}) == {10: 0.5, 20: 1.0, 30: 0.5}
 
 
@@ -109,7 +110,7 @@ def test_population_is_who_is_there_in_the_middle_of_each_second(spark: SparkSes
         "a", (-2.0, 90, "matcher"), (-1.0, 1, "joined"), (1.2, 2, "joined"), (2.0, 2, "matcher"),
         (2.6, 1, "crashed"), (4.4, 2, "resigned"), (5.0, 2, "left"),
     )  # fmt: skip
-    found = told(counting.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
+    found = told(jobs.population_by_second(**frames(spark, notes, 6)), ("run", "second"))
     assert found == {
         ("a", 0): (1, 1), ("a", 1): (2, 1), ("a", 2): (2, 2), ("a", 3): (1, 2), ("a", 4): (1, 1),
         ("a", 5): (0, 1),
@@ -131,7 +132,7 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
         for t, node, to, size, lost in sent
     ]  # fmt: skip
     tables = frames(spark, notes, 9) | {"messages": rows_of(spark, "messages", messages)}
-    by_node = told(counting.bandwidth_by_node(**tables), ("run", "matches", "node"))
+    by_node = told(jobs.bandwidth_by_node(**tables), ("run", "matches", "node"))
     assert by_node == {
         ("a", True, 1): (1, 30.0, 30, 7.0, 7, 515.0, 1000),
         ("a", False, 1): (1, 5.0, 5, 0.0, 0, 5.0, 5),
@@ -139,7 +140,7 @@ def test_bandwidth_is_of_the_last_third_and_of_the_role_in_each_second(
         ("a", False, 3): (2, 0.0, 0, 55.0, 100, 0.0, 0),
     }
     ((counted, matchers, up, up_max, up_min, *_),) = told(
-        counting.matcher_bandwidth(**tables), ("run",)
+        jobs.matcher_bandwidth(**tables), ("run",)
     ).values()
     assert (counted, matchers) == (3, 4 / 3)
     assert up == pytest.approx(((30 + 7) / 2 + 0 + 100) / 3)
@@ -152,7 +153,7 @@ def test_an_epoch_that_two_owners_took_is_disputed(spark: SparkSession) -> None:
         {"run": "a", "t": k, "node": node, "fact": "owner", "about": subscription, "value": epoch}
         for k, (subscription, node, epoch) in enumerate(owners)
     ]
-    found = told(counting.owners_by_epoch(rows_of(spark, "notes", notes)), ("run",))
+    found = told(jobs.owners_by_epoch(rows_of(spark, "notes", notes)), ("run",))
     assert found == {("a",): (5, 1)}
 
 
@@ -163,7 +164,7 @@ def test_overloads_are_unbroken_stretches_above_the_limit(spark: SparkSession) -
         {"run": "a", "t": second * SECOND, "node": node, "fact": "owner", "about": about}
         for second, node, about in taken
     ]
-    found = counting.overloads(
+    found = jobs.overloads(
         rows_of(spark, "notes", notes),
         rows_of(spark, "interests", [{"run": "a", "t": 0, "subscription": 99}]),
         spark.createDataFrame([("a", 0)], "run string, origin long"),

@@ -1,9 +1,9 @@
-"""Claims of seed 003 about bandwidth and the number of matchers: 7 to 10, and 19 to 28.
+"""Claims 7 to 10 and 19 to 28 of [VSO]: bandwidth, and the number of matchers.
 
-Bytes are those of our own encoding. VAST's fixed layout spends 36 bytes to tell a client of one
-neighbour, in a message with all others of that step; a notification of ours is a message of its own
-that carries the publication, and Matched tells an owner of one. So figures of ours are larger, and
-what matchers would send by that layout is told beside them.
+Bytes are those of our own encoding. VAST's fixed layout needs 36 bytes to tell a client about one
+neighbour, in one message for all neighbours of a step. Here each notification is a message of its
+own that carries the publication, and Matched tells an owner about one. So our numbers are larger;
+what matchers would send with VAST's layout is added to the text.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,10 @@ from itertools import pairwise
 from statistics import mean
 
 from nearcast.protocols.voronoi.vso_messages import Notify
+from nearcast_papers.fits import percentile
 from nearcast_papers.paper import NotMeasuredError, PaperClaim
-from nearcast_papers.voronoi.measures import MatcherLoad, VSOMeasures, percentile
-from nearcast_papers.voronoi.scenarios import NINE, PARTITIONINGS, STEP_RATE
+from nearcast_papers.vso.measures import MatcherLoad, VSOMeasures
+from nearcast_papers.vso.scenarios import NINE, PARTITIONINGS, STEP_RATE
 
 LAYOUT = 36  # bytes of an updated neighbour, as VAST writes it
 KB, MB = 1e3, 1e6
@@ -61,17 +62,17 @@ def words(ratios: dict[int, float]) -> str:
     return ", ".join(f"{ratio:.2f} of {nodes}" for nodes, ratio in ratios.items())
 
 
-def lower_average(measures: VSOMeasures) -> tuple[str, bool]:
+def check_lower_average(measures: VSOMeasures) -> tuple[str, bool]:
     ratios, good = lower(compared(measures, "up", VSOMeasures.nine))
-    (told, talk), (told_there, talk_there) = map(measures.nine_by_kind, reversed(PARTITIONINGS))
+    (text, talk), (told_there, talk_there) = map(measures.nine_by_kind, reversed(PARTITIONINGS))
     return (
-        f"dynamic over static: {words(ratios)} nodes; notifications alone {told / told_there:.2f},"
+        f"dynamic over static: {words(ratios)} nodes; notifications alone {text / told_there:.2f},"
         f" what matchers tell each other {talk / talk_there:.2f}",
         good,
     )
 
 
-def lower_excess(measures: VSOMeasures) -> tuple[str, bool]:
+def check_lower_excess(measures: VSOMeasures) -> tuple[str, bool]:
     ratios, good = narrower(compared(measures, "up", VSOMeasures.nine))
     other, _ = narrower(compared(measures, "up", VSOMeasures.nine_by_node))
     return (
@@ -81,7 +82,7 @@ def lower_excess(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def lower_download(measures: VSOMeasures) -> tuple[str, bool]:
+def check_lower_download(measures: VSOMeasures) -> tuple[str, bool]:
     pairs = compared(measures, "down", VSOMeasures.nine)
     (averages, one), (excesses, other) = lower(pairs), narrower(pairs)
     return (
@@ -91,16 +92,17 @@ def lower_download(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def more_upload(measures: VSOMeasures) -> tuple[str, bool]:
+def check_more_upload(measures: VSOMeasures) -> tuple[str, bool]:
+    """Claim 10: Matchers upload more than they download (V-A)."""
     up, down = (compared(measures, way, VSOMeasures.nine) for way in ("up", "down"))
     ratios = {
         (which, nodes): up[nodes][place].mean / down[nodes][place].mean
         for nodes in up
         for place, which in enumerate(PARTITIONINGS)
     }
-    told = ", ".join(f"{ratio:.1f} ({which}, {nodes})" for (which, nodes), ratio in ratios.items())
+    text = ", ".join(f"{ratio:.1f} ({which}, {nodes})" for (which, nodes), ratio in ratios.items())
     return (
-        f"upload over download: {told}",
+        f"upload over download: {text}",
         all(ratio > 1 for (_, nodes), ratio in ratios.items() if nodes >= 100),
     )
 
@@ -108,15 +110,16 @@ def more_upload(measures: VSOMeasures) -> tuple[str, bool]:
 # Table I and figures 9 and 10.
 
 
-def matcher_ratio(measures: VSOMeasures) -> tuple[str, bool]:
+def check_matcher_ratio(measures: VSOMeasures) -> tuple[str, bool]:
+    """Claim 19: Matchers: 5, 8, 20, 41, 74 of 50, 100, 200, 500, 1,000 nodes (table I)."""
     found = {nodes: measures.matchers(nodes) for nodes in measures.sizes()}
     ratios = {nodes: matchers / nodes for nodes, matchers in found.items()}
     large = [ratio for nodes, ratio in ratios.items() if nodes >= 200]
-    told = ", ".join(
+    text = ", ".join(
         f"{matchers:.1f} of {nodes:,} ({ratios[nodes]:.1%}; paper {TABLE[nodes]})"
         for nodes, matchers in found.items()
     )
-    return told, (
+    return text, (
         all(0.05 <= ratio <= 0.13 for ratio in ratios.values())
         and all(matchers >= nodes / 20 for nodes, matchers in found.items())
         and all(a >= b for a, b in pairwise(large))
@@ -143,21 +146,22 @@ def upload(
 
     def rule(measures: VSOMeasures) -> tuple[str, bool]:
         found = {percent: at(measures, nodes, True, column, percent) for percent in limits}
-        told = ", ".join(f"{value / KB:,.0f} kB/s for {p:g} %" for p, value in found.items())
+        text = ", ".join(f"{value / KB:,.0f} kB/s for {p:g} %" for p, value in found.items())
         return (
-            f"{told}; {by_layout(measures)}",
+            f"{text}; {by_layout(measures)}",
             all(abs(found[p] / limit - 1) <= near for p, limit in limits.items()),
         )
 
     return rule
 
 
-def majority(measures: VSOMeasures) -> tuple[str, bool]:
+def check_majority(measures: VSOMeasures) -> tuple[str, bool]:
     value = at(measures, 1000, True, "up_mean", 90)
     return f"{value * 8 / 1e6:.1f} Mbit/s for 90 %; {by_layout(measures)}", value < MBIT_10
 
 
-def peaks(measures: VSOMeasures) -> tuple[str, bool]:
+def check_peaks(measures: VSOMeasures) -> tuple[str, bool]:
+    """Claim 23: The maximum is two to three times the average (figure 9b)."""
     ratios, whole = (
         {
             nodes: percentile(measures.bandwidths(nodes, True, f"{part}up_max"), 90)
@@ -173,12 +177,12 @@ def peaks(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def adsl(measures: VSOMeasures) -> tuple[str, bool]:
+def check_adsl(measures: VSOMeasures) -> tuple[str, bool]:
     value = at(measures, 500, True, "up_max", 90)
     return f"{value * 8 / 1e6:.1f} Mbit/s; {by_layout(measures)}", value <= MBIT_10
 
 
-def clients(measures: VSOMeasures) -> tuple[str, bool]:
+def check_clients(measures: VSOMeasures) -> tuple[str, bool]:
     average, most = (at(measures, 1000, False, column, 90) for column in ("down_mean", "down_max"))
     return (
         f"90 % within {average / KB:,.0f} kB/s on average, {most / KB:,.0f} at most;"
@@ -187,8 +191,9 @@ def clients(measures: VSOMeasures) -> tuple[str, bool]:
     )
 
 
-def dominance(measures: VSOMeasures) -> tuple[str, bool]:
-    told, good = [], True
+def check_dominance(measures: VSOMeasures) -> tuple[str, bool]:
+    """Claim 28: More nodes, more bandwidth: distributions shift right (figures 9 and 10)."""
+    text, good = [], True
     for matches, column, what in ((True, "up_mean", "matchers"), (False, "down_mean", "clients")):
         loads = {nodes: measures.bandwidths(nodes, matches, column) for nodes in measures.sizes()}
         if len(loads) < 2:
@@ -197,8 +202,8 @@ def dominance(measures: VSOMeasures) -> tuple[str, bool]:
             wrong = [p for p in DECILES if percentile(less, p) >= percentile(more, p)]
             good = good and not wrong
             missed = f"not at {', '.join(map(str, wrong))} %" if wrong else "at all deciles"
-            told.append(f"{what} {few} to {many}: {missed}")
-    return "; ".join(told), good
+            text.append(f"{what} {few} to {many}: {missed}")
+    return "; ".join(text), good
 
 
 READING = (
@@ -210,7 +215,7 @@ CLAIMS = (
         7,
         "Dynamic partitioning lowers the matchers' average upload (V-A, figure 7a)",
         "lower at 80 % of the sizes at least, mean ratio below 1",
-        lower_average,
+        check_lower_average,
         note=READING + " Most of what matchers send are notifications, one for each delivery, and"
         " those are as many wherever borders lie; the rest tells what moving borders cost or save.",
     ),
@@ -218,23 +223,24 @@ CLAIMS = (
         8,
         "The busiest matcher is much less above the average (V-A)",
         "at most 0.7 of the static excess from 200 nodes on",
-        lower_excess,
+        check_lower_excess,
         note=READING,
     ),
     PaperClaim(
         9,
         "The same of download (figure 7b)",
         "average lower at 80 %, excess at most 0.7 from 200 nodes on",
-        lower_download,
+        check_lower_download,
         note=READING + " What comes in besides posts is what matchers tell each other; sites that"
         " move tell it more often.",
     ),
-    PaperClaim(10, "Matchers upload more than they download (V-A)", "of 100 nodes on", more_upload),
+    PaperClaim(10, "Matchers upload more than they download (V-A)", "of 100 nodes on",
+               check_more_upload),
     PaperClaim(
         19,
         "Matchers: 5, 8, 20, 41, 74 of 50, 100, 200, 500, 1,000 nodes (table I)",
         "each 5 to 13 %, at least n/20, not rising from 200 nodes on",
-        matcher_ratio,
+        check_matcher_ratio,
     ),
     PaperClaim(
         20, "500 nodes: 90 % of matchers upload 500 KB/s on average (V-C, figure 9a)",
@@ -245,10 +251,11 @@ CLAIMS = (
         "0.6 to 1.4 MB/s", upload(1000, "up_mean", {90: MB}, 0.4),
     ),
     PaperClaim(
-        22, "A majority of matchers sends less than 10 Mbit/s", "90 % do, of 1,000 nodes", majority
+        22, "A majority of matchers sends less than 10 Mbit/s", "90 % do, of 1,000 nodes",
+        check_majority
     ),
     PaperClaim(
-        23, "The maximum is two to three times the average (figure 9b)", "1.7 to 3.5", peaks,
+        23, "The maximum is two to three times the average (figure 9b)", "1.7 to 3.5", check_peaks,
         note="A matcher's busiest second against its average, both over the last third, where loads"
         " are steadier than in a whole run.",
     ),
@@ -260,13 +267,13 @@ CLAIMS = (
         25, "1,000 nodes: 90 % of matchers within 2.8 MB/s at most, all within 5.0", "± 40 %",
         upload(1000, "up_max", {90: 2.8 * MB, 100: 5.0 * MB}, 0.4),
     ),
-    PaperClaim(26, "500 nodes: 10 Mbit/s cover 90 % of matchers", "at most 10 Mbit/s", adsl),
+    PaperClaim(26, "500 nodes: 10 Mbit/s cover 90 % of matchers", "at most 10 Mbit/s", check_adsl),
     PaperClaim(
         27, "1,000 nodes: 90 % of clients download less than 120 KB/s (figure 10)",
-        "at most 130 kB/s, average and maximum", clients,
+        "at most 130 kB/s, average and maximum", check_clients,
     ),
     PaperClaim(
         28, "More nodes, more bandwidth: distributions shift right (figures 9 and 10)",
-        "at every decile, of each size to the next", dominance,
+        "at every decile, of each size to the next", check_dominance,
     ),
 )  # fmt: skip

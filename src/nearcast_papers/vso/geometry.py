@@ -1,14 +1,14 @@
-"""What seed 003 says of places alone, without any network: figure 2, and greedy forwarding.
+"""The geometry of [VSO] without a network: figure 2, and greedy forwarding.
 
-Entities stand where the paper's movement has brought them after a minute. A quad-tree splits a
-square into four until none holds more than a region may. The Voronoi division is made by VSO's own
-rules, second by second: sites follow their load (formula 2), neighbours of an overloaded one come
-closer (formula 1), and if that does not help somebody is inserted at the load centre.
+Entities are where the paper's movement has brought them after a minute. A quad-tree splits a square
+into four until none holds more than a region may. The Voronoi division follows VSO's own rules,
+second by second: sites follow their load (formula 2), neighbours of an overloaded site come closer
+(formula 1), and if that does not help, a site is inserted at the centre of the load.
 """
 
 from collections.abc import Sequence
 from itertools import count
-from math import dist, log
+from math import dist
 from random import Random
 from statistics import mean
 
@@ -137,11 +137,3 @@ def mean_hops(matchers: int, seed: int = 1) -> float:
 
     ways = [(rng.randrange(matchers), (rng.random(), rng.random())) for _ in range(ROUTES)]
     return mean(steps(start, to) for start, to in ways)
-
-
-def growth_exponent(points: Sequence[tuple[float, float]]) -> float:
-    """Of y in proportion to a power of x, by least squares on logarithmic scales."""
-    xs, ys = ([log(point[axis]) for point in points] for axis in (0, 1))
-    x0, y0 = mean(xs), mean(ys)
-    rise = sum((x - x0) * (y - y0) for x, y in zip(xs, ys, strict=True))
-    return rise / sum((x - x0) ** 2 for x in xs)

@@ -1,8 +1,7 @@
-"""Jobs that count what seed 001 compares, second by second from the beginning of the workload.
+"""Jobs for the measures of [Evolving], by second since the workload began.
 
-Set-up is left out that way, and so is what clients and engines go on to do after the end, by
-whoever reads these tables: it knows how many seconds a run had. Where entities truly are is first
-recorded when the workload begins.
+True positions are first recorded when the workload begins, so the set-up is left out. Readers of
+the tables know how many seconds a run has, and leave out what happens after its end.
 """
 
 from pyspark.sql import DataFrame

@@ -1,7 +1,6 @@
-"""What seed 003 measures, read off the tables that were counted."""
+"""The measures of [VSO], read from result tables."""
 
-from collections.abc import Mapping, Sequence
-from math import sqrt
+from collections.abc import Mapping
 from statistics import mean
 from typing import Any
 
@@ -18,8 +17,8 @@ from nearcast.protocols.voronoi.vso_messages import (
     Transfer,
 )
 from nearcast.scenario import Scenario
-from nearcast_papers.paper import CountedRuns, NotMeasuredError
-from nearcast_papers.voronoi.scenarios import JOIN_RATE, LIMIT, SQUARES, STAYING
+from nearcast_papers.paper import NotMeasuredError, PaperMeasures
+from nearcast_papers.vso.scenarios import JOIN_RATE, LIMIT, SQUARES, STAYING
 
 SETTLED_S = 10  # after the last has joined
 GROUPED_S = 10  # a snapshot of consistency is of so many seconds, as VAST's
@@ -59,15 +58,11 @@ class TideResult(Struct, frozen=True):
     idle_at_end: int  # matchers that own nothing then, besides the gateway
 
 
-class VSOMeasures:
-    def __init__(self, counted: CountedRuns) -> None:
-        self._counted = counted
+class VSOMeasures(PaperMeasures):
+    """The measures of the paper, over all seeds."""
 
     def _runs(self, **settings: Any) -> list[Scenario]:
-        runs = self._counted.runs(**settings)
-        if not runs:
-            raise NotMeasuredError(", ".join(f"{k}={v}" for k, v in settings.items()))
-        return runs
+        return self._counted.require(**settings)
 
     def rows(self, table: str, **settings: Any) -> list[dict[str, Any]]:
         return self._counted.rows(table, **settings)
@@ -95,12 +90,12 @@ class VSOMeasures:
     def nine_by_kind(self, partitioning: str) -> tuple[float, float]:
         """Bytes of notifications, and of all that matchers say to each other, of all sizes."""
         rows = self.rows("traffic_by_kind", **nine_matcher_runs(partitioning))
-        told = sum(row["bytes"] for row in rows if row["kind"] == Notify.kind)
+        notifications = sum(row["bytes"] for row in rows if row["kind"] == Notify.kind)
         between_matchers = [
             message.kind
             for message in (RegionUpdates, ReplicaMatch, RecordCopies, Cast, Transfer, Inventory)
         ]
-        return float(told), float(
+        return float(notifications), float(
             sum(row["bytes"] for row in rows if row["kind"] in between_matchers)
         )
 
@@ -184,6 +179,7 @@ class VSOMeasures:
         return found
 
     def tide(self, idle: float) -> TideResult:
+        """What became of matchers while a crowd came and went."""
         rows = self.rows("population_by_second", **tide_runs(), idle=idle)
         roles = self.rows("roles", **tide_runs(), idle=idle)
         staying = [row for row in roles if row["began"] > row["resigned"] + row["gone"]]
@@ -237,36 +233,6 @@ def tide_runs() -> dict[str, Any]:
 
 
 # Small arithmetic.
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The least value that so many percent do not exceed."""
-    place = -(-len(values) * percent // 100) - 1
-    return sorted(values)[max(0, int(place))]
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """From 1; equals share the mean of their places."""
-    return [
-        sum(other < value for other in values) + (1 + sum(other == value for other in values)) / 2
-        for value in values
-    ]
-
-
-def spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Correlation of ranks."""
-    a, b = ranks(xs), ranks(ys)
-    a0, b0 = mean(a), mean(b)
-    spread = sum((x - a0) ** 2 for x in a) * sum((y - b0) ** 2 for y in b)
-    together = sum((x - a0) * (y - b0) for x, y in zip(a, b, strict=True))
-    return together / sqrt(max(spread, 1e-12))
-
-
-def slope(points: Mapping[int, float]) -> float:
-    """By least squares."""
-    x0, y0 = mean(points), mean(points.values())
-    rise = sum((x - x0) * (y - y0) for x, y in points.items())
-    return rise / max(sum((x - x0) ** 2 for x in points), 1e-12)
 
 
 def values_between(points: Mapping[int, float], first: float, last: float) -> dict[int, float]:

@@ -1,18 +1,19 @@
-"""Figures of seed 003, drawn as the paper has them, and two of what it left open."""
+"""Figures of [VSO], drawn as in the paper, and two for open questions."""
 
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
-from nearcast.pipeline.report.charts import Axis, LegendKey, Series, chart
+from nearcast.pipeline.report.charts import Axis, Series
 from nearcast.pipeline.report.formatting import count, number, rate, share
 from nearcast.pipeline.report.plots import Plot, series_style
 from nearcast.protocols.voronoi.vso_messages import Cast, Notify, ReplicaMatch
+from nearcast_papers.charts import legend_chart
 from nearcast_papers.paper import NotMeasuredError
-from nearcast_papers.voronoi import structure
-from nearcast_papers.voronoi.loads import TABLE
-from nearcast_papers.voronoi.measures import VSOMeasures, snapshots
-from nearcast_papers.voronoi.scenarios import (
+from nearcast_papers.vso import structure
+from nearcast_papers.vso.loads import TABLE
+from nearcast_papers.vso.measures import VSOMeasures, snapshots
+from nearcast_papers.vso.scenarios import (
     BLASTS,
     IDLE,
     LIMIT,
@@ -28,14 +29,8 @@ WORST = {50: 0.70, 100: 0.80}  # the paper's at 10 nodes per second, read as dro
 BACK_S = 20  # when consistency was back, mostly
 
 
-def drawn(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> list[Plot]:
-    if not series:
-        return []
-    keys = [LegendKey(one.name, one.style, one.dash) for one in series]
-    return [chart(name, title, x, y, series, keys)]
-
-
-def regions(_: VSOMeasures) -> list[Plot]:
+def draw_regions(_: VSOMeasures) -> list[Plot]:
+    """Figure 2."""
     series = []
     for place, name in enumerate(("quad-tree", "Voronoi, by VSO's rules")):
         counts = Counter(pair[place] for pair in structure.region_counts())
@@ -48,18 +43,19 @@ def regions(_: VSOMeasures) -> list[Plot]:
         )  # fmt: skip
     most = max(max(one.x) for one in series)
     return [
-        *drawn(
+        *legend_chart(
             "figure-2-regions",
             "50 clustered entities, at most 10 to a region: regions needed",
             Axis("regions", count, low=0.5, high=most + 0.5),
             Axis("crowds of 100", count, low=0),
             series,
         ),
-        *greedy_ways(),
+        *draw_greedy_hops(),
     ]
 
 
-def greedy_ways() -> list[Plot]:
+def draw_greedy_hops() -> list[Plot]:
+    """Hops of greedy forwarding by number of matchers."""
     found = structure.greedy_hops()
     root = found[0][1] / found[0][0] ** 0.5
     sites = [float(matchers) for matchers, _ in found]
@@ -69,7 +65,7 @@ def greedy_ways() -> list[Plot]:
     theory = Series(
         name="√N from the first on", x=sites, y=[root * n**0.5 for n in sites], style="soft", dash=1
     )
-    return drawn(
+    return legend_chart(
         "figure-2-hops",
         "Greedy forwarding among matchers",
         Axis("matchers, in powers of ten", count, low=10, log=True),
@@ -78,7 +74,8 @@ def greedy_ways() -> list[Plot]:
     )
 
 
-def nine(measures: VSOMeasures) -> list[Plot]:
+def draw_nine_matchers(measures: VSOMeasures) -> list[Plot]:
+    """Figure 7."""
     plots = []
     for way, what in (("up", "upload"), ("down", "download")):
         series = []
@@ -98,7 +95,7 @@ def nine(measures: VSOMeasures) -> list[Plot]:
                             style=series_style(place), dash=dash,
                         )
                     )  # fmt: skip
-        plots += drawn(
+        plots += legend_chart(
             f"figure-7-{what}",
             f"Nine matchers: {what} of a matcher per second",
             Axis("nodes", count, low=0),
@@ -108,30 +105,34 @@ def nine(measures: VSOMeasures) -> list[Plot]:
     return plots
 
 
-def churn(measures: VSOMeasures) -> list[Plot]:
+def draw_churn(measures: VSOMeasures) -> list[Plot]:
+    """Figure 8."""
     plots = []
     for nodes in STABLE:
         series: list[Series] = []
         with suppress(NotMeasuredError):
             phase = measures.phase(nodes)
             series += by_rate(measures, nodes)
-            told = [(phase, 0.99), (phase + 10, WORST[nodes]), (2 * phase, WORST[nodes]),
+            described = [(phase, 0.99), (phase + 10, WORST[nodes]), (2 * phase, WORST[nodes]),
                     (2 * phase + BACK_S, 0.99), (3 * phase, 0.99)]  # fmt: skip
             series.append(
                 Series(
-                    name="the paper's words on 10 per second", x=[STEPS * s for s, _ in told],
-                    y=[low for _, low in told], style="alarm", dash=2,
+                    name="the paper's text, 10 per second", x=[STEPS * s for s, _ in described],
+                    y=[low for _, low in described], style="alarm", dash=2,
                 )
             )  # fmt: skip
         title = f"{nodes} nodes: discovery consistency, by churn"
-        plots += consistency(f"figure-8-{nodes}", title, series)
+        plots += draw_consistency(f"figure-8-{nodes}", title, series)
     with suppress(NotMeasuredError):
         title = f"Not in the paper: {STABLE[0]} nodes, and the gateway crashes as churn begins"
-        plots += consistency("figure-8-mortal", title, by_rate(measures, STABLE[0], MIN_MATCHERS))
+        plots += draw_consistency(
+            "figure-8-mortal", title, by_rate(measures, STABLE[0], MIN_MATCHERS)
+        )
     return plots
 
 
 def by_rate(measures: VSOMeasures, nodes: int, least: int = 1) -> list[Series]:
+    """Consistency over time, one series per rate of churn."""
     curves = {
         each: measures.churn(nodes, each, least) for each in measures.churn_rates(nodes, least)
     }
@@ -144,8 +145,8 @@ def by_rate(measures: VSOMeasures, nodes: int, least: int = 1) -> list[Series]:
     ]  # fmt: skip
 
 
-def consistency(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
-    return drawn(
+def draw_consistency(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
+    return legend_chart(
         name,
         title,
         Axis("step (joining, then churning, then calm)", count, low=0),
@@ -154,7 +155,10 @@ def consistency(name: str, title: str, series: Sequence[Series]) -> list[Plot]:
     )
 
 
-def distribution(measures: VSOMeasures, name: str, matches: bool, way: str, who: str) -> list[Plot]:
+def draw_distribution(
+    measures: VSOMeasures, name: str, matches: bool, way: str, who: str
+) -> list[Plot]:
+    """The distribution of bandwidth over nodes, by number of nodes."""
     plots = []
     for measure, what in (("mean", "average"), ("max", "busiest second")):
         series = []
@@ -171,7 +175,7 @@ def distribution(measures: VSOMeasures, name: str, matches: bool, way: str, who:
                         shape="step",
                     )
                 )
-        plots += drawn(
+        plots += legend_chart(
             f"{name}-{measure}",
             f"{who}: {what}",
             Axis("bytes per second", rate, low=0),
@@ -181,15 +185,16 @@ def distribution(measures: VSOMeasures, name: str, matches: bool, way: str, who:
     return plots
 
 
-def uploads(measures: VSOMeasures) -> list[Plot]:
-    return distribution(measures, "figure-9", True, "up", "Upload of matchers")
+def draw_uploads(measures: VSOMeasures) -> list[Plot]:
+    return draw_distribution(measures, "figure-9", True, "up", "Upload of matchers")
 
 
-def downloads(measures: VSOMeasures) -> list[Plot]:
-    return distribution(measures, "figure-10", False, "down", "Download of clients")
+def draw_downloads(measures: VSOMeasures) -> list[Plot]:
+    return draw_distribution(measures, "figure-10", False, "down", "Download of clients")
 
 
-def table(measures: VSOMeasures) -> list[Plot]:
+def draw_table(measures: VSOMeasures) -> list[Plot]:
+    """The figure "table"."""
     found = {}
     for nodes in SIZES:
         with suppress(NotMeasuredError):
@@ -205,7 +210,7 @@ def table(measures: VSOMeasures) -> list[Plot]:
     ours = Series(name="ours", x=places, y=list(found.values()), style=series_style(0), shape="bar")
     paper = [float(TABLE[nodes]) for nodes in found]
     theirs = Series(name="the paper's", x=places, y=paper, style=series_style(1), shape="bar")
-    return drawn(
+    return legend_chart(
         "table-1",
         "Matchers, in the last third of a run",
         Axis("nodes", word, low=-0.5, high=len(found) - 0.5),
@@ -214,7 +219,8 @@ def table(measures: VSOMeasures) -> list[Plot]:
     )
 
 
-def areas(measures: VSOMeasures) -> list[Plot]:
+def draw_areas(measures: VSOMeasures) -> list[Plot]:
+    """The figure "areas"."""
     found = {}
     for blast in BLASTS:
         with suppress(NotMeasuredError):
@@ -242,18 +248,19 @@ def areas(measures: VSOMeasures) -> list[Plot]:
     ]  # fmt: skip
     radius = Axis("radius of a publication, in units (0: a point)", number, low=0)
     return [
-        *drawn(
+        *legend_chart(
             "areas-heard", "Publications over areas: what was wrong",
             radius, Axis("of what should have been heard", share, low=0), wrong,
         ),
-        *drawn(
+        *legend_chart(
             "areas-messages", "Messages for each publication",
             radius, Axis("messages", number, low=0), carried,
         ),
     ]  # fmt: skip
 
 
-def tide(measures: VSOMeasures) -> list[Plot]:
+def draw_tide(measures: VSOMeasures) -> list[Plot]:
+    """The figure "tide"."""
     series: list[Series] = []
     looks = {IDLE[0]: "leaves without any", IDLE[1]: "leaves at half its limit"}
     for place, idle in enumerate(IDLE):
@@ -276,7 +283,7 @@ def tide(measures: VSOMeasures) -> list[Plot]:
                     shape="step",
                 )
             )
-    return drawn(
+    return legend_chart(
         "tide",
         "Matchers, while a crowd comes and goes",
         Axis("seconds", count, low=0),

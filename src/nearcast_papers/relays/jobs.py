@@ -1,8 +1,9 @@
-"""Jobs that count what seed 004 compares, second by second from the beginning of the workload.
+"""Jobs for the measures of [Lehn], by second since the workload began.
 
-What a peer is to send is what it sent, with the headers of every packet, and what it withheld for
-lack of room: each piece at the size of the smallest packet of its run, without a header, as it
-might have travelled with others. Where entities truly are is recorded when the workload begins.
+The demand of a peer is what it sent, with the headers of every packet, and what it withheld for
+lack of capacity: each withheld piece counts as the smallest packet of its run, without a header,
+because it could have been sent together with others. True positions are first recorded when the
+workload begins.
 """
 
 from pyspark.sql import DataFrame

@@ -1,8 +1,8 @@
-"""Jobs that count what seed 002 compares, second by second and peer by peer.
+"""Jobs for the measures of [Lucas2011], by second and by peer.
 
 A run has settled fifteen seconds after its workload has begun and its last peer has joined: by then
-connections that linger for five seconds have come and gone. Whom a node knows and should know is
-judged by `awareness.acquaintances`; here those judgements are added up.
+connections that linger for five seconds have closed. Which entities a node knows and should know is
+computed by `awareness.awareness_pairs`; the jobs here add that up.
 """
 
 from pyspark.sql import DataFrame
@@ -34,7 +34,7 @@ LOOKS = """
                sum(others) - count_if(present)  AS true_negatives,
                sum(difference)                  AS differences,
                count(difference)                AS believed
-        FROM {acquaintances}
+        FROM {awareness_pairs}
         GROUP BY run, t, node
     )"""
 SUMS = """
@@ -77,7 +77,7 @@ def settled_since(positions: DataFrame, notes: DataFrame, origins: DataFrame) ->
     )
 
 
-def sights_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
+def sights_by_second(awareness_pairs: DataFrame, origins: DataFrame) -> DataFrame:
     """What all nodes together knew in each second, and how far from the truth that was."""
     return query_sql(
         f"""
@@ -88,12 +88,12 @@ def sights_by_second(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
         FROM looks JOIN {{origins}} AS origins USING (run)
         GROUP BY ALL
         """,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
         origins=origins,
     )
 
 
-def sights_by_node(acquaintances: DataFrame, positions: DataFrame, notes: DataFrame) -> DataFrame:
+def sights_by_node(awareness_pairs: DataFrame, positions: DataFrame, notes: DataFrame) -> DataFrame:
     """What each node knew once the run had settled; `follows`: how well that follows the truth."""
     return query_sql(
         f"""
@@ -105,13 +105,13 @@ def sights_by_node(acquaintances: DataFrame, positions: DataFrame, notes: DataFr
         WHERE t >= since
         GROUP BY run, node
         """,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
         positions=positions,
         notes=notes,
     )
 
 
-def sights_of_one(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
+def sights_of_one(awareness_pairs: DataFrame, origins: DataFrame) -> DataFrame:
     """Node 15, as figures 5.7, 5.8 and 5.12 to 5.15 show it."""
     return query_sql(
         f"""
@@ -122,12 +122,12 @@ def sights_of_one(acquaintances: DataFrame, origins: DataFrame) -> DataFrame:
         WHERE node = {NODE}
         GROUP BY ALL
         """,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
         origins=origins,
     )
 
 
-def inner_circle(acquaintances: DataFrame, positions: DataFrame, notes: DataFrame) -> DataFrame:
+def inner_circle(awareness_pairs: DataFrame, positions: DataFrame, notes: DataFrame) -> DataFrame:
     """Who is truly within the mobility model's radius, and how many of them are known.
 
     Where areas reach farther than that, whoever comes in was known before.
@@ -137,7 +137,7 @@ def inner_circle(acquaintances: DataFrame, positions: DataFrame, notes: DataFram
         WITH {SETTLED}
         SELECT /*+ BROADCAST(settled) */
                met.run, count(*) AS within, count_if(knew) AS known
-        FROM {{acquaintances}} AS met
+        FROM {{awareness_pairs}} AS met
         JOIN settled USING (run)
         JOIN {{positions}} AS mine USING (run, t, node)
         JOIN {{positions}} AS theirs ON theirs.run = met.run AND theirs.t = met.t
@@ -147,7 +147,7 @@ def inner_circle(acquaintances: DataFrame, positions: DataFrame, notes: DataFram
                    + pow(mine.z - theirs.z, 2)) <= {RADIUS}
         GROUP BY met.run
         """,
-        acquaintances=acquaintances,
+        awareness_pairs=awareness_pairs,
         positions=positions,
         notes=notes,
     )
