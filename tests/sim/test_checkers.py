@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 from nearcast.errors import InvariantError
 from nearcast.model.publication import Publication
 from nearcast.node import Message, Node, Timer
-from nearcast.sim.checkers import Checker, DeliveredOnce, NotBeforePublished, PublisherOrder
+from nearcast.scenario import Scenario
+from nearcast.sim.checkers import (
+    Checker,
+    DeliveredOnce,
+    InvariantChecker,
+    NotBeforePublished,
+    PublisherOrder,
+)
 from nearcast.sim.network import ConstantDelay
 from nearcast.sim.simulation import Simulation
+from nearcast.sim.world import SimulatedWorld
 from nearcast.space.shapes import point
+from nearcast.trace.reader import digest
 from nearcast.trace.recorder import Recorder
 from nearcast.trace.sinks import MemoryTrace
 from nearcast.wire import Codec
@@ -164,3 +173,17 @@ def test_a_run_that_breaks_an_invariant_ends_there(
 def test_a_sound_run_pleases_all_checkers() -> None:
     told: list[Told] = [(10 * k, said(k, t=10 * k), (7, 8)) for k in range(1, 10)]
     run(told, DeliveredOnce(), PublisherOrder(), NotBeforePublished())
+
+
+@pytest.mark.parametrize("protocol", ["drtree", "bubblestorm", "vso"])
+def test_checking_invariants_changes_nothing_in_a_run(protocol: str) -> None:
+    digests = []
+    for check in (False, True):
+        memory = MemoryTrace()
+        scenario = Scenario(protocol=protocol, workload="waypoint", nodes=12, seconds=2)
+        world = SimulatedWorld(scenario, lambda _, memory=memory: Recorder(memory), check=check)
+        assert [type(one) for one in world.simulation.checkers] == [InvariantChecker] * check
+        world.run()
+        world.recorder.close()
+        digests.append(digest(memory))
+    assert digests[0] == digests[1]

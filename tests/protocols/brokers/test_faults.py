@@ -52,7 +52,7 @@ LONG = SECOND  # enough to notice a silence, to attach elsewhere and to tell eve
 
 def tables(net: Net) -> list[object]:
     brokers = [n for n in net.simulation.nodes.values() if isinstance(n, Broker)]
-    return [(b.routes.entries, b.routes.promises, b.routes.told) for b in brokers]
+    return [(b.routes.entries, b.routes.advertisements, b.routes.told) for b in brokers]
 
 
 # Crash and reconnection.
@@ -128,7 +128,7 @@ def test_a_client_that_crashed_is_forgotten_everywhere() -> None:
     net.crash(0)
     net.run(LONG)
     assert all(not net.broker(k).routes.entries for k in range(3))
-    assert all(list(net.broker(k).routes.promises) == [(2, 0)] for k in range(3))
+    assert all(list(net.broker(k).routes.advertisements) == [(2, 0)] for k in range(3))
     net.join(0)
     net.obey(0, Subscribe(8, HERE), then=LONG)
     net.obey(2, Publish(1, point(0, 0)), then=LONG)
@@ -356,8 +356,8 @@ def invariants(broker: Broker) -> None:
     assert set(broker.numbers) == set(routes.entries)
     by_hop = [(n, e) for wanted in routes._wanted.values() for n, e in wanted.items()]
     assert sorted(by_hop, key=str) == sorted(routes.entries.items(), key=str)
-    by_hop = [(n, p) for promised in routes._promised.values() for n, p in promised.items()]
-    assert sorted(by_hop, key=str) == sorted(routes.promises.items(), key=str)
+    by_hop = [(n, p) for promised in routes._advertised_by_hop.values() for n, p in promised.items()]
+    assert sorted(by_hop, key=str) == sorted(routes.advertisements.items(), key=str)
     assert {name: number for number, name in broker.names.items()} == broker.numbers
     assert all(e.hop in broker.links or e.hop in broker.clients for e in routes.entries.values())
     assert all(node < FIRST_SERVER for node in broker.clients)

@@ -68,7 +68,7 @@ def test_a_network_of_any_tree_delivers() -> None:
 
 def test_an_advertisement_is_flooded_and_keeps_its_last_hop() -> None:
     net = Net((0,), brokers=4, topology="line")
-    hops = [net.broker(k).routes.promises[0, 0].hop for k in range(4)]
+    hops = [net.broker(k).routes.advertisements[0, 0].hop for k in range(4)]
     assert hops == [0, B[0], B[1], B[2]]
     assert net.kinds()["brokers.Advertise"] == 4
 
@@ -138,7 +138,7 @@ def test_a_client_that_advertises_its_surroundings_advertises_anew_when_it_leave
     net.obey(1, Subscribe(8, Moving(disc(35, 0, 12))), then=SECOND)
     for number, x in enumerate([0.0, 5.0, 10.0, 30.0, 31.0]):
         net.obey(0, Publish(number, point(x, 0)), then=SECOND)
-    area = net.broker(1).routes.promises[0, 0].advertisement.area
+    area = net.broker(1).routes.advertisements[0, 0].advertisement.area
     assert (area.x, area.rx) == (30.0, 10.0)
     assert net.notes("refused") == []
     # The first one from a new place runs ahead of the interests that come towards it.
@@ -208,7 +208,7 @@ def test_who_leaves_leaves_nothing_behind() -> None:
     net.obey(0, Leave())
     for k in range(4):
         assert net.broker(k).routes.entries == {}
-        assert list(net.broker(k).routes.promises) == [(3, 0)]
+        assert list(net.broker(k).routes.advertisements) == [(3, 0)]
     assert net.broker(0).clients == {}
 
 

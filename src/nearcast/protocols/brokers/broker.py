@@ -70,7 +70,7 @@ class BrokerLink:
         self.mine = mine
         self.theirs: Session | None = None  # None: they have not answered
         self.heard: Time = 0
-        self.doubts = 0  # digests in a row that were not what was heard
+        self.mismatches = 0  # digests in a row that were not what was heard
 
 
 class Broker(Node):
@@ -124,15 +124,15 @@ class Broker(Node):
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if sender in self.links:
-            self._hear_neighbour(sender, self.links[sender], message)
+            self._receive_from_neighbour(sender, self.links[sender], message)
         elif sender >= FIRST_SERVER:
             self.out.note("refused", sender)  # a broker, but no neighbour
         else:
-            self._hear_client(sender, message)
+            self._receive_from_client(sender, message)
 
-    def _hear_neighbour(self, sender: NodeId, link: BrokerLink, message: Message) -> None:
+    def _receive_from_neighbour(self, sender: NodeId, link: BrokerLink, message: Message) -> None:
         if isinstance(message, Hello):
-            self._greet(sender, link, message)
+            self._on_hello(sender, link, message)
             return
         if not link.theirs:
             self.out.note("ignored", sender)  # of a session that is over
@@ -146,11 +146,11 @@ class Broker(Node):
             case Inventory():
                 self.routes.complete(sender, message)
             case Advertise() | Unadvertise() | Interest() | Adjust() | Cancel():
-                self._learn(sender, message)
+                self._update_table(sender, message)
             case _:
                 self.out.note("ignored", sender)
 
-    def _hear_client(self, sender: NodeId, message: Message) -> None:
+    def _receive_from_client(self, sender: NodeId, message: Message) -> None:
         link = self.clients.get(sender)
         if isinstance(message, Hello):
             if link is None or link.mine != message.mine:  # else a copy of the network
@@ -176,15 +176,15 @@ class Broker(Node):
                 if _author(message) != sender:
                     self.out.note("refused", sender)  # nobody speaks for another
                 else:
-                    self._learn(sender, message)
+                    self._update_table(sender, message)
             case _:
                 self.out.note("ignored", sender)
 
-    def _learn(
+    def _update_table(
         self, hop: NodeId, message: Advertise | Unadvertise | Interest | Adjust | Cancel
     ) -> None:
         routes = self.routes
-        first = self._hears_first(message)
+        first = self._is_first_news(message)
         match message:
             case Advertise(advertisement, version):
                 news = routes.advertise(hop, advertisement, version)
@@ -213,23 +213,23 @@ class Broker(Node):
                 self.settled = False
                 self.out.set_timer(CheckSettled(), SETTLING_TIME)
 
-    def _hears_first(self, message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> bool:
+    def _is_first_news(self, message: Advertise | Unadvertise | Interest | Adjust | Cancel) -> bool:
         """Is it about something that was never heard of? Who says an interest again and again has
         settled for all that: tables would never be quiet."""
         if isinstance(message, Interest):
             name = message.subscription.node, message.subscription.id
-            return not self.routes.has_heard_of(name)
+            return not self.routes.has_known(name)
         return isinstance(message, Advertise | Unadvertise)
 
     # Sessions.
 
-    def _greet(self, sender: NodeId, link: BrokerLink, hello: Hello) -> None:
+    def _on_hello(self, sender: NodeId, link: BrokerLink, hello: Hello) -> None:
         link.heard = self.now
         if hello.mine != link.theirs:
             self.routes.close(sender)
             if not link.theirs:
                 self.out.note("linked", sender)
-            link.theirs, link.doubts = hello.mine, 0
+            link.theirs, link.mismatches = hello.mine, 0
             self.out.send(sender, Hello(link.mine, link.theirs))
             self.routes.open(sender)
         elif hello.yours != link.mine:
@@ -238,7 +238,7 @@ class Broker(Node):
     def _give_up(self, neighbour: NodeId, link: BrokerLink) -> None:
         self.out.note("unlinked", neighbour)
         self.routes.close(neighbour)
-        link.mine, link.theirs, link.doubts = self._new_session(), None, 0
+        link.mine, link.theirs, link.mismatches = self._new_session(), None, 0
         self.out.send(neighbour, Hello(link.mine))
 
     def _attach(self, client: NodeId, session: Session) -> None:
@@ -255,16 +255,18 @@ class Broker(Node):
 
     def _compare(self, sender: NodeId, link: BrokerLink, told: int) -> None:
         """What it says it has told, with what was heard. Once may be a message under way."""
-        link.doubts = link.doubts + 1 if told != self.routes.heard_from(sender) else 0
-        if link.doubts == 2:
-            link.doubts = 0
+        link.mismatches = (
+            link.mismatches + 1 if told != self.routes.digest_received_from(sender) else 0
+        )
+        if link.mismatches == 2:
+            link.mismatches = 0
             self.out.note("repaired", sender)
             self.out.send(sender, self.routes.inventory(sender))
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
             case CheckLinks():
-                self._look_around()
+                self._check_links()
                 self.out.set_timer(CheckLinks(), self.parameters.heartbeat)
             case RefreshMatcher():
                 self.refreshed = None
@@ -279,7 +281,7 @@ class Broker(Node):
                 if not self.settled:
                     self.out.set_timer(CheckSettled(), rest)
 
-    def _look_around(self) -> None:
+    def _check_links(self) -> None:
         patience = self.parameters.misses * self.parameters.heartbeat
         for neighbour, link in self.links.items():
             if not link.theirs:
@@ -287,7 +289,7 @@ class Broker(Node):
             elif self.now - link.heard > patience:
                 self._give_up(neighbour, link)
             else:
-                self.out.send(neighbour, Heartbeat(self.routes.told_to(neighbour)))
+                self.out.send(neighbour, Heartbeat(self.routes.digest_sent_to(neighbour)))
         for client, link in list(self.clients.items()):
             if self.now - link.heard > patience:
                 self._detach(client)
@@ -313,10 +315,10 @@ class Broker(Node):
 
     # What the routes tell the engine.
 
-    def say(self, to: NodeId, message: Message) -> None:
+    def send(self, to: NodeId, message: Message) -> None:
         self.out.send(to, message)
 
-    def listen(self, entry: RoutedInterest) -> None:
+    def add_interest(self, entry: RoutedInterest) -> None:
         name = entry.name
         number = self.numbers.get(name)
         if number is None:
@@ -329,7 +331,7 @@ class Broker(Node):
         self.matcher.put(replace(subscription, id=number))
         self._plan_refresh()
 
-    def forget(self, name: EntryName) -> None:
+    def remove_interest(self, name: EntryName) -> None:
         number = self.numbers.pop(name)
         del self.names[number]
         self.matcher.drop(number)

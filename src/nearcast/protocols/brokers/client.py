@@ -107,7 +107,7 @@ class BrokerClient(Node):
         """An input like a command: from now on the client publishes only what these advertise."""
         self._advance(now)
         if not self.out.stopped:
-            self._promise(list(advertisements))
+            self._advertise(list(advertisements))
         return self.out.drain()
 
     def on_command(self, command: Command) -> None:
@@ -131,7 +131,7 @@ class BrokerClient(Node):
         history = self.history.setdefault(number, deque(maxlen=CHANGES_REMEMBERED))
         history.append(InterestVersion(self.now, subscription))
         if subscription is None:
-            self._tell(number, [])
+            self._update_broker(number, [])
             self.out.clear_timer(RenewInterest(number))
             return
         self._renew(subscription)
@@ -140,7 +140,7 @@ class BrokerClient(Node):
             self.out.set_timer(FinishSettling(), SETTLING_TIME)
 
     def _renew(self, wanted: Subscription) -> None:
-        self._tell(wanted.id, self.plan.parts(wanted, self.now))
+        self._update_broker(wanted.id, self.plan.parts(wanted, self.now))
         if self.plan.renews(wanted, self.now):
             self.out.set_timer(RenewInterest(wanted.id), self.parameters.interval)
         else:
@@ -150,7 +150,7 @@ class BrokerClient(Node):
         extent = self.parameters.advertise
         if extent and not any(conforms(publication, a) for a in self.advertisements):
             area = _around(publication.shape, extent)
-            self._promise([Advertisement(0, self.id, area)])
+            self._advertise([Advertisement(0, self.id, area)])
         for said in self.plan.posts(publication):
             self.out.send(self.broker, Post(said))
 
@@ -161,7 +161,7 @@ class BrokerClient(Node):
         self.version = max(self.version + 1, self.now)
         return self.version
 
-    def _promise(self, advertisements: list[Advertisement]) -> None:
+    def _advertise(self, advertisements: list[Advertisement]) -> None:
         self.advertisements = advertisements
         kept = {advertisement.id for advertisement in advertisements}
         for old in [old for old in self.advertised if old not in kept]:
@@ -171,7 +171,7 @@ class BrokerClient(Node):
             version = self.advertised[advertisement.id] = self._next_version()
             self.out.send(self.broker, Advertise(advertisement, version))
 
-    def _tell(self, wanted: SubscriptionId, parts: list[Subscription]) -> None:
+    def _update_broker(self, wanted: SubscriptionId, parts: list[Subscription]) -> None:
         """Whatever these parts change: cancelled, said, or said anew (PADRES knows no other way),
         unless new numbers are enough."""
         named = {part.id: part for part in parts}
@@ -208,7 +208,7 @@ class BrokerClient(Node):
         self.began = self.heard_broker = self.now
         self.told, self.meant, self.advertised = {}, {}, {}
         self.out.send(self.broker, Hello(self._next_version()))
-        self._promise(self.advertisements)
+        self._advertise(self.advertisements)
         for subscription in self.subscriptions.values():
             self._renew(subscription)
 
@@ -249,7 +249,7 @@ class BrokerClient(Node):
             case Inventory():
                 self._complete(message)
             case Notify(publication, names, hops):
-                self._hear(publication, names, hops)
+                self._receive_notification(publication, names, hops)
             case _:
                 self.out.note("ignored", sender)
 
@@ -271,7 +271,9 @@ class BrokerClient(Node):
             if name not in self.told:
                 self.out.send(self.broker, Cancel(self.id, name, version))
 
-    def _hear(self, said: Publication, names: Sequence[SubscriptionId], hops: int) -> None:
+    def _receive_notification(
+        self, said: Publication, names: Sequence[SubscriptionId], hops: int
+    ) -> None:
         mine: dict[SubscriptionId, None] = {}
         made: Publication | None = None
         for name in names:
@@ -283,7 +285,7 @@ class BrokerClient(Node):
             if heard is None:
                 if wanted.id in self.subscriptions:
                     now_wanted = self.subscriptions[wanted.id]
-                    self._tell(wanted.id, self.plan.parts(now_wanted, self.now))
+                    self._update_broker(wanted.id, self.plan.parts(now_wanted, self.now))
             elif not self.plan.filters or wants(wanted, heard, heard.t):
                 made = heard
                 mine[wanted.id] = None

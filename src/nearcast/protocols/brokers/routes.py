@@ -61,9 +61,9 @@ class RoutedInterest(Struct, frozen=True):
 class RoutingCallbacks(Protocol):
     """What the routing table calls on its broker."""
 
-    def say(self, to: NodeId, message: Message) -> None: ...
-    def listen(self, entry: RoutedInterest) -> None: ...
-    def forget(self, name: EntryName) -> None: ...
+    def send(self, to: NodeId, message: Message) -> None: ...
+    def add_interest(self, entry: RoutedInterest) -> None: ...
+    def remove_interest(self, name: EntryName) -> None: ...
 
 
 def digest(*tables: dict[EntryName, Version]) -> int:
@@ -75,16 +75,16 @@ def digest(*tables: dict[EntryName, Version]) -> int:
 class RoutingTable:
     """Advertisements and interests by last hop, and what was forwarded to each neighbour."""
 
-    def __init__(self, host: RoutingCallbacks, covering: str) -> None:
-        self._host = host
+    def __init__(self, callbacks: RoutingCallbacks, covering: str) -> None:
+        self._callbacks = callbacks
         self._covering = covering
-        self.promises: dict[EntryName, RoutedAdvertisement] = {}
+        self.advertisements: dict[EntryName, RoutedAdvertisement] = {}
         self.entries: dict[EntryName, RoutedInterest] = {}
         # Of each linked broker: the interests told to it, those kept back and by whom covered.
         self.told: dict[NodeId, dict[EntryName, Version]] = {}
         self._covered: dict[NodeId, dict[EntryName, EntryName]] = {}
         # By last hop.
-        self._promised: dict[NodeId, dict[EntryName, RoutedAdvertisement]] = {}
+        self._advertised_by_hop: dict[NodeId, dict[EntryName, RoutedAdvertisement]] = {}
         self._wanted: dict[NodeId, dict[EntryName, RoutedInterest]] = {}
         self._ended: dict[EntryName, Version] = {}
         self._withdrawn: dict[EntryName, Version] = {}
@@ -94,9 +94,9 @@ class RoutingTable:
     def open(self, link: NodeId) -> None:
         """A neighbour that knows nothing yet. It will hear of interests when it advertises."""
         self.told[link], self._covered[link] = {}, {}
-        for promise in self.promises.values():
-            if promise.hop != link:
-                self._host.say(link, Advertise(promise.advertisement, promise.version))
+        for advertised in self.advertisements.values():
+            if advertised.hop != link:
+                self._callbacks.send(link, Advertise(advertised.advertisement, advertised.version))
 
     def close(self, hop: NodeId) -> None:
         """A neighbour or a client is gone, and all that came from it."""
@@ -104,51 +104,58 @@ class RoutingTable:
         self._covered.pop(hop, None)
         for name, entry in list(self._wanted.get(hop, {}).items()):
             self._remove(name, entry.version)
-        for name, promise in list(self._promised.get(hop, {}).items()):
-            self._break(name, promise.version)
+        for name, advertised in list(self._advertised_by_hop.get(hop, {}).items()):
+            self._remove_advertisement(name, advertised.version)
         self._wanted.pop(hop, None)
-        self._promised.pop(hop, None)
+        self._advertised_by_hop.pop(hop, None)
 
     # What was told over a link and what was heard must be one; a digest of both tells cheaply.
 
-    def heard_from(self, hop: NodeId) -> int:
-        return digest(self._promised_by(hop), self._wanted_by(hop))
+    def digest_received_from(self, hop: NodeId) -> int:
+        return digest(self._advertised_by(hop), self._wanted_by(hop))
 
-    def told_to(self, link: NodeId) -> int:
-        return digest(self._promised_to(link), self.told[link])
+    def digest_sent_to(self, link: NodeId) -> int:
+        return digest(self._advertised_to(link), self.told[link])
 
     def inventory(self, hop: NodeId) -> Inventory:
         """What is beyond its length is told once more, for nothing; that does no harm."""
-        promised, wanted = self._promised_by(hop), self._wanted_by(hop)
+        advertised_versions, wanted = self._advertised_by(hop), self._wanted_by(hop)
         return Inventory(
-            tuple((*name, version) for name, version in islice(promised.items(), MAX_LISTED)),
+            tuple(
+                (*name, version)
+                for name, version in islice(advertised_versions.items(), MAX_LISTED)
+            ),
             tuple((*name, version) for name, version in islice(wanted.items(), MAX_LISTED)),
         )
 
     def complete(self, link: NodeId, inventory: Inventory) -> None:
         """A neighbour has this of us: tell it what is missing, and take back what is over."""
         has = {(node, number): version for node, number, version in inventory.advertisements}
-        promised = self._promised_to(link)
-        for name, version in promised.items():
+        advertised_versions = self._advertised_to(link)
+        for name, version in advertised_versions.items():
             if has.get(name) != version:
-                self._host.say(link, Advertise(self.promises[name].advertisement, version))
+                self._callbacks.send(
+                    link, Advertise(self.advertisements[name].advertisement, version)
+                )
         for name, version in has.items():
-            if name not in self.promises:
-                self._host.say(link, Unadvertise(*name, version))
+            if name not in self.advertisements:
+                self._callbacks.send(link, Unadvertise(*name, version))
         has = {(node, number): version for node, number, version in inventory.interests}
         for name, version in self.told[link].items():
             if has.get(name) != version:
                 entry = self.entries[name]
-                self._host.say(link, Interest(entry.subscription, version, entry.said))
+                self._callbacks.send(link, Interest(entry.subscription, version, entry.said))
         for name, version in has.items():
             if name not in self.told[link]:
-                self._host.say(link, Cancel(*name, version))
+                self._callbacks.send(link, Cancel(*name, version))
 
-    def _promised_by(self, hop: NodeId) -> dict[EntryName, Version]:
-        return {name: known.version for name, known in self._promised.get(hop, {}).items()}
+    def _advertised_by(self, hop: NodeId) -> dict[EntryName, Version]:
+        return {name: known.version for name, known in self._advertised_by_hop.get(hop, {}).items()}
 
-    def _promised_to(self, link: NodeId) -> dict[EntryName, Version]:
-        return {name: known.version for name, known in self.promises.items() if known.hop != link}
+    def _advertised_to(self, link: NodeId) -> dict[EntryName, Version]:
+        return {
+            name: known.version for name, known in self.advertisements.items() if known.hop != link
+        }
 
     def _wanted_by(self, hop: NodeId) -> dict[EntryName, Version]:
         return {name: known.version for name, known in self._wanted.get(hop, {}).items()}
@@ -158,44 +165,44 @@ class RoutingTable:
     def advertise(self, hop: NodeId, advertisement: Advertisement, version: Version) -> bool:
         """False: a newer word has overtaken it."""
         name = (advertisement.node, advertisement.id)
-        known = self.promises.get(name)
+        known = self.advertisements.get(name)
         if version < self._withdrawn.get(name, 0) or (known and version <= known.version):
             return False
-        self.promises[name] = RoutedAdvertisement(advertisement, version, hop)
+        self.advertisements[name] = RoutedAdvertisement(advertisement, version, hop)
         if known and known.hop != hop:
-            del self._promised[known.hop][name]
+            del self._advertised_by_hop[known.hop][name]
             self._review(known.hop)
-        self._promised.setdefault(hop, {})[name] = self.promises[name]
+        self._advertised_by_hop.setdefault(hop, {})[name] = self.advertisements[name]
         for link in self.told:
             if link != hop:
-                self._host.say(link, Advertise(advertisement, version))
+                self._callbacks.send(link, Advertise(advertisement, version))
         self._review(hop)
         return True
 
     def unadvertise(self, name: EntryName, version: Version) -> bool:
         _remember(self._withdrawn, name, version)
-        known = self.promises.get(name)
+        known = self.advertisements.get(name)
         if known is None or known.version > version:
             return False
-        self._break(name, version)
+        self._remove_advertisement(name, version)
         return True
 
-    def _break(self, name: EntryName, version: Version) -> None:
-        promise = self.promises.pop(name)
-        del self._promised[promise.hop][name]
+    def _remove_advertisement(self, name: EntryName, version: Version) -> None:
+        advertised = self.advertisements.pop(name)
+        del self._advertised_by_hop[advertised.hop][name]
         for link in self.told:
-            if link != promise.hop:
-                self._host.say(link, Unadvertise(*name, version))
-        self._review(promise.hop)
+            if link != advertised.hop:
+                self._callbacks.send(link, Unadvertise(*name, version))
+        self._review(advertised.hop)
 
     def allows(self, client: NodeId, publication: Publication) -> bool:
         """The conformance check: did this client advertise what it now publishes?"""
-        mine = self._promised.get(client, {}).values()
-        return any(conforms(publication, promise.advertisement) for promise in mine)
+        mine = self._advertised_by_hop.get(client, {}).values()
+        return any(conforms(publication, advertised.advertisement) for advertised in mine)
 
     def _leads(self, link: NodeId, subscription: Subscription) -> bool:
-        there = self._promised.get(link, {}).values()
-        return any(intersects(promise.advertisement, subscription) for promise in there)
+        there = self._advertised_by_hop.get(link, {}).values()
+        return any(intersects(advertised.advertisement, subscription) for advertised in there)
 
     def _review(self, hop: NodeId) -> None:
         """What is advertised there has changed; so may what should be told there."""
@@ -205,7 +212,7 @@ class RoutingTable:
 
     # Interests.
 
-    def has_heard_of(self, name: EntryName) -> bool:
+    def has_known(self, name: EntryName) -> bool:
         """Is it known, or was it until it was cancelled?"""
         return name in self.entries or name in self._ended
 
@@ -226,7 +233,7 @@ class RoutingTable:
         for link in self.told:
             self._update(link, entry)
             self._uncover(link, name)
-        self._host.listen(entry)
+        self._callbacks.add_interest(entry)
         return True
 
     def cancel(self, name: EntryName, version: Version) -> bool:
@@ -239,7 +246,7 @@ class RoutingTable:
 
     def _remove(self, name: EntryName, version: Version) -> None:
         del self._wanted[self.entries.pop(name).hop][name]
-        self._host.forget(name)
+        self._callbacks.remove_interest(name)
         for link in self.told:
             self._covered[link].pop(name, None)
             self._take_back(link, name, version)
@@ -262,7 +269,7 @@ class RoutingTable:
         short = entry.adjusted and name in told
         told[name] = entry.version
         s = entry.subscription
-        self._host.say(
+        self._callbacks.send(
             link,
             Adjust(s.node, s.id, entry.version, values_of(s)) if short else
             Interest(s, entry.version, entry.said),
@@ -289,7 +296,7 @@ class RoutingTable:
     def _take_back(self, link: NodeId, name: EntryName, version: Version) -> None:
         if self.told[link].pop(name, None) is not None:
             self._uncover(link, name)  # first, so that nothing is unheard in between
-            self._host.say(link, Cancel(*name, version))
+            self._callbacks.send(link, Cancel(*name, version))
 
     def _uncover(self, link: NodeId, name: EntryName) -> None:
         """What this one has covered there is looked at again."""
