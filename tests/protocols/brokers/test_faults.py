@@ -356,7 +356,8 @@ def invariants(broker: Broker) -> None:
     assert set(broker.numbers) == set(routes.entries)
     by_hop = [(n, e) for wanted in routes._wanted.values() for n, e in wanted.items()]
     assert sorted(by_hop, key=str) == sorted(routes.entries.items(), key=str)
-    by_hop = [(n, p) for promised in routes._advertised_by_hop.values() for n, p in promised.items()]
+    hops = routes._advertised_by_hop.values()
+    by_hop = [(n, p) for advertised in hops for n, p in advertised.items()]
     assert sorted(by_hop, key=str) == sorted(routes.advertisements.items(), key=str)
     assert {name: number for number, name in broker.names.items()} == broker.numbers
     assert all(e.hop in broker.links or e.hop in broker.clients for e in routes.entries.values())
