@@ -139,9 +139,10 @@ class MammothBots:
     # What pages ask for.
 
     async def _serve_pages(self, requests: Subscription) -> None:
-        async for message in requests:
-            reply = DirectorReply(message.source, self._answer(message))
-            await self._publish_as_director(reply)
+        with suppress(ConnectionError):  # the game ends with the node
+            async for message in requests:
+                reply = DirectorReply(message.source, self._answer(message))
+                await self._publish_as_director(reply)
 
     def _answer(self, message: Message) -> str:
         try:
@@ -190,9 +191,12 @@ class MammothBots:
 
     async def _join(self, character: Character) -> None:
         client = await connect(self.url, name=f"bot {character.number}", reconnect=False).open()
+        walk = character.move
         # A character walks its own way, whatever it receives.
         subscription = await client.subscribe(_region(character, unix_now()), inbox=1)
-        self._bots[character.number] = CharacterClient(client, subscription)
+        bot = self._bots[character.number] = CharacterClient(client, subscription)
+        if character.move is not walk:  # a new walk has begun in the meantime
+            await self._move(bot, _region(character, unix_now()))
 
     async def _step(self, now: Time) -> None:
         self._update_persons(now)
