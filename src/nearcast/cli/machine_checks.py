@@ -12,6 +12,8 @@ from msgspec import Struct
 
 
 class Finding(Struct, frozen=True):
+    """The result of one check, and what to do if it is bad."""
+
     check: str
     good: bool
     found: str

@@ -37,9 +37,10 @@ COMMANDS = (
 
 
 def parser() -> Parser:
+    """The parser of all commands."""
     top = Parser(
         prog="nearcast",
-        description="Spatial publish/subscribe: everyone whose area a message touches hears it.",
+        description="Spatial publish/subscribe: clients receive what touches their areas.",
         epilog=simulate.EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -55,6 +56,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Gives the exit code."""
     arguments = parser().parse_args(argv)
     try:
         code: int = arguments.run(arguments)

@@ -1,7 +1,7 @@
-"""A trace as a film: the world at any moment, and what was counted in every second.
+"""A trace for the page: the world at any moment, and counts for every second.
 
-Files are read row group by row group, and only those that a moment needs; what interests are in
-force is carried forward from group to group, with copies kept on the way for whoever goes back.
+Files are read row group by row group, and only those that a moment needs. The interests in force
+are carried forward from group to group; checkpoints make it cheap to go back.
 """
 
 from collections import OrderedDict
@@ -63,6 +63,7 @@ class TableReader:
         return sum(group.rows for group in self.groups)
 
     def read(self, group: RowGroup, columns: tuple[str, ...]) -> Columns:
+        """These columns of one row group; recently used ones are cached."""
         key = (group, columns)
         with self._lock:
             if key in self._cache:
@@ -149,6 +150,7 @@ class InterestTimeline:
         self._lock = Lock()
 
     def at(self, t: Time) -> Columns:
+        """The rows in force at `t`."""
         groups = self._groups.groups
         whole = 0
         while whole < len(groups) and groups[whole].last <= t:
@@ -185,6 +187,8 @@ def _in_force(before: Columns, rows: Columns) -> Columns:
 
 
 class TraceReplay:
+    """A trace that can be shown at any moment."""
+
     def __init__(self, path: Path) -> None:
         root = folder(path)
         self.path = root
@@ -202,7 +206,7 @@ class TraceReplay:
         self.seconds = SecondCounts(self)
 
     def bounds(self) -> list[list[float]]:
-        """Low and high corner of all places that rows speak of."""
+        """Low and high corner of all places in the trace."""
         found = [
             group.bounds
             for name in ("positions", "publications", "interests")
@@ -216,6 +220,7 @@ class TraceReplay:
         return [low, [max(high[0], low[0] + 1), max(high[1], low[1] + 1)]]
 
     def world(self, t: Time) -> bytes:
+        """The snapshot of entities, areas and recent deliveries at `t`."""
         areas = self._areas(t)
         entities = self._positions(t)
         known = entities[:, 0]
@@ -224,8 +229,10 @@ class TraceReplay:
         # Where nobody has sampled it, an entity is in the middle of its area.
         centres = areas[np.sort(unknown)][:, [0, 2, 3, 6, 7, 10]]
         entities = np.concatenate((entities, centres))
-        strangers = self._publishers(t, entities[:, 0])
-        return encode_snapshot(t, np.concatenate((entities, strangers)), areas, self._heard(t))
+        publishers = self._publishers(t, entities[:, 0])
+        return encode_snapshot(
+            t, np.concatenate((entities, publishers)), areas, self._deliveries(t)
+        )
 
     def _areas(self, t: Time) -> Rows:
         now = self.interests.at(t)
@@ -273,26 +280,30 @@ class TraceReplay:
         )
 
     def _publishers(self, t: Time, known: NDArray[Any]) -> Rows:
-        """Those of whom nothing is known but what they have said lately."""
-        said = self.tables["publications"].between(t - SAMPLE_REACH, t, ("t", "node", "x", "y"))
-        said = _last_of_each(_picked(said, ~np.isin(said["node"], known)))
-        still = np.zeros(len(said["node"]))
-        columns = (said["node"], said["x"], said["y"], still, still, still)
+        """Entities of which only recent publications are known."""
+        published = self.tables["publications"].between(
+            t - SAMPLE_REACH, t, ("t", "node", "x", "y")
+        )
+        published = _last_of_each(_picked(published, ~np.isin(published["node"], known)))
+        still = np.zeros(len(published["node"]))
+        columns = (published["node"], published["x"], published["y"], still, still, still)
         return np.stack([column.astype(np.float64) for column in columns], axis=1).reshape(
             -1, len(ENTITY)
         )
 
-    def _heard(self, t: Time) -> Rows:
-        heard = self.tables["deliveries"].between(t - SHOWN_FOR, t, ("t", "node", "publication"))
-        step = max(1, ceil(len(heard["t"]) / MOST_DELIVERIES))
-        heard = _picked(heard, np.arange(0, len(heard["t"]), step))
-        if not len(heard["t"]):
+    def _deliveries(self, t: Time) -> Rows:
+        delivered = self.tables["deliveries"].between(
+            t - SHOWN_FOR, t, ("t", "node", "publication")
+        )
+        step = max(1, ceil(len(delivered["t"]) / MOST_DELIVERIES))
+        delivered = _picked(delivered, np.arange(0, len(delivered["t"]), step))
+        if not len(delivered["t"]):
             return table(DELIVERY)
-        said = self.tables["publications"].between(
+        published = self.tables["publications"].between(
             t - LONGEST_LATENCY, t, ("t", "node", "publication")
         )
-        which, known = _found(said["publication"], heard["publication"])
-        return np.stack((said["node"][which[known]], heard["node"][known]), axis=1).astype(
+        which, known = _found(published["publication"], delivered["publication"])
+        return np.stack((published["node"][which[known]], delivered["node"][known]), axis=1).astype(
             np.float64
         )
 
@@ -317,7 +328,7 @@ def _found(names: NDArray[Any], wanted: NDArray[Any]) -> tuple[NDArray[Any], NDA
 class SecondCounts:
     """How much happened in each second (of a long run, in each few seconds), and how late.
 
-    A thread reads the tables once, row group by row group; whoever asks earlier gets what there is.
+    A thread reads the tables once, row group by row group; until it is done, the table is partial.
     """
 
     def __init__(self, replay: TraceReplay) -> None:
@@ -372,12 +383,12 @@ class SecondCounts:
                     self._add_latency(read)
         self.done = True
 
-    def _add_latency(self, heard: Columns) -> None:
-        low, high = int(heard["t"].min()) - LONGEST_LATENCY, int(heard["t"].max())
-        said = self._replay.tables["publications"].between(low, high, ("t", "publication"))
-        which, known = _found(said["publication"], heard["publication"])
-        late = (heard["t"][known] - said["t"][which[known]]) / SECOND
-        step = self._step(heard["t"][known])
+    def _add_latency(self, delivered: Columns) -> None:
+        low, high = int(delivered["t"].min()) - LONGEST_LATENCY, int(delivered["t"].max())
+        published = self._replay.tables["publications"].between(low, high, ("t", "publication"))
+        which, known = _found(published["publication"], delivered["publication"])
+        late = (delivered["t"][known] - published["t"][which[known]]) / SECOND
+        step = self._step(delivered["t"][known])
         place = step * (len(BINS) + 1) + np.searchsorted(BINS, late)
         flat = np.bincount(place, minlength=self._late.size)
         self._late += flat.reshape(self._late.shape)

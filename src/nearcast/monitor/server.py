@@ -128,12 +128,15 @@ def run_until_signal(act: Callable[[asyncio.Event], Any]) -> None:
 
 
 def replay_routes(replay: TraceReplay) -> HttpRoutes:
+    """The routes of the page for a trace."""
     routes = HttpRoutes()
     add_page(routes)
 
     def about(_: HttpRequest) -> HttpResponse:
-        said = replay.scenario
-        kinds = dict.fromkeys(str(said[name]) for name in ("protocol", "workload") if name in said)
+        scenario = replay.scenario
+        kinds = dict.fromkeys(
+            str(scenario[name]) for name in ("protocol", "workload") if name in scenario
+        )
         title = " · ".join(kinds)
         return json_response(
             {

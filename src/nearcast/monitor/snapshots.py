@@ -25,8 +25,8 @@ def table(width: tuple[str, ...], values: list[tuple[float, ...]] | None = None)
     return np.array(values or [], np.float64).reshape(-1, len(width))
 
 
-def encode_snapshot(t: Time, entities: Rows, areas: Rows, heard: Rows | None = None) -> bytes:
-    pairs = table(DELIVERY) if heard is None else heard
+def encode_snapshot(t: Time, entities: Rows, areas: Rows, deliveries: Rows | None = None) -> bytes:
+    pairs = table(DELIVERY) if deliveries is None else deliveries
     head = np.array([t, len(entities), len(areas), len(pairs)], "<f8")
     names = np.concatenate((entities[:, 0], areas[:, 0], pairs[:, 0], pairs[:, 1]))
     rest = np.concatenate((entities[:, 1:].ravel(order="F"), areas[:, 1:].ravel(order="F")))

@@ -17,6 +17,8 @@ from nearcast.transport.identity import new_identity
 
 
 class ClusterSetup:
+    """Makes a server a node of a cluster: its key, links, realm and `ClusterNode`."""
+
     def __init__(self, cluster: ClusterSettings) -> None:
         self._cluster = cluster
         key = cluster_key(Path(cluster.key), make=not cluster.join)
@@ -27,8 +29,8 @@ class ClusterSetup:
         self._realm = ClusterRealm(engine, limits, recorder, first_number(self._links.name))
         return self._realm
 
-    async def enter(self, gateway: Gateway, url: str) -> ClusterNode:
-        """Clients are served from the first moment on."""
+    async def join_cluster(self, gateway: Gateway, url: str) -> ClusterNode:
+        """Join the other nodes. Clients are served meanwhile."""
         cluster, links = self._cluster, self._links
         # A crash is told by links that break, at once; a machine that stands still for a moment has
         # not crashed. So sites take their time.

@@ -134,7 +134,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     # Its private key in PEM.
     tls_key: str = ""
-    # Leave a trace of everything that is wanted, said and heard.
+    # Leave a trace of everything that is wanted, values and heard.
     record: bool = True
     # The folder for the trace; if it holds one already, a new folder beside it, with -2, -3 and
     # so on. Empty: traces/ and the moment of the start.
@@ -190,22 +190,22 @@ def load_settings(
 
     `flags` have the settings' own names; those that are None were not given.
     """
-    said: dict[str, Any] = {}
-    where: dict[str, str] = {}  # of each setting: who said so
+    values: dict[str, Any] = {}
+    where: dict[str, str] = {}  # of each setting: who values so
     text = "" if file is None else file.read_text(encoding="utf-8")
     for key, value in _flat(_parse(text, file)).items():
-        said[key], where[key] = value, f"{file}:{line_of(text, key)}"
+        values[key], where[key] = value, f"{file}:{line_of(text, key)}"
     for name, value in (environment or {}).items():
         if name.startswith(PREFIX) and name not in OTHERS:
             key = _key(name)
-            said[key], where[key] = _number(key, value), name
+            values[key], where[key] = _number(key, value), name
     for key, value in (flags or {}).items():
         if value is not None:
-            said[key], where[key] = value, "--" + key.replace("_", "-").replace(".", "-")
-    for key in said:
-        _check(key, said[key], where[key])
+            values[key], where[key] = value, "--" + key.replace("_", "-").replace(".", "-")
+    for key in values:
+        _check(key, values[key], where[key])
     try:
-        return msgspec.convert(_nested(said), Settings)
+        return msgspec.convert(_nested(values), Settings)
     except msgspec.ValidationError as why:  # of two settings together: one is at fault
         reason = str(why)
         culprit = next((place for key, place in where.items() if key in reason), "settings")

@@ -1,4 +1,4 @@
-"""Between sockets and the realm: reads clients' words, obeys them, and delivers what was heard.
+"""Between the sockets and the realm: reads requests, carries them out, and delivers publications.
 
 Publications wait for a moment, so that one flush reads and matches many and writes to each client
 once: a loop over a thousand frames costs a third of as many visits between other things. How long
@@ -53,14 +53,14 @@ PAUSE_FACTOR = 10.0  # of a flush's own duration: flushing takes a tenth of the 
 WRITE_S = 4e-6  # what the kernel takes to send to one client, which it does after the flush
 TICK_S = 0.1
 NODE_NUMBER = 0  # the node's own number in the trace; clients' begin at 1
-TICKS_PER_SECOND = 10  # in a second
+TICKS_PER_SECOND = 10
 TOKEN_NEEDED = "a token that this node knows is needed"
 INTERNAL_ERROR = "the node made a mistake; its log has more"
 REFUSALS_S = 10  # seconds during which `limits.refusals` are too many
 
 
 def _discard(frames: bytes) -> None:
-    """Instead of writing: for entities of this process, and for clients whose transport is full."""
+    """Used instead of a write: for entities without a connection, and for paused clients."""
 
 
 class Gateway:
@@ -110,7 +110,7 @@ class Gateway:
     # Connections.
 
     def admit(self, request: HttpRequest) -> Session:
-        """A connection wants to become a WebSocket. Without a token yet, its join must bring it."""
+        """Accept a WebSocket. If the request has no token, the join request must have it."""
         if self.clients >= self.limits.clients:
             self.metrics.refused_full += 1
             raise HttpError(503, f"this node serves at most {self.limits.clients} clients")
@@ -126,7 +126,7 @@ class Gateway:
         self.end_client(session)
 
     def end_client(self, session: Session) -> None:
-        """Its client is gone, or as good as gone: nothing is matched for it any more."""
+        """The client of this session leaves: its subscriptions and queue end."""
         self._handle_publications()
         self.quotas.leave(session)
         self._record_dropped(session, session.clear_queue())
@@ -142,7 +142,7 @@ class Gateway:
             self.realm.leave(self.now(), client)
 
     def detach(self, session: Session) -> ClientState | None:
-        """Its client is not served by this connection any more."""
+        """Stop serving the client by this connection. Gives the client."""
         client, session.client = session.client, None
         if client is not None:
             self.clients -= 1
@@ -153,14 +153,14 @@ class Gateway:
         return client
 
     def end_http_entity(self, client: ClientState) -> None:
-        """An entity that spoke over HTTP ends, with its states."""
+        """End an entity that published over HTTP, with its retained states."""
         self._last_states.pop(client.entity, None)
         self.realm.leave(self.now(), client)
 
-    # Words.
+    # Requests.
 
     def read(self, session: Session, frame: bytes, binary: bool) -> None:
-        """A frame of a client. Publications are looked at together, before anything else is."""
+        """Take a frame. Publications are collected, and handled before other requests."""
         if session.unread_frames is not None:
             session.unread_frames.append((frame, binary))
             return
@@ -184,7 +184,7 @@ class Gateway:
         self._handle_frame(session, frame, encoding)
 
     def _handle_publications(self) -> None:
-        """What was published and not looked at."""
+        """Handle the publications that were collected."""
         if self._unread:
             unread, self._unread = self._unread, []
             for session, frame in unread:
@@ -194,7 +194,7 @@ class Gateway:
                     self._log_fault("a client could not be answered")
 
     def _handle_frame(self, session: Session, frame: bytes, encoding: messages.Encoding) -> None:
-        """Obey one frame. Whatever is wrong with it is told to this client alone."""
+        """Decode one request and carry it out. Errors are answered to this client alone."""
         number: int | None = None
         try:
             if len(frame) > self._longest_frame:
@@ -242,7 +242,7 @@ class Gateway:
             self._pause_reading(session, self._next_second())
 
     def _refuse(self, session: Session, error: messages.ErrorNotice) -> None:
-        """Tell the client; one that is refused again and again is let go."""
+        """Answer with an error. After too many refusals the connection is closed."""
         self.metrics.refused += 1
         session.refused += 1
         session.send(error)
@@ -259,7 +259,7 @@ class Gateway:
     def _pause_reading(
         self, session: Session, until: int, frame: bytes | None = None, binary: bool = False
     ) -> None:
-        """Read nothing more of this client before that tick. Such a frame is read again then."""
+        """Read nothing more of this client before that tick; a given frame is handled then."""
         if session.closing:
             return
         if session.unread_frames is None:
@@ -272,26 +272,26 @@ class Gateway:
             session.unread_frames.append((frame, binary))
 
     def _next_second(self) -> int:
-        """The tick at which the clients' bytes are counted from 0 again."""
+        """The tick at which the next second begins, and byte counts start from 0."""
         return (self._ticks // TICKS_PER_SECOND + 1) * TICKS_PER_SECOND
 
     def _resume_reading(self) -> None:
-        """Read on where reading was paused: who has waited longest first, as far as work allows."""
+        """Resume reading of paused clients, the longest paused first, within the read budget."""
         self._read_work = 0
         for session in [one for one, until in self._paused_reading.items() if until <= self._ticks]:
             if self._read_work > request_cost.READ_BUDGET:
                 break
             if session.unread_frames is None:
-                continue  # it was let go meanwhile
+                continue  # it was closed meanwhile
             held, session.unread_frames = session.unread_frames, None
             del self._paused_reading[session]
-            for frame, binary in held:  # should it be held again, the rest waits again
+            for frame, binary in held:  # if reading is paused again, the rest waits again
                 self.read(session, frame, binary)
             if session.unread_frames is None and not session.closing:
                 session.raw.resume_reading()
 
     def _charge(self, session: Session, cost: int) -> None:
-        """What a request costs besides the one token that every request takes."""
+        """Charge what a request costs beyond the one token that every request takes."""
         session.bucket.charge(cost)
         self._read_work += request_cost.TOKEN_COST * cost
 
@@ -347,7 +347,7 @@ class Gateway:
         return self.access.check(token, self.now() / SECOND)
 
     async def recheck_token(self, token: str, decision: Denied) -> AccessDecision:
-        """With fresh keys, if the token names one that is not known; else as before."""
+        """Check again with fresh keys, if the token names an unknown key; else the same answer."""
         if decision.unknown_key:
             if await self.access.refresh():
                 self.replace_access(self.access)
@@ -355,14 +355,14 @@ class Gateway:
         return decision
 
     def refusal_delay(self, remote: str, token: str, decision: Denied) -> float:
-        """A token was refused: for how many seconds the answer waits. To say none is no guess."""
+        """Seconds by which the answer to a refused token is delayed; 0 if no token was given."""
         if not token:
             return 0.0
         self.metrics.tokens_refused += 1
         return self.failed_tokens.failed(remote, monotonic()) if decision.guess else 0.0
 
     def replace_access(self, access: AccessControl) -> None:
-        """From now on these tokens and keys count; sessions whose own is gone end."""
+        """Use these tokens and keys from now on. Sessions whose token is gone end."""
         self.access = access
         for session in list(self.sessions):
             if session.grant is not None:
@@ -374,7 +374,7 @@ class Gateway:
                     self.check_subscriptions(session)
 
     def check_subscriptions(self, session: Session) -> bool:
-        """Does what the client listens to fit what it may do now? If not, its session ends."""
+        """Are the subscriptions of the client still allowed? If not, its session ends."""
         grant, client = session.grant, session.client
         if grant is None or client is None or not grant.limits_listening:
             return True
@@ -404,7 +404,7 @@ class Gateway:
     async def _join_after_recheck(
         self, session: Session, request: Any, token: str, denied: Denied
     ) -> None:
-        """A token that is not known: perhaps its key is new. If not, refuse it after a pause."""
+        """Join with an unknown token: its key may be new. If it is not, refuse it after a delay."""
         decision = await self.recheck_token(token, denied)
         if isinstance(decision, Denied):
             await asyncio.sleep(self.refusal_delay(session.remote, token, decision))
@@ -425,7 +425,7 @@ class Gateway:
             session.end("the node made a mistake; its log has more")
 
     def _start_client(self, session: Session, request: Any) -> None:
-        """The token is good: a client begins, or goes on with its ticket."""
+        """The token is valid: start a client, or continue one by its handover ticket."""
         assert session.encoding is not None
         assert session.grant is not None
         if request.ticket and self.cluster is None:
@@ -446,7 +446,7 @@ class Gateway:
         self.welcome(session, client, request.id)
 
     def welcome(self, session: Session, client: ClientState, number: int | None) -> None:
-        """From now on this connection is the client's."""
+        """Serve the client by this connection, and send it the welcome notice."""
         self.attach(client, session)
         limits = {name: float(value) for name, value in asdict(self.limits).items()}
         nodes = self.cluster.urls() if self.cluster else []
@@ -464,7 +464,7 @@ class Gateway:
             recorder.delivered(now, client.entity, publication, subscriptions, HOPS)
 
     def attach(self, client: ClientState, session: Session) -> None:
-        """What this client hears is written to this connection, and what it asks for is obeyed."""
+        """Write this client's deliveries to this connection from now on."""
         self._grow_columns(client.slot + 1)
         place = client.slot
         self.clients += 1
@@ -479,7 +479,7 @@ class Gateway:
             self._writes[place] = session.raw.write
 
     def _grow_columns(self, clients: int) -> None:
-        """Entities of this process take seats, too, without coming this way."""
+        """Extend the columns by client place; entities without a connection have places, too."""
         while len(self._session_at) < clients:
             self._session_at.append(None)
             self._writes.append(_discard)
@@ -491,7 +491,7 @@ class Gateway:
     # Publications.
 
     def schedule_flush(self, after: float = 0.0) -> None:
-        """Something waits to be flushed; so many seconds it may wait for more."""
+        """Flush soon, at least `after` seconds from now and not too soon after the last flush."""
         if self._flush_timer is None:
             now = self._first_waits_since = monotonic()
             pause = max(self._flush_not_before - now, after)
@@ -506,10 +506,11 @@ class Gateway:
         return self._flush_timer is None
 
     def outcome(self, publication: int) -> "asyncio.Future[tuple[Time, int]]":
-        """When it was made, and how many subscriptions heard it; known after the next flush."""
+        """When the publication was made and how many subscriptions received it, after its flush."""
         return self._outcomes.setdefault(publication, self.loop.create_future())
 
     def flush(self) -> None:
+        """Match and deliver the waiting publications, and decide when the next flush may be."""
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
@@ -518,62 +519,62 @@ class Gateway:
         if not self.realm.waiting:
             return
         written, metrics = 0, self.metrics
-        for heard in flush_isolating_failures(self.realm, self.now, self._match_failed):
-            written += self._deliver_flush(heard)
-            metrics.publications += len(heard.publications)
-            metrics.deliveries += len(heard)
-            metrics.latency.add(monotonic() - self._first_waits_since, len(heard))
+        for flushed in flush_isolating_failures(self.realm, self.now, self._match_failed):
+            written += self._deliver_flush(flushed)
+            metrics.publications += len(flushed.publications)
+            metrics.deliveries += len(flushed)
+            metrics.latency.add(monotonic() - self._first_waits_since, len(flushed))
         ended, accounts = monotonic(), self.realm.accounts
         metrics.flushes += 1
         metrics.work, metrics.busy = accounts.work, accounts.refused
         metrics.cut_short = accounts.cut_short
         took = ended - began + WRITE_S * written
         self._flush_not_before = ended + min(PAUSE_FACTOR * took, self._longest_pause)
-        if self.realm.waiting:  # more than one flush should do: the loop has a turn in between
+        if self.realm.waiting:  # more than fits into one flush: first let the loop do other work
             self._first_waits_since = began
             self._flush_timer = self.loop.call_soon(self.flush)
 
-    def _deliver_flush(self, heard: FlushDeliveries) -> int:
-        """Everybody what they hear, and publishers that it is done; gives to how many."""
+    def _deliver_flush(self, flushed: FlushDeliveries) -> int:
+        """Deliver, acknowledge and forward the result of one flush. Gives the number of clients."""
         if self.cluster is not None:
             try:
-                self.cluster.flushed(heard.own)
+                self.cluster.flushed(flushed.own)
             except Exception:
                 self._log_fault("publications could not be passed on to other nodes")
-        written = self._deliver(heard)
-        self._acknowledge(heard)
+        written = self._deliver(flushed)
+        self._acknowledge(flushed)
         if self.cluster is not None:
             self.cluster.delivered()
         if self.recording:
             clients = self.realm.clients
-            for said in heard.publications:
-                # Somebody may have left since it was said, or be on another node.
-                place = said.client.slot
-                if said.request.retain and place >= 0 and clients[place] is said.client:
-                    self._last_states[said.client.entity] = said
+            for accepted in flushed.publications:
+                # The publisher may have left since, or be on another node.
+                place = accepted.client.slot
+                if accepted.request.retain and place >= 0 and clients[place] is accepted.client:
+                    self._last_states[accepted.client.entity] = accepted
         return written
 
     def _log_fault(self, what: str, lost: int = 1) -> None:
-        """Something failed that should not; called while the exception is being handled."""
+        """Count and log an internal error; called while the exception is being handled."""
         self.metrics.faults += lost
         LOG.exception(what)
 
-    def _match_failed(self, said: AcceptedPublication | None) -> None:
-        """Matching failed: of all publications that waited (None), and then of this one alone."""
-        if said is None:
+    def _match_failed(self, accepted: AcceptedPublication | None) -> None:
+        """Matching failed: of all waiting publications (None), and then of this one alone."""
+        if accepted is None:
             self._log_fault("publications could not be matched; each is tried by itself", 0)
             return
         self.metrics.faults += 1
-        session = self._publisher_session(said)
-        if session is not None and said.request.id is not None:
-            session.send(messages.ErrorNotice(INTERNAL_ERROR, said.request.id))
-        future = self._outcomes.pop(said.id, None)
+        session = self._publisher_session(accepted)
+        if session is not None and accepted.request.id is not None:
+            session.send(messages.ErrorNotice(INTERNAL_ERROR, accepted.request.id))
+        future = self._outcomes.pop(accepted.id, None)
         if future is not None and not future.done():
             future.set_exception(HttpError(500, INTERNAL_ERROR))
 
-    def _publisher_session(self, said: AcceptedPublication) -> Session | None:
-        """The session of who published it, while it is a client of this node."""
-        return self.session_of(said.client.owner or said.client)
+    def _publisher_session(self, accepted: AcceptedPublication) -> Session | None:
+        """The session of the publisher, if it is a client of this node."""
+        return self.session_of(accepted.client.owner or accepted.client)
 
     def session_of(self, client: ClientState) -> Session | None:
         """The connection of this client, if it has one here."""
@@ -583,22 +584,22 @@ class Gateway:
 
     @property
     def paused_readers(self) -> int:
-        """So many clients of whom nothing is read for now."""
+        """How many clients are not read at present."""
         return len(self._paused_reading)
 
-    def _deliver(self, heard: FlushDeliveries) -> int:
-        """Hand everyone their share; gives to how many."""
+    def _deliver(self, flushed: FlushDeliveries) -> int:
+        """Write to each client its deliveries. Gives the number of clients."""
         self._grow_columns(len(self.realm.clients))
         try:
-            post = delivery_frames(heard, self.realm.numbers, self._packed)
+            post = delivery_frames(flushed, self.realm.numbers, self._packed)
         except Exception as why:
-            heard, lost = only_buildable(heard, self._packed)
-            post = delivery_frames(heard, self.realm.numbers, self._packed)
+            flushed, lost = only_buildable(flushed, self._packed)
+            post = delivery_frames(flushed, self.realm.numbers, self._packed)
             self.metrics.faults += lost
-            LOG.error("%d publications cannot be told to some listeners", lost, exc_info=why)
+            LOG.error("%d publications could not be encoded for some clients", lost, exc_info=why)
         writes, frames, join = self._writes, post.frames, b"".join
         starts = post.starts.tolist()
-        # Who becomes slow by what is written now has had it; it is not kept for later as well.
+        # Only clients that are slow already: one that becomes slow now has been written to.
         slow = np.fromiter(self._slow, np.int64)
         large = np.flatnonzero(post.sizes > DIRECT_WRITE)
         if len(large):
@@ -609,18 +610,18 @@ class Gateway:
         which: Any = slice(None)
         if len(slow):
             later = np.flatnonzero(np.isin(post.clients, slow))
-            self._queue(heard, post, later)
+            self._queue(flushed, post, later)
             sent[later] = post.sizes[later] = 0
-            which = ~np.isin(heard.client, slow)
+            which = ~np.isin(flushed.client, slow)
         self._sent[post.clients] += sent
         self._sent_bytes[post.clients] += post.sizes
-        self.realm.delivered(max(self.now(), heard.t), heard, which)
+        self.realm.delivered(max(self.now(), flushed.t), flushed, which)
         if self.queued > self.limits.queues_bytes:
             self._shrink_queues()
         return len(post.clients)
 
     def paused(self, session: Session) -> None:
-        """Its transport is full: what is for it now waits, and nobody else does."""
+        """The transport of this session is full: its deliveries are queued from now on."""
         if session.client is not None:
             self._slow[session.client.slot] = session
             self._writes[session.client.slot] = _discard
@@ -631,15 +632,14 @@ class Gateway:
             self._writes[session.client.slot] = session.raw.write
 
     def _use_queues(self, places: Integers) -> Integers:
-        """Of these clients, those to be handed their share in pieces: it goes by their queue."""
+        """Of these clients, those with a connection: they are written to by their queues."""
         found = [place for place in places.tolist() if self._session_at[place] is not None]
         for place in found:
             self._writes[place] = _discard
         return np.array(found, np.int64)
 
-    def _queue(self, heard: FlushDeliveries, post: DeliveryFrames, turns: Integers) -> None:
-        """What is for these clients goes by their queues. Queues share frames and
-        `QueuedMessage`."""
+    def _queue(self, flushed: FlushDeliveries, post: DeliveryFrames, turns: Integers) -> None:
+        """Queue the deliveries of these clients. Queues share frames and `QueuedMessage`s."""
         shared: dict[int, QueuedMessage] = {}
         for turn in turns.tolist():
             session = self._session_at[int(post.clients[turn])]
@@ -649,19 +649,19 @@ class Gateway:
             publications = post.publications[first:last].tolist()
             for place in publications:
                 if place not in shared:
-                    one = heard.publications[place]
-                    entity, said = one.client.entity, one.request
-                    shared[place] = QueuedMessage(entity, said.channel, said.retain, one.id, ())
+                    one = flushed.publications[place]
+                    entity, r = one.client.entity, one.request
+                    shared[place] = QueuedMessage(entity, r.channel, r.retain, one.id, ())
             queued = [shared[place] for place in publications]
             if self.recording:
                 place, numbers = session.client.slot, self.realm.subscriptions
-                queued = with_traced_subscriptions(queued, publications, heard, place, numbers)
+                queued = with_traced_subscriptions(queued, publications, flushed, place, numbers)
             self._record_dropped(session, session.queue(post.frames[first:last], queued))
             if not session.paused:
                 self.resumed(session)
 
     def _shrink_queues(self) -> None:
-        """All queues together are too large: the largest lose messages until they are equal."""
+        """All queues together are too large: drop messages of the largest, down to one level."""
         slow = [session for session in self.sessions if session.bytes]
         most = self.limits.queues_bytes - self.limits.queues_bytes // QUEUE_SLACK
         level = fair_level([session.bytes for session in slow], most)
@@ -686,21 +686,21 @@ class Gateway:
                 for _ in one.subscriptions:
                     self.recording.recorder.note(now, entity, "withheld", one.publication)
 
-    def _acknowledge(self, heard: FlushDeliveries) -> None:
-        for said in heard.publications:
-            number = said.request.id
+    def _acknowledge(self, flushed: FlushDeliveries) -> None:
+        for accepted in flushed.publications:
+            number = accepted.request.id
             if number is not None:
-                session = self._publisher_session(said)
+                session = self._publisher_session(accepted)
                 if session is not None:
-                    session.send(messages.DoneNotice(number, heard.t, said.id))
+                    session.send(messages.DoneNotice(number, flushed.t, accepted.id))
         if self._outcomes:
-            readers = np.bincount(heard.publication, minlength=len(heard.publications))
-            for said, count in zip(heard.publications, readers.tolist(), strict=True):
-                future = self._outcomes.pop(said.id, None)
+            readers = np.bincount(flushed.publication, minlength=len(flushed.publications))
+            for accepted, count in zip(flushed.publications, readers.tolist(), strict=True):
+                future = self._outcomes.pop(accepted.id, None)
                 if future is not None and not future.done():
-                    future.set_result((heard.t, count))
+                    future.set_result((flushed.t, count))
 
-    # What happens by itself.
+    # Timers.
 
     def _tick(self) -> None:
         self._timer = self.loop.call_later(TICK_S, self._tick)
@@ -716,11 +716,11 @@ class Gateway:
             LOG.exception("a tick failed")
 
     def _notify(self, notices: Iterable[tuple[ClientState, messages.Notice]]) -> None:
-        """Many clients are told the same at one tick: it is made a frame once for each encoding."""
+        """Send notices. A notice for many clients is encoded once for each encoding."""
         frames: dict[tuple[int, messages.Encoding], bytes] = {}
         shares: dict[Session, list[bytes]] = {}
-        told = list(notices)  # what is in a list has an identity as long as the list
-        for client, notice in told:
+        listed = list(notices)  # keeps the notices alive, so that their ids are unique
+        for client, notice in listed:
             session = self.session_of(client)
             if session is not None:
                 key = id(notice), client.form
@@ -728,7 +728,7 @@ class Gateway:
                     try:
                         frames[key] = websocket_frame(client.form, client.form.encode(notice))
                     except Exception:
-                        self._log_fault("a notice could not be told")
+                        self._log_fault("a notice could not be encoded")
                         continue
                 shares.setdefault(session, []).append(frames[key])
         for session, share in shares.items():
@@ -746,7 +746,7 @@ class Gateway:
             if session.client is not None:
                 self._record_traffic(session, session.client)
             if session.paused and not session.closing:
-                session.tell_dropped()
+                session.send_dropped()
                 if now - session.stuck_since > self.limits.slow_s:
                     session.cut(f"you read nothing for {self.limits.slow_s:g} seconds")
         moved = self.metrics.bytes_in + self.metrics.bytes_out
@@ -759,10 +759,10 @@ class Gateway:
     def _record(self, recording: LiveRecording, now: float) -> None:
         t = self.now()
         self._last_states = {e: s for e, s in self._last_states.items() if not s.client.left}
-        for entity, said in self._last_states.items():
-            where = said.request
+        for entity, accepted in self._last_states.items():
+            where = accepted.request
             recording.recorder.position(t, entity, where.x, where.y, where.z)
-        # Two rows of one subscription at one moment must not be parted.
+        # Rows of one subscription at one moment must be in the same file.
         if now >= self._rotate_at and t > self.realm.now:
             self._rotate_at = now + ROTATE_S
             recording.rotate()
@@ -786,7 +786,7 @@ class Gateway:
             sums.add(now, node, client.entity, "notice", sent_bytes, sent)
 
     def close(self, reason: str) -> None:
-        """Deliver what waits, say goodbye to everyone, and stop."""
+        """Deliver what waits, send a bye notice to all clients, and stop."""
         self.flush()
         while self.realm.waiting:
             self.flush()

@@ -4,8 +4,8 @@
         alice = await world.join("alice")
         bob = await world.join("bob")
 
-Words pass as values, and only payloads are packed: once by whoever publishes, so that nobody can
-change afterwards what others hear.
+Requests and notices are passed as objects. Only payloads are encoded, once by the publisher, so
+that nobody can change them afterwards.
 """
 
 import asyncio
@@ -148,34 +148,36 @@ class World:
     def _flush(self) -> None:
         """All that was published since the last time, in one go: once each time the loop turns."""
         if self._realm.waiting:
-            for heard in flush_isolating_failures(self._realm, self._now, self._match_failed):
-                self._deliver(heard)
+            for flushed in flush_isolating_failures(self._realm, self._now, self._match_failed):
+                self._deliver(flushed)
 
-    def _match_failed(self, said: AcceptedPublication | None) -> None:
+    def _match_failed(self, accepted: AcceptedPublication | None) -> None:
         """Matching failed: of all publications that waited (None), and then of this one alone."""
-        if said is None:
+        if accepted is None:
             LOG.exception("publications could not be matched; each is tried by itself")
         else:
-            link = self._links.get((said.client.owner or said.client).entity)
-            if link is not None and said.request.id is not None:
-                link.receive(messages.ErrorNotice(INTERNAL_ERROR, said.request.id))
+            link = self._links.get((accepted.client.owner or accepted.client).entity)
+            if link is not None and accepted.request.id is not None:
+                link.receive(messages.ErrorNotice(INTERNAL_ERROR, accepted.request.id))
 
-    def _deliver(self, heard: FlushDeliveries) -> None:
-        columns = (heard.client, heard.publication, self._realm.numbers[heard.subscription])
+    def _deliver(self, flushed: FlushDeliveries) -> None:
+        columns = (flushed.client, flushed.publication, self._realm.numbers[flushed.subscription])
         pairs = zip(*(column.tolist() for column in columns), strict=True)
         for (place, index), alike in groupby(pairs, itemgetter(0, 1)):
             to = [number for _, _, number in alike]
             client = self._realm.clients[place]
             if client is not None:
-                self._links[client.entity].receive(_message(heard.publications[index], heard.t, to))
-        self._realm.delivered(self._now(), heard)
-        for accepted in heard.publications:
+                self._links[client.entity].receive(
+                    _message(flushed.publications[index], flushed.t, to)
+                )
+        self._realm.delivered(self._now(), flushed)
+        for accepted in flushed.publications:
             owner, asked = accepted.client.owner or accepted.client, accepted.request.id
             link = self._links.get(owner.entity)
             if accepted.request.retain:
                 self._states[accepted.client.entity] = accepted
             if asked is not None and link is not None:
-                link.receive(messages.DoneNotice(asked, heard.t, accepted.id))
+                link.receive(messages.DoneNotice(asked, flushed.t, accepted.id))
         if self._realm.waiting:
             asyncio.get_running_loop().call_soon(self._flush)
 
@@ -187,9 +189,11 @@ class World:
                 self._links[client.entity].receive(notice)
             if self._recording and tick % SAMPLED == 0:
                 t = self._now()
-                self._states = {e: said for e, said in self._states.items() if not said.client.left}
-                for entity, said in self._states.items():
-                    where = said.request
+                self._states = {
+                    e: accepted for e, accepted in self._states.items() if not accepted.client.left
+                }
+                for entity, accepted in self._states.items():
+                    where = accepted.request
                     self._recording.recorder.position(t, entity, where.x, where.y, where.z)
                 # Two rows of one subscription at one moment must not be parted.
                 if time.monotonic() - rotated > ROTATE_S and t > self._realm.now:
@@ -237,8 +241,8 @@ class _InProcessLink:
 
 
 def _message(accepted: AcceptedPublication, t: Time, to: list[int]) -> messages.MessageNotice:
-    said = accepted.request
+    r = accepted.request
     return messages.MessageNotice(
-        to, accepted.client.entity, accepted.id, t, said.x, said.y, said.payload, said.retain,
-        said.attributes, said.channel, said.z, said.r, said.rx, said.ry, said.rz,
+        to, accepted.client.entity, accepted.id, t, r.x, r.y, r.payload, r.retain,
+        r.attributes, r.channel, r.z, r.r, r.rx, r.ry, r.rz,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Gives memory back to the system after a wave of it: the C library keeps what was freed."""
+"""Returns freed memory to the system after a peak: the C library keeps it otherwise."""
 
 import ctypes
 from collections.abc import Callable
@@ -17,14 +17,14 @@ def _malloc_trim() -> Callable[[], object]:
 
 
 class MemoryTrimmer:
-    """Decides when to give memory back: once a wave of traffic has gone."""
+    """Decides when to return memory: once a peak of traffic is over."""
 
     def __init__(self, trim: Callable[[], object] | None = None) -> None:
         self._trim = trim or _malloc_trim()
         self._highest = 0
 
     def update(self, held: int) -> None:
-        """Once a second: so many bytes wait in queues or were read and written meanwhile."""
+        """Called once a second: bytes in queues, and read and written since the last call."""
         self._highest = max(self._highest, held)
         if self._highest >= TRIM_ABOVE and held < self._highest // 4:
             self._highest = held

@@ -1,7 +1,7 @@
 """A live node as a whole: realm, gateway, HTTP and recording, from its start to its end.
 
-`async with Service(settings) as service:` embeds one; `serve(settings)` runs one until a signal.
-It says that it is ready only once every kernel is loaded, so the first message is not the slowest.
+`async with Server(settings) as server:` embeds one; `serve(settings)` runs one until a signal. It
+is ready once every kernel is loaded, so that the first message is not slow.
 """
 
 import asyncio
@@ -69,6 +69,7 @@ class Server:
         await self.stop()
 
     async def start(self) -> None:
+        """Load tokens and kernels, open the port, and join the cluster, if there is one."""
         settings, now = self.settings, clock()
         limits = settings.limits
         room = _allow_connections(limits.clients + limits.pending + HTTP)
@@ -83,12 +84,12 @@ class Server:
                 {"engine": ENGINE, "name": settings.name},
             )
         recorder = self.recording.recorder if self.recording else None
-        entrance = _entrance(settings)
+        setup = _cluster_setup(settings)
         engine = MATCHERS[ENGINE]()
-        if entrance is None:
+        if setup is None:
             self.realm = Realm(engine, settings.limits, recorder)
         else:
-            self.realm = entrance.realm(engine, settings.limits, recorder)
+            self.realm = setup.realm(engine, settings.limits, recorder)
         self.gateway = Gateway(
             self.realm, settings.limits, tokens, name=settings.name,
             flush_s=settings.flush_ms / 1000, recording=self.recording, now=now,
@@ -106,9 +107,9 @@ class Server:
             raise
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.url = f"{'wss' if tls else 'ws'}://{_bracketed(settings.host)}:{self.port}/ws"
-        if entrance is not None:
+        if setup is not None:
             try:
-                self.cluster = await entrance.enter(self.gateway, self.url.removesuffix("/ws"))
+                self.cluster = await setup.join_cluster(self.gateway, self.url.removesuffix("/ws"))
             except OSError:
                 await self.stop("it could not join")
                 raise
@@ -123,13 +124,15 @@ class Server:
                 LOG.warning("tokens stay as they were: %s", why)
 
     async def _load(self) -> AccessControl:
-        said = self.settings
-        if not (said.token_file or said.jwt.keys):
-            return load_access(said.token)
-        return await asyncio.to_thread(load_access, said.token, said.token_file, said.jwt)
+        settings = self.settings
+        if not (settings.token_file or settings.jwt.keys):
+            return load_access(settings.token)
+        return await asyncio.to_thread(
+            load_access, settings.token, settings.token_file, settings.jwt
+        )
 
     async def stop(self, reason: str = "the node stops") -> None:
-        """Take no new clients, say goodbye to those there are, and finish the trace."""
+        """Accept no new clients, send a bye notice to the others, and finish the trace."""
         self._server.close()
         if self.cluster is not None:
             await self.cluster.stop()
@@ -187,7 +190,7 @@ async def _serve(settings: Settings, ready: Callable[[Server], None]) -> None:
 
 
 def warm_up() -> None:
-    """Load or compile every kernel, by living through a small life of a realm."""
+    """Load or compile every kernel, by using a small realm once."""
     recorder = Recorder(MemoryTrace())
     realm = Realm(MATCHERS[ENGINE](), Limits(), recorder)
     clients = [realm.join(0, name) for name in ("a", "b")]
@@ -207,8 +210,8 @@ def warm_up() -> None:
         for payload in (b"1", b"", b"2"):  # enough for a kernel to judge the filter
             word = messages.PublishRequest(0.0, 0.0, Raw(payload), True, {"level": 2})
             realm.publish(clients[1], word, messages.JSON)
-        heard = realm.flush(t * 1_000_000)
-        realm.delivered(heard.t, heard)
+        flushed = realm.flush(t * 1_000_000)
+        realm.delivered(flushed.t, flushed)
         realm.tick(t * 1_000_000 + 1)
     recorder.close()
 
@@ -222,7 +225,7 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def _entrance(settings: Settings) -> "ClusterSetup | None":
+def _cluster_setup(settings: Settings) -> "ClusterSetup | None":
     """A node alone starts without loading what only clusters need."""
     if not settings.cluster.key:
         return None

@@ -1,4 +1,4 @@
-"""One client's connection: its frames in, its words out, and what waits if it reads too slowly.
+"""One client's connection: frames in, notices and messages out, and a queue for slow readers.
 
 While the transport takes all that is written, nothing waits here. Once its buffer is full, notices
 and messages queue. Notices are always kept; of messages a bounded number is: states that a newer
@@ -52,7 +52,7 @@ class QueuedFrame(Struct, eq=False, gc=False):
 
 
 class QueuedMessage(Struct, frozen=True, gc=False):
-    """Of a message: who published what, and, if there is a trace, for which subscriptions in it."""
+    """What a queued message is: needed to replace states, and for the trace."""
 
     publisher: int
     channel: str
@@ -105,18 +105,18 @@ def fair_level(sizes: Sequence[int], most: int) -> int:
 def with_traced_subscriptions(
     queued: list[QueuedMessage],
     publications: list[int],
-    heard: FlushDeliveries,
+    flushed: FlushDeliveries,
     place: int,
     numbers: Integers,
 ) -> list[QueuedMessage]:
     """The same, with the subscriptions for which the trace knows them.
 
-    `publications` are places in what was heard, `numbers` the trace's numbers of subscriptions.
+    `publications` are places in what was flushed, `numbers` the trace's numbers of subscriptions.
     """
-    first, last = np.searchsorted(heard.client, (place, place + 1))
+    first, last = np.searchsorted(flushed.client, (place, place + 1))
     wanted: dict[int, list[int]] = {}
-    traced_by = numbers[heard.subscription[first:last]].tolist()
-    for where, number in zip(heard.publication[first:last].tolist(), traced_by, strict=True):
+    traced_by = numbers[flushed.subscription[first:last]].tolist()
+    for where, number in zip(flushed.publication[first:last].tolist(), traced_by, strict=True):
         wanted.setdefault(where, []).append(number)
     return [
         replace(message, subscriptions=tuple(wanted[where]))
@@ -125,6 +125,8 @@ def with_traced_subscriptions(
 
 
 class Session(WebSocketEndpoint):
+    """A WebSocket connection of a client, with its token, its counters and its queue."""
+
     def __init__(self, gateway: "Gateway", token: str = "") -> None:
         super().__init__(LONGEST_MESSAGE * gateway.limits.frame, gateway.read)
         self.gateway = gateway
@@ -154,7 +156,7 @@ class Session(WebSocketEndpoint):
         self.stuck_since = 0.0
 
     def allow(self, grant: Grant | None) -> None:
-        """From now on the client may do this."""
+        """Set what the client may do."""
         self.grant = grant
         self.limited = grant is not None and grant.limits_publishing
 
@@ -163,14 +165,14 @@ class Session(WebSocketEndpoint):
         grant = self.grant
         return grant is not None and grant.expires is not None and now >= grant.expires
 
-    # What picows tells.
+    # Events of picows.
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         super().on_ws_connected(transport)
         self.raw: asyncio.Transport = transport.underlying_transport
         self.remote = remote_address(self.raw)
         self.raw.set_write_buffer_limits(high=HIGH_WATER, low=HIGH_WATER // 4)
-        # What the kernel has taken cannot be taken back for something newer, so it takes little.
+        # What is in the kernel's buffer cannot be replaced by something newer, so it is small.
         self.raw.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, KERNEL_BUFFER)
         self._timer = self.gateway.loop.call_later(self.gateway.limits.join_s, self._require_join)
         self.gateway.connected(self)
@@ -197,7 +199,7 @@ class Session(WebSocketEndpoint):
         if not self.paused:
             self.gateway.resumed(self)
 
-    # What the gateway has to say.
+    # Sending.
 
     def send(self, notice: messages.Notice) -> None:
         encoding = self.encoding or messages.JSON
@@ -223,7 +225,7 @@ class Session(WebSocketEndpoint):
         self.raw.write(frames)
 
     def queue(self, frames: list[bytes], queued: list[QueuedMessage]) -> list[QueuedMessage]:
-        """Messages, as soon as the transport takes them; gives those that were dropped for them."""
+        """Queue messages until the transport takes them. Gives the messages dropped for them."""
         self.messages += len(frames)
         self._keep(
             map(QueuedFrame, frames, queued), sum(map(len, frames)) + ENTRY_BYTES * len(frames)
@@ -239,7 +241,7 @@ class Session(WebSocketEndpoint):
         return []
 
     def shed(self, messages: int, size: int) -> list[QueuedMessage]:
-        """Give up so many messages and bytes of what waits; gives those messages."""
+        """Drop so many messages and bytes of the queue. Gives the dropped messages."""
         stays, dropped, superseded = trim_queue(self.waiting, messages, size)
         self.clear_queue()
         self.messages = sum(one.message is not None for one in stays)
@@ -276,9 +278,9 @@ class Session(WebSocketEndpoint):
             self.write(b"".join([one.frame for one in piece]))
             self.gateway.record_drained(self, queued)
         if not self.paused:
-            self.tell_dropped()
+            self.send_dropped()
 
-    def tell_dropped(self) -> None:
+    def send_dropped(self) -> None:
         if self.dropped:
             notice = messages.DroppedNotice(self.dropped, self.superseded)
             self.dropped = self.superseded = 0
@@ -287,23 +289,23 @@ class Session(WebSocketEndpoint):
     # The end.
 
     def cut(self, reason: str) -> None:
-        """Past the limit: nobody waits for a reader who does not read."""
+        """Close the connection of a client that does not read."""
         if not self.closing:
             self.gateway.metrics.cut += 1
             self.end(reason)
 
     def end(self, reason: str, code: CloseCode = CloseCode.POLICY) -> None:
-        """Say goodbye; the connection ends when the client says so too, or soon after."""
+        """Send a bye notice and a close frame; abort the connection if it is not closed soon."""
         if self.closing:
             return
         self.gateway.end_client(self)
-        self.say_bye(reason)
+        self.send_bye(reason)
         self.transport.send_close(WSCloseCode(code), close_reason(reason))
         self.closing = True
         self._timer.cancel()
         self._timer = self.gateway.loop.call_later(CLOSE_GRACE_S, self.raw.abort)
 
-    def say_bye(self, reason: str) -> None:
+    def send_bye(self, reason: str) -> None:
         encoding = self.encoding or messages.JSON
         self.write(websocket_frame(encoding, encoding.encode(messages.ByeNotice(reason))))
 
@@ -317,7 +319,7 @@ class Session(WebSocketEndpoint):
         self._timer.cancel()
 
     def counts(self) -> tuple[int, int, int, int, int, int]:
-        """Since they were last asked for."""
+        """Counts since the last call, which resets them."""
         counts = (
             self.published, self.published_bytes, self.asked, self.asked_bytes,
             self.sent, self.sent_bytes,

@@ -110,13 +110,13 @@ class Grant(Struct, frozen=True):
     def limits_listening(self) -> bool:
         return (self.listen_within, self.listen_channels) != (None, None)
 
-    def refusal(self, said: Shape | None, channel: str = "") -> str | None:
+    def refusal(self, area: Shape | None, channel: str = "") -> str | None:
         """Why this may not be published; None if it may. Only `within` needs to know where."""
         if self.role == "read":
             return "your token allows you to listen, not to publish"
         if self.publish_channels is not None and channel not in self.publish_channels:
             return f"your token does not allow you to publish on channel {channel[:64]!r}"
-        if self.within is not None and (said is None or not contains_shape(self.within, said)):
+        if self.within is not None and (area is None or not contains_shape(self.within, area)):
             return "your token allows you to publish only within its area"
         return None
 

@@ -95,11 +95,11 @@ class JwtVerifier:
 
     def _verified(self, token: str, key: IssuerKey) -> dict[str, Any] | Denied | None:
         """Its claims, or what is wrong with a signed one; None if this key has not signed it."""
-        told = self._settings
+        settings = self._settings
         try:
             claims: dict[str, Any] = jwt.decode(
                 token, key.key, algorithms=[key.key.algorithm_name],
-                audience=told.audience or None, issuer=told.issuer or None,
+                audience=settings.audience or None, issuer=settings.issuer or None,
                 options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
             )  # fmt: skip
         except jwt.InvalidSignatureError:
@@ -113,7 +113,7 @@ class JwtVerifier:
         return claims
 
     def _granted(self, claims: dict[str, Any], key: IssuerKey, now: float) -> AccessDecision:
-        """Of a token that the issuer has signed: what is wrong with it is told."""
+        """Of a token that the issuer has signed: what is wrong with it is settings."""
         leeway = self._settings.leeway_s
         try:
             payload = msgspec.convert(claims, JwtClaims)
@@ -123,11 +123,15 @@ class JwtVerifier:
                 return Denied("your token has expired", guess=False)
             if max(payload.nbf, payload.iat) > now + leeway:
                 return Denied("your token is not valid yet", guess=False)
-            said = payload.nearcast
+            granted = payload.nearcast
             payload.sub.encode()  # JSON can write what is no Unicode
-            if not payload.sub and (said.requests or said.subscriptions or said.connections):
+            if not payload.sub and (
+                granted.requests or granted.subscriptions or granted.connections
+            ):
                 raise ValueError("a token with quotas needs a subject (sub)")
-            return grant_from_claims(said, f"jwt:{payload.sub}", key.digest, payload.exp + leeway)
+            return grant_from_claims(
+                granted, f"jwt:{payload.sub}", key.digest, payload.exp + leeway
+            )
         except ValueError as why:  # types and shapes say it in their own words
             reason = " ".join(ascii(str(why))[1:-1].split())
             return Denied(f"your token makes no sense here: {reason[:200]}", guess=False)
@@ -192,18 +196,21 @@ def read_keys(text: bytes, secrets: bool = True) -> list[IssuerKey]:
     if len(listed) > MOST_KEYS:
         raise ValueError(f"a JWKS has at most {MOST_KEYS} keys")
     keys = []
-    for said in listed:
-        kind = str(said.get("kty")), said.get("crv") if said.get("kty") in ("EC", "OKP") else None
+    for listed_key in listed:
+        kind = (
+            str(listed_key.get("kty")),
+            listed_key.get("crv") if listed_key.get("kty") in ("EC", "OKP") else None,
+        )
         algorithm, members = KINDS.get(kind, ("", ()))
         if (
-            not algorithm or said.get("alg", algorithm) != algorithm
-            or said.get("use", "sig") != "sig" or (kind[0] == "oct" and not secrets)
+            not algorithm or listed_key.get("alg", algorithm) != algorithm
+            or listed_key.get("use", "sig") != "sig" or (kind[0] == "oct" and not secrets)
         ):  # fmt: skip
             continue
-        name = said.get("kid")
+        name = listed_key.get("kid")
         if name is not None and not isinstance(name, str):
             raise ValueError("a kid is a text")
-        keys.append(_key(name, algorithm, {"kty": kind[0], **_members(said, kind, members)}))
+        keys.append(_key(name, algorithm, {"kty": kind[0], **_members(listed_key, kind, members)}))
     names = [key.name for key in keys if key.name is not None]
     if len(set(names)) < len(names):
         raise ValueError("two keys have the same kid")
@@ -211,12 +218,12 @@ def read_keys(text: bytes, secrets: bool = True) -> list[IssuerKey]:
 
 
 def _members(
-    said: dict[str, Any], kind: tuple[str, str | None], members: tuple[str, ...]
+    listed_key: dict[str, Any], kind: tuple[str, str | None], members: tuple[str, ...]
 ) -> dict[str, str]:
-    missing = [member for member in members if not isinstance(said.get(member), str)]
+    missing = [member for member in members if not isinstance(listed_key.get(member), str)]
     if missing:
         raise ValueError(f"a key of kind {kind[0]} needs {', '.join(missing)}")
-    found = {member: said[member] for member in members}
+    found = {member: listed_key[member] for member in members}
     return found if kind[1] is None else {"crv": kind[1], **found}
 
 

@@ -50,7 +50,7 @@ class HttpApi:
         self._gateway, self._origins = gateway, origins
         # By the holder of a token and a name, the least recently used first.
         self._clients: dict[Key, ClientState] = {}
-        self._retaining: set[Key] = set()  # those of them who were told to retain a state
+        self._retaining: set[Key] = set()  # those of them who were result to retain a state
         self._metrics_encoder: MetricsEncoder | None = None
         self.routes = HttpRoutes()
         self.routes.add("GET", "/healthz", lambda _: json_response({"ok": True}))
@@ -101,10 +101,10 @@ class HttpApi:
         gateway = self._gateway
         try:
             publish = messages.JSON.read_request(_publish_request(request.body))
-            said = shape_from_fields(
+            area = shape_from_fields(
                 publish.x, publish.y, publish.z, publish.r, publish.rx, publish.ry, publish.rz
             )
-            if reason := grant.refusal(said, publish.channel):
+            if reason := grant.refusal(area, publish.channel):
                 raise HttpError(403, reason)
             key = grant.holder, request.query.get("name") or publish.name or ANONYMOUS
             publish = replace(publish, name="")  # the entity publishes for itself
@@ -122,8 +122,8 @@ class HttpApi:
             return json_response({"publication": publication, "t": t, "heard": readers}, 202)
         elsewhere, silent = await gateway.cluster.routing.count_remote(publication)
         t, readers = await answer
-        told = {"publication": publication, "t": t, "heard": readers + elsewhere}
-        return json_response({**told, "silent": silent} if silent else told, 202)
+        result = {"publication": publication, "t": t, "heard": readers + elsewhere}
+        return json_response({**result, "silent": silent} if silent else result, 202)
 
     def _client(self, key: Key) -> ClientState:
         """Of the holder's entity with this name; a new one, if there is none."""
@@ -225,9 +225,9 @@ def _publish_request(body: bytes) -> bytes:
 
 def _fields(body: bytes) -> int:
     """How many fields an object has, those that come again included."""
-    said = body.decode("utf-8", "replace")
+    text = body.decode("utf-8", "replace")
     return len(
-        json.loads(said, strict=False, object_pairs_hook=list, parse_int=str, parse_float=str)
+        json.loads(text, strict=False, object_pairs_hook=list, parse_int=str, parse_float=str)
     )
 
 

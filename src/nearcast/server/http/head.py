@@ -30,7 +30,7 @@ _BARE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 
 
 class HttpError(NearcastError):
-    """Told to whoever asked, as JSON with a reason."""
+    """Answered to the client with this status, and the reason as JSON."""
 
     def __init__(self, status: int, reason: str, headers: Headers = ()) -> None:
         super().__init__(reason)
@@ -38,6 +38,8 @@ class HttpError(NearcastError):
 
 
 class HttpRequest(Struct, frozen=True):
+    """A request whose head is valid."""
+
     method: str
     path: str  # as it was sent: escapes in it are valid UTF-8, and not decoded
     query: dict[str, str]
@@ -48,8 +50,8 @@ class HttpRequest(Struct, frozen=True):
     @property
     def token(self) -> str:
         """As `Authorization: Bearer …` or `?token=…`."""
-        scheme, _, said = self.headers.get("authorization", "").partition(" ")
-        return said.strip() if scheme.lower() == "bearer" else self.query.get("token", "")
+        scheme, _, token = self.headers.get("authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else self.query.get("token", "")
 
     @property
     def upgrades(self) -> bool:
@@ -168,12 +170,12 @@ def body_size(request: HttpRequest, most: int) -> int:
     """Bytes of the body that follows the head."""
     if "transfer-encoding" in request.headers:
         raise HttpError(411, "a body needs a Content-Length, and no Transfer-Encoding")
-    said = request.headers.get("content-length", "0")
-    if not (said.isascii() and said.isdigit()):
+    length = request.headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
         raise HttpError(400, "Content-Length is no number")
-    if len(said) > 12 or int(said) > most:
+    if len(length) > 12 or int(length) > most:
         raise HttpError(413, f"a body has at most {most} bytes")
-    return int(said)
+    return int(length)
 
 
 def check_upgrade(request: HttpRequest) -> None:
@@ -196,7 +198,7 @@ def check_upgrade(request: HttpRequest) -> None:
 
 
 def websocket_request(request: HttpRequest) -> bytes:
-    """The same upgrade in the plainest words, so that whoever reads it next reads the same."""
+    """A minimal upgrade request with the same key: nothing in it can be read in two ways."""
     key = request.headers["sec-websocket-key"]
     return (
         "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

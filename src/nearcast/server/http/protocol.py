@@ -1,9 +1,8 @@
 """Plain HTTP/1.1 on the clients' port: small requests, small answers, and the way to a WebSocket.
 
-picows speaks WebSocket, but answers only requests without a body, once per connection. So a
-`HttpConnection`
-reads what a connection says first. If that asks for an upgrade, the connection and all that was
-read of it are handed to picows for good; otherwise it is answered from a table of routes.
+picows implements WebSocket, but answers only requests without a body, once per connection. So an
+`HttpConnection` reads the first request. If it asks for an upgrade, the connection and all that was
+read of it are handed over to picows; otherwise it is answered from a table of routes.
 """
 
 import asyncio
@@ -65,6 +64,8 @@ FILE = 8 * 2**20  # bytes of the largest file that is served
 
 
 class HttpResponse(Struct, frozen=True):
+    """A response of a route."""
+
     body: bytes
     status: int = 200
     kind: str = "application/json"
@@ -101,7 +102,7 @@ _FRESH = ("Cache-Control", "no-cache")
 
 
 class HttpRoutes:
-    """What is answered, by method and path; whoever embeds a node may add to it."""
+    """Routes by method and path; programs that embed a node may add some."""
 
     def __init__(self) -> None:
         self._exact: dict[tuple[str, str], Route] = {}
@@ -134,6 +135,7 @@ class HttpRoutes:
         return tuple(sorted(found | {"OPTIONS"})) if found else ()
 
     def find(self, request: HttpRequest) -> Route:
+        """The route for a request; HttpError 404 or 405 if there is none."""
         method = "GET" if request.method == "HEAD" else request.method
         if route := self._exact.get((method, request.path)):
             return route
@@ -184,7 +186,7 @@ Upgrade: TypeAlias = Callable[[HttpRequest], WebSocketEndpoint]  # raises HttpEr
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection until it is known to be a WebSocket, or for as long as it speaks HTTP."""
+    """A connection to the node's port, until it is upgraded to a WebSocket."""
 
     def __init__(
         self, routes: HttpRoutes, upgrade: Upgrade, most: int, rate: int,
@@ -209,8 +211,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport = transport
         if not self._connections.opened(transport):
             most = self._connections.limits.address
-            told = error_response(429, f"an address has at most {most} connections to this node")
-            transport.write(encode_response(told, False))
+            refusal = error_response(429, f"an address has at most {most} connections to this node")
+            transport.write(encode_response(refusal, False))
             transport.close()
             return
         self._open.add(self)
@@ -304,7 +306,7 @@ class HttpConnection(asyncio.Protocol):
                 raise HttpError(429, f"a client makes at most {self._rate} requests a second")
             answer = self._routes.find(request)(request)
         except Exception as why:
-            self._answer(request, _excuse(request, why))
+            self._answer(request, _failure_response(request, why))
             return
         if isinstance(answer, HttpResponse):
             self._answer(request, answer)
@@ -315,7 +317,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             response = await answer
         except Exception as why:
-            response = _excuse(request, why)
+            response = _failure_response(request, why)
         self._task = None
         self._answer(request, response)
         self._proceed()
@@ -411,7 +413,7 @@ class HttpConnection(asyncio.Protocol):
             self._timer.cancel()
 
 
-def _excuse(request: HttpRequest, why: Exception) -> HttpResponse:
+def _failure_response(request: HttpRequest, why: Exception) -> HttpResponse:
     if isinstance(why, HttpError):
         return error_response(why.status, why.reason, why.headers)
     LOG.error("%s %s failed", request.method, request.path, exc_info=why)
