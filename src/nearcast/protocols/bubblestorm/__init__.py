@@ -1,4 +1,4 @@
-"""BubbleStorm and its spatial publish/subscribe layer: peers meet by probability (seed 002)."""
+"""BubbleStorm and its spatial publish/subscribe layer: peers meet at random ([Lucas2011])."""
 
 from random import Random
 

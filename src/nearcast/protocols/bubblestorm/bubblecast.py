@@ -1,8 +1,8 @@
-"""Bubblecast: a random walk in many directions at once, of so many steps (seed 002, 3.3.1.2).
+"""Bubblecast: a branching random walk of a given number of steps ([Lucas2011] 3.3.1.2).
 
-Each peer that a cast comes to is one replica; what is left of the weight is divided among `split`
-links drawn by chance, never of the location by which it came. At weight zero it stops. So a cast of
-weight 13 is processed exactly 13 times, at a depth of about log2 of that.
+Each peer that a cast reaches is one replica. The rest of the weight is divided among `split` random
+links, never of the location through which the cast came. It stops at weight zero. So a cast of
+weight 13 is processed exactly 13 times, at a depth of about log2(13).
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ Way = TypeVar("Way")
 
 
 def shares(weight: int, split: int) -> list[int]:
-    """What remains after this peer, divided as evenly as can be; nobody gets nothing."""
+    """The weight after this peer, divided evenly; no share is zero."""
     left = weight - 1
     base, more = divmod(left, split)
     return [base + 1] * more + [base] * (split - more) if base else [1] * more
 
 
 def spread(weight: int, split: int, links: Sequence[Way], rng: Random) -> list[tuple[Way, int]]:
-    """To whom a peer passes a cast on, and with what weight, given the links it may use.
+    """The links to which a peer forwards a cast, with the weight of each.
 
-    With fewer links than shares, the links take all of the weight: none is lost.
+    With fewer links than shares the links get all of the weight.
     """
     if weight <= 1 or not links:
         return []

@@ -1,7 +1,7 @@
-"""The subscription cache: who was where lately, and how far it sees (seed 002, 3.4.2.1).
+"""The subscription cache: recent positions and vision radii of peers ([Lucas2011] 3.4.2.1).
 
-Every replica of a subscription comes here. A new one is matched against those of others: whoever
-was last seen inside its area is an answer. Entries that are not renewed time out.
+It stores every replica of a subscription that reaches this peer. A new one is matched against those
+of others: the peers whose last position is inside its area are the answer. Entries time out.
 """
 
 from typing import NamedTuple
@@ -17,11 +17,13 @@ from nearcast.protocols.bubblestorm.layouts import PeerPosition, is_newer
 from nearcast.protocols.interests import ball_around
 from nearcast.space.motion import Time
 
-MOST = 100_000  # entries: nobody may fill a peer's memory
+MOST = 100_000  # entries: bounds the memory
 FIRST_ROOM = 64
 
 
 class CachedSubscription(NamedTuple):
+    """The latest subscription of one peer."""
+
     position: PeerPosition
     heard: Time
     managed: bool
@@ -29,10 +31,12 @@ class CachedSubscription(NamedTuple):
 
 
 class SubscriptionCache:
+    """Subscriptions of other peers, by peer."""
+
     def __init__(self, timeout: Time) -> None:
         self._timeout = timeout
         self.entries: dict[NodeId, CachedSubscription] = {}
-        # The same as columns, for those who look at all of them. Which is whose:
+        # The positions again as columns, for `inside`; slot by node:
         self._slot: dict[NodeId, int] = {}
         self._nodes = np.zeros(FIRST_ROOM, np.int64)
         self._places = np.zeros((FIRST_ROOM, 3))
@@ -41,7 +45,7 @@ class SubscriptionCache:
     def update(
         self, position: PeerPosition, now: Time, managed: bool, wanted: tuple[Subscription, ...]
     ) -> None:
-        """Store it; what has been overtaken by something newer is not news."""
+        """Store it, unless a newer one is known."""
         node = position.node
         known = self.entries.get(node)
         if known is None:
@@ -64,7 +68,7 @@ class SubscriptionCache:
         places[slot, 0], places[slot, 1], places[slot, 2] = position.x, position.y, position.z
 
     def inside(self, position: PeerPosition) -> list[NodeId]:
-        """Whose last place is in this area (getPeersInAoi)."""
+        """Peers whose last position is in this area (the thesis' getPeersInAoi)."""
         asks, ax, ay, az, radius, _ = position
         found = self._found
         count = _within(
@@ -74,7 +78,7 @@ class SubscriptionCache:
         return inside
 
     def wanting(self, publication: Publication) -> list[NodeId]:
-        """Who may want this; exactly who does, where whole interests are known."""
+        """Peers that may want it; where whole interests are known, those that want it."""
         place = ball_around(publication.shape)
         return [
             node
@@ -87,7 +91,7 @@ class SubscriptionCache:
         ]
 
     def drop(self, node: NodeId) -> None:
-        """The last one moves to where it was."""
+        """Remove an entry; the last slot moves to its slot."""
         del self.entries[node]
         slot, last = self._slot.pop(node), len(self._slot)
         if slot != last:
@@ -113,7 +117,7 @@ def _within(
     limit: float,
     found: NDArray[np.int64],
 ) -> int:
-    """Which of the first `count` are no farther than the root of `limit`, besides one."""
+    """Which of the first `count` are within sqrt(limit), except `besides`; returns how many."""
     n = 0
     for i in range(count):
         dx, dy, dz = places[i, 0] - x, places[i, 1] - y, places[i, 2] - z

@@ -1,15 +1,15 @@
-"""The random multigraph and its Eulerian circuit (seed 002, 2.2; BubbleStorm's topology).
+"""The random multigraph and its Eulerian circuit ([Lucas2011] 2.2; BubbleStorm's topology).
 
-A peer has half as many locations as it wants links; all locations of all peers stand on one closed
-walk, each with a master before it and a slave after it, and these are the links. A joiner is put on
-a random link (the link is split), a leaver's neighbours join hands (it is contracted): both leave
-everybody else's degree as it was, and the graph as random as it was. Links of a peer to itself and
-several between two are legal.
+A peer has half as many locations as it wants links. All locations of all peers are on one closed
+walk, each with a master before it and a slave after it; these are the links. A joiner is put on a
+random link, which is split. When a peer leaves, its master and its slave are linked (contraction).
+Neither changes the degree of other peers or the randomness of the graph. Links of a peer to itself
+and several links between two peers are legal.
 
-A crash tears the walk. Locations that miss one side look for each other (`RepairWalk`); those that
+A crash tears the walk. Locations that miss one side search each other (`RepairWalk`); those that
 miss
-both join anew, as does whoever has too few links. A part of a node: it shares the node's way to
-send, is handed the messages that are its own, and is woken by `tick`.
+both join anew, as does a peer with too few links. The circuit is a part of a node: it sends through
+the node, handles its own messages, and `tick` is called once a second.
 """
 
 from collections.abc import Callable
@@ -40,6 +40,8 @@ from nearcast.space.motion import SECOND, Time
 
 
 class Circuit(CircuitLinks):
+    """The locations of one peer: joining, leaving, repair, and the wanted degree."""
+
     def __init__(self, node: CircuitNode, parameters: Parameters, desired: int) -> None:
         super().__init__(node)
         self.desired = desired
@@ -49,8 +51,8 @@ class Circuit(CircuitLinks):
         self._patience = round(parameters.patience_s * SECOND)
         self._last_heartbeat: Time = 0
         self._started = False
-        self._alone_since: Time = 0  # since when nobody was there to ask
-        self._contacts: dict[Number, NodeId] = {}  # who was asked for a location
+        self._alone_since: Time = 0  # since when there has been no location
+        self._contacts: dict[Number, NodeId] = {}  # which contact was asked to join each
         self.handlers: dict[type[Message], Callable[[NodeId, Any], None]] = {
             Join: self._on_join,
             Walk: self._on_walk,
@@ -65,7 +67,7 @@ class Circuit(CircuitLinks):
             RepairWalk: self._on_repair_walk,
         }
 
-    # What its node sees.
+    # Read by the node.
 
     @property
     def joined(self) -> bool:
@@ -73,17 +75,17 @@ class Circuit(CircuitLinks):
 
     @property
     def gone(self) -> bool:
-        """Has it left, or is nobody else there to say goodbye to?"""
+        """Have all locations left, or is there no other peer?"""
         return (
             self.leaving
             and all(end[0] == self._node.id for _, end in self.links)
             and all(location.is_in for location in self.locations.values())
         )
 
-    # What its node does.
+    # Called by the node.
 
     def create(self) -> None:
-        """The first peer is a ring by itself."""
+        """The first peer is a circuit by itself."""
         ring = [self._new(LocationState.SETTLED) for _ in range(self.desired // 2)]
         for location, after in zip(ring, [*ring[1:], ring[0]], strict=True):
             location.slave = self._end(after)
@@ -96,6 +98,7 @@ class Circuit(CircuitLinks):
             self._retire(location)
 
     def tick(self) -> None:
+        """Check locations, send heartbeats, and adjust the degree; once a second."""
         now = self._node.now
         for location in list(self.locations.values()):
             self._check_location(location, now)
@@ -117,7 +120,7 @@ class Circuit(CircuitLinks):
         self._contacts.pop(location.number, None)
 
     def _give_up_own_ring(self) -> None:
-        """Whoever is a ring by itself gives it up for that of another; the lower number stays."""
+        """A peer that is a circuit by itself gives it up to join another; the lower id stays."""
         mine = [location for location in self.locations.values() if location.is_in]
         alone = mine and all(end[0] == self._node.id for _, end in self.links)
         if not alone or any(location.changing is not None for location in mine):
@@ -130,7 +133,7 @@ class Circuit(CircuitLinks):
     # Degree.
 
     def _evaluate(self) -> None:
-        """Too few links: another location; too many: one less."""
+        """Too few links: add a location. Too many: remove one."""
         coming = sum(not location.is_in for location in self.locations.values())
         going = sum(location.state == LocationState.LEAVING for location in self.locations.values())
         degree, slack = self.degree - 2 * going, tolerance(self.desired)
@@ -144,7 +147,7 @@ class Circuit(CircuitLinks):
     # Joining: a walk to a random link, which is split.
 
     def _begin(self) -> None:
-        # Walks that begin anywhere reunite what has fallen apart.
+        # Walks from a random contact reunite parts of a broken circuit.
         contact = self._node.contact() if self._node.rng.random() < 0.5 or not self.degree else None
         if contact is not None:
             location = self._new(LocationState.JOINING)
@@ -160,14 +163,14 @@ class Circuit(CircuitLinks):
         if message.end[0] != sender:
             return
         if not self.locations and not self.leaving and self._node.contact() is None:
-            self.create()  # two who have lost everybody else
+            self.create()  # two peers that have lost all others
         self._walk(message.end, self._length())
 
     def _on_walk(self, sender: NodeId, message: Walk) -> None:
         if self.is_linked(message.location, sender):
             self._walk(message.end, message.hops)
         else:
-            self._refuse(message.end)  # the link has been split or contracted meanwhile
+            self._refuse(message.end)  # the link has been split or contracted since
 
     def _refuse(self, end: LocationRef) -> None:
         """The joiner will try again."""
@@ -224,7 +227,7 @@ class Circuit(CircuitLinks):
 
     def _on_insert(self, sender: NodeId, message: Insert) -> None:
         if message.after[0] != sender:
-            return  # nobody speaks for another
+            return  # not from the peer that it speaks of
         location, me = self.locations.get(message.location), (self._node.id, message.location)
         if location is None or not location.is_in or location.master not in (
             None, message.before, message.after,
@@ -234,7 +237,7 @@ class Circuit(CircuitLinks):
         self._put(location, message.after, is_master=True)
         self._node.post(sender, InsertAccepted(message.after[1], me))
         if location.state == LocationState.LEAVING:
-            self._ask_to_leave(location)  # whoever could not help before may be gone
+            self._ask_to_leave(location)  # the former master, which could not help, may be gone
 
     def _on_insert_accepted(self, sender: NodeId, message: InsertAccepted) -> None:
         location = self.locations.get(message.location)
@@ -260,7 +263,7 @@ class Circuit(CircuitLinks):
         location = self.locations.get(message.location)
         if message.end[0] != sender:
             return
-        # A late word counts if the link is still as it was when the joiner was put on it.
+        # A late message is valid if the link is as it was when the joiner got its place.
         late = location is not None and location.changing is None and location.is_in
         if location is not None and location.slave == message.slave and (
             late or location.changing == message.end
@@ -283,7 +286,7 @@ class Circuit(CircuitLinks):
 
     def _ask_to_leave(self, location: Location) -> None:
         if location.changing is not None:
-            return  # first the joiner behind it
+            return  # the joiner behind it comes first
         location.sought = self._node.now
         me = self._end(location)
         if location.master is None:
@@ -304,9 +307,9 @@ class Circuit(CircuitLinks):
                 sender, LinkRejected(message.end[1], (self._node.id, message.location), True)
             )
         elif location.slave != message.end:
-            return  # the master has changed, and the leaver will hear of it
+            return  # the master has changed; the leaver will learn it
         elif location.state == LocationState.LEAVING or location.changing is not None:
-            return  # one after the other; it will ask again
+            return  # one at a time; it will ask again
         elif message.slave is None:
             self._put(location, None, is_master=False)
             self._node.post(sender, Released(message.end[1]))
@@ -350,7 +353,7 @@ class Circuit(CircuitLinks):
         if location.state == LocationState.LEAVING:
             self._ask_to_leave(location)
         elif location.master is None and location.slave is None:
-            self._drop(location)  # the degree will ask for a new one
+            self._drop(location)  # `_evaluate` will start a new one
         elif now - location.sought > self._patience:
             location.sought = now
             if location.slave is None:
@@ -363,7 +366,7 @@ class Circuit(CircuitLinks):
                 )
 
     def _give_up(self, location: Location) -> None:
-        """A place that came to nothing."""
+        """Abandon a location that could not be linked."""
         if location.master is not None:
             master = location.master
             self._node.post(master[0], LinkRejected(master[1], self._end(location), False))
@@ -419,7 +422,7 @@ class Circuit(CircuitLinks):
         elif not message.master and location.slave == message.end and location.changing is None:
             self._put(location, None, is_master=False)
 
-    # Mending: a location without slave and one without master are looking for each other.
+    # Repair: a location without slave and one without master search each other.
 
     def _on_repair_walk(self, sender: NodeId, message: RepairWalk) -> None:
         if self.is_linked(message.location, sender):
@@ -428,11 +431,11 @@ class Circuit(CircuitLinks):
     def _pass_on_repair_walk(
         self, came: Number, end: LocationRef, for_slave: bool, hops: int
     ) -> None:
-        """Is the other half here? Else somewhere else."""
+        """Link the missing half if it is here; else forward the walk."""
         for location in self.locations.values():
             missing = location.master if for_slave else location.slave
             free = missing is None and location.state == LocationState.SETTLED
-            # A link to itself would be no use to anybody.
+            # A link of a peer to itself would not help.
             if free and location.changing is None and end[0] != self._node.id:
                 self._put(location, end, is_master=for_slave)
                 me = self._end(location)

@@ -1,10 +1,9 @@
-"""What a peer's line cannot carry waits, a little for each neighbour, and the least loss is chosen.
+"""Congestion control: bubbles wait for the uplink in a queue for each neighbour.
 
-Bubbles go out as fast as the upload allows, in bursts of at most 20 ms. What is over waits in a
-queue per neighbour of at most 128 KiB. The rest of a bubble near its root stands for many replicas
-and its last steps for one each: priority and reliability are the share of the whole bubble that a
-message still has to make. So the large parts are sent first, on overflow the smallest is lost, and
-bubbles of all sizes lose equally.
+Bubbles are sent as fast as the uplink allows, in bursts of at most 20 ms. The rest waits in a queue
+of at most 128 KiB per neighbour. The priority of a message is the share of the whole bubble that it
+still has to make. Messages with large shares are sent first, and on overflow the smallest share is
+dropped, so bubbles of all sizes lose equally.
 """
 
 from bisect import insort
@@ -20,6 +19,8 @@ MOST_BYTES = 128 * 1024  # waiting for one neighbour
 
 
 class QueuedMessage(NamedTuple):
+    """A message that waits, ordered by priority and then by age."""
+
     priority: float
     turn: int  # of equals, the older has the larger
     size: int
@@ -27,7 +28,7 @@ class QueuedMessage(NamedTuple):
 
 
 class NeighbourQueue:
-    """What waits for one neighbour, the most important last."""
+    """Messages for one neighbour, the highest priority last."""
 
     __slots__ = ("bytes", "waiting")
 
@@ -46,20 +47,22 @@ class NeighbourQueue:
 
 
 class CongestedUplink:
+    """One peer's uplink of limited rate, with a queue for each neighbour."""
+
     def __init__(self, bytes_per_s: float, send: Callable[[NodeId, Message], None]) -> None:
         self._rate = bytes_per_s / SECOND
         self._send = send
-        self._free: Time = 0  # from when on the line has nothing to carry
+        self._free: Time = 0  # when the uplink becomes idle
         self._queues: dict[NodeId, NeighbourQueue] = {}
         self._turn = 0
-        self.lost = 0  # messages since the last look
+        self.lost = 0  # messages dropped since the last report
 
     @property
     def waits(self) -> bool:
         return bool(self._queues)
 
     def offer(self, now: Time, to: NodeId, priority: float, size: int, message: Message) -> None:
-        """Send it at once if the line is free, or let it wait for its turn."""
+        """Send it at once if the uplink is free; else queue it."""
         if not self._queues and self._free <= now + BURST:
             self._carry(now, to, size, message)
             return
@@ -73,7 +76,7 @@ class CongestedUplink:
             del self._queues[to]
 
     def flush(self, now: Time) -> Time | None:
-        """Send what the line can carry by now; when to come again, None if nothing waits."""
+        """Send what the uplink can carry now. Returns when to call again; None: nothing waits."""
         while self._queues and self._free <= now + BURST:
             to = max(self._queues, key=lambda node: self._queues[node].waiting[-1][:2])
             best = self._queues[to].take(-1)

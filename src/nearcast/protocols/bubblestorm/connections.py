@@ -1,10 +1,10 @@
-"""Direct connections, and whether their other ends are still in sight (seed 002, 3.3.4, 4.3.2).
+"""Direct connections, and when they are closed ([Lucas2011] 3.3.4, 4.3.2).
 
-    outside the area ─▶ soft: all goes on as before ─▶ after a while hard ─▶ closed at the next look
-    back inside ─▶ as if nothing had been
+    outside the area ─▶ soft: still used ─▶ after a while hard ─▶ closed at the next check
+    back inside ─▶ not marked any more
 
-Hard at once are connections that are silent for long or say what makes no sense. A connection
-serves both ends: it is kept as long as either is in the other's area.
+A connection that is silent for long or sends invalid packets is hard at once. A connection serves
+both peers: it is kept as long as one is in the other's area.
 """
 
 from collections.abc import Callable
@@ -20,11 +20,13 @@ MOST = 10_000  # connections, and attempts under way
 
 
 class Connection:
+    """One direct connection: where the other peer is, and whether it is to be closed."""
+
     __slots__ = ("hard", "heard", "place", "radius", "soft", "stamp")
 
     def __init__(self, position: PeerPosition, now: Time) -> None:
         self.place: Vector = position.place
-        self.radius = position.radius  # how far it sees
+        self.radius = position.radius  # its vision radius
         self.stamp = position.stamp
         self.heard = now
         self.soft: Time | None = None  # since when it has been outside
@@ -39,23 +41,25 @@ class Connection:
 
 
 class Connections:
+    """All direct connections of a peer, and attempts to open one."""
+
     def __init__(
         self, linger: Time, silent: Time, attempts: Time, note: Callable[[str, NodeId], None]
     ) -> None:
         self._linger, self._silent, self._attempts, self._note = linger, silent, attempts, note
         self.open: dict[NodeId, Connection] = {}
-        self.to: tuple[NodeId, ...] = ()  # all of them, as a message's addressees
-        self.attempted: dict[NodeId, Time] = {}  # the address cache (contactPeer)
+        self.to: tuple[NodeId, ...] = ()  # all of them, as receivers of a message
+        self.attempted: dict[NodeId, Time] = {}  # the thesis' address cache (contactPeer)
 
     def attempt(self, node: NodeId, now: Time) -> bool:
-        """May it be contacted? From now on it was, and for a while not again."""
+        """May it be contacted? If so, not again for a while."""
         if node in self.open or node in self.attempted or len(self.attempted) >= MOST:
             return False
         self.attempted[node] = now
         return True
 
     def connect(self, position: PeerPosition, now: Time) -> None:
-        """Open it, or find it open; whatever speaks for its removal is forgotten."""
+        """Open a connection; if it is open, unmark it."""
         self.attempted.pop(position.node, None)
         connection = self.open.get(position.node)
         if connection is not None:
@@ -98,10 +102,10 @@ class Connections:
         return over
 
     def seen(self, now: Time) -> list[tuple[NodeId, Vector]]:
-        """Whom this peer knows for its own sake, and where they were when last heard of."""
+        """Peers in this peer's own area, with their last known positions."""
         return [
             (node, connection.place)
             for node, connection in self.open.items()
-            # Outside for long and not to be closed: it is open for the other's sake alone.
+            # Outside for long and not hard: open only because we are in the other's area.
             if connection.soft is None or connection.hard or now - connection.soft < self._linger
         ]

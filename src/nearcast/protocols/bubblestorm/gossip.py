@@ -1,12 +1,12 @@
-"""Measuring a network that nobody sees: push-sum in rounds, with one weight for all.
+"""Measuring the network: push-sum in rounds, without knowing who begins.
 
 Every peer begins a round with its own values (one peer, its degree, its degree squared) and a
-weight of one under a token drawn by chance. With every word to a neighbour it gives away a share of
-both. Sums add up; weights add up where tokens are equal, and else the larger token wins. In the end
-one weight of one in total is left, and sum / weight is the sum over all peers, everywhere.
+weight of one under a random token. With each message to a neighbour it gives away a share of both.
+Sums are added; weights are added if the tokens are equal, else the larger token wins. In the end a
+total weight of one is left, and sum / weight is the sum over all peers, at every peer.
 
-A round is over when what was heard has not changed the estimate for a while. Whoever hears of a
-newer round follows; whoever was not there at its beginning adds nothing to it.
+A round is over when the estimate has not changed for some messages. A peer that receives a message
+of a newer round joins it; a peer that was not there at its beginning contributes nothing.
 """
 
 from random import Random
@@ -22,21 +22,23 @@ LEAST_WEIGHT = 1e-12
 
 
 class Measurement:
+    """One peer's part in the measurement, and its latest estimate."""
+
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self.round: Number = 0
-        self.took_part = False  # has a round been finished that it was part of from the beginning?
+        self.took_part = False  # a round has ended to which this peer contributed
         self.finished = ALONE  # the estimate of the last round
         self._network = ALONE
         self.begin(0, 0, contributes=False)
 
     @property
     def network(self) -> NetworkEstimate:
-        """The larger of the last round's estimate and this one's, once that has become calm."""
+        """The larger of the last round's estimate and this round's, once that is stable."""
         return self._network
 
     def join(self, round_: Number, network: NetworkEstimate) -> None:
-        """What a newcomer is told."""
+        """Take over the estimate that a joiner gets."""
         if network.sound and round_ >= self.round:
             self.begin(round_, 0, contributes=False)
             self.finished = self._network = network
@@ -53,7 +55,7 @@ class Measurement:
         self._before = 0.0
 
     def share(self, location: Number, degree: int, neighbour_degree: int) -> Gossip:
-        """deg_j / (deg_i + deg_j) of all that this peer has; it keeps the rest."""
+        """Give away deg_j / (deg_i + deg_j) of the sums and the weight."""
         part = neighbour_degree / (degree + neighbour_degree) if neighbour_degree else 0.5
         word = Gossip(
             location, self.round, self._token, part * self._weight, part * self._peers,
@@ -66,6 +68,7 @@ class Measurement:
         return word
 
     def hear(self, word: Gossip, degree: int) -> None:
+        """Add a share from a neighbour."""
         if not _sound(word) or word.round < self.round:
             return
         if word.round > self.round:
@@ -82,7 +85,7 @@ class Measurement:
         self._judge(degree)
 
     def _judge(self, degree: int) -> None:
-        """Has this word changed anything? If none has for long, the next round begins."""
+        """Count messages that did not change the estimate; after enough, begin the next round."""
         estimate = self._peers / self._weight if self._weight > LEAST_WEIGHT else 0.0
         same = estimate > 0 and abs(estimate - self._before) <= CALM_WITHIN * estimate
         self._calm = self._calm + 1 if same else 0
@@ -116,7 +119,7 @@ def _larger(one: NetworkEstimate, other: NetworkEstimate) -> NetworkEstimate:
 
 
 def _sound(word: Gossip) -> bool:
-    """Numbers that can be: NaN compares as false."""
+    """Are the numbers possible? NaN compares as false."""
     return (
         0 <= word.weight <= 1 + 1e-9
         and 0 <= word.peers <= 1e12

@@ -1,12 +1,12 @@
-"""What peers say of places and of each other, byte by byte (seed 002, tables 4.1 to 4.3).
+"""Packets with positions and peers, byte by byte ([Lucas2011] tables 4.1 to 4.3).
 
     MessageHeader           16   msgSize 2, msgType 2, team 4, playerId 8
     MsgSimplePositionBody   20   posX 4, posY 4, posZ 4, visionRadius 4, timestamp 4
     MsgSearchPositionBody   14   elementPlayerId 8, ip 4, port 2; one for each peer of a reply
 
-All little-endian. A peer's address is its transport's business: the names that nodes use are looked
-up there, so `ip` and `port` are written as zero and not read. Nothing is read that is not exactly
-as long as its header says, of the kind that is expected, and of numbers that make sense.
+All little-endian. The transport resolves node ids to addresses, so `ip` and `port` are written as
+zero and not read. A packet is refused unless it is exactly as long as its header says, of the
+expected type, and has possible numbers.
 """
 
 from enum import IntEnum
@@ -41,7 +41,7 @@ class MessageType(IntEnum):
 
 
 class PeerPosition(NamedTuple):
-    """Who is where, how far it sees, and when it said so."""
+    """Position, vision radius and timestamp of a peer."""
 
     node: NodeId
     x: float

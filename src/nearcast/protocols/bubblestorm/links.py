@@ -10,11 +10,11 @@ from nearcast.protocols.bubblestorm.messages import LocationRef, Number
 from nearcast.protocols.bubblestorm.sizes import NetworkEstimate
 from nearcast.space.motion import Time
 
-NUMBERS = 2**40  # locations are numbered by chance: one of an earlier life is not taken for a new
+NUMBERS = 2**40  # random numbers of locations: those from before a restart are not used again
 
 
 class CircuitNode(Protocol):
-    """What the circuit sees of the node that it is a part of."""
+    """The node, as the circuit uses it."""
 
     id: NodeId
     rng: Random
@@ -29,6 +29,8 @@ class CircuitNode(Protocol):
 
 
 class CircuitLinks:
+    """The locations of a peer, each with its master and its slave."""
+
     def __init__(self, node: CircuitNode) -> None:
         self._node = node
         self.locations: dict[Number, Location] = {}
@@ -36,7 +38,7 @@ class CircuitLinks:
 
     @property
     def links(self) -> list[tuple[Number, LocationRef]]:
-        """All links, each as a location and the end on its other side."""
+        """All links, each as a location and the location on its other side."""
         if self._links is None:
             self._links = [
                 (location.number, end)
@@ -52,7 +54,7 @@ class CircuitLinks:
         return len(self.links)
 
     def is_linked(self, number: Number, sender: NodeId) -> bool:
-        """Is this a word on a link, from whom it should come?"""
+        """Is the sender at the other side of a link of this location?"""
         location = self.locations.get(number)
         return location is not None and (
             (location.slave is not None and location.slave[0] == sender)
@@ -74,7 +76,7 @@ class CircuitLinks:
         self._links = None
 
     def _put(self, location: Location, end: LocationRef | None, *, is_master: bool) -> None:
-        """This is its master, or its slave, from now on."""
+        """Set its master, or its slave."""
         before = location.master if is_master else location.slave
         if is_master:
             location.master, location.heard_master = end, self._node.now

@@ -1,13 +1,13 @@
-"""One visit of a peer on the circuit, and what may become of it.
+"""A location: one visit of a peer on the circuit, and its states.
 
     JOINING   a walk is out for a place
     LINKING   a place was found; the slave has yet to agree
     SETTLED   in the circuit
     LEAVING   in the circuit still; the master is asked to close the gap
 
-The slave pointers are the circuit: a location alone decides who comes after it, and it changes its
-mind only when whoever comes next has agreed. So following slaves leads once around at any moment,
-whatever is joining or leaving. Master pointers follow a message later.
+The slave pointers are the circuit. Only the location itself changes its slave, and only when the
+new slave has agreed. So following slaves leads once around the circuit at any moment, whatever is
+joining or leaving. Master pointers are updated one message later.
 """
 
 from enum import IntEnum
@@ -17,6 +17,8 @@ from nearcast.space.motion import Time
 
 
 class LocationState(IntEnum):
+    """How far a location is in joining or leaving."""
+
     JOINING = 0
     LINKING = 1
     SETTLED = 2
@@ -24,6 +26,8 @@ class LocationState(IntEnum):
 
 
 class Location:
+    """One visit of a peer on the circuit, between its master and its slave."""
+
     __slots__ = (
         "changing", "changing_since", "degree", "heard_master", "heard_slave", "leaver", "master",
         "number", "since", "slave", "sought", "state",
@@ -36,12 +40,12 @@ class Location:
         self.master: LocationRef | None = None
         self.slave: LocationRef | None = None
         self.heard_master = self.heard_slave = now
-        # The slave to be: a joiner to stand before the present one, or the slave of a leaver.
+        # The next slave: a joiner that comes before the present one, or the slave of a leaver.
         self.changing: LocationRef | None = None
         self.leaver: LocationRef | None = None
         self.changing_since: Time = now
-        self.sought: Time = now  # when it last looked for a missing half
-        self.degree = 0  # of a neighbour, as it last said
+        self.sought: Time = now  # when it last searched a missing half
+        self.degree = 0  # of a neighbour, as last reported
 
     @property
     def is_in(self) -> bool:
@@ -49,7 +53,7 @@ class Location:
 
     @property
     def may_split(self) -> bool:
-        """Is its slave stable, and can a joiner be put before it?"""
+        """Can a joiner be put between it and its slave?"""
         settled = self.state == LocationState.SETTLED
         return settled and self.slave is not None and self.changing is None
 

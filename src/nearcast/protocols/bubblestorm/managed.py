@@ -1,8 +1,8 @@
-"""Managed bubbles: replicas that their owner looks after (seed 002, 3.3.1.1).
+"""Managed bubbles: replicas that their owner maintains ([Lucas2011] 3.3.1.1).
 
-The owner casts a bubble once, and whoever comes to hold a replica says so. From then on holders are
-told directly of every change, and asked from time to time whether they still hold it; for those who
-have gone, the bubble is cast again with as much weight as is missing. With its owner it vanishes.
+The owner casts a bubble once, and each holder of a replica reports to it. From then on the owner
+sends changes to the holders directly, and asks from time to time whether they still hold it. The
+bubble is cast again with the weight of missing replicas. When its owner leaves, it ends.
 """
 
 from nearcast.model.subscription import NodeId
@@ -14,13 +14,13 @@ MOST_HOLDERS = 100_000
 
 
 class ReplicaHolders:
-    """Who holds a replica of this peer's bubble, and when it last said so."""
+    """Holders of replicas of this peer's bubble, and when each last reported."""
 
     def __init__(self, round_: Time) -> None:
         self._patience = MISSES * ASKS_EVERY * round_
         self._heard: dict[NodeId, Time] = {}
         self._round = 0
-        self._cast: Time = -1  # when replicas were last cast that may not have been told of yet
+        self._cast: Time = -1  # when replicas were last cast that may not have reported yet
         self._under_way = 0
         self._wait = 2 * round_
 
@@ -41,7 +41,7 @@ class ReplicaHolders:
         return self._round % ASKS_EVERY == 0
 
     def missing(self, size: int, now: Time) -> int:
-        """Replicas to cast anew; those under way are given two rounds."""
+        """Replicas to cast again; those under way have two rounds to report."""
         since = now - self._patience
         self._heard = {node: t for node, t in self._heard.items() if t >= since}
         if now - self._cast > self._wait:

@@ -1,30 +1,32 @@
 """All messages of BubbleStorm and of its publish/subscribe layer.
 
-A location is one visit of a peer on the circuit; an end is a peer and one of its locations.
+A location is one visit of a peer on the Eulerian circuit; a LocationRef names a peer and one of its
+locations.
 
 joiner J             contact            master S               slave X of S
   │── Join ────────────▶│── Walk ─▶ … ────▶│ at a random link
-  │◀────────────────────────────── Adopt ──│ "stand between me and X"
+  │◀────────────────────────────── Adopt ──│ "your place is between me and X"
   │── Insert ──────────────────────────────────────────────────▶│ its master is J now
-  │◀───────────────────────────────────────────────────── Yes ──│
-  │── Settled ────────────────────────────▶│ its slave is J now
+  │◀────────────────────────────────────────── InsertAccepted ──│
+  │── JoinCompleted ──────────────────────▶│ its slave is J now
 
 leaver L                                 master S               slave X of L
   │── Leave ──────────────────────────────▶│── Insert ─────────▶│ its master is S now
-  │◀─────────────────────────── Released ──│◀────────────  Yes ─│
+  │◀─────────────────────────── Released ──│◀─ InsertAccepted ──│
 
-Beat goes both ways on every link, No says that there is no such link, Seek looks for the other half
-of a broken one, Gossip measures the network.
+A Heartbeat goes both ways on every link. LinkRejected says that there is no such link. A RepairWalk
+looks for the other half of a broken link. Gossip measures the network.
 
-subscriber A         rendezvous R         B, whose subscription R knows
-  │── Bubble ─▶ … ─────▶│
-  │◀──────────── Reply ─│ "B is in your area"
+subscriber A         rendezvous R         B, whose subscription R has
+  │── SubscriptionBubble ▶│
+  │◀──────────── Reply ───│ "B is in your area"
   │── Contact ──────────────────────────────▶│
   │◀─────────────────────────────── Accept ──│
-  │◀── Position, now and then; Told ────────▶│ until one Closes
+  │◀── Position, DirectPublication ─────────▶│ until one sends Close
 
-A publication that direct connections cannot reach is Shouted: an instant bubble, and whoever knows
-a subscription that wants it lets its owner Hear it. Holding, Keep and Drop are of managed bubbles.
+A publication for others than those connected travels in a PublicationBubble. A peer on its way that
+has a subscription which wants it sends a RendezvousPublication to the subscriber. ReplicaHeld,
+ReplicaUpdate and ReplicaDropped maintain managed bubbles.
 """
 
 from typing import Annotated, ClassVar, TypeAlias
@@ -40,7 +42,7 @@ from nearcast.wire import Codec
 
 Number: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]  # of a location, a round or a token
 LocationRef: TypeAlias = tuple[NodeId, Number]  # a peer and one of its locations
-PAST_ZERO = 10  # hops that a walk goes on if nobody can take the joiner
+PAST_ZERO = 10  # further hops of a walk if no link can be split
 Hops: TypeAlias = Annotated[int, Meta(ge=-PAST_ZERO, le=256)]
 Weight: TypeAlias = Annotated[int, Meta(ge=1, le=MOST)]
 Degree: TypeAlias = Annotated[int, Meta(ge=0, le=4096)]
@@ -53,13 +55,13 @@ class BubbleStormMessage(Message, frozen=True):
 
 
 class Join(BubbleStormMessage, frozen=True, tag=1):
-    """Let a walk find a place for this location of mine."""
+    """Start a walk that finds a place for this location."""
 
     end: LocationRef
 
 
 class Walk(BubbleStormMessage, frozen=True, tag=2):
-    """To a location of a neighbour, on the way to a random link for `end`."""
+    """A random walk to a link for `end`, sent to a location of a neighbour."""
 
     location: Number
     end: LocationRef
@@ -67,7 +69,7 @@ class Walk(BubbleStormMessage, frozen=True, tag=2):
 
 
 class Adopt(BubbleStormMessage, frozen=True, tag=3):
-    """Stand between these two; and what is known of the network."""
+    """Your place is between these two; with the estimate of the network."""
 
     location: Number
     master: LocationRef
@@ -85,6 +87,8 @@ class Insert(BubbleStormMessage, frozen=True, tag=4):
 
 
 class InsertAccepted(BubbleStormMessage, frozen=True, tag=5):
+    """You are my master now."""
+
     location: Number
     end: LocationRef
 
@@ -98,7 +102,7 @@ class LinkRejected(BubbleStormMessage, frozen=True, tag=6):
 
 
 class JoinCompleted(BubbleStormMessage, frozen=True, tag=7):
-    """I stand between you and `slave` now."""
+    """I am your slave now, and the master of `slave`, which was yours."""
 
     location: Number
     end: LocationRef
@@ -106,7 +110,7 @@ class JoinCompleted(BubbleStormMessage, frozen=True, tag=7):
 
 
 class Leave(BubbleStormMessage, frozen=True, tag=8):
-    """Take my slave for yours."""
+    """I leave; take my slave as yours."""
 
     location: Number
     end: LocationRef
@@ -114,11 +118,13 @@ class Leave(BubbleStormMessage, frozen=True, tag=8):
 
 
 class Released(BubbleStormMessage, frozen=True, tag=9):
+    """You have left: your former neighbours are linked."""
+
     location: Number
 
 
 class Heartbeat(BubbleStormMessage, frozen=True, tag=10):
-    """I am here, and your master or your slave."""
+    """I am alive, and your master (or your slave)."""
 
     location: Number
     end: LocationRef
@@ -127,16 +133,16 @@ class Heartbeat(BubbleStormMessage, frozen=True, tag=10):
 
 
 class RepairWalk(BubbleStormMessage, frozen=True, tag=11):
-    """A location that has lost its slave (or its master) looks for one that has no master."""
+    """A location that has lost its slave (or its master) searches one that has lost the other."""
 
     location: Number
     end: LocationRef
-    slave: bool  # is a slave sought?
+    slave: bool  # a slave is searched, not a master
     hops: Hops
 
 
 class Gossip(BubbleStormMessage, frozen=True, tag=12):
-    """A share of the sums and of the one weight that all sums are divided by."""
+    """Push-sum: a share of the sender's sums and of their common weight."""
 
     location: Number
     round: Number
@@ -150,7 +156,7 @@ class Gossip(BubbleStormMessage, frozen=True, tag=12):
 
 
 class SubscriptionBubble(BubbleStormMessage, frozen=True, tag=13):
-    """A subscription (tables 4.1 and 4.2) in a bubble that is stored where it comes to."""
+    """A subscription ([Lucas2011] tables 4.1 and 4.2); each peer that receives it stores it."""
 
     location: Number
     weight: Weight  # replicas still to make
@@ -162,7 +168,7 @@ class SubscriptionBubble(BubbleStormMessage, frozen=True, tag=13):
 
 
 class PublicationBubble(BubbleStormMessage, frozen=True, tag=14):
-    """A publication in an instant bubble: matched where it comes to, and forgotten."""
+    """A publication in an instant bubble: each peer that receives it matches it and forgets it."""
 
     location: Number
     weight: Weight
@@ -175,17 +181,21 @@ class PublicationBubble(BubbleStormMessage, frozen=True, tag=14):
 
 
 class Reply(BubbleStormMessage, frozen=True, tag=15):
-    """These are in your area (tables 4.1 and 4.3)."""
+    """These peers are in your area ([Lucas2011] tables 4.1 and 4.3)."""
 
     token: Number
     packet: bytes
 
 
 class Contact(BubbleStormMessage, frozen=True, tag=16):
+    """Open a direct connection."""
+
     packet: bytes
 
 
 class Accept(BubbleStormMessage, frozen=True, tag=17):
+    """The direct connection is open."""
+
     packet: bytes
 
 
@@ -196,7 +206,7 @@ class Position(BubbleStormMessage, frozen=True, tag=18):
 
 
 class DirectPublication(BubbleStormMessage, frozen=True, tag=19):
-    """A publication on a direct connection; `here`: it was said where its entity is."""
+    """A publication on a direct connection; `here`: made at its publisher's place."""
 
     publication: Publication
     here: bool
@@ -206,7 +216,7 @@ class DirectPublication(BubbleStormMessage, frozen=True, tag=19):
 
 
 class RendezvousPublication(BubbleStormMessage, frozen=True, tag=20):
-    """A publication from a rendezvous."""
+    """A publication, sent to a subscriber by a rendezvous peer."""
 
     publication: Publication
     hops: Hops
@@ -226,16 +236,16 @@ class ReplicaHeld(BubbleStormMessage, frozen=True, tag=22):
 
 
 class ReplicaUpdate(BubbleStormMessage, frozen=True, tag=23):
-    """To the holder of a replica: this is how it is now."""
+    """To the holder of a replica: the new content."""
 
     token: Number
-    asks: bool  # do you hold it still?
+    asks: bool  # answer whether you still hold it
     packet: bytes
     wanted: tuple[Subscription, ...] = ()
 
 
 class ReplicaDropped(BubbleStormMessage, frozen=True, tag=24):
-    """My managed bubble is no more."""
+    """Drop the replica: my managed bubble has ended."""
 
 
 CODEC = Codec(

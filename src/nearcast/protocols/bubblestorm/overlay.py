@@ -1,7 +1,7 @@
-"""The peer-to-peer layer: links, measurement and bubbles (seed 002, 3.4.1).
+"""The peer-to-peer layer: links, measurement and bubbles ([Lucas2011] 3.4.1).
 
-It knows nothing of what is in a bubble. The layer above casts bubbles here and is handed those that
-come by; what is left of their weight goes on from here.
+It does not look into bubbles. The layer above casts bubbles and receives those that arrive; this
+layer forwards the rest of their weight.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ from nearcast.protocols.bubblestorm.parameters import LEAST_DEGREE, Parameters
 from nearcast.protocols.dedup import DeliveredPublications
 from nearcast.space.motion import SECOND, Time
 
-EVERY: Time = SECOND  # links are looked after so often
-GENEROUS = 1.2  # times the size that this peer would choose: more weight than that is cut
+EVERY: Time = SECOND  # between two checks of the links
+GENEROUS = 1.2  # times the size that this peer would choose: a larger weight is cut
 FRAME = 30  # bytes of a bubble around what it carries
 KBIT = 125  # bytes
 
@@ -37,15 +37,15 @@ Cast = TypeVar("Cast", SubscriptionBubble, PublicationBubble)
 
 
 class CheckLinks(Timer, frozen=True):
-    """Look after the links."""
+    """Check the links: heartbeats, repair, degree."""
 
 
 class SendGossip(Timer, frozen=True):
-    """Tell a neighbour of the measurement."""
+    """Send a share of the measurement to a neighbour."""
 
 
 class SendQueued(Timer, frozen=True):
-    """The line can carry more."""
+    """Send what waits for the uplink."""
 
 
 class OverlayNode(links.CircuitNode, Protocol):
@@ -53,6 +53,8 @@ class OverlayNode(links.CircuitNode, Protocol):
 
 
 class BubbleStormOverlay:
+    """The peer-to-peer layer of one peer."""
+
     def __init__(self, node: OverlayNode, parameters: Parameters, strength: float) -> None:
         self._node = node
         self._parameters = parameters
@@ -117,30 +119,30 @@ class BubbleStormOverlay:
 
     @property
     def size(self) -> int:
-        """Replicas of a bubble that is to meet its like."""
+        """Replicas of a subscription bubble, which meets others of its size."""
         self._compute_sizes()
         return self._size
 
     @property
     def partner(self) -> int:
-        """Replicas of an instant bubble that is to meet such a one."""
+        """Replicas of an instant bubble that meets subscription bubbles."""
         self._compute_sizes()
         return self._partner
 
     @property
     def holders(self) -> int:
-        """How many different peers a bubble comes to."""
+        """Expected number of different peers that a bubble reaches."""
         peers = self.measurement.network.peers
         return round(peers * (1 - exp(-self.size / peers)))
 
     # Bubbles.
 
     def is_new(self, token: Number) -> bool:
-        """Has this flood not come by yet?"""
+        """Is this flood seen for the first time?"""
         return self._flooded.is_new(token, self._node.now)
 
     def pass_on(self, cast: Cast, came: Number | None) -> None:
-        """What is left of it to `split` links of other locations than it came by."""
+        """Forward the rest to `split` links of other locations than it came through."""
         if cast.weight > 1:  # every other one is the last of its branch
             own = self.size if isinstance(cast, SubscriptionBubble) else self.partner
             weight = min(cast.weight, max(1, int(GENEROUS * own)))
@@ -150,7 +152,7 @@ class BubbleStormOverlay:
         self._flush_if_waiting()
 
     def flood(self, cast: SubscriptionBubble, came: NodeId | None) -> None:
-        """To every neighbour but the one it came from (section 3.2)."""
+        """To every neighbour but the one it came from ([Lucas2011] 3.2)."""
         ends = {end[0]: end for _, end in self.circuit.links}
         for node, end in ends.items():
             if node not in (came, self._node.id):

@@ -1,4 +1,4 @@
-"""Everything about BubbleStorm and its publish/subscribe layer that can be chosen."""
+"""Settings of BubbleStorm and its publish/subscribe layer."""
 
 from math import ceil, log, sqrt
 
@@ -12,6 +12,8 @@ INTERESTS = ("circle", "whole")
 
 
 class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
+    """Settings of every peer."""
+
     # λ of the thesis, above 0 to 6: two subscriptions meet in a round with probability 1 - e^(-λ²).
     # Traffic of subscriptions grows with it.
     vars()["lambda"] = 1.0

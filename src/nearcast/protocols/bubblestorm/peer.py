@@ -1,10 +1,10 @@
-"""The application layer: subscriptions, connections and publications (seed 002, 3.3 and 3.4.2).
+"""The publish/subscribe layer: subscriptions, connections, publications ([Lucas2011] 3.3, 3.4.2).
 
-Every round a peer casts its subscription, which is its place and how far it sees. Whoever the
-bubble comes to stores it, looks whom else it knows in that area, and replies. The peer contacts
-those named, and from then on both send each other what they publish, directly or with the help of
-relays. A publication that is made elsewhere, or to an area, may concern others than those
-connected: it is cast too, as an instant bubble, to meet the subscriptions stored on the way.
+Every round a peer casts its subscription: its position and its vision radius. Each peer that the
+bubble reaches stores it and replies with the peers that it knows in that area. The subscriber
+contacts them; from then on both send each other their publications, directly or through relays. A
+publication for another place, or for an area, may concern other peers too: it is also cast as an
+instant bubble, which meets the stored subscriptions.
 """
 
 from collections.abc import Callable, Iterable
@@ -44,23 +44,25 @@ from nearcast.protocols.relays.messages import MESSAGES as OF_RELAYS
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import POINT, Vector
 
-FAREWELL: Time = 20 * SECOND  # a link that does not react to a goodbye is left after so long
-ANSWERED_WITHIN: Time = 5 * SECOND  # a reply that comes later than this is none
-NEARBY = 0.1  # of the vision radius: what is said so near to a peer's place is said there
+FAREWELL: Time = 20 * SECOND  # a leaving peer stops after so long, whatever its links answer
+ANSWERED_WITHIN: Time = 5 * SECOND  # later replies are ignored
+NEARBY = 0.1  # of the vision radius: a publication so near counts as made at the peer's place
 MOST_WANTED = 64  # interests that travel with one subscription
 TOKENS = 2**52
 MOST_HOPS = 128
 
 
 class CastSubscription(Timer, frozen=True):
-    """The low-frequency interval is over."""
+    """Cast the subscription; once in a low-frequency interval."""
 
 
 class LeaveTimeout(Timer, frozen=True):
-    """Whoever has not let go by now never will."""
+    """Stop, though some links have not been released."""
 
 
 class BubbleStormPeer(Node):
+    """A peer of BubbleStorm with the spatial publish/subscribe layer."""
+
     def __init__(
         self,
         node_id: NodeId,
@@ -112,7 +114,7 @@ class BubbleStormPeer(Node):
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
         return self.connections.seen(now)
 
-    # What the layers below see.
+    # Called by the layers below.
 
     def post(self, to: NodeId, message: Message) -> None:
         if to == self.id:
@@ -184,12 +186,12 @@ class BubbleStormPeer(Node):
         self._finish()
 
     def _announce(self) -> None:
-        """Whoever has a link may be asked by newcomers, and until its last one is gone."""
+        """A peer with links is a contact for joiners."""
         if self.overlay.circuit.degree and not self.overlay.circuit.leaving:
             self.contacts.add(self.id)
 
     def _finish(self) -> None:
-        """What a peer says to itself is heard at once; and whoever has left stops."""
+        """Handle messages to itself at once; stop when the peer has left."""
         while self._to_self:
             message = self._to_self.pop(0)
             self._handlers[type(message)](self.id, message)
@@ -253,11 +255,11 @@ class BubbleStormPeer(Node):
         else:
             self.overlay.pass_on(bubble, None)  # its owner is the first replica
 
-    # Neighbour detection (3.3.2): a bubble has come.
+    # Neighbour detection ([Lucas2011] 3.3.2): a bubble arrives.
 
     def _on_subscription_bubble(self, sender: NodeId, message: messages.SubscriptionBubble) -> None:
         if not self.overlay.circuit.is_linked(message.location, sender):
-            return  # a stranger's, or on a link that is no more
+            return  # not on a link of this peer
         position = unpack_position(MessageType.SUBSCRIPTION, message.packet)
         if position is None or not _fits(position, message.wanted):
             self.out.note("refused", sender)
@@ -276,7 +278,7 @@ class BubbleStormPeer(Node):
     def _match(
         self, position: PeerPosition, token: Number, managed: bool, wanted: tuple[Subscription, ...]
     ) -> None:
-        """Store it, and tell its owner whom it would want to know (matchQuery)."""
+        """Store it, and reply with the peers in its area (the thesis' matchQuery)."""
         found: list[NodeId] = []
         if self.parameters.cast != "flooding" and self.parameters.cache_s:
             self.cache.update(position, self.now, managed, wanted)
@@ -295,7 +297,7 @@ class BubbleStormPeer(Node):
         entry = self.cache.entries.get(sender)
         position = unpack_position(MessageType.SUBSCRIPTION, message.packet)
         if entry is None or not entry.managed or position is None or position.node != sender:
-            return  # not held here; its owner will notice
+            return  # not held here; the owner will notice
         if _fits(position, message.wanted):
             self._match(position, message.token, True, message.wanted)
             if message.asks:
@@ -306,17 +308,17 @@ class BubbleStormPeer(Node):
         if entry is not None and entry.managed:
             self.cache.drop(sender)
 
-    # Connecting (foundData, contactPeer, onContact).
+    # Connecting (the thesis' foundData, contactPeer, onContact).
 
     def _on_reply(self, sender: NodeId, message: messages.Reply) -> None:
         reply = unpack_reply(message.packet)
         if message.token not in self.tokens or reply is None or reply[0] != sender:
-            return  # nobody was asked, or it comes too late, or it is no reply
+            return  # not asked for, too late, or invalid
         known, attempted = self.connections.open, self.connections.attempted
         others = [node for node in reply[1] if node not in known and node not in attempted]
         area = self.interests.area(self.now) if others else None
         if area is None:
-            return  # mostly: it knows them all
+            return  # the usual case: all are known
         unknown = [
             node for node in others if node != self.id and self.connections.attempt(node, self.now)
         ]
@@ -355,7 +357,7 @@ class BubbleStormPeer(Node):
         self.connections.see(position, self.now)
         connection.monitor(self.interests.sees(*connection.place, self.now), self.now)
 
-    # Update propagation (3.3.3).
+    # Update propagation ([Lucas2011] 3.3.3).
 
     def _publish(self, publication: Publication) -> None:
         self._deliver(publication, 0)  # its own echo needs no way
@@ -369,7 +371,7 @@ class BubbleStormPeer(Node):
             self._match_publication(publication, 0)
 
     def _send_directly(self, publication: Publication, here: bool) -> None:
-        """To all connected. Relays do not know of `here`: what they bring was said there."""
+        """To all connected peers. Relays carry only publications made at the peer's place."""
         told, relays = messages.DirectPublication(publication, here), self.relays
         if relays is not None and here:
             relays.disseminate(publication, self._audience_of(publication))
@@ -392,7 +394,7 @@ class BubbleStormPeer(Node):
         if connection is None:
             self.out.note("ignored", sender)  # from before the connection was closed
         elif publication.node != sender:
-            connection.hard = True  # nobody speaks for another
+            connection.hard = True  # not the sender's own
             self.out.note("refused", sender)
         else:
             self._receive_publication(connection, publication, message.here, 1)

@@ -1,4 +1,4 @@
-"""How large a bubble must be: the mathematics of meeting by chance (seed 002, 3.3.1.1).
+"""The size of a bubble, so that two bubbles meet with a wanted probability ([Lucas2011] 3.3.1.1).
 
 Two bubbles of d and q replicas among n peers meet with probability 1 - e^(-dq/n), the birthday
 paradox. The thesis asks for dq = λ²n with a *certainty factor* λ, so r = 1 - e^(-λ²) (its table
@@ -24,14 +24,14 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta, Struct
 
-MOST = 100_000  # replicas of one bubble, whatever a census says
+MOST = 100_000  # replicas of one bubble, whatever the estimate says
 
 
 Sum: TypeAlias = Annotated[float, Meta(ge=0)]  # NaN is no number, and refused
 
 
 class NetworkEstimate(Struct, frozen=True, array_like=True):
-    """What all peers together are: the sums of degree⁰, degree¹ and degree², and the maximum."""
+    """Sums of degree⁰, degree¹ and degree² over all peers, and the largest degree."""
 
     peers: Sum
     ends: Sum
@@ -40,7 +40,7 @@ class NetworkEstimate(Struct, frozen=True, array_like=True):
 
     @property
     def sound(self) -> bool:
-        """Can there be such a network?"""
+        """Is such a network possible?"""
         return (
             1 <= self.peers <= 1e12
             and 1 <= self.largest <= self.ends <= 1e15
@@ -52,7 +52,7 @@ ALONE = NetworkEstimate(1.0, 16.0, 256.0, 16.0)
 
 
 def regular(peers: int, degree: int) -> NetworkEstimate:
-    """A network of equals."""
+    """A network in which all peers have the same degree."""
     return NetworkEstimate(
         float(peers), float(peers * degree), float(peers * degree**2), float(degree)
     )

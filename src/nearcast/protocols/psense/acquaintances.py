@@ -1,4 +1,4 @@
-"""Whom a peer has heard of: where they were, how far they see, and when that was news."""
+"""All peers that a peer knows: position, radius, and when they last changed."""
 
 from collections.abc import Iterator
 from math import dist
@@ -11,22 +11,24 @@ from nearcast.space.motion import Time
 
 
 def sees(vision: AreaOfInterest, other: PositionRecord) -> bool:
-    """Is one in the other's area of interest? With equal radii, each is in the other's."""
+    """Is one in the other's area of interest?"""
     return dist(vision.place, other.place) <= max(vision.radius, other.radius)
 
 
 class Acquaintances:
+    """Known peers, near nodes and sensors of one peer."""
+
     def __init__(self, me: NodeId, dimensions: int) -> None:
         self.me = me
         self.dimensions = dimensions
         self.seen: dict[NodeId, PositionRecord] = {}
-        self.heard: dict[NodeId, Time] = {}  # when there was news of them
+        self.heard: dict[NodeId, Time] = {}  # when their position last changed
         self.near: dict[NodeId, Time] = {}  # when they were near
         self.sensors: list[NodeId] = []  # each once, in the order of their first sectors
         self.sensor_of: list[NodeId | None] = []  # by sector
 
     def learn(self, sighting: PositionRecord, now: Time) -> bool:
-        """Is this news?"""
+        """Store a position; False: a newer one is known."""
         before = self.seen.get(sighting.node)
         if sighting.node == self.me:
             return False
@@ -41,7 +43,7 @@ class Acquaintances:
             memory.pop(node, None)
 
     def look_around(self, vision: AreaOfInterest, now: Time) -> list[NodeId]:
-        """Who is near now, and who are the best sensors? Those who have come near are returned."""
+        """Find the near nodes and the best sensors; returns the new near nodes."""
         came = []
         for node, sighting in self.seen.items():
             if sees(vision, sighting):
@@ -54,16 +56,15 @@ class Acquaintances:
         return came
 
     def connections(self, now: Time) -> Iterator[NodeId]:
-        """Near nodes as of the latest look around, and sensors."""
+        """Near nodes of the latest `look_around`, and sensors."""
         for node in self.seen:
             if self.near.get(node) == now or node in self.sensors:
                 yield node
 
     def drop(self, now: Time, silent: Time, linger: Time) -> list[NodeId]:
-        """Forget the silent, and those who are neither near nor sensors once there is no news of
-        them; the silent are returned.
+        """Forget silent peers (returned); after `linger`, those that are neither near nor sensors.
 
-        The paper forgets the latter in every round, and learns of them in the next again.
+        The paper forgets the latter in every round, and learns of them again in the next.
         """
         gone = [node for node, t in self.heard.items() if now - t > silent]
         strangers = [

@@ -1,4 +1,4 @@
-"""Where a peer stands, and how far it sees."""
+"""The area of interest of a peer."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ class AreaOfInterest(NamedTuple):
 
 
 def vision_of(interests: PeerInterests, now: Time, dimensions: int) -> AreaOfInterest | None:
-    """None: nothing is wanted."""
+    """The area of all interests; None: there are none."""
     area = interests.area(now, flat=dimensions == 2)
     if area is None:
         return None

@@ -1,4 +1,4 @@
-"""What a peer may send in a round: so many bytes, headers of UDP and IP included."""
+"""The bytes that a peer may send in a round, headers of UDP and IP included."""
 
 from collections.abc import Sequence
 from random import Random
@@ -16,13 +16,15 @@ def size(message: Message) -> int:
 
 
 class SendRequest(NamedTuple):
-    """Something for these receivers that costs at most so many bytes for each."""
+    """A message for these receivers, and its bytes for each."""
 
     receivers: Sequence[NodeId]
     cost: int
 
 
 class BandwidthBudget:
+    """The limit of a round, and what has been spent of it."""
+
     def __init__(self, limit: int, rng: Random) -> None:
         self.limit = limit
         self.rng = rng
@@ -36,9 +38,9 @@ class BandwidthBudget:
         assert self.spent <= self.limit, f"{self.spent} bytes in a round of {self.limit}"
 
     def grant(self, wishes: Sequence[SendRequest], kept: int = 0) -> list[list[NodeId]]:
-        """Who of each wish's receivers is served: all, or as many as fit, drawn by chance.
+        """The receivers of each request that are served: all, or a random selection that fits.
 
-        `kept` bytes are left for what else this round may bring.
+        `kept` bytes are reserved for publications of this round.
         """
         room = self.limit - self.spent - kept
         if sum(len(wish.receivers) * wish.cost for wish in wishes) <= room:

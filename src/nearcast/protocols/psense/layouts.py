@@ -1,4 +1,4 @@
-"""What peers say of themselves and of each other, byte by byte.
+"""Packets of pSense, byte by byte.
 
     base      16   type 1, hops 1, radius 4, sequence 2, point 8; in 3-D the point is 12
     sender     4   of whom the base speaks; in a response, who responds
@@ -6,11 +6,10 @@
     request        + sector 1
     response       + sector 1, contact 10 (name 4, ip 4, port 2), sequence of the request 2
 
-All little-endian. A peer's address is its transport's business, so `ip` and `port` are written as
-zero and not read. Names of live peers are too long for 4 bytes: where one is among them, the
-packet's names all have 8, and its type says so. The type also says how many dimensions the point
-has. Nothing is read that is not of the kind that is expected, exactly as long as it should be, and
-of numbers that make sense.
+All little-endian. The transport resolves node ids to addresses, so `ip` and `port` are written as
+zero and not read. Ids of live peers need more than 4 bytes: if a packet has such an id, all its ids
+have 8 bytes, and its type says so. The type also says how many dimensions the point has. A packet
+is refused unless it has the expected type, exactly the right length, and possible numbers.
 """
 
 from collections.abc import Sequence
@@ -35,13 +34,15 @@ KIND = 0x3F
 
 
 class PacketType(IntEnum):
+    """The first byte of a packet, without its flags."""
+
     POSITION = 1
     REQUEST = 2
     RESPONSE = 3
 
 
 class PositionRecord(NamedTuple):
-    """Who is where, how far it sees, when it said so, and how often that may be passed on."""
+    """Position, radius and sequence number of a peer, and the hops that are left."""
 
     node: NodeId
     place: Vector
@@ -51,7 +52,7 @@ class PositionRecord(NamedTuple):
 
 
 class SensorSuggestion(NamedTuple):
-    """`sender` suggests a sensor for a sector."""
+    """The sensor that `sender` suggests for a sector."""
 
     sender: NodeId
     sector: int
@@ -153,7 +154,7 @@ def _open(kind: PacketType, packet: bytes, dimensions: int) -> _Opened | None:
 def unpack_position(
     packet: bytes, dimensions: int
 ) -> tuple[PositionRecord, tuple[NodeId, ...]] | None:
-    """Who is where, and who has been told; None: this is no such packet."""
+    """A position, and its direct receivers; None: this is no such packet."""
     opened = _open(PacketType.POSITION, packet, dimensions)
     if opened is None:
         return None
@@ -168,7 +169,7 @@ def unpack_position(
 
 
 def unpack_request(packet: bytes, dimensions: int) -> tuple[PositionRecord, int] | None:
-    """Who asks, and for which sector."""
+    """The position of who asks, and the sector."""
     opened = _open(PacketType.REQUEST, packet, dimensions)
     if opened is None:
         return None
@@ -183,6 +184,7 @@ def unpack_request(packet: bytes, dimensions: int) -> tuple[PositionRecord, int]
 
 
 def unpack_response(packet: bytes, dimensions: int) -> SensorSuggestion | None:
+    """A suggested sensor; None: this is no such packet."""
     opened = _open(PacketType.RESPONSE, packet, dimensions)
     if opened is None:
         return None

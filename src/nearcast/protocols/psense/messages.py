@@ -4,10 +4,10 @@ peer A                 near B, or a sensor             C, near A, of whom A does
   │── Position ─────────────▶│── Position of A ────────────────▶│ while its hops last
   │── Request ──────────────▶│
   │◀──────────── Response ───│ "C is a better sensor for you"
-  │── Tell ─────────────────▶│── Tell ─────────────────────────▶│ while its hops last
+  │── PublicationMessage ───▶│── PublicationMessage ───────────▶│ while its hops last
 
-A packet is laid out as in `layouts`; its place is news of its sender. Position and Tell name all
-who get them directly, so that nobody serves them again.
+`layouts` has the layout of packets. Position and PublicationMessage name all direct receivers, so
+that others do not forward to these again.
 """
 
 from typing import ClassVar
@@ -25,21 +25,21 @@ class PSenseMessage(Message, frozen=True):
 
 
 class Position(PSenseMessage, frozen=True, tag=1):
-    """Where somebody is: its own word, or passed on."""
+    """The position of a peer: its own, or forwarded."""
 
     lossy: ClassVar[bool] = True
     packet: bytes
 
 
 class Request(PSenseMessage, frozen=True, tag=2):
-    """Do you know a better sensor for this sector of mine?"""
+    """Ask for a better sensor of a sector."""
 
     lossy: ClassVar[bool] = True
     packet: bytes
 
 
 class Response(PSenseMessage, frozen=True, tag=3):
-    """This is the best that I know."""
+    """The best sensor that the sender knows."""
 
     lossy: ClassVar[bool] = True
     packet: bytes

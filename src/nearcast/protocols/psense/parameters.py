@@ -1,4 +1,4 @@
-"""Everything about pSense that can be chosen. Defaults are those of its authors' later programs."""
+"""Settings of pSense. Defaults are those of its authors' later programs."""
 
 from msgspec import Struct
 
@@ -7,6 +7,8 @@ MOST_HOPS = 15
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """Settings of every peer."""
+
     # 2 or 3: eight sectors of 45 degrees, or the eight octants of pSense3D. With 2, z is a further
     # condition that the receiver checks.
     dimensions: int = 2
@@ -22,13 +24,13 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Seconds of silence after which a peer is believed to be gone, two rounds to 300.
     silent_s: float = 9.0
     # Seconds for which somebody is still known who is neither near nor a sensor any more, 0 to
-    # silent_s (seed 002, section 5.4.1: 2 s).
+    # silent_s ([Lucas2011] 5.4.1: 2 s).
     linger_s: float = 2.0
     # Seconds until a join that nobody has answered is tried again, above a round to 1e6.
     retry_s: float = 2.5
     # Seconds of solitude after which a peer joins anew, above a round to 1e6.
     alone_s: float = 20.0
-    # connections: a peer's view is all whom it sends its position to, sensors too, as seed 002
+    # connections: a peer's view is all whom it sends its position to, sensors too, as [Lucas2011]
     # counts them; near: those in its area of interest alone.
     view: str = "connections"
 

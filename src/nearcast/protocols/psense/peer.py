@@ -1,13 +1,13 @@
-"""A pSense peer (seed 002, section 2.4.1).
+"""A pSense peer ([Lucas2011] 2.4.1).
 
-It knows the near nodes, which are in its area of interest, and for each sector a sensor beyond.
-Round by round it tells both where it is, asks sensors for better ones, and passes on what others
-may not have heard. A publication does not wait for the round: it goes at once to all who see its
-place, with the position of its publisher, and they pass it on by the same rule.
+It knows the near nodes, which are in its area of interest, and one sensor node beyond it for each
+sector. In every round it sends its position to both, asks sensors for better ones, and forwards
+positions to peers that may lack them. A publication does not wait for the round: it goes at once to
+all peers that see its place, with the position of its publisher, and they forward it likewise.
 
-Where we differ from the paper. A response is news of somebody, and sensors are chosen anew in each
-round among all who are known; so the newest answer wins if it is the best. Who sees farther than we
-do is near as soon as we are in its sight, since it wants to hear us.
+Where we differ from the paper: sensors are chosen anew in each round among all known peers, so a
+response counts only if its sensor is the best. A peer that sees farther than we do is near as soon
+as we are in its area of interest, since it wants our publications.
 """
 
 from collections.abc import Iterable
@@ -35,21 +35,23 @@ from nearcast.space.shapes import DISC, Shape, Vector, overlap
 
 ROUNDED = 1e-6  # relative: numbers of 4 bytes
 LEAST_KEPT, MOST_KEPT = 5, 2  # a fifth to a half of the limit is for publications
-CALM_ROUNDS = 6  # without anybody new near: then a peer has found its place
+CALM_ROUNDS = 6  # without a new near node: then a peer is ready
 
 
 class PlayRound(Timer, frozen=True):
-    """Say where you are, and ask and pass on what there is to."""
+    """Send and forward positions, and ask sensors."""
 
 
 class PositionToForward(NamedTuple):
-    """Somebody's position, to be passed on in the next round."""
+    """A position to forward in the next round, and who has it already."""
 
     seen: PositionRecord
     told: tuple[NodeId, ...]
 
 
 class PSensePeer(Node):
+    """A peer of pSense, or of pSense3D."""
+
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
     ) -> None:
@@ -62,7 +64,7 @@ class PSensePeer(Node):
         self.joined = False
         self.delivered = DeliveredPublications()
         self.passed_on = DeliveredPublications()
-        self._spoke_at: Vector | None = None  # where a peer stands that wants nothing
+        self._spoke_at: Vector | None = None  # of a peer without interests: its place
         self._round: Time = round(parameters.round_ms * 1000)
         # At each hop a sighting is kept until there has been no news for `silent_s`.
         self._oldest: Time = round((parameters.hops + 1) * parameters.silent_s * SECOND)
@@ -72,14 +74,14 @@ class PSensePeer(Node):
         self._news: dict[NodeId, PositionToForward] = {}
         self._latest: dict[NodeId, int] = {}  # sequence of the latest Position heard of each
         self._requests: dict[tuple[NodeId, int], PositionRecord] = {}
-        self._told: dict[NodeId, None] = {}  # who has our position in this round already
+        self._told: dict[NodeId, None] = {}  # who has got our position in this round
         self._published = 0  # bytes of publications in this round
 
     # Windows.
 
     @property
     def ready(self) -> bool:
-        """Among others, and nobody new near for some rounds; or nowhere, or the only one."""
+        """Joined, and no new near node for some rounds; or without a place."""
         if self._vision() is None:
             return True
         return self.joined and self.now - self._came >= CALM_ROUNDS * self._round
@@ -233,7 +235,7 @@ class PSensePeer(Node):
             self.out.note("linked", node)
 
     def _respond(self, vision: AreaOfInterest) -> None:
-        """Who has asked since the last round is told the best that is known, or of this peer."""
+        """Answer the requests of the last round with the best known sensor, or this peer."""
         spots = [
             PlacedNode(node, seen.place)
             for node, seen in self.known_of.seen.items()
@@ -276,9 +278,9 @@ class PSensePeer(Node):
                 self.out.send(node, message)
 
     def _spread_positions(self, vision: AreaOfInterest, kept: int) -> None:
-        """Its own position and what it has heard of others', as far as bytes allow.
+        """Send its own position and forward others', within the bandwidth budget.
 
-        Receivers that are left out are not listed either, so others may serve them.
+        Receivers that are left out are not listed, so others may forward to them.
         """
         connected = list(self.known_of.connections(self.now))
         mine = [node for node in connected if node not in self._told]
@@ -299,7 +301,7 @@ class PSensePeer(Node):
                 self.out.send_many(served, Position(packet))
 
     def _lacking(self, news: PositionToForward) -> list[NodeId]:
-        """Who of those known to this peer is near somebody and has not been told so?"""
+        """Known peers that are near the node and have not got its position."""
         seen = news.seen
         informed = {seen.node, *news.told}
         around = AreaOfInterest(seen.place, seen.radius)
@@ -313,7 +315,7 @@ class PSensePeer(Node):
     # Joining.
 
     def _join(self, vision: AreaOfInterest) -> None:
-        """Each contact is asked for a sensor of another sector, and told where we are."""
+        """Ask each contact for a sensor of another sector, and send it our position."""
         self._sought = self.now
         dimensions, me = self.parameters.dimensions, self._me(vision)
         contacts = self.contacts.some(self.rng, SECTORS, self.id)
@@ -334,7 +336,7 @@ class PSensePeer(Node):
             self.out.send_many(served, position)
 
     def _seek_company(self, vision: AreaOfInterest) -> None:
-        """A join without an answer is tried again, and so is a life alone."""
+        """Join again if nobody has answered, or nobody has been known for long."""
         if self.known_of.seen:
             self._sought = self.now
             return
@@ -394,7 +396,7 @@ class PSensePeer(Node):
     def _concerned(
         self, shape: Shape, vision: AreaOfInterest, informed: tuple[NodeId, ...]
     ) -> list[NodeId]:
-        """All who see the place; if it is out of sight and nobody does, whoever is nearer to it."""
+        """All peers that see the place; if none does and neither do we, the peer nearest to it."""
         dimensions = self.parameters.dimensions
         others = [one for node, one in self.known_of.seen.items() if node not in informed]
         concerned = [
@@ -438,7 +440,7 @@ class PSensePeer(Node):
 
 
 def _touches(place: Vector, radius: float, shape: Shape, dimensions: int) -> bool:
-    """Does somebody who sees so far see any of it? In the plane, at whatever height."""
+    """Does the disc of this radius touch the shape? In 2-D at any height."""
     if radius >= layouts.WIDEST:
         return True
     z, rz = (shape.z, shape.rz) if dimensions == 3 else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""The space around a peer in eight parts, and who is the best sensor of each.
+"""The space around a peer in eight sectors, and the best sensor of each.
 
 In the plane a part is a sector of 45 degrees, counted from the x axis against the clock; in space
 it is an octant. Directions are compared, never angles: an angle jumps where the circle closes, and
@@ -24,6 +24,8 @@ _BISECTORS = {
 
 
 class PlacedNode(NamedTuple):
+    """A node and its position."""
+
     node: NodeId
     place: Vector
 
@@ -62,10 +64,10 @@ def is_within_wider(sector: int, direction: Vector, dimensions: int) -> bool:
 def best_sensor(
     sector: int, here: Vector, radius: float, spots: list[PlacedNode], dimensions: int
 ) -> NodeId | None:
-    """Who watches this sector best for somebody who sees so far; ties go to the smaller name.
+    """The best sensor of a sector for a peer with this radius; ties go to the smaller id.
 
-    The nearest beyond the area of interest in the sector; else in the widened sector; else whoever
-    is nearest to where the bisector leaves the area.
+    The nearest beyond the area of interest in the sector; else in the widened sector; else the
+    node nearest to where the bisector leaves the area.
     """
     wanted = range(sector, sector + 1)
     nearest = _nearest_beyond(here, radius, spots, dimensions, wanted)[sector]
