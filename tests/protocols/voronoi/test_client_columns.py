@@ -43,7 +43,7 @@ class Hall:
 
     def crash(self, now: int, node: int) -> None:
         del self.members[node]
-        self.overlay.audience.leave(node, now)
+        self.overlay.columns.leave(node, now)
 
     def obey(self, now: int, node: int, command: Any) -> None:
         self.said += self.members[node].obey(now, command)
@@ -58,7 +58,7 @@ class Hall:
 
     def notify(self, now: int, arrivals: list[tuple[tuple[int, ...], int]], said: Notify) -> None:
         if self.together and sum(len(to) for to, _ in arrivals) > 1:
-            made = self.overlay.audience.receive(now, arrivals, said)
+            made = self.overlay.columns.receive(now, arrivals, said)
             pairs = zip(made.node.tolist(), made.subscription.tolist(), strict=True)
             self.delivered += [(n, made.publication.id, s, made.hops) for n, s in pairs]
             return
@@ -73,7 +73,7 @@ class Hall:
 
     def known(self, now: int) -> list[tuple[Any, ...]]:
         if self.together:
-            views = self.overlay.audience.known_positions(now, [*self.members, 99])
+            views = self.overlay.columns.known_positions(now, [*self.members, 99])
             columns = (views.node.tolist(), views.other.tolist(), *views.place.T.tolist())
             return sorted(zip(*columns, strict=True))
         return sorted(

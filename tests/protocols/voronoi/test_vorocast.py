@@ -107,6 +107,6 @@ def test_in_doubt_both_of_two_nearly_equal_sites_speak() -> None:
     around = {s: {n: sites[n] for n in voronoi.enclosing(sites, s)} for s in sites}
     area = disc(0.0, 0.0, 9.0)
     sure = forward(2, sites[2], around[2], around, (0.0, 0.0), area, 5)
-    unsure = forward(2, sites[2], around[2], around, (0.0, 0.0), area, 5, doubt=0.2)
+    unsure = forward(2, sites[2], around[2], around, (0.0, 0.0), area, 5, position_error=0.2)
     assert 9 not in sure
     assert 9 in unsure

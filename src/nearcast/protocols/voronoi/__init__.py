@@ -1,1 +1,1 @@
-"""Overlays of sites that divide the plane among them by nearness (seed 003)."""
+"""Overlays of sites that divide the plane by a Voronoi diagram: VON, VoroCast and [VSO]."""

@@ -1,7 +1,7 @@
-"""Where a matcher goes, and when it calls for help or leaves (seed 003, III-A and IV-F).
+"""Load balancing: where a matcher moves, when it asks for help or leaves ([VSO] III-A, IV-F).
 
-Pure functions of places and loads, and one small count of how long something has lasted. Both
-fractions are 0.1 in the authors' VAST; the site's position is a composite of both formulas.
+Pure functions of places and loads, and `LoadTrend`, which counts periods of overload or idleness.
+Both fractions are 0.1 in the authors' VAST; the site's position is a composite of both formulas.
 """
 
 from math import hypot
@@ -23,7 +23,7 @@ def towards(place: Place, to: Place, fraction: float) -> Place:
 
 
 def apart(place: Place, others: list[Place], least: float) -> bool:
-    """May a site stand here? Sites too close to each other make regions that are crossed easily."""
+    """Is the place far enough from other sites? Else regions are small and crossed often."""
     return all(hypot(place[0] - x, place[1] - y) >= least for x, y in others)
 
 
@@ -39,7 +39,7 @@ class Capacity(Struct, frozen=True):
 
 
 class LoadTrend:
-    """How long a matcher has been overloaded or idle, and what that calls for."""
+    """How long a matcher has been overloaded or idle, and what it does about it."""
 
     def __init__(self, period: Time, trigger: int, patience: int) -> None:
         self._period, self._trigger, self._patience = period, trigger, patience

@@ -1,9 +1,9 @@
-"""The clients of one process as an audience: what is told to many of them is heard at once.
+"""All VSO clients of one process as columns: one Notify for many of them is one compiled call.
 
-A client keeps here what its hearing needs, as columns, whoever brings a message: what each of its
-subscriptions wants (an ear), which publications each has had, which matcher spoke to it last when
-(by its seat), whom it heard where. A host with one notification for many hands it to the audience
-instead of to each; a client alone hears with `vso_client.Client.hear`. Both mean the same.
+Each client has a client slot, each of its subscriptions a slot in the rows. Columns have what each
+subscription wants, which publications it has received, when each matcher last notified the client,
+and recent publishers. A simulator with one Notify for many clients calls `ClientColumns.receive`
+instead of each client; a single client uses `vso_client.VsoClient.receive`. Both mean the same.
 """
 
 from collections import deque
@@ -37,12 +37,12 @@ NEVER: Time = -1
 
 
 @njit(cache=True)
-def _listen(
-    to: Any, matcher: Any, members: Any, seats: Any, said: Any, now: int,
-    first: Any, following: Any, rows: Any, had: Any, mark: Any, stamp: int,
-    at: int, speaker: int, channel: int, kind: int,
+def _match_clients(
+    to: Any, matcher: Any, members: Any, client_slots: Any, last_notified: Any, now: int,
+    first_slot: Any, next_slot: Any, rows: Any, received_before: Any, mark: Any, stamp: int,
+    at: int, publisher: int, channel: int, kind: int,
     x: float, y: float, z: float, rx: float, ry: float, rz: float,
-    heard: Any, ears: Any, found: Any,
+    receivers: Any, slots: Any, found: Any,
 ) -> Any:  # fmt: skip
     """Fill in the seats of those who are here, and the ears that want it and did not have it.
 
@@ -50,35 +50,35 @@ def _listen(
     are filters, formulas, paths, and what has changed since the publication was made. Returned are
     how many are here, how many ears, how many doubts.
     """
-    p = (at, speaker, channel, kind, x, y, z, rx, ry, rz)
-    for ear in had:
-        mark[ear] = stamp
-    count = n = doubts = 0
+    p = (at, publisher, channel, kind, x, y, z, rx, ry, rz)
+    for slot in received_before:
+        mark[slot] = stamp
+    count = n = doubtful_count = 0
     for i in range(len(to)):
         k = np.searchsorted(members, to[i])
         if k == len(members) or members[k] != to[i]:
             continue  # it has left or crashed: silence
-        seat = seats[k]
-        said[matcher[i], seat] = now
-        heard[count] = seat
+        client_slot = client_slots[k]
+        last_notified[matcher[i], client_slot] = now
+        receivers[count] = client_slot
         count += 1
-        ear = first[seat]
-        while ear >= 0:
-            row = rows[ear]
-            if mark[ear] != stamp:
+        slot = first_slot[client_slot]
+        while slot >= 0:
+            row = rows[slot]
+            if mark[slot] != stamp:
                 verdict = ASK if at < row.valid_from else check_row(row, p)
                 if verdict != NO:
-                    mark[ear] = stamp
-                    doubts += verdict == ASK
-                    ears[n] = ear
+                    mark[slot] = stamp
+                    doubtful_count += verdict == ASK
+                    slots[n] = slot
                     found[0, n], found[1, n], found[2, n] = row.node, row.id, verdict == ASK
                     n += 1
-            ear = following[ear]
-    return count, n, doubts
+            slot = next_slot[slot]
+    return count, n, doubtful_count
 
 
 class DelayedSlotAllocator:
-    """From 0 on; one that was given back is taken again when nothing speaks of it any more."""
+    """Slots from 0 on; a freed slot is used again after `patience`, when nothing refers to it."""
 
     def __init__(self, patience: Time) -> None:
         self.room = 0
@@ -96,18 +96,20 @@ class DelayedSlotAllocator:
 
 
 class ClientColumns:
-    """`memory`: for so long a client knows whom it heard."""
+    """`memory`: for so long a client knows a publisher."""
 
     def __init__(self, memory: Time) -> None:
-        self._hearsay, self._had = RecentSenders(memory), ReceivedPublications()
-        self._here: dict[NodeId, int] = {}  # seats
+        self._recent_senders, self._received = RecentSenders(memory), ReceivedPublications()
+        self._present: dict[NodeId, int] = {}  # seats
         self._sorted: tuple[Column, ReceiverNumbers] | None = None  # the same, by node
-        self._seats = DelayedSlotAllocator(max(memory, DUPLICATE_WINDOW))
-        self._first: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
+        self._client_slots = DelayedSlotAllocator(max(memory, DUPLICATE_WINDOW))
+        self._first_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # ear of each seat
         self._matchers: dict[NodeId, int] = {}  # rows of
-        self._said: Column = np.full((1, FIRST_ROOM), NEVER, np.int64)  # to each seat, last when
-        self._ears = DelayedSlotAllocator(DUPLICATE_WINDOW)
-        self._following: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
+        self._last_notified: Column = np.full(
+            (1, FIRST_ROOM), NEVER, np.int64
+        )  # to each seat, last when
+        self._subscription_slots = DelayedSlotAllocator(DUPLICATE_WINDOW)
+        self._next_slot: ReceiverNumbers = np.full(FIRST_ROOM, NONE, np.int32)  # of the same seat
         self._rows: Any = np.zeros(FIRST_ROOM, ROW)
         self._mark: Column = np.zeros(FIRST_ROOM, np.int64)
         self._stamp = 0
@@ -117,54 +119,56 @@ class ClientColumns:
 
     # A client.
 
-    def sit(self, node: NodeId, now: Time) -> int:
+    def add_client(self, node: NodeId, now: Time) -> int:
         """It is here from now on. Its seat is its own until it leaves."""
-        seat = self._here[node] = self._seats.take(now)
+        client_slot = self._present[node] = self._client_slots.take(now)
         self._sorted = None
-        if seat == len(self._first):
-            self._first = grow(self._first, seat + 1, NONE)
-            self._said = np.concatenate((self._said, np.full_like(self._said, NEVER)), axis=1)
-        self._said[:, seat] = NEVER
-        return seat
+        if client_slot == len(self._first_slot):
+            self._first_slot = grow(self._first_slot, client_slot + 1, NONE)
+            self._last_notified = np.concatenate(
+                (self._last_notified, np.full_like(self._last_notified, NEVER)), axis=1
+            )
+        self._last_notified[:, client_slot] = NEVER
+        return client_slot
 
     def leave(self, node: NodeId, now: Time) -> None:
-        seat = self._here.pop(node, None)
-        if seat is None:
+        client_slot = self._present.pop(node, None)
+        if client_slot is None:
             return
         self._sorted = None
-        ear = int(self._first[seat])
-        while ear != NONE:
-            self._rows[ear]["flags"] = 0
-            self._ears.give_back(ear, now)
-            ear = int(self._following[ear])
-        self._first[seat] = NONE
-        self._seats.give_back(seat, now)
+        slot = int(self._first_slot[client_slot])
+        while slot != NONE:
+            self._rows[slot]["flags"] = 0
+            self._subscription_slots.give_back(slot, now)
+            slot = int(self._next_slot[slot])
+        self._first_slot[client_slot] = NONE
+        self._client_slots.give_back(client_slot, now)
 
-    def listen(self, seat: int, history: History, now: Time) -> int:
+    def add_subscription(self, client_slot: int, history: History, now: Time) -> int:
         """An ear for what this history says is wanted; the last of those that it has."""
-        ear = self._ears.take(now)
-        if ear == len(self._rows):
-            self._rows, self._mark = grow(self._rows, ear + 1), grow(self._mark, ear + 1)
-            self._following = grow(self._following, ear + 1, NONE)
-        if ear == len(self._histories):
+        slot = self._subscription_slots.take(now)
+        if slot == len(self._rows):
+            self._rows, self._mark = grow(self._rows, slot + 1), grow(self._mark, slot + 1)
+            self._next_slot = grow(self._next_slot, slot + 1, NONE)
+        if slot == len(self._histories):
             self._histories.append(history)
-        self._histories[ear] = history
-        self._following[ear] = NONE
-        last = int(self._first[seat])
+        self._histories[slot] = history
+        self._next_slot[slot] = NONE
+        last = int(self._first_slot[client_slot])
         if last == NONE:
-            self._first[seat] = ear
-            return ear
+            self._first_slot[client_slot] = slot
+            return slot
         several = 2
-        while self._following[last] != NONE:
-            last = int(self._following[last])
+        while self._next_slot[last] != NONE:
+            last = int(self._next_slot[last])
             several += 1
-        self._following[last] = ear
+        self._next_slot[last] = slot
         self._most = max(self._most, several)
-        return ear
+        return slot
 
-    def change(self, ear: int, node: NodeId, name: SubscriptionId, now: Time) -> None:
+    def update_subscription(self, slot: int, node: NodeId, name: SubscriptionId, now: Time) -> None:
         """Its history has a new entry, of now."""
-        wanted = self._histories[ear][-1][1]
+        wanted = self._histories[slot][-1][1]
         still = Moving(EVERYWHERE)
         region, flags, channel, since = still, 0, 0, now
         if wanted is not None:
@@ -176,26 +180,26 @@ class ClientColumns:
                 since = FOREVER  # a path or a formula is always asked itself
         s = region.shape
         PACK(
-            self._rows, ear * ROW.itemsize, flags, s.kind, name, node, channel,
+            self._rows, slot * ROW.itemsize, flags, s.kind, name, node, channel,
             region.since, region.until, since, FOREVER, NO_PROGRAM, NO_FILTER, 0, 0, 0,
             s.x, s.y, s.z, s.rx, s.ry, s.rz, *region.velocity, *region.growth,
         )  # fmt: skip
 
-    def is_new(self, ear: int, publication: PublicationId, now: Time) -> bool:
-        return self._had.is_new(publication, ear, now)
+    def is_new(self, slot: int, publication: PublicationId, now: Time) -> bool:
+        return self._received.is_new(publication, slot, now)
 
-    def note(self, seat: int, speaker: NodeId, where: Shape, now: Time) -> None:
+    def note_publisher(self, client_slot: int, publisher: NodeId, where: Shape, now: Time) -> None:
         """It has heard of somebody, alone."""
-        assert seat >= 0, "a client sits down before it hears"
-        self._hearsay.note(now, speaker, where, seat)
+        assert client_slot >= 0, "a client sits down before it hears"
+        self._recent_senders.note_publisher(now, publisher, where, client_slot)
 
-    def known(self, seat: int, now: Time) -> dict[NodeId, Vector]:
-        return self._hearsay.of(seat, now)
+    def known(self, client_slot: int, now: Time) -> dict[NodeId, Vector]:
+        return self._recent_senders.of(client_slot, now)
 
-    def last_word(self, seat: int, matcher: NodeId) -> Time:
+    def last_notified_at(self, client_slot: int, matcher: NodeId) -> Time:
         """When that one last told this seat and others something; -1: never."""
         row = self._matchers.get(matcher)
-        return NEVER if row is None else int(self._said[row, seat])
+        return NEVER if row is None else int(self._last_notified[row, client_slot])
 
     # All together: see `node.NodeGroup`.
 
@@ -212,29 +216,30 @@ class ClientColumns:
             targets += several
             matchers += [self._matcher(sender)] * len(several)
         to, matcher = np.array((targets, matchers), np.int64)
-        s, had = publication.shape, self._had.those(publication.id)
+        s, received_before = publication.shape, self._received.those(publication.id)
         self._stamp += 1
-        heard, ears = np.empty(len(to), np.int32), np.empty(self._most * len(to), np.int32)
-        found = np.empty((3, len(ears)), np.int64)
-        here, count, doubts = _listen(
-            to, matcher, *self._by_node(), self._said, now, self._first, self._following,
-            self._rows, had, self._mark, self._stamp, publication.t, publication.node,
+        receivers, slots = np.empty(len(to), np.int32), np.empty(self._most * len(to), np.int32)
+        found = np.empty((3, len(slots)), np.int64)
+        here, count, doubtful_count = _match_clients(
+            to, matcher, *self._present_by_node(), self._last_notified, now, self._first_slot,
+            self._next_slot, self._rows, received_before, self._mark, self._stamp, publication.t,
+            publication.node,
             self._channels.get(publication.channel, NONE), int(s.kind), float(s.x), float(s.y),
-            float(s.z), float(s.rx), float(s.ry), float(s.rz), heard, ears, found,
+            float(s.z), float(s.rx), float(s.ry), float(s.rz), receivers, slots, found,
         )  # fmt: skip
-        self._hearsay.note(now, publication.node, s, heard[:here])
-        ears, found = ears[:count], found[:, :count]
-        if doubts:
-            sure = self._sure(ears, found[2], publication)
-            ears, found = ears[sure], found[:, sure]
-        if len(ears):
-            self._had.add(publication.id, had, ears, now)
+        self._recent_senders.note_publisher(now, publication.node, s, receivers[:here])
+        slots, found = slots[:count], found[:, :count]
+        if doubtful_count:
+            confirmed = self._confirm(slots, found[2], publication)
+            slots, found = slots[confirmed], found[:, confirmed]
+        if len(slots):
+            self._received.add(publication.id, received_before, slots, now)
         return DeliveryBatch(publication, found[0], found[1], message.hops)
 
     def known_positions(self, now: Time, nodes: Sequence[NodeId]) -> KnownPositions:
-        here = np.array([node for node in nodes if node in self._here], np.int64)
-        seats = np.array([self._here[node] for node in here.tolist()], np.int32)
-        who, others, places = self._hearsay.of_many(seats, now)
+        here = np.array([node for node in nodes if node in self._present], np.int64)
+        client_slots = np.array([self._present[node] for node in here.tolist()], np.int32)
+        who, others, places = self._recent_senders.of_many(client_slots, now)
         node = here[who]
         not_itself = others != node
         return KnownPositions(node[not_itself], others[not_itself], places[not_itself])
@@ -243,23 +248,23 @@ class ClientColumns:
         row = self._matchers.get(node)
         if row is None:
             row = self._matchers[node] = len(self._matchers)
-            self._said = grow(self._said, row + 1, NEVER)
+            self._last_notified = grow(self._last_notified, row + 1, NEVER)
         return row
 
-    def _by_node(self) -> tuple[Column, ReceiverNumbers]:
+    def _present_by_node(self) -> tuple[Column, ReceiverNumbers]:
         if self._sorted is None:
-            members = sorted(self._here)
-            seats = [self._here[node] for node in members]
-            self._sorted = np.array(members, np.int64), np.array(seats, np.int32)
+            members = sorted(self._present)
+            client_slots = [self._present[node] for node in members]
+            self._sorted = np.array(members, np.int64), np.array(client_slots, np.int32)
         return self._sorted
 
-    def _sure(
-        self, ears: ReceiverNumbers, doubtful: Column, publication: Publication
+    def _confirm(
+        self, slots: ReceiverNumbers, doubtful: Column, publication: Publication
     ) -> NDArray[np.bool_]:
         """Which of them want it indeed?"""
-        sure: NDArray[np.bool_] = doubtful == 0
+        confirmed: NDArray[np.bool_] = doubtful == 0
         t = publication.t
         for k in np.flatnonzero(doubtful).tolist():
-            then = version_at(self._histories[ears[k]], t)
-            sure[k] = then is not None and wants(then, publication, t)
-        return sure
+            then = version_at(self._histories[slots[k]], t)
+            confirmed[k] = then is not None and wants(then, publication, t)
+        return confirmed

@@ -1,9 +1,11 @@
-"""Regions of a few sites in floating point, compiled: who may touch what.
+"""Compiled kernels on the Voronoi regions of a few sites, in floating point.
 
-The exact questions are answered by `space.voronoi`, one region at a time. A site that watches its
-neighbourhood asks many rough ones at every step, and may be told of a neighbour too many, never of
-one too few. So here a region is a polygon in floats, begun as a square so large that its border is
-beyond all that matters, and every comparison gives way by a sliver.
+Who does what: `space.voronoi` answers exactly, one region at a time. `compiled_cells` answers many
+questions at once and conservatively: it may report a neighbour too many, never one too few.
+`local_diagram` keeps the sites that one site knows and asks both.
+
+A region is a polygon in floats. It starts as a square that is much larger than all sites, and every
+comparison has a small tolerance (SLIVER).
 """
 
 import numpy as np
@@ -81,7 +83,7 @@ def distance(px: Floats, py: Floats, count: int, x: float, y: float) -> float:
 
 @njit(cache=True)
 def related(xs: Floats, ys: Floats, reaches: Floats, at: int, room: float, touching: bool) -> Flags:
-    """Who must know whom: the sites that enclose this one, or that it reaches, or that reach it.
+    """Sites that must know this one: they enclose it, it reaches them, or they reach it.
 
     A site reaches another if its area of interest, a disc around it widened by `room`, touches the
     other's region. That is more than VON asks for (the other's place in the disc), and it is what
@@ -121,7 +123,7 @@ def related(xs: Floats, ys: Floats, reaches: Floats, at: int, room: float, touch
 
 @njit(cache=True)
 def bordering(xs: Floats, ys: Floats, at: int, reach: float) -> Flags:
-    """VON's boundary neighbours (VSO, II-C): in a disc around a site, with a region leaving it."""
+    """VON's boundary neighbours ([VSO] II-C): in a disc around a site, with a region leaving it."""
     sites = len(xs)
     spread = _spread(xs, ys)
     px, py = np.empty(sites + 8), np.empty(sites + 8)

@@ -1,11 +1,11 @@
-"""The gateway: who may be called in, who is here, and who follows when it dies (seed 003, IV-A, B).
+"""The gateway's role: candidates, the list of matchers, and succession ([VSO] IV-A, B).
 
-The paper's gateway is the first matcher. Ours holds its role for a term. It tells every matcher,
-once per heartbeat, who the matchers are, in order of seniority; matchers that hear nothing of it
-for too long follow it in that order, each a moment later than the one before, in a higher term.
-The two that are next know the candidates too. Of two gateways, which a divided network may have,
-the later term wins (then the larger id); the losing one learns of it because each goes on for a
-while to speak to those whom it lost.
+The paper's gateway is the first matcher. Ours has its role for a term. Once per heartbeat it sends
+every matcher the list of matchers, in order of seniority. Matchers that do not hear it for too long
+succeed it in that order, each a moment later than the one before, in a higher term. The first two
+of them know the candidates too. In a partitioned network there may be two gateways; when it heals,
+the later term wins (then the larger id). The other one learns of it because each gateway goes on
+to send its list to matchers that it has lost, for a while.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ REMEMBER_LOST: Time = 600 * SECOND
 
 
 class GatewayRole:
-    """The role as one site sees it, whether it plays it or not."""
+    """The gateway's role at one site, whether this site has it or not."""
 
     def __init__(
         self, out: Outbox, mesh: Mesh, clock: Callable[[], Time], parameters: Parameters
@@ -42,19 +42,19 @@ class GatewayRole:
         self.term: Term = 0
         self.gateway: NodeId | None = None
         self.matchers: dict[NodeId, Place] = {}  # in order of seniority
-        self.candidates: dict[NodeId, Time] = {}  # when they last said so
+        self.candidates: dict[NodeId, Time] = {}  # when each last volunteered
         self._mesh, self._clock = mesh, clock
         self._beat = parameters.heartbeat
         self._misses = parameters.misses
         self._turn = 2 * microseconds(parameters.site_beat_ms)  # until the one after that follows
-        self._heard: dict[NodeId, Time] = {}  # matchers, if I am the gateway
+        self._last_heard: dict[NodeId, Time] = {}  # matchers, if I am the gateway
         self._lost: dict[NodeId, Time] = {}
-        self._promised: dict[NodeId, tuple[Time, Place]] = {}  # who is called, when, and where to
+        self._promised: dict[NodeId, tuple[Time, Place]] = {}  # promoted: when, and to which place
         self._fresh = microseconds(parameters.fresh_ms)
         self._answer = microseconds(parameters.answer_ms)
         self._least = parameters.least
-        self._said: Time = -(2**62)
-        self._heard_realm: Time = 0
+        self._last_sent: Time = -(2**62)
+        self._gateway_heard: Time = 0
 
     @property
     def now(self) -> Time:
@@ -69,23 +69,23 @@ class GatewayRole:
         return self.gateway == self.me
 
     def found(self) -> None:
-        """IV-A: the first matcher is the gateway."""
-        self._take(1)
+        """[VSO] IV-A: the first matcher is the gateway."""
+        self._become_gateway(1)
 
     def enter(self, gateway: NodeId) -> None:
-        """A new matcher: as far as it knows, this is the gateway."""
-        self._heard_realm = self.now
+        """This site is a new matcher, and knows this gateway."""
+        self._gateway_heard = self.now
         self.gateway = gateway
 
     def insert(self, place: Place, level: float) -> None:
-        """F, 3: I need help."""
+        """[VSO] IV-F, 3: ask the gateway for another matcher."""
         if self.is_mine:
             self._promote(place)
         elif self.gateway is not None:
             self.out.send(self.gateway, MatcherInsert(place, level))
 
     def volunteer(self, node: NodeId) -> None:
-        """Here is a candidate: the gateway must know."""
+        """Tell the gateway of a candidate."""
         if self.is_mine:
             if node != self.me:
                 self.candidates[node] = self.now
@@ -98,49 +98,49 @@ class GatewayRole:
 
     @property
     def lacks_matchers(self) -> bool:
-        """Am I the gateway of so few that another shall come, whatever the load, and can?"""
+        """Is this the gateway of fewer than `least` matchers, with a free candidate?"""
         few = self.is_mine and len(self.matchers) + len(self._promised) < self._least
         return few and bool(self._free())
 
     def went(self, site: NodeId) -> None:
         """The mesh says that a matcher has died."""
         if self.is_mine and site in self.matchers:
-            self._heard[site] = -(2**62)
+            self._last_heard[site] = -(2**62)
         elif not self.is_mine:
             self.matchers.pop(site, None)
-            if site == self.gateway:  # who is next need not wait for as many heartbeats
-                self._heard_realm = min(self._heard_realm, self.now - self._beat * self._misses)
+            if site == self.gateway:  # the successor need not wait for missed heartbeats
+                self._gateway_heard = min(self._gateway_heard, self.now - self._beat * self._misses)
 
     def tick(self, now: Time) -> None:
         if self.is_mine:
             self._check()
-        elif now - self._heard_realm > self._beat * self._misses + self._turn * self._rank():
+        elif now - self._gateway_heard > self._beat * self._misses + self._turn * self._rank():
             self.out.note("gateway", self.me, self.term + 1)
-            self._take(self.term + 1)
-        if now - self._said >= self._beat:
-            self._said = now
-            self._speak()
+            self._become_gateway(self.term + 1)
+        if now - self._last_sent >= self._beat:
+            self._last_sent = now
+            self._send_lists()
 
     def _rank(self) -> int:
         heirs = [site for site in self.matchers if site != self.gateway]
         return heirs.index(self.me) if self.me in heirs else len(heirs)
 
-    def _take(self, term: Term) -> None:
+    def _become_gateway(self, term: Term) -> None:
         self.term, self.gateway = term, self.me
         self.matchers[self.me] = self._place
-        self._heard = dict.fromkeys(self.matchers, self.now)
+        self._last_heard = dict.fromkeys(self.matchers, self.now)
         self._promised = {}
-        self._said = -(2**62)
+        self._last_sent = -(2**62)
 
     def _check(self) -> None:
         limit = self.now - self._beat * self._misses
-        for site in [site for site, heard in self._heard.items() if heard < limit]:
+        for site in [site for site, heard in self._last_heard.items() if heard < limit]:
             if site != self.me:
-                del self._heard[site]
+                del self._last_heard[site]
                 self.matchers.pop(site, None)
                 self._lost[site] = self.now
         self._lost = {s: t for s, t in self._lost.items() if self.now - t < REMEMBER_LOST}
-        # Candidates speak up five times as rarely as matchers do.
+        # Candidates volunteer five times as rarely as matchers report.
         limit = self.now - 5 * self._beat * self._misses
         self.candidates = {node: t for node, t in self.candidates.items() if t >= limit}
         for node, (called, place) in list(self._promised.items()):
@@ -149,7 +149,7 @@ class GatewayRole:
                 self.candidates.pop(node, None)
                 self._promote(place)
 
-    def _speak(self) -> None:
+    def _send_lists(self) -> None:
         if not self.is_mine:
             if self.gateway is not None:
                 self.out.send(self.gateway, MatcherPresent(self._place))
@@ -157,23 +157,25 @@ class GatewayRole:
         self.matchers[self.me] = self._place
         others = [site for site in self.matchers if site != self.me]
         if others[:HEIRS]:
-            self.out.send_many(others[:HEIRS], self._realm(tuple(self._lately(self.candidates))))
+            self.out.send_many(
+                others[:HEIRS], self._matcher_list(tuple(self._fresh_candidates(self.candidates)))
+            )
         known = (self.me, *others[:HEIRS])
         rest = dict.fromkeys([*others[HEIRS:], *self._mesh.enclosing(), *self._lost])
         several = [site for site in rest if site not in known]
         if several:
-            self.out.send_many(several, self._realm())
+            self.out.send_many(several, self._matcher_list())
 
-    def _realm(self, candidates: tuple[NodeId, ...] = ()) -> MatcherList:
+    def _matcher_list(self, candidates: tuple[NodeId, ...] = ()) -> MatcherList:
         return MatcherList(self.term, self.me, tuple(self.matchers.items()), candidates)
 
     def _promote(self, place: Place) -> None:
-        """F, 4: who has waited longest, of those who said lately that they are there."""
+        """[VSO] IV-F, 4: promote the fresh candidate that has waited longest."""
         free = self._free()
         if not free:
             self.out.note("no-candidate")
             return
-        node = next(self._lately(free), max(free, key=self.candidates.__getitem__))
+        node = next(self._fresh_candidates(free), max(free, key=self.candidates.__getitem__))
         self._promised[node] = self.now, place
         self.out.send(node, Promote(place, self.me))
 
@@ -181,66 +183,66 @@ class GatewayRole:
         taken = (self._promised, self.matchers)
         return [node for node in self.candidates if not any(node in some for some in taken)]
 
-    def _lately(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
+    def _fresh_candidates(self, candidates: Iterable[NodeId]) -> Iterator[NodeId]:
         return (n for n in candidates if self.now - self.candidates[n] <= self._fresh)
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:
             case MatcherList():
-                self._hear(message, sender)
+                self._on_matcher_list(message, sender)
             case MatcherPresent(place) if self.is_mine:
                 if sender not in self.matchers:
-                    self.out.send(sender, self._realm())
-                self.matchers[sender], self._heard[sender] = place, self.now
+                    self.out.send(sender, self._matcher_list())
+                self.matchers[sender], self._last_heard[sender] = place, self.now
                 self.candidates.pop(sender, None)  # F, 6
                 self._promised.pop(sender, None)
                 self._lost.pop(sender, None)
             case MatcherRetired() if self.is_mine:
                 self.matchers.pop(sender, None)
-                self._heard.pop(sender, None)
+                self._last_heard.pop(sender, None)
             case MatcherInsert(place) if self.is_mine:
                 self._promote(place)
             case Candidate(node):
-                # Passed on once at most: who is no gateway and hears it from a matcher lets it be.
+                # Forwarded at most once: only if it comes from the candidate itself.
                 if self.is_mine or sender == node:
                     self.volunteer(node)
             case MatcherPresent() | MatcherRetired() | MatcherInsert():
-                self._correct(sender)
+                self._send_correction(sender)
             case _:
                 return False
         return True
 
-    def _hear(self, realm: MatcherList, sender: NodeId) -> None:
-        if realm.gateway == self.me:
+    def _on_matcher_list(self, announced: MatcherList, sender: NodeId) -> None:
+        if announced.gateway == self.me:
             return
-        reign, mine = (realm.term, realm.gateway), (self.term, self._gateway)
-        if reign < mine:
-            self._correct(sender)
+        claim, mine = (announced.term, announced.gateway), (self.term, self._gateway)
+        if claim < mine:
+            self._send_correction(sender)
             return
-        if self.is_mine:  # I give way
+        if self.is_mine:  # this gateway gives way
             for node in self.candidates:
-                self.out.send(realm.gateway, Candidate(node))
-        if reign > mine:
-            # From neighbour to neighbour too: the new one may not know all who followed the old.
+                self.out.send(announced.gateway, Candidate(node))
+        if claim > mine:
+            # Also to neighbours: the new gateway may not know all matchers of the old one.
             followers = [*self._mesh.enclosing(), *(self.matchers if self.is_mine else ())]
-            known = (self.me, sender, realm.gateway)
+            known = (self.me, sender, announced.gateway)
             several = [site for site in dict.fromkeys(followers) if site not in known]
             if several:
-                self.out.send_many(several, replace(realm, candidates=()))
-            self._said = -(2**62)
-        self.term, self.gateway = reign
-        self._heard_realm = self.now
-        self.matchers = dict(realm.matchers)
-        if realm.candidates:
-            self.candidates = dict.fromkeys(realm.candidates, self.now)
+                self.out.send_many(several, replace(announced, candidates=()))
+            self._last_sent = -(2**62)
+        self.term, self.gateway = claim
+        self._gateway_heard = self.now
+        self.matchers = dict(announced.matchers)
+        if announced.candidates:
+            self.candidates = dict.fromkeys(announced.candidates, self.now)
 
     @property
     def _gateway(self) -> int:
         return -1 if self.gateway is None else self.gateway
 
-    def _correct(self, site: NodeId) -> None:
-        """It speaks of, or to, a gateway that is none."""
+    def _send_correction(self, site: NodeId) -> None:
+        """Tell a site that believes in an old gateway which one is right."""
         if self.is_mine:
-            self.out.send(site, self._realm())
+            self.out.send(site, self._matcher_list())
         elif self.gateway is not None and self.gateway != site and site != self.me:
             self.out.send(site, MatcherList(self.term, self.gateway, tuple(self.matchers.items())))

@@ -1,4 +1,4 @@
-"""Where the first matchers stand: in rows and columns; nine have squares (seed 003, V-A)."""
+"""Places of the first matchers, in rows and columns; nine have square regions ([VSO] V-A)."""
 
 from math import ceil, sqrt
 

@@ -1,8 +1,8 @@
-"""The part of a Voronoi diagram that one site knows: itself and its neighbours.
+"""The part of the Voronoi diagram that one site knows: itself and its neighbours.
 
-Kept by its owner and asked by everybody else. What is asked often is kept until a site comes, goes
-or moves. Owners are exact (`space.voronoi` says what that means and how ties are broken); what an
-area may touch is told with a sliver too much (`cells`).
+`Mesh` updates it; the other parts of a site query it. Results are cached until a site comes, goes
+or moves. Owners of points are exact (`space.voronoi` defines what that means and how ties are
+broken). Which regions an area touches is conservative (`compiled_cells`).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ Identities = NDArray[np.int64]
 
 
 class SiteColumns(NamedTuple):
-    """Sites by id, side by side."""
+    """All known sites as columns, ordered by id."""
 
     ids: Identities
     xs: Floats
@@ -33,6 +33,8 @@ class SiteColumns(NamedTuple):
 
 
 class LocalDiagram:
+    """Places and reaches of the known sites, and queries about their regions."""
+
     def __init__(self) -> None:
         self.places: dict[NodeId, Point] = {}
         self._reaches: dict[NodeId, float] = {}
@@ -96,19 +98,19 @@ class LocalDiagram:
         return compiled_cells.touching(columns.xs, columns.ys, kind, *shape)
 
     def related(self, site: NodeId, room: float, touching: bool = True) -> list[NodeId]:
-        """Who must know this site, as far as is known here; see `cells.related`."""
+        """Known sites that must know this one; see `compiled_cells.related`."""
         ids, xs, ys, reaches, row = self.columns()
         found = compiled_cells.related(xs, ys, reaches, row[site], room, touching)
         return list(ids[found].tolist())
 
     def related_with(
-        self, strangers: Mapping[NodeId, tuple[float, float, float]], site: NodeId, room: float
+        self, others: Mapping[NodeId, tuple[float, float, float]], site: NodeId, room: float
     ) -> list[NodeId]:
-        """The same if those were here too, each with its x, y and reach; they may be known."""
+        """The same if `others` (x, y and reach of each) were known too."""
         ids, xs, ys, reaches, _ = self.columns()
-        new = np.array(list(strangers.values()), np.float64).reshape(-1, 3)
-        names = np.array(list(strangers), np.int64)
-        kept = np.array([site not in strangers for site in ids.tolist()], np.bool_)
+        new = np.array(list(others.values()), np.float64).reshape(-1, 3)
+        names = np.array(list(others), np.int64)
+        kept = np.array([site not in others for site in ids.tolist()], np.bool_)
         ids = np.concatenate((ids[kept], names))
         xs = np.concatenate((xs[kept], new[:, 0]))
         ys = np.concatenate((ys[kept], new[:, 1]))
@@ -117,6 +119,6 @@ class LocalDiagram:
         return list(ids[compiled_cells.related(xs, ys, reaches, at, room, True)].tolist())
 
     def bordering(self, site: NodeId, reach: float) -> list[NodeId]:
-        """Boundary neighbours; see `cells.bordering`."""
+        """Boundary neighbours; see `compiled_cells.bordering`."""
         ids, xs, ys, _, row = self.columns()
         return list(ids[compiled_cells.bordering(xs, ys, row[site], reach)].tolist())

@@ -1,9 +1,9 @@
 """A matcher: a site, an engine that matches, and the clients whose subscriptions it owns.
 
-What a client says goes greedily to the matcher that it concerns. A publication goes to the owner of
-its centre, and from there to every matcher that its area touches; each matches it against all that
-it knows, its own records and copies of others', and tells the owners of what it finds; owners
-notify their clients, each of them once (seed 003, IV-D and E).
+Messages of clients are forwarded greedily to the matcher that they concern. A publication goes to
+the owner of its centre, and from there to every matcher that its area touches. Each matches it
+against its own records and its copies of others', and sends matches to their owners. Owners notify
+their clients, each once ([VSO] IV-D and E).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -44,9 +44,9 @@ from nearcast.protocols.voronoi.vso_messages import (
 from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Time
 
-MOST_HOPS = 256  # a message that has come so far goes round in circles
-MOST_PASSES = 4  # of what was found, from owner to owner
-REMEMBERED: Time = 10 * SECOND  # a second copy of a publication comes within this
+MOST_HOPS = 256  # a message with so many hops goes in circles
+MOST_PASSES = 4  # of a match, from owner to owner
+REMEMBERED: Time = 10 * SECOND  # duplicates of a publication arrive within this
 
 Carrying: TypeAlias = Post | Cast | ReplicaMatch
 
@@ -55,17 +55,17 @@ _decode = msgspec.msgpack.Decoder(tuple[Filter | None, str, bool]).decode
 
 
 def body_of(subscription: Subscription) -> bytes:
-    """What a site need not know of a subscription."""
+    """What a site need not know of a subscription, encoded."""
     return _encode((subscription.filter, subscription.channel, subscription.echo))
 
 
 def subscription_of(record: Record) -> Subscription:
-    """ValueError if the body is none of ours."""
+    """The subscription of a record; ValueError: its body is invalid."""
     return Subscription(record.id, record.client, record.region, *_decode(record.body))
 
 
 class PublicationProgress:
-    """What a matcher has done with a publication: a second copy of it changes nothing."""
+    """What a matcher has done with a publication, so that duplicates change nothing."""
 
     __slots__ = ("forwarded", "matched", "notified")
 
@@ -75,7 +75,7 @@ class PublicationProgress:
 
 
 class ProgressByPublication:
-    """The publications of the last seconds; older ones are forgotten in bulk."""
+    """Progress of the publications of the last seconds; older ones are forgotten in bulk."""
 
     def __init__(self) -> None:
         self._now: dict[PublicationId, PublicationProgress] = {}
@@ -92,7 +92,7 @@ class ProgressByPublication:
 
 
 class VsoMatcher:
-    """A part of a node; `send` knows how to reach another part of the same node."""
+    """The matcher part of a node; `send` also reaches the client part of the same node."""
 
     def __init__(
         self,
@@ -107,13 +107,15 @@ class VsoMatcher:
         self.parameters = parameters
         self.site = Site(node_id, out, rng, clock, parameters)
         self.engine = MATCHERS[parameters.matcher]()
-        self.clients: dict[NodeId, dict[SubscriptionId, None]] = {}  # whose I own what of
+        self.clients: dict[NodeId, dict[SubscriptionId, None]] = {}  # owned subscriptions by client
         self.gateway: NodeId | None = None
         self.successor: NodeId | None = None  # once it has resigned
         self._clock, self._send = clock, send
-        self._lately = ProgressByPublication()
-        self._swept: Time = clock()
-        self._said: dict[NodeId, tuple[Publication, int]] = {}  # the last word of each, and hops
+        self._progress = ProgressByPublication()
+        self._checked_silence: Time = clock()
+        self._last_publications: dict[
+            NodeId, tuple[Publication, int]
+        ] = {}  # the last publication of each publisher, and its hops
         self._recall = microseconds(parameters.recall_ms)
 
     @property
@@ -122,37 +124,39 @@ class VsoMatcher:
 
     def found(self, place: Place) -> None:
         self.site.found(place)
-        self._settle()
+        self._apply_site_events()
 
     def join(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
         self.site.join(place, contact, gateway)
-        self._settle()
+        self._apply_site_events()
 
     def abandon(self) -> None:
         self.site.abandon()
-        self._settle()
+        self._apply_site_events()
 
     def tick(self, now: Time) -> None:
         self.site.tick(now)
-        if now - self._swept >= self.parameters.heartbeat:
-            self._swept = now
+        if now - self._checked_silence >= self.parameters.heartbeat:
+            self._checked_silence = now
             self._drop_the_silent(now)
             since = now - self._recall
-            self._said = {who: last for who, last in self._said.items() if last[0].t >= since}
-        self._settle()
+            self._last_publications = {
+                who: last for who, last in self._last_publications.items() if last[0].t >= since
+            }
+        self._apply_site_events()
 
     def on(self, message: Message, sender: NodeId) -> bool:
-        """Was it a matcher's message? Then it has been heard."""
+        """Handle a message for a matcher; False: it is none."""
         if not self._on_client(message, sender) and not self.site.on(message, sender):
             return False
-        self._settle()
+        self._apply_site_events()
         return True
 
-    def carry(self, message: Carrying, sender: NodeId) -> None:
-        """What carries a publication: it changes nothing that a site knows."""
+    def handle_publication(self, message: Carrying, sender: NodeId) -> None:
+        """Handle a message with a publication, which changes no records."""
         if isinstance(message, ReplicaMatch):
-            self._said[message.publication.node] = message.publication, message.hops
-            done = self._lately.done(message.publication.id, self._clock())
+            self._last_publications[message.publication.node] = message.publication, message.hops
+            done = self._progress.done(message.publication.id, self._clock())
             self._serve(
                 message.publication, message.subscriptions, message.hops, message.passes, done
             )
@@ -164,7 +168,7 @@ class VsoMatcher:
     def _on_client(self, message: Message, sender: NodeId) -> bool:
         match message:
             case RegionUpdate():
-                self._shift(message, sender)
+                self._update_region(message, sender)
             case Alive():
                 self._alive(sender)
             case Interest():
@@ -178,17 +182,17 @@ class VsoMatcher:
     # Interests.
 
     def _subscribe(self, message: Interest) -> None:
-        """D, 2 to 4: greedily to whose region the centre is in."""
+        """[VSO] IV-D, 2 to 4: forward greedily to the site whose region has the centre."""
         wanted = message.subscription
         known = self.site.record(wanted.id)
         hop = self.site.next_hop(centre(wanted.region, self._clock()))
         if known is not None and known.owner == self.id:
-            hop = None  # if its centre has left, it will be handed over as a whole
+            hop = None  # if its centre has left, ownership is transferred as usual
         if hop is not None and message.hops < MOST_HOPS:
             self._forward(hop, msgspec.structs.replace(message, hops=message.hops + 1))
             return
         if (known is not None and known.client != wanted.node) or not self.site.ready:
-            self.out.note("refused", wanted.id)  # nobody speaks for another
+            self.out.note("refused", wanted.id)  # another client's, or this site is not in the mesh
             return
         record = Record(
             wanted.id, wanted.node, wanted.region, message.version, message.epoch, self.id,
@@ -201,9 +205,9 @@ class VsoMatcher:
         if held is known:
             self._send((wanted.node,), OwnerConfirmed(held.id, held.epoch))
         else:
-            self._index(held, unserved=known is None)
+            self._index_record(held, first_served=known is None)
 
-    def _shift(self, message: RegionUpdate, sender: NodeId) -> None:
+    def _update_region(self, message: RegionUpdate, sender: NodeId) -> None:
         known = self.site.record(message.subscription)
         if known is None:
             if message.hops == 1:
@@ -218,7 +222,7 @@ class VsoMatcher:
             self.site.moved([known.id], [message.region], [message.version])
             moved = self.site.record(known.id)
             if moved is not None and moved is not known:
-                self._index(moved)
+                self._index_record(moved)
 
     def _cancel(self, message: Cancel) -> None:
         known = self.site.record(message.subscription)
@@ -239,7 +243,7 @@ class VsoMatcher:
         self._send((client,), OwnedSubscriptions(tuple(held)))
 
     def _drop_the_silent(self, now: Time) -> None:
-        """III-C: a client that is gone takes its subscriptions with it."""
+        """[VSO] III-C: drop the subscriptions of clients that are gone."""
         limit = now - self.parameters.misses * self.parameters.heartbeat
         for client in self.site.silent(self.clients, limit):
             for subscription in list(self.clients[client]):
@@ -251,7 +255,7 @@ class VsoMatcher:
     # Publications.
 
     def _post(self, publication: Publication, hops: int, sender: NodeId) -> None:
-        """E, 1: on to where it belongs."""
+        """[VSO] IV-E, 1: forward to the owner of its centre."""
         if hops == 1 and publication.node != sender:
             self.out.note("refused", publication.id)
             return
@@ -266,12 +270,12 @@ class VsoMatcher:
         if message.onward:
             self._spread(publication, message.hops, sender)
         else:
-            done = self._lately.done(publication.id, self._clock())
+            done = self._progress.done(publication.id, self._clock())
             self._match(publication, message.hops, done)
 
     def _spread(self, publication: Publication, hops: int, sender: NodeId) -> None:
-        """E, 2 to 4. `sender` is this matcher itself where the cast begins."""
-        done = self._lately.done(publication.id, self._clock())
+        """[VSO] IV-E, 2 to 4: match and cast. `sender`: this matcher itself at the root."""
+        done = self._progress.done(publication.id, self._clock())
         self._match(publication, hops, done)
         if done.forwarded:
             return
@@ -280,15 +284,15 @@ class VsoMatcher:
         if further:
             self.out.send_many(further, Cast(publication, hops + 1))
         if sender == self.id:
-            elders = self.site.elders(publication.shape)
-            if elders:
-                self.out.send_many(elders, Cast(publication, hops + 1, onward=False))
+            previous_sites = self.site.previous_sites(publication.shape)
+            if previous_sites:
+                self.out.send_many(previous_sites, Cast(publication, hops + 1, onward=False))
 
     def _match(self, publication: Publication, hops: int, done: PublicationProgress) -> None:
         if done.matched:
             return
         done.matched = True
-        self._said[publication.node] = publication, hops
+        self._last_publications[publication.node] = publication, hops
         self.site.activity(1)
         found = self.engine.match(publication, publication.t)
         if found:
@@ -302,7 +306,7 @@ class VsoMatcher:
         passes: int,
         done: PublicationProgress,
     ) -> None:
-        """E, 2 and 5: mine are notified, others' owners are told."""
+        """[VSO] IV-E, 2 and 5: notify own clients, send the rest to their owners."""
         records, me = self.site.ownership.records.named(subscriptions), self.id
         mine = [r.client for r in records if r.owner == me or passes >= MOST_PASSES]
         clients = dict.fromkeys(mine)
@@ -320,37 +324,37 @@ class VsoMatcher:
         for owner, several in elsewhere.items():
             self.out.send(owner, ReplicaMatch(publication, tuple(several), hops + 1, passes + 1))
 
-    def _tell_who_is_there(self, wanted: Subscription) -> None:
-        """The last word of each who spoke there lately.
+    def _send_recent_publications(self, wanted: Subscription) -> None:
+        """Send a new client the last publication of each recent publisher in its area.
 
-        What its client wanted when that was said is heard late; of the rest it knows the speaker.
+        It delivers those that it wanted when they were made, and knows the other publishers.
         """
         now, client = self._clock(), wanted.node
-        for publication, hops in list(self._said.values()):
+        for publication, hops in list(self._last_publications.values()):
             if now - publication.t <= self._recall and wants(wanted, publication, now):
-                notified = self._lately.done(publication.id, now).notified
+                notified = self._progress.done(publication.id, now).notified
                 if client not in notified:
                     notified.add(client)
                     self._send((client,), Notify(publication, hops + 1))
 
-    # What the site says.
+    # Events of the site.
 
     def _forward(self, to: NodeId, message: Message) -> None:
         if to != self.id:
             self.out.send(to, message)
 
-    def _settle(self) -> None:
+    def _apply_site_events(self) -> None:
         for change in self.site.drain():
             match change:
                 case RecordChanged(record):
-                    self._index(record)
+                    self._index_record(record)
                 case OwnershipTaken(record, claimed):
-                    self._index(record, unserved=claimed)
+                    self._index_record(record, first_served=claimed)
                     self.clients.setdefault(record.client, {})[record.id] = None
                     self.out.note("owner", record.id, record.epoch)
                     self._send((record.client,), OwnerConfirmed(record.id, record.epoch))
                 case OwnershipGiven(record):
-                    self._index(record)
+                    self._index_record(record)
                     self._release(record.id, record.client)
                     self._send(
                         (record.client,), OwnerChanged(record.id, record.owner, record.epoch)
@@ -366,15 +370,15 @@ class VsoMatcher:
                 case _:
                     pass
 
-    def _index(self, record: Record, *, unserved: bool = False) -> None:
-        """`unserved`: nobody has served it before, or he has died."""
+    def _index_record(self, record: Record, *, first_served: bool = False) -> None:
+        """`first_served`: it had no owner before, or that one has died."""
         try:
             subscription = subscription_of(record)
             self.engine.put(subscription)
-            if unserved:
-                self._tell_who_is_there(subscription)
+            if first_served:
+                self._send_recent_publications(subscription)
         except (msgspec.MsgspecError, ValueError):
-            self.out.note("refused", record.id)  # a body that is no subscription
+            self.out.note("refused", record.id)  # an invalid body
 
     def _release(self, subscription: SubscriptionId, client: NodeId) -> None:
         mine = self.clients.get(client)

@@ -1,18 +1,20 @@
-"""The mesh of sites: each knows those around it, and finds new ones with their help (VON).
+"""The mesh of sites (VON): each site knows its neighbours and learns of new ones from them.
 
-A part of a node, without clock or timer of its own: it shares the node's outbox, is handed the
-messages that are its own, and is woken by `tick`. Sites know each other when one encloses the
-other or one's area of interest, widened by `room`, touches the other's region (`cells.related`).
-What a site lacks, others tell it:
+The mesh is a part of a node, without clock or timer of its own: it shares the node's outbox, gets
+its messages through `on`, and `tick` is called regularly. Two sites are neighbours if one encloses
+the other, or if the area of interest of one, widened by `room`, touches the region of the other
+(`compiled_cells.related`). Neighbours discover others for each other:
 
-* whoever borders a mover's area of interest looks whom the mover should know now (VSO, II-C);
-* whoever is greeted looks whom the newcomer should know;
-* sites tell those who enclose them of each other, at every change and with every beat. So when a
-  site goes, in silence or not, those around it know each other already and close the gap;
-* from time to time each site seeks itself from somewhere else. Islands find each other that way.
+* sites that border the area of interest of a mover tell it of new neighbours ([VSO] II-C);
+* a site that gets a Hello tells the sender of further neighbours;
+* each site sends its enclosing neighbours to all of them, at every change and with every beat. So
+  when a site leaves or crashes, the sites around it know each other already;
+* from time to time each site sends a NearestSiteQuery for its own place through a remembered site
+  that is no neighbour. In this way separate parts of the mesh find each other.
 
-Whom one is told of becomes a neighbour when it has answered, so the dead are not revived by
-hearsay. A neighbour no longer needed stays for a while (`linger_s`): VON's hysteresis.
+A site that was introduced becomes a neighbour when it has answered, so crashed sites do not come
+back through others' messages. A neighbour that is not needed any more stays for `linger_s` (VON's
+hysteresis).
 """
 
 from collections.abc import Callable, Iterable
@@ -50,14 +52,16 @@ from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import Shape
 from nearcast.space.voronoi import Point
 
-ACQUAINTANCES = 32  # whom a site remembers for seeking itself
-REMEMBERED: Time = 60 * SECOND  # how long the gone are remembered
-SOON = 0.4  # times room: having gone so far, a site asks whom it should know now
-TURNS = 3  # with every beat one of so many neighbours looks thoroughly on behalf of a mover
+ACQUAINTANCES = 32  # sites that are remembered for queries from elsewhere
+REMEMBERED: Time = 60 * SECOND  # for which sites that have left are remembered
+SOON = 0.4  # times room: after moving so far, a site asks for new neighbours
+TURNS = 3  # with every beat one in so many neighbours searches thoroughly for a mover
 LATER = 1.25  # times room: where a neighbour is dropped (VON)
 
 
 class Mesh:
+    """One site's view of the mesh, and its messages."""
+
     def __init__(
         self,
         node_id: NodeId,
@@ -70,53 +74,55 @@ class Mesh:
         self.parameters = parameters or Parameters()
         self.me: SiteInfo | None = None
         self.joined = False
-        self.notices: list[MeshEvent] = []
+        self.events: list[MeshEvent] = []
         self.diagram = LocalDiagram()
         self.known: dict[NodeId, MeshNeighbour] = {}
         self.shortcuts = Shortcuts(self.parameters.shortcuts)
         self._out, self._rng, self._clock = out, rng, clock
         self._contact: NodeId | None = None
-        self._awaited: dict[NodeId, None] = {}  # of those met on joining, who has not answered
+        self._awaited: dict[NodeId, None] = {}  # introduced on joining, without an answer yet
         self._greeted: dict[NodeId, Time] = {}
-        # Who said goodbye: the moment of their last word, and when that was.
-        self._gone: dict[NodeId, tuple[Time, Time]] = {}
+        # Sites that have left: `since` of their last message, and when it came.
+        self._left: dict[NodeId, tuple[Time, Time]] = {}
         self._acquaintances: dict[NodeId, None] = {}
         self._ring: tuple[NodeId, ...] = ()  # as last told
-        self._looked_at: Point = (inf, inf)  # where all were last asked for new neighbours
-        self._turn = self._looked = self._sought = self._beaten = self._probed = self._spoken = 0
+        self._looked_at: Point = (inf, inf)  # where it last asked for new neighbours
+        self._turn = self._looked = self._sought = self._last_beat = self._probed = (
+            self._last_sent
+        ) = 0
         self._beat = round(self.parameters.beat_s * SECOND)
-        self._listeners: dict[type[Message], Callable[[NodeId, Any], None]] = {
+        self._handlers: dict[type[Message], Callable[[NodeId, Any], None]] = {
             Moved: self._on_moved,
-            SiteIntroduction: self._on_meet,
+            SiteIntroduction: self._on_site_introduction,
             Hello: self._on_hello,
-            EnclosingNeighbours: self._on_ring,
-            NearestSiteQuery: self._on_seek,
-            NeighbourDropped: self._on_part,
+            EnclosingNeighbours: self._on_enclosing_neighbours,
+            NearestSiteQuery: self._on_nearest_site_query,
+            NeighbourDropped: self._on_neighbour_dropped,
             Bye: self._on_bye,
-            PointOwnerQuery: self._on_find,
-            PointOwner: self._on_found,
+            PointOwnerQuery: self._on_point_owner_query,
+            PointOwner: self._on_point_owner,
         }
 
-    # What its user does.
+    # Called by its user.
 
     def join_at(self, place: Point, contact: NodeId | None, reach: float = 0.0) -> None:
-        """Take a place, with the help of someone who is in; with nobody's, be the first."""
-        self._stand(place, reach)
+        """Join at a place, through a contact in the mesh; without one, be the first site."""
+        self._set_place(place, reach)
         self._contact = contact
         if contact is None or contact == self.id:
             self._join()
         else:
-            self._acquaint(contact)
-            self._seek(contact)
+            self._remember(contact)
+            self._query_nearest_site(contact)
 
     def move_to(self, place: Point, reach: float) -> None:
-        """From now on the site is there, and its interest reaches so far."""
+        """Move the site, or change the radius of its interest."""
         me = self.me
         if me is None or (me.place == place and me.reach == reach):
             return
-        self._stand(place, reach)
+        self._set_place(place, reach)
         assert self.me is not None
-        self._spoken = now = self._clock()
+        self._last_sent = now = self._clock()
         soon = SOON * self.parameters.room
         if reach > me.reach + soon:
             self._looked_at = place
@@ -151,42 +157,42 @@ class Mesh:
         self.me, self.joined = None, False
 
     def on(self, message: Message, sender: NodeId) -> bool:
-        """Was it the mesh's? Then it has been heard."""
-        listener = self._listeners.get(type(message))
-        if listener is not None and self.me is not None and sender != self.id:
+        """Handle a message of the mesh; False: it is none."""
+        handler = self._handlers.get(type(message))
+        if handler is not None and self.me is not None and sender != self.id:
             if sound(message):
-                listener(sender, message)
+                handler(sender, message)
             else:
                 self._out.note("refused", sender)
-        return listener is not None
+        return handler is not None
 
     def tick(self, now: Time) -> None:
-        """Now and then, at least once in a beat: look after the neighbours."""
+        """Maintain neighbours; called at least once in a beat."""
         if self.me is None:
             return
         if not self.joined:
             self._rejoin(now)
-        if now - self._beaten >= self._beat:
-            self._beaten = now
-            self._lose_the_silent(now)
-            self._part_from_the_far(now)
+        if now - self._last_beat >= self._beat:
+            self._last_beat = now
+            self._drop_silent_neighbours(now)
+            self._drop_distant_neighbours(now)
             self._forget(now)
-            self._tell_ring(self.enclosing())
-            if now - self._spoken >= self._beat:
+            self._send_enclosing(self.enclosing())
+            if now - self._last_sent >= self._beat:
                 others = [n for n in self.known if n not in self._ring]
                 self._out.send_many(others, Moved(self.me))
         elif (ring := self.enclosing()) != list(self._ring):
-            self._tell_ring(ring)
+            self._send_enclosing(ring)
         if self.joined and now - self._probed >= round(self.parameters.probe_s * SECOND):
             self._probed = now
             self._probe()
 
     def drain(self) -> list[MeshEvent]:
-        """What has happened since the last time."""
-        notices, self.notices = self.notices, []
-        return notices
+        """Events since the last call."""
+        events, self.events = self.events, []
+        return events
 
-    # What its user may ask.
+    # Queries of its user.
 
     def neighbours(self) -> dict[NodeId, Point]:
         return {node: neighbour.site.place for node, neighbour in self.known.items()}
@@ -196,25 +202,27 @@ class Mesh:
         return list(self.diagram.region(self.id).enclosing) if self.me is not None else []
 
     def expected(self, node: NodeId, now: Time) -> Point:
-        """Where a neighbour must be by now if it walks on."""
+        """Where a neighbour is now if it moves on as before."""
         return self.known[node].expected(now, self._beat)
 
-    def doubt(self, now: Time) -> float:
-        """By how much places of those around may be wrong: twice what they went with their last
-        step, if that was within the last two beats."""
+    def position_error(self, now: Time) -> float:
+        """How wrong the places of enclosing neighbours may be: twice the longest of their last
+        steps within two beats."""
         lately = now - 2 * self._beat
         return 2 * max((self.known[n].stride(lately) for n in self.enclosing()), default=0.0)
 
     def forward(
-        self, root: Point, area: Shape, sender: NodeId | None = None, doubt: float = 0.0
+        self, root: Point, area: Shape, sender: NodeId | None = None, position_error: float = 0.0
     ) -> list[NodeId]:
-        """To whom this site passes on a cast that it has heard; see `vorocast.forward`."""
+        """Receivers to which this site forwards a cast; see `vorocast.forward`."""
         if self.me is None:
             return []
         places = self.diagram.places
         around = {node: places[node] for node in self.enclosing()}
         rings = {node: ring for node in around if (ring := self._ring_of(node))}
-        return vorocast.forward(self.id, self.me.place, around, rings, root, area, sender, doubt)
+        return vorocast.forward(
+            self.id, self.me.place, around, rings, root, area, sender, position_error
+        )
 
     def owner_of(self, point: Point) -> NodeId:
         """The nearest site known, which may be this one."""
@@ -247,9 +255,9 @@ class Mesh:
         if not self.joined:
             self.joined = True
             self._probed = self._clock()
-            self.notices.append(MeshEvent("joined", self.id))
+            self.events.append(MeshEvent("joined", self.id))
 
-    def _seek(self, through: NodeId) -> None:
+    def _query_nearest_site(self, through: NodeId) -> None:
         assert self.me is not None
         self._sought = self._clock()
         self._out.send(through, NearestSiteQuery(self.me))
@@ -257,29 +265,29 @@ class Mesh:
     def _rejoin(self, now: Time) -> None:
         if now - self._sought < self._beat:
             return
-        if self.known:  # some of those met do not answer; the others will tell
+        if self.known:  # some do not answer; the others will introduce more
             self._join()
         elif self._contact is not None:
-            self._seek(self._contact)
+            self._query_nearest_site(self._contact)
 
     def _probe(self) -> None:
-        strangers = [n for n in self._acquaintances if n not in self.known]
-        if strangers:
-            self._seek(self._rng.choice(strangers))
-        wish = self.me and self.shortcuts.wish(self.me.place, self.neighbours(), self._rng)
-        if self.parameters.shortcuts and self.me and wish:
-            hop = self.next_hop(wish)
+        unknown = [n for n in self._acquaintances if n not in self.known]
+        if unknown:
+            self._query_nearest_site(self._rng.choice(unknown))
+        target = self.me and self.shortcuts.target(self.me.place, self.neighbours(), self._rng)
+        if self.parameters.shortcuts and self.me and target:
+            hop = self.next_hop(target)
             if hop is not None:
-                self._out.send(hop, PointOwnerQuery(self.me, *wish, 1))
+                self._out.send(hop, PointOwnerQuery(self.me, *target, 1))
 
-    def _on_seek(self, sender: NodeId, message: NearestSiteQuery) -> None:
+    def _on_nearest_site_query(self, sender: NodeId, message: NearestSiteQuery) -> None:
         site, places = message.site, self.diagram.places
         if (message.hops == 0 and site.id != sender) or self._is_old(site):
             self._out.note("refused", sender)
             return
         if not self.joined or site.id == self.id or message.hops >= MOST_HOPS:
             return
-        self._acquaint(site.id)
+        self._remember(site.id)
         others = {node: place for node, place in places.items() if node != site.id}
         nearest = voronoi.nearest(others, *site.place)
         if nearest != self.id:
@@ -291,19 +299,19 @@ class Mesh:
             around = self._around([site], site.id)
             self._out.send(site.id, SiteIntroduction((self.me, *around), accepted=True))
 
-    def _around(self, strangers: Iterable[SiteInfo], of: NodeId) -> list[SiteInfo]:
-        """Whom a site should know among the known and some strangers, this site apart."""
-        found = {site.id: site for site in strangers}
+    def _around(self, unknown: Iterable[SiteInfo], of: NodeId) -> list[SiteInfo]:
+        """Sites that `of` should know, among known and new ones, without this site."""
+        found = {site.id: site for site in unknown}
         tried = {site.id: (site.x, site.y, site.reach) for site in found.values()}
         related = self.diagram.related_with(tried, of, self.parameters.room)
         return [found.get(n) or self.known[n].site for n in related if n != self.id]
 
-    def _on_meet(self, sender: NodeId, message: SiteIntroduction) -> None:
+    def _on_site_introduction(self, sender: NodeId, message: SiteIntroduction) -> None:
         if message.accepted and (not message.sites or message.sites[0].id != sender):
-            self._out.note("refused", sender)  # whoever accepts names itself first
+            self._out.note("refused", sender)  # the acceptor names itself first
             return
         accepted = message.accepted and not self.joined
-        self._consider(message.sites, all_of_them=accepted)
+        self._greet_related(message.sites, all_of_them=accepted)
         if accepted:
             self._awaited = {
                 site.id: None
@@ -313,62 +321,62 @@ class Mesh:
             if not self._awaited:
                 self._join()
 
-    def _consider(self, sites: Iterable[SiteInfo], all_of_them: bool = False) -> None:
-        """Greet those among them that this site should know."""
+    def _greet_related(self, sites: Iterable[SiteInfo], all_of_them: bool = False) -> None:
+        """Send Hello to those that should be neighbours."""
         now = self._clock()
-        strangers = [
+        unknown = [
             site
             for site in sites
             if site.id != self.id
             and site.id not in self.known
             and now - self._greeted.get(site.id, -self._beat) >= self._beat
-            and site.since > self._gone.get(site.id, (-1, 0))[0]
+            and site.since > self._left.get(site.id, (-1, 0))[0]
         ]
-        if strangers and not all_of_them:
-            related = {site.id: None for site in self._around(strangers, self.id)}
-            strangers = [site for site in strangers if site.id in related]
-        for site in strangers:
+        if unknown and not all_of_them:
+            related = {site.id: None for site in self._around(unknown, self.id)}
+            unknown = [site for site in unknown if site.id in related]
+        for site in unknown:
             assert self.me is not None
-            self._acquaint(site.id)
+            self._remember(site.id)
             self._greeted[site.id] = now
             self._out.send(site.id, Hello(self.me, asks=True))
 
-    # Hearing from neighbours.
+    # Messages of neighbours.
 
-    def _hear(self, sender: NodeId, site: SiteInfo) -> bool:
-        """A sign of life; False if it is none, or old."""
+    def _update_neighbour(self, sender: NodeId, site: SiteInfo) -> bool:
+        """Store a neighbour's site; False: it is forged or old."""
         if site.id != sender:
-            self._out.note("refused", sender)  # nobody speaks for another
+            self._out.note("refused", sender)  # not the sender's own site
             return False
         neighbour = self.known.get(sender)
         now = self._clock()
         if neighbour is None:
-            if site.since <= self._gone.get(sender, (-1, 0))[0]:
-                return False  # overtaken by its goodbye
+            if site.since <= self._left.get(sender, (-1, 0))[0]:
+                return False  # it has left since
             self.known[sender] = MeshNeighbour(site, now)
-            self._acquaint(sender)
-            self.notices.append(MeshEvent("came", sender))
+            self._remember(sender)
+            self.events.append(MeshEvent("came", sender))
         else:
             neighbour.heard = now
             if site.since <= neighbour.site.since:
-                return site == neighbour.site  # else overtaken by a newer word
+                return site == neighbour.site  # else a newer one is known
             neighbour.before, neighbour.site, neighbour.changed = neighbour.site, site, now
         self.diagram.put(sender, site.place, site.reach)
         return True
 
     def _is_old(self, site: SiteInfo) -> bool:
-        """Has this site said something newer so long ago that this must be a replay?"""
+        """Is it so much older than the newest known that it must be a replay?"""
         known = self.known.get(site.id)
-        newest = self._gone.get(site.id, (0, 0))[0] if known is None else known.site.since
+        newest = self._left.get(site.id, (0, 0))[0] if known is None else known.site.since
         return site.since < newest - REMEMBERED
 
     def _on_hello(self, sender: NodeId, message: Hello) -> None:
-        if not self._hear(sender, message.site):
+        if not self._update_neighbour(sender, message.site):
             return
         assert self.me is not None
         if message.asks:
             self._out.send(sender, Hello(self.me, asks=False))
-            self.known[sender].told.clear()  # it may have come back, knowing nothing
+            self.known[sender].introduced.clear()  # it may have restarted
             self._introduce(sender)
         if sender in self._awaited:
             del self._awaited[sender]
@@ -376,61 +384,61 @@ class Mesh:
                 self._join()
 
     def _on_moved(self, sender: NodeId, message: Moved) -> None:
-        if self._hear(sender, message.site) and message.look:
+        if self._update_neighbour(sender, message.site) and message.look:
             self._introduce(sender, touching=message.look == DiscoveryScope.ALL)
 
-    def _on_ring(self, sender: NodeId, message: EnclosingNeighbours) -> None:
-        if self._hear(sender, message.site):
+    def _on_enclosing_neighbours(self, sender: NodeId, message: EnclosingNeighbours) -> None:
+        if self._update_neighbour(sender, message.site):
             self.known[sender].ring = {site.id: site for site in message.ring}
-            self._consider(message.ring)
+            self._greet_related(message.ring)
             self._introduce(sender, touching=False)
 
     def _introduce(self, node: NodeId, touching: bool = True) -> None:
-        """Tell a neighbour of those whom it should know, unless it was told lately."""
+        """Introduce new neighbours to a neighbour, unless this was done recently."""
         neighbour = self.known[node]
-        told, ring = neighbour.told, neighbour.ring
+        introduced, ring = neighbour.introduced, neighbour.ring
         related = self.diagram.related(node, self.parameters.room, touching)
-        news = [n for n in related if n not in told and n not in ring and n != self.id]
+        news = [n for n in related if n not in introduced and n not in ring and n != self.id]
         if news:
             now = self._clock()
             self._out.send(node, SiteIntroduction(tuple(self.known[n].site for n in news)))
-            told.update(dict.fromkeys(news, now))
+            introduced.update(dict.fromkeys(news, now))
             for other in news:
-                self.known[other].told[node] = now  # it will be greeted
-        if touching and told:
-            # Whoever comes back is news again; and a word may be lost, so nothing is told for good.
+                self.known[other].introduced[node] = now  # it will get a Hello
+        if touching and introduced:
+            # Sites may come back and messages may be lost, so introductions expire.
             again = self._clock() - round(self.parameters.probe_s * SECOND)
             still = dict.fromkeys(related)
-            neighbour.told = {n: t for n, t in told.items() if n in still and t > again}
+            neighbour.introduced = {n: t for n, t in introduced.items() if n in still and t > again}
 
     # Going.
 
-    def _on_part(self, sender: NodeId, message: NeighbourDropped) -> None:
+    def _on_neighbour_dropped(self, sender: NodeId, message: NeighbourDropped) -> None:
         if sender in self.known and message.since >= self.known[sender].site.since:
             self._remove(sender, "parted")
 
     def _on_bye(self, sender: NodeId, message: Bye) -> None:
-        self._gone[sender] = message.since, self._clock()
+        self._left[sender] = message.since, self._clock()
         self._acquaintances.pop(sender, None)
         self.shortcuts.drop(sender)
         if sender in self.known and message.since >= self.known[sender].site.since:
             ring = self._remove(sender, "left").ring.values()
-            self._consider([*ring, *message.ring])
+            self._greet_related([*ring, *message.ring])
 
     def _remove(self, node: NodeId, why: str) -> MeshNeighbour:
         neighbour = self.known.pop(node)
         self.diagram.drop(node)
         self._greeted.pop(node, None)
-        self.notices.append(MeshEvent(why, node))
+        self.events.append(MeshEvent(why, node))
         return neighbour
 
-    def _lose_the_silent(self, now: Time) -> None:
+    def _drop_silent_neighbours(self, now: Time) -> None:
         limit = now - self.parameters.misses * self._beat
         for node in [n for n, neighbour in self.known.items() if neighbour.heard < limit]:
             neighbour = self._remove(node, "lost")
-            self._consider(neighbour.ring.values())
+            self._greet_related(neighbour.ring.values())
 
-    def _part_from_the_far(self, now: Time) -> None:
+    def _drop_distant_neighbours(self, now: Time) -> None:
         assert self.me is not None
         related = dict.fromkeys(self.diagram.related(self.id, LATER * self.parameters.room))
         linger = round(self.parameters.linger_s * SECOND)
@@ -440,26 +448,26 @@ class Mesh:
             elif neighbour.apart is None:
                 neighbour.apart = now
             elif now - neighbour.apart > linger:
-                self._introduce(node)  # whoever thinks otherwise lacks those in between
+                self._introduce(node)  # if it disagrees, it lacks sites in between
                 self._out.send(node, NeighbourDropped(self.me.since))
                 self._remove(node, "parted")
 
     def _forget(self, now: Time) -> None:
-        self._gone = {n: g for n, g in self._gone.items() if now - g[1] < REMEMBERED}
+        self._left = {n: g for n, g in self._left.items() if now - g[1] < REMEMBERED}
         self._greeted = {n: t for n, t in self._greeted.items() if now - t < self._beat}
-        turns = 2 * self.shortcuts.most  # one is looked for with every probe
+        turns = 2 * self.shortcuts.most  # one is searched with every probe
         self.shortcuts.forget(now - turns * round(self.parameters.probe_s * SECOND))
 
     # Its own place, and what it tells of it.
 
-    def _stand(self, place: Point, reach: float) -> None:
+    def _set_place(self, place: Point, reach: float) -> None:
         since = self._clock()
         if self.me is not None:
-            since = max(since, self.me.since + 1)  # of two at one moment the later one counts
+            since = max(since, self.me.since + 1)  # two at one moment must differ
         self.me = SiteInfo(self.id, *place, reach, since)
         self.diagram.put(self.id, place, reach)
 
-    def _tell_ring(self, ring: list[NodeId]) -> None:
+    def _send_enclosing(self, ring: list[NodeId]) -> None:
         assert self.me is not None
         self._ring = tuple(ring)
         sites = tuple(self.known[node].site for node in ring)
@@ -470,13 +478,13 @@ class Mesh:
         ring.update({n: self.diagram.places[n] for n in ring if n in self.diagram.places})
         return ring
 
-    def _acquaint(self, node: NodeId) -> None:
+    def _remember(self, node: NodeId) -> None:
         self._acquaintances.pop(node, None)
         self._acquaintances[node] = None
         if len(self._acquaintances) > ACQUAINTANCES:
             del self._acquaintances[next(iter(self._acquaintances))]
 
-    def _on_find(self, sender: NodeId, message: PointOwnerQuery) -> None:
+    def _on_point_owner_query(self, sender: NodeId, message: PointOwnerQuery) -> None:
         if (message.hops <= 1 and message.site.id != sender) or self._is_old(message.site):
             self._out.note("refused", sender)
             return
@@ -491,7 +499,7 @@ class Mesh:
                 hop, PointOwnerQuery(message.site, message.x, message.y, message.hops + 1)
             )
 
-    def _on_found(self, sender: NodeId, message: PointOwner) -> None:
+    def _on_point_owner(self, sender: NodeId, message: PointOwner) -> None:
         if message.site.id != sender:
             self._out.note("refused", sender)
         elif sender not in self.known:

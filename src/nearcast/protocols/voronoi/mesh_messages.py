@@ -1,16 +1,19 @@
-"""What sites of a mesh say to each other (VON, as told in VSO II-C and IV).
+"""Messages between the sites of a mesh (VON, as described in [VSO] II-C and IV).
 
 joiner                   contact … acceptor                     the acceptor's neighbours
-  │── Seek ─────────────────▶│── Seek ──▶│ nearest to the place         │
-  │◀──────────────────────────── Meet ───│ itself, and whom to greet    │
+  │── NearestSiteQuery ─────▶│──────────▶│ nearest to the place         │
+  │◀──────────────── SiteIntroduction ───│ itself, and whom to greet    │
   │── Hello ────────────────────────────▶│                              │
   │── Hello ───────────────────────────────────────────────────────────▶│
-  │◀─ Hello ─────────────────────────────│◀──── and whom else to Meet ──│
+  │◀─ Hello ─────────────────────────────│◀── Hello, SiteIntroduction ──│
 
-mover ── Moved ──▶ neighbours; whoever borders its area of interest answers with a Meet
-site ── Ring ──▶ those who enclose it, when they change and with every beat
-site ── Part ──▶ who is no neighbour any longer          leaver ── Bye ──▶ all neighbours
-site ── Find ──▶ … owner of a far point ── Found ──▶ site: a shortcut
+mover ── Moved ──▶ neighbours; those that border its area of interest answer with a SiteIntroduction
+site ── EnclosingNeighbours ──▶ its enclosing neighbours, when they change and with every beat
+site ── NeighbourDropped ──▶ a site that is no neighbour any more
+leaver ── Bye ──▶ all neighbours
+site ── PointOwnerQuery ──▶ … owner of a distant point ── PointOwner ──▶ site: a shortcut
+
+The class of a running site is `site.Site`; a `SiteInfo` is what messages tell of one.
 """
 
 from enum import IntEnum
@@ -25,12 +28,12 @@ from nearcast.space.motion import Time
 from nearcast.space.voronoi import Point
 
 LARGEST = 1e30  # of coordinates and bounded reaches: `space.voronoi` is exact up to here
-MOST_HOPS = 4096  # a request that has come so far goes round in circles
+MOST_HOPS = 4096  # a request with so many hops goes in circles
 Hops: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class SiteInfo(Struct, frozen=True, array_like=True):
-    """Who is where since when, and how far around it its interest reaches (which may be inf)."""
+    """Place of a site and radius of its interest (may be inf), valid from `since` on."""
 
     id: NodeId
     x: float
@@ -44,7 +47,7 @@ class SiteInfo(Struct, frozen=True, array_like=True):
 
     @property
     def sound(self) -> bool:
-        """Could a site in its right mind have said it?"""
+        """Are its numbers in the range where geometry is exact?"""
         near = -LARGEST <= self.x <= LARGEST and -LARGEST <= self.y <= LARGEST
         return near and (0 <= self.reach <= LARGEST or self.reach == inf)
 
@@ -60,28 +63,28 @@ class MeshMessage(Message, frozen=True):
 
 
 class NearestSiteQuery(MeshMessage, frozen=True, tag=201):
-    """Who is nearest to this site? Let them tell it whom to greet."""
+    """Find the site nearest to this one; it answers with a SiteIntroduction."""
 
     site: SiteInfo
     hops: Hops = 0
 
 
 class SiteIntroduction(MeshMessage, frozen=True, tag=202):
-    """You should know these. `accepted`: in answer to your Seek."""
+    """Sites that the receiver should know. `accepted`: the answer to its NearestSiteQuery."""
 
     sites: tuple[SiteInfo, ...]
     accepted: bool = False
 
 
 class Hello(MeshMessage, frozen=True, tag=203):
-    """Let us be neighbours; `asks` for the same from you."""
+    """Become neighbours; `asks`: answer with a Hello."""
 
     site: SiteInfo
     asks: bool
 
 
 class DiscoveryScope(IntEnum):
-    """Whom should I know now? Nobody new, those near me, or all whose regions my area touches."""
+    """Which new neighbours a mover asks for: none, near ones, or all that its area touches."""
 
     NOT = 0
     NEAR = 1
@@ -89,34 +92,34 @@ class DiscoveryScope(IntEnum):
 
 
 class Moved(MeshMessage, frozen=True, tag=204):
-    """I am here; with every beat, also if I have not moved."""
+    """The sender's place; with every beat, even if it has not moved."""
 
     site: SiteInfo
     look: DiscoveryScope = DiscoveryScope.NOT
 
 
 class EnclosingNeighbours(MeshMessage, frozen=True, tag=205):
-    """These enclose me, and you are one of them."""
+    """The enclosing neighbours of the sender; the receiver is one of them."""
 
     site: SiteInfo
     ring: tuple[SiteInfo, ...]
 
 
 class NeighbourDropped(MeshMessage, frozen=True, tag=206):
-    """We are no neighbours any longer."""
+    """The receiver is no neighbour of the sender any more."""
 
     since: Time
 
 
 class Bye(MeshMessage, frozen=True, tag=207):
-    """I leave; these enclosed me."""
+    """The sender leaves; `ring` are its enclosing neighbours."""
 
     since: Time
     ring: tuple[SiteInfo, ...]
 
 
 class PointOwnerQuery(MeshMessage, frozen=True, tag=208):
-    """Who owns this point? Let them tell me of themselves."""
+    """Find the owner of a point; it answers with a PointOwner."""
 
     site: SiteInfo
     x: Real
@@ -125,6 +128,8 @@ class PointOwnerQuery(MeshMessage, frozen=True, tag=208):
 
 
 class PointOwner(MeshMessage, frozen=True, tag=209):
+    """The sender owns the point that was asked for."""
+
     site: SiteInfo
 
 

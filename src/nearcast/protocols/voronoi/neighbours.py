@@ -1,4 +1,4 @@
-"""What a mesh is set to, and what it keeps of each neighbour."""
+"""Settings of a mesh, and its state for each neighbour."""
 
 from math import hypot
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from nearcast.space.voronoi import Point
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """Settings of a mesh."""
+
     # Units added to each area of interest; neighbours are known earlier, and more of them.
     room: float = 10.0
     # Seconds between two signs of life, above the slowest message's way; upkeep shrinks with it.
@@ -38,32 +40,34 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 class MeshEvent(NamedTuple):
-    """To the mesh's user. joined: I am in. came: a neighbour. left: it said goodbye. lost: it is
-    silent. parted: it lives, but is no neighbour any longer."""
+    """To the mesh's user. joined: this site is in. came: a new neighbour. left: it said Bye. lost:
+    it is silent. parted: it is alive, but no neighbour any more."""
 
     what: str
     site: NodeId
 
 
 class MeshNeighbour:
-    __slots__ = ("apart", "before", "changed", "heard", "ring", "site", "told")
+    """A neighbour: its site, and what it has told or been told."""
+
+    __slots__ = ("apart", "before", "changed", "heard", "introduced", "ring", "site")
 
     def __init__(self, site: SiteInfo, heard: Time) -> None:
         self.site = site
-        self.before: SiteInfo | None = None  # its site before the last word
-        self.heard = self.changed = heard  # when it was last heard, and when with something new
-        self.ring: dict[NodeId, SiteInfo] = {}  # who encloses it, as it says
-        self.told: dict[NodeId, Time] = {}  # of whom it was told here, and when
+        self.before: SiteInfo | None = None  # its site before the last message
+        self.heard = self.changed = heard  # when it was last heard, and when its site last changed
+        self.ring: dict[NodeId, SiteInfo] = {}  # its enclosing neighbours, as it reported
+        self.introduced: dict[NodeId, Time] = {}  # sites introduced to it, and when
         self.apart: Time | None = None  # since when it is no longer needed
 
     def stride(self, since: Time) -> float:
-        """How far it went with its last step, if that was heard of after `since`."""
+        """Length of its last step, if that was heard after `since`."""
         if self.before is None or self.changed < since:
             return 0.0
         return hypot(self.site.x - self.before.x, self.site.y - self.before.y)
 
     def expected(self, now: Time, longest: Time) -> Point:
-        """Where it must be if it walks on as it did between its last two words."""
+        """Its place if it moves on as between its last two messages."""
         site, before = self.site, self.before
         if before is None or site.since - before.since > longest:
             return site.place

@@ -1,12 +1,12 @@
-"""Who owns which subscription, who has a copy, and how that changes hands (seed 003, III-B, G).
+"""Owners and replicas of subscriptions, and transfer of ownership ([VSO] III-B and IV-G).
 
-Owner is the site whose region holds the centre. When the centre has been elsewhere for a while, its
-owner offers it to the site there, in a higher epoch; unacknowledged, it reclaims it, in a higher
-epoch still. When an owner dies, the site that the centre falls to claims it, and has a copy to do
-so: every area is copied to each site that it touches, and to the site next nearest to its centre,
-which is the one that would inherit it. What sites know of each other's records is compared by
-digests; what differs is told again. So whatever is lost on the way, sites agree in the end: content
-goes by version, ownership by (epoch, owner), and the newest wins.
+The owner is the site whose region has the centre. When the centre has been in another region for a
+while, the owner offers the record to that site, in a higher epoch. Without an acknowledgement it
+reclaims the record, in a still higher epoch. When an owner dies, the site that gets the centre
+claims the record from its copy: every record is copied to each site that its area touches, and to
+the site next nearest to its centre, which would inherit it. Sites compare digests of copies and
+send again what differs. So sites agree in the end, whatever messages are lost: the newest version
+of the content wins, and the largest (epoch, owner).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,35 +39,35 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import Time
 from nearcast.space.shapes import BOX, DISC
 
-AHEAD: Time = 500_000  # areas are copied so long before they arrive
+AHEAD: Time = 500_000  # areas are copied so long before they arrive in a region
 AT_ONCE = 256  # records of one message at most
-MEMORY = 100_000  # ends that are remembered; what tells of older ones is not under way any more
+MEMORY = 100_000  # ended subscriptions that are remembered
 LONG_AGO: Time = -(2**62)
 
 Element = TypeVar("Element")
 
 
 class OwnershipTaken(Struct, frozen=True):
-    """I own this record now, and did not before (or do again, in a later epoch)."""
+    """This site owns the record now (or again, in a later epoch)."""
 
     record: Record
     claimed: bool = False  # its owner had died
 
 
 class OwnershipGiven(Struct, frozen=True):
-    """`record.owner` owns it now, and I did before: tell the client."""
+    """`record.owner` owns it now, and this site did before: tell the client."""
 
     record: Record
 
 
 class RecordChanged(Struct, frozen=True):
-    """Somebody's record, of which I have a copy, is new or different."""
+    """A copy of another site's record is new or different."""
 
     record: Record
 
 
 class RecordDropped(Struct, frozen=True):
-    """Nothing is known here of this subscription any more."""
+    """This site has no record of this subscription any more."""
 
     subscription: SubscriptionId
     client: NodeId
@@ -77,6 +77,8 @@ OwnershipEvent: TypeAlias = OwnershipTaken | OwnershipGiven | RecordChanged | Re
 
 
 class Ownership:
+    """Records of one site: owned ones, copies of others', and the protocol between them."""
+
     def __init__(
         self, out: Outbox, mesh: Mesh, clock: Callable[[], Time], parameters: Parameters
     ) -> None:
@@ -85,8 +87,8 @@ class Ownership:
         self.records = Records()
         self.holders = Replicas()
         self.changes: list[OwnershipEvent] = []
-        self.leaving = False  # no region is mine any more
-        self.heard: dict[NodeId, Time] = {}  # when a client was last heard, by anybody
+        self.leaving = False  # this site gives all its records away
+        self.heard: dict[NodeId, Time] = {}  # when a client was last heard, by any owner
         self.offered: dict[SubscriptionId, Time] = {}
         self._ended: dict[SubscriptionId, Version] = {}
         self._confirmed: dict[NodeId, Time] = {}  # when an owner was heard of
@@ -102,12 +104,12 @@ class Ownership:
     def now(self) -> Time:
         return self._clock()
 
-    # What the host tells.
+    # Reports of the user.
 
     def hold(self, record: Record) -> Record | None:
-        """A client asks here. I own it from now on, later than any epoch known to either.
+        """A client subscribes here: this site owns it, in a higher epoch than any known.
 
-        None: this was overtaken, by its end or by a later word of its client.
+        None: it has ended, or a later message of its client was faster.
         """
         if self._ended.get(record.id, -1) >= record.version:
             return None
@@ -138,12 +140,12 @@ class Ownership:
                 self._moved[subscription] = None
 
     def dropped(self, subscription: SubscriptionId, version: Version) -> None:
-        """It has ended: whoever has a copy forgets it."""
+        """It has ended: all replicas forget it."""
         slot = self.records.slot.get(subscription)
         if slot is not None:
             version = max(version, self._record(slot).version)
             self.out.send_many(self.holders.of(slot), RecordsEnded(((subscription, version),)))
-        self._end(subscription, version)
+        self._forget_record(subscription, version)
 
     # Time.
 
@@ -151,37 +153,37 @@ class Ownership:
         self.records.advance(now)
         for subscription, since in list(self.offered.items()):
             if now - since >= self._reclaim:
-                self._reown(subscription)
+                self._reclaim_record(subscription)
         self._hand_over()
         mine = self.records.owned_by(self.me)
         self._replicate(mine)
-        self._mind_orphans()
+        self._claim_orphans()
         if now - self._digested >= self._digest:
             self._digested = now
-            self._compare(mine)
+            self._send_digests(mine)
 
     def went(self, site: NodeId) -> None:
-        """It is dead, or has left: what it owned may be claimed at once (III-C)."""
+        """A site is dead or has left: its records may be claimed at once ([VSO] III-C)."""
         self.holders.forget(site)
         self._confirmed[site] = LONG_AGO
         for subscription in list(self.offered):
             record = self.records.get(subscription)
             if record is not None and record.owner == site:
-                self._reown(subscription)
+                self._reclaim_record(subscription)
 
     def bequeath(self, heirs: Sequence[NodeId]) -> None:
-        """Before leaving: all that I know of goes to those who share my region."""
+        """Before leaving: send all records to the sites that inherit the region."""
         everything = self.records.of(np.array(sorted(self.records.slot.values()), np.int64))
         for some in _chunks(everything):
             self.out.send_many(heirs, RecordCopies(some))
 
     def _hand_over(self) -> None:
-        """G, 1: centres that have been outside for a while change hands."""
+        """[VSO] IV-G, 1: offer records whose centre has been outside for a while."""
         mine = self.records.owned_by(self.me)
         if not len(mine):
             return
         now, outside = self.now, self.records.outside
-        owners = self._owners(self.records.centres(mine, now))
+        owners = self._owners_of(self.records.centres(mine, now))
         away = owners != self.me
         outside[mine[~away]] = NEVER
         left = mine[away]
@@ -204,7 +206,7 @@ class Ownership:
             for some in _chunks(offered):
                 self.out.send(owner, Transfer(some))
 
-    def _owners(self, centres: Floats) -> Slots:
+    def _owners_of(self, centres: Floats) -> Slots:
         if not self.leaving:
             return self.mesh.owners(centres)
         others = self.mesh.neighbours()
@@ -214,7 +216,7 @@ class Ownership:
         return sites[nearest(centres, list(others.values()))]
 
     def _replicate(self, mine: Slots) -> None:
-        """III-B, 2 and III-C, 1: every site touched has a copy, and the next nearest one too."""
+        """[VSO] III-B, 2 and III-C, 1: copies at every touched site and at the next nearest one."""
         moved, self._moved = self._moved, {}
         others = self.mesh.neighbours()
         if not len(mine) or not others:
@@ -233,8 +235,8 @@ class Ownership:
             for some in _chunks(self.records.of(mine[news[:, k]])):
                 self.out.send(sites[k], RecordCopies(some))
         if moved:
-            self._tell_moves(moved, mine, sites, held)
-        if self.now - self._digested >= self._digest:  # not sooner: borders go to and fro
+            self._send_region_updates(moved, mine, sites, held)
+        if self.now - self._digested >= self._digest:  # not sooner: borders move back and forth
             past = held & ~wanted
             for k in np.flatnonzero(past.any(axis=0)).tolist():
                 released = tuple(record.id for record in self.records.of(mine[past[:, k]]))
@@ -242,7 +244,7 @@ class Ownership:
             held = wanted
         self.holders.put(mine, sites, held | wanted)
 
-    def _tell_moves(
+    def _send_region_updates(
         self, moved: Iterable[SubscriptionId], mine: Slots, sites: list[NodeId], held: Flags
     ) -> None:
         row = {slot: k for k, slot in enumerate(mine.tolist())}
@@ -258,8 +260,8 @@ class Ownership:
             for some in _chunks(changes):
                 self.out.send(sites[k], RegionUpdates(some))
 
-    def _mind_orphans(self) -> None:
-        """What nobody answers for is claimed by whose region holds it, or goes to him, or ends."""
+    def _claim_orphans(self) -> None:
+        """Records of silent owners: claim them, send them to their new site, or drop them."""
         slots = self.records.owned_by_others(self.me)
         if not len(slots):
             return
@@ -272,7 +274,7 @@ class Ownership:
         if not dead:
             return
         slots = slots[np.isin(owner, dead)]
-        heirs = self._owners(self.records.centres(slots, self.now))
+        heirs = self._owners_of(self.records.centres(slots, self.now))
         for record in self.records.of(slots[heirs == self.me]):
             self.heard[record.client] = self.now
             self._own(replace(record, epoch=record.epoch + 1, owner=self.me), claimed=True)
@@ -287,7 +289,7 @@ class Ownership:
             for record in self.records.of(theirs[self.now - outside[theirs] > self._silence]):
                 self._drop(record.id)
 
-    def _compare(self, mine: Slots) -> None:
+    def _send_digests(self, mine: Slots) -> None:
         sites = self.holders.sites()
         if not sites:
             return
@@ -296,9 +298,9 @@ class Ownership:
         for site, total, count in zip(sites, totals, counts, strict=True):
             self.out.send(site, Digest(count, total))
             if not count:
-                self.holders.forget(site)  # and has been told so
+                self.holders.forget(site)  # the empty digest has told it so
 
-    # What other sites say.
+    # Messages of other sites.
 
     def on(self, message: Message, sender: NodeId) -> bool:
         match message:
@@ -307,7 +309,7 @@ class Ownership:
                     self._merge(record, sender)
             case RegionUpdates(changes):
                 self._confirmed[sender] = self.now
-                self._follow(changes, sender)
+                self._apply_region_updates(changes, sender)
             case Transfer(records):
                 for record in records:
                     self._merge(record, sender)
@@ -316,7 +318,7 @@ class Ownership:
                 self.out.send(sender, TransferAck(epochs))
             case TransferAck(epochs):
                 self._confirmed[sender] = self.now
-                self._given(epochs, sender)
+                self._on_transfer_ack(epochs, sender)
             case Digest(count, total):
                 self._confirmed[sender] = self.now
                 slots = self.records.owned_by(sender)
@@ -324,7 +326,7 @@ class Ownership:
                     items = [(r.id, r.epoch, r.version) for r in self.records.of(slots)]
                     self.out.send(sender, Inventory(tuple(items)))
             case Inventory(items):
-                self._complete(items, sender)
+                self._answer_inventory(items, sender)
             case CopiesReleased(ids):
                 for subscription in ids:
                     known = self.records.get(subscription)
@@ -332,13 +334,13 @@ class Ownership:
                         self._drop(subscription)
             case RecordsEnded(ended):
                 for subscription, version in ended:
-                    self._forgotten(subscription, version)
+                    self._on_record_ended(subscription, version)
             case _:
                 return False
         return True
 
     def _merge(self, record: Record, sender: NodeId) -> None:
-        """The newest content by version, the newest owner by epoch; who is behind is told."""
+        """Newest content by version, newest owner by epoch; an outdated sender gets the result."""
         end = self._ended.get(record.id, -1)
         if end >= record.version:
             self.out.send(sender, RecordsEnded(((record.id, end),)))
@@ -373,7 +375,7 @@ class Ownership:
             slot = np.array([self.records.slot[merged.id]], np.int64)
             self.holders.put(slot, [sender], np.ones((1, 1), np.bool_))
 
-    def _follow(
+    def _apply_region_updates(
         self, changes: Iterable[tuple[SubscriptionId, Version, Region]], sender: NodeId
     ) -> None:
         lacking = False
@@ -390,8 +392,10 @@ class Ownership:
             items = [(r.id, r.epoch, r.version) for r in self.records.of(slots)]
             self.out.send(sender, Inventory(tuple(items)))
 
-    def _given(self, epochs: Iterable[tuple[SubscriptionId, Epoch]], sender: NodeId) -> None:
-        """G, 3: it is acknowledged, and the client must know."""
+    def _on_transfer_ack(
+        self, epochs: Iterable[tuple[SubscriptionId, Epoch]], sender: NodeId
+    ) -> None:
+        """[VSO] IV-G, 3: the transfer is acknowledged; the client must know."""
         for subscription, epoch in epochs:
             known = self.records.get(subscription)
             if (
@@ -402,44 +406,44 @@ class Ownership:
                 del self.offered[subscription]
                 self.changes.append(OwnershipGiven(known))
 
-    def _complete(
+    def _answer_inventory(
         self, items: Iterable[tuple[SubscriptionId, Epoch, Version]], sender: NodeId
     ) -> None:
-        """What differs between what they have of mine and what they should have."""
+        """Send what differs between the copies that the sender has and those it should have."""
         if sender == self.me:
             return
         mine = self.records.owned_by(self.me)
         held = self.holders.among(mine, [sender])[:, 0] if len(mine) else mine.astype(np.bool_)
         should = {record.id: record for record in self.records.of(mine[held])}
-        tell: list[Record] = []
+        to_send: list[Record] = []
         release: list[SubscriptionId] = []
         for subscription, epoch, version in items:
             record = should.pop(subscription, None)
             if record is not None:
                 if (record.epoch, record.version) != (epoch, version):
-                    tell.append(record)
+                    to_send.append(record)
                 continue
             known, end = self.records.get(subscription), self._ended.get(subscription, -1)
             if end >= version:
                 self.out.send(sender, RecordsEnded(((subscription, end),)))
             elif known is not None and known.owner != self.me:
-                tell.append(known)  # it has changed hands
+                to_send.append(known)  # it has changed hands
             else:
                 release.append(subscription)
-        for some in _chunks([*tell, *should.values()]):
+        for some in _chunks([*to_send, *should.values()]):
             self.out.send(sender, RecordCopies(some))
         if release:
             self.out.send(sender, CopiesReleased(tuple(release)))
 
-    def _forgotten(self, subscription: SubscriptionId, version: Version) -> None:
+    def _on_record_ended(self, subscription: SubscriptionId, version: Version) -> None:
         known = self.records.get(subscription)
         if known is None:
-            self._end(subscription, version)
+            self._forget_record(subscription, version)
         elif known.version <= version:
             if known.owner == self.me:
                 self.dropped(subscription, version)
             else:
-                self._end(subscription, version)
+                self._forget_record(subscription, version)
 
     # Records.
 
@@ -455,12 +459,12 @@ class Ownership:
         return slot
 
     def _own(self, record: Record, *, claimed: bool = False) -> None:
-        """From now on it is mine; everybody else learns of it anew."""
+        """Own a record; all replicas get it again."""
         self.holders.clear(self._put(record))
         self.changes.append(OwnershipTaken(record, claimed))
 
-    def _reown(self, subscription: SubscriptionId) -> None:
-        """G, 4: the offer was not acknowledged."""
+    def _reclaim_record(self, subscription: SubscriptionId) -> None:
+        """[VSO] IV-G, 4: the offer was not acknowledged."""
         del self.offered[subscription]
         record = self.records.get(subscription)
         if record is not None and record.owner != self.me:
@@ -476,7 +480,7 @@ class Ownership:
             self.offered.pop(subscription, None)
             self.changes.append(RecordDropped(subscription, client))
 
-    def _end(self, subscription: SubscriptionId, version: Version) -> None:
+    def _forget_record(self, subscription: SubscriptionId, version: Version) -> None:
         self._ended[subscription] = max(version, self._ended.pop(subscription, version))
         if len(self._ended) > MEMORY:
             del self._ended[next(iter(self._ended))]

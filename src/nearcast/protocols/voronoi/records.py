@@ -1,7 +1,7 @@
-"""The records of one site, as columns: thousands of moving areas are looked at in a few operations.
+"""The records of one site as numpy columns: thousands of moving areas in a few operations.
 
-A record lies in a slot; its leg of motion lies in columns, and so do its owner and what matters for
-comparing notes with other sites. The diagram is of x and y: z is left to matching.
+A record has a slot. Columns have its present leg of motion, its owner and its checksum for digests.
+The diagram is of x and y; matching checks z.
 """
 
 from collections.abc import Iterable
@@ -100,7 +100,7 @@ def _bounded(x: float) -> float:
 
 
 def mixed(record: Record) -> int:
-    """A number for who owns which version: sums of these differ if any of them does, nearly."""
+    """A checksum of id, epoch, owner and version; sums of these detect a difference."""
     number = 0
     for part, prime in zip(
         (record.id, record.epoch, record.owner, record.version), _PRIMES, strict=True
@@ -111,6 +111,8 @@ def mixed(record: Record) -> int:
 
 
 class Records:
+    """Records by subscription, and as columns by slot."""
+
     def __init__(self) -> None:
         self.slot: dict[SubscriptionId, int] = {}
         self._held: dict[SubscriptionId, Record] = {}
@@ -176,7 +178,7 @@ class Records:
         return [record for record in found if record is not None]
 
     def total(self, slots: Slots) -> int:
-        """The records of these slots, mixed: equal for sites that know the same of them."""
+        """The checksum of these slots: equal for sites that have the same records."""
         return int(self._mixed[slots].sum(dtype=np.uint64)) & _LOW
 
     def totals(self, slots: Slots, chosen: Flags) -> NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""Which sites have a copy of which of my records: a matrix of slots and sites."""
+"""Which sites have a copy of which owned record: a matrix of slots and sites."""
 
 from collections.abc import Sequence
 
@@ -9,6 +9,8 @@ from nearcast.protocols.voronoi.records import FIRST_ROOM, Flags, Slots
 
 
 class Replicas:
+    """A bit for each slot of an owned record and each site: the site has a copy."""
+
     def __init__(self) -> None:
         self._column: dict[NodeId, int] = {}
         self._free = list(range(7, -1, -1))

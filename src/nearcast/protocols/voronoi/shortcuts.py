@@ -1,4 +1,4 @@
-"""Far sites to forward through: with "shortcuts" a way takes O(log(N)) hops (VSO, III)."""
+"""Distant sites for greedy forwarding: with "shortcuts" a route has O(log(N)) hops ([VSO] III)."""
 
 from math import cos, exp, hypot, inf, log, pi, sin
 from random import Random
@@ -10,6 +10,8 @@ from nearcast.space.voronoi import Point, Sites
 
 
 class Shortcuts:
+    """The shortcuts of one site, the oldest first."""
+
     def __init__(self, most: int) -> None:
         self.most = most
         self.places: dict[NodeId, Point] = {}
@@ -31,8 +33,8 @@ class Shortcuts:
         for site in [site for site, t in self._found.items() if t < before]:
             self.drop(site)
 
-    def wish(self, here: Point, neighbours: Sites, rng: Random) -> Point | None:
-        """Where to look for one.
+    def target(self, here: Point, neighbours: Sites, rng: Random) -> Point | None:
+        """A random point at which to search a shortcut.
 
         At a distance whose logarithm is uniform, so with the density 1/d² of Kleinberg's navigable
         grids: as many shortcuts for each order of magnitude. How large the world is becomes known

@@ -1,21 +1,21 @@
-"""One matcher's share of the world: its region, its records, its load, its part in the whole.
+"""A site: one matcher's region, records and load ([VSO] III and IV).
 
-A Site decides all that VSO decides without looking at a client or a publication's content. Its
-host is a `Matcher` of the simulator and of peers, or a live node with its realm of connections:
+A Site decides all that VSO decides without looking at clients or at the content of publications.
+Its user is a `VsoMatcher` (simulator, peers) or a node of a cluster (`service.cluster`):
 
-* the host tells it: `hold`, `moved`, `dropped`, `activity`, `volunteer`;
-* it is handed messages (`on`) and time (`tick`, some ten times a second), and speaks through the
-  outbox that it shares with its host;
-* what changed is drained by `drain`: Took, Gave, Changed, Dropped (records), Came, Went (sites),
-  Reshaped (my region), Reigns (a new gateway), Resigned (I am no matcher any more);
-* it answers: `next_hop`, `heir`, `entry`, `cast`, `elders`, `owner`.
+* the user reports changes of subscriptions: `hold`, `moved`, `dropped`, `activity`, `volunteer`;
+* it hands over messages (`on`) and time (`tick`, about ten times a second); the site sends through
+  the outbox that both share;
+* `drain` returns events: OwnershipTaken, OwnershipGiven, RecordChanged, RecordDropped (records),
+  NeighbourAdded, NeighbourRemoved (sites), RegionsChanged, GatewayChanged, MatcherResigned;
+* it answers queries: `next_hop`, `heir`, `entry`, `cast`, `previous_sites`, `owner`.
 
-A record is (subscription, client, region, version, epoch, owner, body). The body is the host's own;
-it travels with whole copies. The diagram is of x and y. An area of three dimensions is owned and
-copied by its shadow on that plane, and z is one more condition when it is matched.
+A record is (subscription, client, region, version, epoch, owner, body). The body is opaque and
+travels with whole copies. The diagram is of x and y: a 3-D area is owned and copied by its
+projection on that plane, and matching checks z.
 
-A region moves by itself: the owner computes when its centre leaves, and hands it over without a
-word from the client.
+A region may move by itself: the owner computes when its centre leaves, and hands the record over
+without a message from the client.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -48,35 +48,36 @@ from nearcast.space import voronoi
 from nearcast.space.motion import SECOND, Time
 from nearcast.space.shapes import BOX, POINT, Shape
 
-LAG: Time = SECOND  # after this, sites have heard where others went and have copied what they own
-REACHES = 32.0  # reaches are multiples of this: small changes are nobody's concern
+LAG: Time = SECOND  # after this, sites know where others moved, and copies have arrived
+REACHES = 32.0  # reaches are multiples of this, so that small changes need no message
 
 
 class NeighbourAdded(Struct, frozen=True):
-    """A neighbour in the diagram."""
+    """A new neighbour in the diagram."""
 
     site: NodeId
 
 
 class NeighbourRemoved(Struct, frozen=True):
-    """It is one no longer; `lost`: it was silent, so it may have crashed."""
+    """A site is no neighbour any more; `lost`: it was silent and may have crashed."""
 
     site: NodeId
     lost: bool
 
 
 class RegionsChanged(Struct, frozen=True):
-    """My region, or one next to it, has changed."""
+    """The region of this site, or one next to it, has changed."""
 
 
 class GatewayChanged(Struct, frozen=True):
-    """This is the gateway now."""
+    """There is a new gateway."""
 
     site: NodeId
 
 
 class MatcherResigned(Struct, frozen=True):
-    """I was idle and have left, and may be called again. The successor has most of my region."""
+    """This site was idle and has left; it may be promoted again. `successor` has most of its
+    region."""
 
     successor: NodeId | None
 
@@ -92,7 +93,7 @@ SiteEvent: TypeAlias = (
 
 
 class Site:
-    """`out` and `clock` are the host's; call `found` or `join` first, then `tick` regularly."""
+    """`out` and `clock` are the user's; call `found` or `join` first, then `tick` regularly."""
 
     def __init__(
         self,
@@ -112,47 +113,49 @@ class Site:
         self.resigned = False
         self._out, self._clock = out, clock
         self._moves = parameters.partitioning == "dynamic"
-        self._burden = LoadTrend(
+        self._load_trend = LoadTrend(
             microseconds(parameters.overload_ms),
             parameters.insertion_trigger,
             parameters.departure_trigger,
         )
         self._adjust = microseconds(parameters.adjust_ms)
         self._adjusted: Time = clock()
-        self._calls: dict[NodeId, Place] = {}  # who is overloaded, and where
+        self._overloaded: dict[NodeId, Place] = {}  # overloaded neighbours, and their places
         self._active, self._rate = 0.0, 0.0
-        self._news: list[SiteEvent] = []
-        self._speakers: dict[NodeId, Place] = {}  # for me, before I am in the mesh and after it
-        self._reign: NodeId | None = None
-        # The sites as they were some time ago, and since when they are so.
-        self._before: dict[NodeId, Place] = {}
-        self._lately: dict[NodeId, Place] = {}
-        self._looked: Time = clock()
+        self._events: list[SiteEvent] = []
+        self._representatives: dict[
+            NodeId, Place
+        ] = {}  # forward for this site while it is not in the mesh
+        self._reported_gateway: NodeId | None = None
+        # Places of the sites some time ago, to find who had an area then.
+        self._former_places: dict[NodeId, Place] = {}
+        self._recent_places: dict[NodeId, Place] = {}
+        self._noted_places_at: Time = clock()
 
-    # Coming and going.
+    # Joining and leaving.
 
     def found(self, place: Place) -> None:
-        """The first matcher, and so the gateway (IV-A)."""
+        """The first matcher, and so the gateway ([VSO] IV-A)."""
         self.mesh.join_at(place, None)
         self.gateway.found()
 
     def join(self, place: Place, contact: NodeId, gateway: NodeId) -> None:
-        """F, 5: by greedy forwarding from the contact, to whoever is nearest to the place."""
-        self._speakers = {contact: place}
+        """[VSO] IV-F, 5: join through the contact, by greedy forwarding to the nearest site."""
+        self._representatives = {contact: place}
         self.mesh.join_at(place, contact)
         self.gateway.enter(gateway)
 
     def resign(self) -> None:
-        """IV-C: hand over what is mine, then go; ticks bring it about."""
+        """Hand over all owned records, then leave ([VSO] IV-C); `tick` does both."""
         self.ownership.leaving = True
 
-    # What the host tells.
+    # Reports of the user.
 
     def hold(self, record: Record) -> Record | None:
-        """A client subscribed here, or said its whole interest again. I own it from now on.
+        """A client subscribed here, or sent its whole interest again: this site owns it now.
 
         `record.epoch` is the last that the client knows of (0: none); `record.owner` is ignored.
-        Returned is the record as it stands now; None if a later word has overtaken this one.
+        Returns the record as it is now; None: a later message has overtaken this one.
         """
         return self.ownership.hold(record)
 
@@ -162,89 +165,93 @@ class Site:
         regions: Sequence[Region],
         versions: Sequence[Version],
     ) -> None:
-        """Clients have moved these; one call per tick. Copies learn of it at the next tick."""
+        """Clients have moved these; one call per tick. Replicas get it at the next tick."""
         self.ownership.moved(ids, regions, versions)
 
     def dropped(self, subscription: SubscriptionId, version: Version) -> None:
-        """The client has ended it, or is gone itself. Later words of a lower version are void."""
+        """The client has ended it, or is gone. Later messages of a lower version are void."""
         self.ownership.dropped(subscription, version)
 
     def heard(self, client: NodeId) -> None:
-        """A sign of life of a client; the next owner of what is its will know of it."""
+        """A client is alive; the next owner of its subscriptions is told so."""
         self.ownership.heard[client] = self._clock()
 
     def silent(self, clients: Iterable[NodeId], since: Time) -> list[NodeId]:
-        """Who of them was not heard, here or at earlier owners, since then?"""
+        """Clients that were not heard since then, here or at earlier owners."""
         last, now = self.ownership.heard, self._clock()
         return [client for client in clients if last.setdefault(client, now) < since]
 
     def activity(self, units: float) -> None:
-        """So much was done here (publications handled, say): it counts against the capacity."""
+        """Count activity (publications handled) against the capacity."""
         self._active += units
 
     def volunteer(self, node: NodeId) -> None:
-        """This node could be a matcher: the gateway shall know."""
+        """Tell the gateway that this node could be a matcher."""
         self.gateway.volunteer(node)
 
     def silence(self, site: NodeId) -> None:
-        """It cannot be reached any more: unless it speaks before the next beat, it is lost."""
+        """A site cannot be reached: unless it is heard before the next beat, it is lost."""
         neighbour = self.mesh.known.get(site)
         if neighbour is not None:
             neighbour.heard = LONG_AGO
 
     def abandon(self) -> None:
-        """Go at once: what is mine is offered and known to others, and nobody waits for answers."""
+        """Leave at once: owned records are offered to others, without waiting for answers."""
         self.ownership.leaving = True
         self.ownership.tick(self._clock())
-        self._go()
+        self._leave_mesh()
 
     # Messages and time.
 
     def on(self, message: Message, sender: NodeId) -> bool:
-        """Was it a site's message? Then it has been heard."""
+        """Handle a message of a site; False: it is none."""
         if not sound(message):
             self._out.note("refused", sender)
             return True
         if self.mesh.on(message, sender):
-            self._mind_sites()
+            self._handle_mesh_events()
             return True
         if isinstance(message, MoveCloser):
             if self._moves and sender in self.mesh.enclosing():
-                self._calls[sender] = message.place
+                self._overloaded[sender] = message.place
             return True
         return self.ownership.on(message, sender) or self.gateway.on(message, sender)
 
     def tick(self, now: Time) -> None:
+        """Maintain the mesh, ownership and the gateway's role, and balance the load."""
         if self.resigned:
             return
         self.mesh.tick(now)
-        self._mind_sites()
+        self._handle_mesh_events()
         if not self.mesh.joined:
             return
-        if now - self._looked >= LAG:
-            self._before, self._lately = self._lately, dict(self.mesh.diagram.places)
-            self._looked = now
+        if now - self._noted_places_at >= LAG:
+            self._former_places, self._recent_places = (
+                self._recent_places,
+                dict(self.mesh.diagram.places),
+            )
+            self._noted_places_at = now
         self.ownership.tick(now)
         self.gateway.tick(now)
         if self.ownership.leaving:
-            self._go_when_free()
+            self._leave_mesh_when_free()
         else:
             self._balance(now)
 
     def drain(self) -> list[SiteEvent]:
-        """What has changed since the last time, in order."""
-        if self.gateway.gateway != self._reign and self.gateway.gateway is not None:
-            self._reign = self.gateway.gateway
-            self._news.append(GatewayChanged(self._reign))
+        """Events since the last call, in order."""
+        if self.gateway.gateway != self._reported_gateway and self.gateway.gateway is not None:
+            self._reported_gateway = self.gateway.gateway
+            self._events.append(GatewayChanged(self._reported_gateway))
         changes, self.ownership.changes = self.ownership.changes, []
-        news, self._news = self._news, []
+        news, self._events = self._events, []
         return [*changes, *news]
 
-    # What the host may ask.
+    # Queries of the user.
 
     @property
     def ready(self) -> bool:
-        """Is it in the mesh?"""
+        """Has this site joined the mesh?"""
         return self.mesh.joined
 
     @property
@@ -264,37 +271,37 @@ class Site:
         return self.ownership.records.get(subscription)
 
     def next_hop(self, point: Place) -> NodeId | None:
-        """Greedily towards a point; None: it is mine."""
+        """The next site greedily towards a point; None: this site owns it."""
         at_work = self.ready and not self.ownership.leaving
         return self.mesh.next_hop(point) if at_work else self.heir(point)
 
     def heir(self, point: Place) -> NodeId | None:
-        """Whose it would be without me, or who speaks for me while I am in no mesh."""
-        others = self.mesh.neighbours() or self._speakers
+        """The owner of a point without this site; outside the mesh, its representative."""
+        others = self.mesh.neighbours() or self._representatives
         return voronoi.nearest(others, *point) if others else None
 
     def entry(self, area: Shape) -> NodeId | None:
-        """Where a publication for this area goes from here; None: its cast may begin here.
+        """The next site for a publication to this area; None: its cast begins here.
 
         It begins at the owner of the area's centre, so that all casts for one area have one root.
         """
         return self.next_hop((_bounded(area.x), _bounded(area.y)))
 
     def cast(self, area: Shape, sender: NodeId) -> list[NodeId]:
-        """To whom a publication heard from `sender` is passed on (VoroCast); its root is the
-        area's centre. Sites move: in doubt one is told twice rather than not at all."""
+        """Receivers of a publication that came from `sender` (VoroCast); its root is the area's
+        centre. Sites move, so a site may get it twice rather than not at all."""
         if area.kind == POINT:
             return []
-        doubt = self.parameters.margin if self._moves else 0.0
-        return self.mesh.forward((_bounded(area.x), _bounded(area.y)), area, sender, doubt)
+        position_error = self.parameters.margin if self._moves else 0.0
+        return self.mesh.forward((_bounded(area.x), _bounded(area.y)), area, sender, position_error)
 
-    def elders(self, area: Shape) -> list[NodeId]:
+    def previous_sites(self, area: Shape) -> list[NodeId]:
         """Sites that had the area some time ago and have no part of it now.
 
-        While borders move, they may have copies which those who have the area now still wait for;
-        so they are asked as well, and whatever is found twice is notified once.
+        While borders move, they may have copies that the present sites still wait for. So they
+        match too; what is found twice is notified once.
         """
-        then, now = self._before, self.mesh.diagram.places
+        then, now = self._former_places, self.mesh.diagram.places
         if not then or then == now:
             return []
         x, y = _bounded(area.x), _bounded(area.y)
@@ -307,8 +314,8 @@ class Site:
         return [site for site in found if site not in has and site != self.id]
 
     def owners_before(self, points: Floats) -> Slots | None:
-        """Whose these points were some time ago; None: borders are where they were."""
-        then = self._before
+        """Owners of these points some time ago; None: borders have not changed."""
+        then = self._former_places
         if not then or then == self.mesh.diagram.places:
             return None
         sites = np.array(list(then), np.int64)
@@ -316,26 +323,26 @@ class Site:
 
     # Inside.
 
-    def _mind_sites(self) -> None:
+    def _handle_mesh_events(self) -> None:
         notices = self.mesh.drain()
         for notice in notices:
             if notice.what == "joined":
                 # A newcomer's region was its neighbours' a moment ago.
-                self._before = self._lately = self.mesh.neighbours()
-                self._looked = self._clock()
+                self._former_places = self._recent_places = self.mesh.neighbours()
+                self._noted_places_at = self._clock()
             elif notice.what == "came":
-                self._news.append(NeighbourAdded(notice.site))
+                self._events.append(NeighbourAdded(notice.site))
             else:
                 lost = notice.what == "lost"
-                self._news.append(NeighbourRemoved(notice.site, lost))
+                self._events.append(NeighbourRemoved(notice.site, lost))
                 if notice.what != "parted":
                     self.ownership.went(notice.site)
                     self.gateway.went(notice.site)
         if notices:
-            self._news.append(RegionsChanged())
+            self._events.append(RegionsChanged())
 
     def _balance(self, now: Time) -> None:
-        """F: overload is told to neighbours, then to the gateway; idleness ends in leaving."""
+        """[VSO] IV-F: report overload to neighbours, then to the gateway; leave if idle."""
         records = self.ownership.records
         mine = records.owned_by(self.id)
         areas = records.areas(mine, now)
@@ -344,8 +351,8 @@ class Site:
             self._rate = self._active * SECOND / (now - self._adjusted)
             self._active, self._adjusted = 0.0, now
             if self._moves:
-                self._shift(areas[:, :2])
-        self._reach(areas, shrinks=adjusts)
+                self._move_site(areas[:, :2])
+        self._update_reach(areas, shrinks=adjusts)
         if not self._moves:
             return
         level = self.capacity.level(len(mine), self._rate)
@@ -353,7 +360,7 @@ class Site:
         if self.gateway.lacks_matchers:
             x, y = self._load_centre(areas[:, :2])
             self.gateway.insert((x + self.parameters.spacing, y), level)
-        match self._burden.step(now, overloaded=level > 1, idle=idle and bool(self.mesh.known)):
+        match self._load_trend.step(now, overloaded=level > 1, idle=idle and bool(self.mesh.known)):
             case "closer":
                 self._out.send_many(self.mesh.enclosing(), MoveCloser(self.place))
             case "insert":
@@ -367,10 +374,10 @@ class Site:
         x, y = centres.mean(axis=0).tolist()
         return _bounded(x), _bounded(y)
 
-    def _shift(self, centres: Floats) -> None:
-        """Formulas (1) and (2), one after the other, unless that brings sites too close."""
+    def _move_site(self, centres: Floats) -> None:
+        """Move by formulas (1) and (2) of [VSO] III-A, unless that brings sites too close."""
         place, others = self.place, list(self.mesh.neighbours().values())
-        calls, self._calls = self._calls, {}
+        calls, self._overloaded = self._overloaded, {}
         pulls = [(overloaded, self.parameters.f_move) for overloaded in calls.values()]
         if len(centres):
             pulls.insert(0, (self._load_centre(centres), self.parameters.f_adjust))
@@ -380,10 +387,10 @@ class Site:
                 place = wanted
         if place != self.place and self.mesh.me is not None:
             self.mesh.move_to(place, self.mesh.me.reach)
-            self._news.append(RegionsChanged())
+            self._events.append(RegionsChanged())
 
-    def _reach(self, areas: Floats, *, shrinks: bool) -> None:
-        """As far as the farthest area that I own: all whom it touches must be known, at once."""
+    def _update_reach(self, areas: Floats, *, shrinks: bool) -> None:
+        """The reach covers all owned areas: every site that they touch must be known at once."""
         me = self.mesh.me
         if me is None:
             return
@@ -396,22 +403,22 @@ class Site:
         if reach > me.reach or (shrinks and reach < me.reach):
             self.mesh.move_to(me.place, float(reach))
 
-    def _go_when_free(self) -> None:
-        """IV-C: nothing is mine, nothing under way: others know all that I know, and I go."""
+    def _leave_mesh_when_free(self) -> None:
+        """Leave when no record is owned or offered ([VSO] IV-C)."""
         ownership = self.ownership
         if len(ownership.records.owned_by(self.id)) or ownership.offered:
             return
-        self._go()
+        self._leave_mesh()
 
-    def _go(self) -> None:
+    def _leave_mesh(self) -> None:
         others = self.mesh.neighbours()
         successor = voronoi.nearest(others, *self.place) if others else None
-        self._speakers = others
+        self._representatives = others
         self.ownership.bequeath(self.mesh.enclosing())
         self.gateway.retire()
         self.mesh.leave()
         self.resigned = True
-        self._news.append(MatcherResigned(successor))
+        self._events.append(MatcherResigned(successor))
 
 
 def _bounded(x: float) -> float:

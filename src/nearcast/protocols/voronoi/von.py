@@ -1,18 +1,18 @@
-"""VON as an overlay of its own: every peer is a site, and its interests are around it (VSO, II-C).
+"""VON as an overlay of its own: every peer is a site, with its interests around it ([VSO] II-C).
 
 A peer stands at the centre of its first subscription; its area of interest is the disc around that
 place which holds all of its subscriptions. The diagram is of x and y. In 3-D worlds z is a further
 condition, which the receiver checks, so more messages are filtered away there.
 
 publisher                    owner of the place              those whose area reaches the place
-  │── Route ─▶ … greedily ────────▶│── Tell ─────────────────────▶│  cast=direct; or by relays
+  │── Route ─▶ … greedily ────────▶│── PublicationMessage ───────▶│  cast=direct; or by relays
                                    │── Cast ─▶ … by VoroCast ────▶│  cast=vorocast
-  a publication to an area: Cast to every site whose region it touches; each of these Tells those
-  in whose area of interest the nearest point of the publication is in its own region
+  a publication to an area: Cast to every site whose region it touches. Each of these sends it to
+  the sites whose nearest point of the publication's area is in its own region
 
-A peer that speaks where it stands is the owner of the place, and there is no way to go. The owner
-of a point knows all whose area of interest covers it (`cells.related`), so none is missed while
-nothing moves. A peer without interests is outside the mesh and publishes through a contact.
+A peer that publishes at its own place is the owner of that place: no Route is needed. The owner of
+a point knows all whose area of interest covers it (`compiled_cells.related`), so none is missed
+while nothing moves. A peer without interests is outside the mesh and publishes through a contact.
 """
 
 from collections.abc import Iterable
@@ -40,7 +40,7 @@ from nearcast.wire import Codec
 
 CASTS = ("direct", "vorocast")
 WRONG_BY = 1e-12  # relative: distances are rounded
-CALM: Time = 2 * SECOND  # a site that has stood for so long is where it is believed to be
+CALM: Time = 2 * SECOND  # the place of a site that has not moved for so long is certain
 
 
 class VonMessage(Message, frozen=True):
@@ -50,7 +50,7 @@ class VonMessage(Message, frozen=True):
 
 
 class Route(VonMessage, frozen=True, tag=1):
-    """On its way to the owner of its place."""
+    """A publication on its way to the owner of its place."""
 
     publication: Publication
     hops: Hops
@@ -60,7 +60,7 @@ class Route(VonMessage, frozen=True, tag=1):
 
 
 class PublicationMessage(VonMessage, frozen=True, tag=2):
-    """It may touch your area of interest."""
+    """A publication that may touch the receiver's area of interest."""
 
     publication: Publication
     hops: Hops
@@ -137,10 +137,12 @@ def extent_of(interests: PeerInterests, now: Time) -> Extent | None:
 
 
 class MoveSite(Timer, frozen=True):
-    """Say where you are, and look after the mesh."""
+    """Move the site to the interests, and maintain the mesh."""
 
 
 class VonPeer(Node):
+    """A peer of VON: a site at the centre of its first subscription."""
+
     def __init__(
         self, node_id: NodeId, rng: Random, parameters: Parameters, contacts: Contacts
     ) -> None:
@@ -157,18 +159,21 @@ class VonPeer(Node):
         self._step = round(parameters.step_ms * 1000)
         self._stepping = False
         self._contact: NodeId | None = None
-        self._sought: Time = 0
-        self._came: Time = 0  # when the latest neighbour did
+        self._join_started: Time = 0
+        self._last_new_neighbour: Time = 0  # when the latest neighbour did
 
     @property
     def ready(self) -> bool:
-        """In the mesh, and nobody new for a beat; or outside, wanting nothing."""
+        """In the mesh, without a new neighbour for a beat; or outside, without interests."""
         if self.mesh.me is None:
             return not self.interests.present()
-        return self.mesh.joined and self.now - self._came >= self.parameters.beat_s * SECOND
+        return (
+            self.mesh.joined
+            and self.now - self._last_new_neighbour >= self.parameters.beat_s * SECOND
+        )
 
     def known(self, now: Time) -> Iterable[tuple[NodeId, Vector]]:
-        """Neighbours in the area of interest, where they must be by now if they walk on."""
+        """Neighbours in the area of interest, at their extrapolated places."""
         extent = extent_of(self.interests, now)
         if extent is None:
             return []
@@ -194,16 +199,16 @@ class VonPeer(Node):
                 if why is not None:
                     self.out.note(why, command.subscription)
                 else:
-                    self._stand()
+                    self._place_site()
             case Leave():
                 if self.relays is not None:
                     self.relays.leave()
-                self._go()
+                self._leave_mesh()
                 self.out.stop()
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if self.mesh.on(message, sender):
-            self._heed()
+            self._handle_mesh_events()
             return
         if self.relays is not None and self.relays.on(message, sender):
             for publication, hops in self.relays.drain():
@@ -225,49 +230,49 @@ class VonPeer(Node):
         if self.relays is not None and self.relays.wake(timer):
             return
         self._stepping = False
-        self._stand()
+        self._place_site()
         self.mesh.tick(self.now)
         self.interests.forget(self.now)
-        self._heed()
+        self._handle_mesh_events()
 
     # The site.
 
-    def _stand(self) -> None:
-        """The site is where the interests are, and nowhere without them."""
+    def _place_site(self) -> None:
+        """Join or move the site to the interests; leave the mesh without them."""
         extent = extent_of(self.interests, self.now)
         if extent is None:
-            self._go()
+            self._leave_mesh()
             if not self.interests.present():
                 return
         elif self.mesh.me is None:
-            self._seek(extent)
+            self._join_mesh(extent)
         else:
             self.mesh.move_to((extent.x, extent.y), extent.reach)
             patience = self.parameters.misses * self.parameters.beat_s * SECOND
-            if not self.mesh.joined and self.now - self._sought > patience:
+            if not self.mesh.joined and self.now - self._join_started > patience:
                 if self._contact is not None:
                     self.contacts.remove(self._contact)  # it does not answer
-                self._seek(extent)
+                self._join_mesh(extent)
         if not self._stepping:
             self._stepping = True
             self.out.set_timer(MoveSite(), self._step)
 
-    def _seek(self, extent: Extent) -> None:
-        self._sought = self._came = self.now
+    def _join_mesh(self, extent: Extent) -> None:
+        self._join_started = self._last_new_neighbour = self.now
         self._contact = self.contacts.any(self.rng, self.id)
         self.mesh.join_at((extent.x, extent.y), self._contact, extent.reach)
-        self._heed()
+        self._handle_mesh_events()
 
-    def _go(self) -> None:
+    def _leave_mesh(self) -> None:
         self.contacts.remove(self.id)
         self.mesh.leave()
 
-    def _heed(self) -> None:
+    def _handle_mesh_events(self) -> None:
         for what, site in self.mesh.drain():
             if what == "joined":
                 self.contacts.add(self.id)
             elif what == "came":
-                self._came = self.now
+                self._last_new_neighbour = self.now
                 self.out.note("linked", site)
             else:
                 self.out.note("unlinked", site)
@@ -287,18 +292,18 @@ class VonPeer(Node):
 
     def _route(self, publication: Publication, hops: int, sender: NodeId | None) -> None:
         if self.mesh.me is None:
-            self.out.note("ignored", publication.id)  # has left the mesh meanwhile
+            self.out.note("ignored", publication.id)  # has left the mesh since
             return
         root = _bounded(publication.shape.x, publication.shape.y)
         hop = self.mesh.next_hop(root)
-        # Two that each believe the other to be nearer would hand it to and fro.
+        # Two sites that each believe the other to be nearer would forward it forever.
         if hop is None or hop in (sender, publication.node) or hops >= MOST_HOPS:
             self._spread(publication, root, hops)
         else:
             self.out.send(hop, Route(publication, hops + 1))
 
     def _spread(self, publication: Publication, root: Point, hops: int) -> None:
-        """The owner of the place has it: now to all whom it may concern."""
+        """At the owner of the place: send it to all sites that may want it."""
         shape = publication.shape
         if shape.kind != POINT:
             self._pass_on(None, Cast(publication, *root, shape, hops))
@@ -306,10 +311,10 @@ class VonPeer(Node):
         concerned = [n.site for n in self.mesh.known.values() if self._concerns(n, root)]
         if self.parameters.cast == "direct":
             self._deliver(publication, hops)
-            self._tell(publication, concerned, root, hops)
+            self._send_to_sites(publication, concerned, root, hops)
         else:
             reach = max((_away(site, root) for site in concerned), default=0.0)
-            reach += 2 * self.mesh.doubt(self.now)  # they walk on while it is under way
+            reach += 2 * self.mesh.position_error(self.now)  # they walk on while it is under way
             self._pass_on(None, Cast(publication, *root, disc(*root, reach), hops))
 
     def _pass_on(self, sender: NodeId | None, cast: Cast) -> None:
@@ -319,7 +324,7 @@ class VonPeer(Node):
             publication_key(publication), self.now
         ):
             return
-        further = self.mesh.forward(root, cast.area, sender, self.mesh.doubt(self.now))
+        further = self.mesh.forward(root, cast.area, sender, self.mesh.position_error(self.now))
         if further and cast.hops < MOST_HOPS:
             self.out.send_many(further, Cast(publication, cast.x, cast.y, cast.area, cast.hops + 1))
         shape = publication.shape
@@ -333,9 +338,9 @@ class VonPeer(Node):
                 and self._concerns(neighbour, point)
                 and self.mesh.owner_of(point) == self.id
             ]
-            self._tell(publication, concerned, root, cast.hops)
+            self._send_to_sites(publication, concerned, root, cast.hops)
 
-    def _tell(
+    def _send_to_sites(
         self, publication: Publication, sites: list[SiteInfo], root: Point, hops: int
     ) -> None:
         to = [site for site in sites if site.id != publication.node]
@@ -346,7 +351,7 @@ class VonPeer(Node):
             self.out.send_many([site.id for site in to], PublicationMessage(publication, hops + 1))
 
     def _concerns(self, neighbour: MeshNeighbour, point: Point) -> bool:
-        """May its area of interest cover a point? One that moves may be farther than said."""
+        """May its area of interest cover a point? A moving site may be elsewhere by now."""
         site = neighbour.site
         room = self.parameters.room if self.now - neighbour.changed < CALM else 0.0
         rounding = WRONG_BY * (site.reach + abs(point[0]) + abs(point[1]))

@@ -4,14 +4,14 @@ The cast begins at the owner of a point of the area, the root, and spreads from 
 neighbour. Whoever has heard it asks of each neighbour: am I the one to tell it? Every site has one
 such parent, known to all around it by the same rule: of the neighbours with which it shares a
 border that the area touches, the one nearest to the root; of equals the smallest id. (VoroCast, as
-told in VSO II-C, has the rule without the condition on the border. It is for
+described in [VSO] II-C, has the rule without the condition on the border. It is for
 discs around the root; for other areas the nearest neighbour may never hear of the cast.)
 
 Why each hears once: an area is convex. From a point of it in a site's region, go straight towards
 the root. The way stays in the area, and where it leaves the region it crosses a border to a
 neighbour that is nearer to the root. So a parent exists, its region is touched too, and parents
 lead ever nearer to the root, to its owner. A rectangle's sites outside it relay by the same rule,
-as long as their regions reach into it (Genovali and Ricci, quoted in VSO II-C).
+as long as their regions reach into it (Genovali and Ricci, quoted in [VSO] II-C).
 
 To answer for a neighbour one must know who encloses it. Whose neighbours are not known is told, to
 be safe. Where sites move, those around a site may differ on who encloses it; `doubt`, the length by
@@ -56,7 +56,7 @@ def forward(
     root: Point,
     area: Shape,
     sender: NodeId | None = None,
-    doubt: float = 0.0,
+    position_error: float = 0.0,
 ) -> list[NodeId]:
     """To whom a site that has heard a cast passes it on.
 
@@ -68,15 +68,15 @@ def forward(
         return []  # a twin with a smaller id owns the region
     sliver = SLIVER * max(1.0, *(abs(n) for n in (*root, *place, *_finite(area))))
     mine = _borders(place, _ordered(me, enclosing))
-    told = [node for node in twins if node != sender]
+    receivers = [node for node in twins if node != sender]
     for node, border in mine.items():
-        if node != sender and _touches(border, area, sliver + doubt):
+        if node != sender and _touches(border, area, sliver + position_error):
             ring = rings.get(node)
             if ring is None or _is_parent(
-                me, place, node, enclosing[node], ring, root, area, sliver, doubt
+                me, place, node, enclosing[node], ring, root, area, sliver, position_error
             ):
-                told.append(node)
-    return sorted(told)
+                receivers.append(node)
+    return sorted(receivers)
 
 
 def _is_parent(
@@ -88,17 +88,19 @@ def _is_parent(
     root: Point,
     area: Shape,
     sliver: float,
-    doubt: float,
+    position_error: float,
 ) -> bool:
     around = ring if ring.get(me) == place else {**ring, me: place}
     borders = _borders(at, _ordered(node, around))
     others = [n for n, border in borders.items() if n != me and _touches(border, area, sliver)]
-    if not doubt:
-        speakers = {n: around[n] for n in (me, *others)}
-        return nearest(speakers, *root) == me and nearest({node: at, me: place}, *root) == me
+    if not position_error:
+        candidates = {n: around[n] for n in (me, *others)}
+        return nearest(candidates, *root) == me and nearest({node: at, me: place}, *root) == me
     away = {n: hypot(x - root[0], y - root[1]) for n, (x, y) in around.items()}
     own = hypot(at[0] - root[0], at[1] - root[1])
-    return away[me] < own + 2 * doubt and all(away[me] <= away[n] + 2 * doubt for n in others)
+    return away[me] < own + 2 * position_error and all(
+        away[me] <= away[n] + 2 * position_error for n in others
+    )
 
 
 def _ordered(node: NodeId, sites: Sites) -> tuple[tuple[NodeId, Point], ...]:

@@ -1,8 +1,8 @@
-"""VSO: matchers are sites of a Voronoi diagram, and organise themselves (seed 003).
+"""VSO: matchers are sites of a Voronoi diagram that organises itself ([VSO]).
 
-Every node is a member: it may be a client, and it may be a matcher, if it was one from the
-beginning or was called in. In a peer-to-peer deployment clients are the candidates; provisioned
-servers that serve no entity may be candidates too, or instead.
+Every node has a client part, and a matcher part if it is one from the beginning or was promoted. In
+a peer-to-peer deployment clients are the candidates; provisioned servers without an entity may be
+candidates too, or instead.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,22 +46,22 @@ PASSED_ON = (Post, Interest, RegionUpdate, Cancel, ReplicaMatch, Cast)
 
 
 class GatewayName:
-    """The well-known name of the gateway: whoever becomes gateway is found under it."""
+    """The well-known address of the gateway: a new gateway is found here."""
 
     def __init__(self, gateway: NodeId) -> None:
         self.gateway = gateway
 
 
 class TickMatcher(Timer, frozen=True):
-    """Time for a matcher to look at its records."""
+    """Run the periodic work of the matcher."""
 
 
 class SendAlive(Timer, frozen=True):
-    """Time for a client's sign of life."""
+    """Send the client's heartbeat, or a candidate's offer."""
 
 
 class VsoNode(Node):
-    """`place`: it is a matcher from the beginning, here. `candidate`: it may be called in."""
+    """A client, and a matcher if promoted. `place`: it is a matcher here from the beginning."""
 
     def __init__(
         self,
@@ -69,19 +69,19 @@ class VsoNode(Node):
         rng: Random,
         parameters: Parameters,
         directory: GatewayName,
-        audience: ClientColumns,
+        columns: ClientColumns,
         place: Place | None = None,
     ) -> None:
         super().__init__(node_id, rng)
         self.parameters = parameters
         self.directory = directory
         self.matcher: VsoMatcher | None = None
-        self.node_group = audience
+        self.node_group = columns
         self.client = VsoClient(
-            node_id, self.out, self._clock, parameters, audience, self._gateway, self._tell
+            node_id, self.out, self._clock, parameters, columns, self._gateway, self._send_to
         )
         self._place = place
-        self._successor: NodeId | None = None  # who has what was mine when I was a matcher
+        self._successor: NodeId | None = None  # has the region of this former matcher
 
     def _clock(self) -> Time:
         return self.now
@@ -96,13 +96,13 @@ class VsoNode(Node):
     def on_start(self) -> None:
         self.client.begin()
         if self._place is not None:
-            self._match_at(self._place, self.directory.gateway)
-        # Those who began together do not beat together.
+            self._become_matcher(self._place, self.directory.gateway)
+        # Random, so that nodes that start together do not send together.
         self.out.set_timer(SendAlive(), 1 + int(self.rng.random() * self.parameters.heartbeat))
 
-    def _match_at(self, place: Place, contact: NodeId) -> None:
+    def _become_matcher(self, place: Place, contact: NodeId) -> None:
         self.matcher = VsoMatcher(
-            self.id, self.out, self.rng, self._clock, self.parameters, self._tell_all
+            self.id, self.out, self.rng, self._clock, self.parameters, self._send_to_all
         )
         if self.directory.gateway == self.id:
             self.matcher.found(place)
@@ -120,28 +120,28 @@ class VsoNode(Node):
 
     def on_message(self, sender: NodeId, message: Message) -> None:
         if isinstance(message, Notify):  # by far the most frequent
-            self.client.hear(message, sender)
+            self.client.receive(message, sender)
             return
         if self.matcher is not None and isinstance(message, CARRYING):
-            self.matcher.carry(message, sender)
-            self._mind_role()
+            self.matcher.handle_publication(message, sender)
+            self._update_role()
             return
         if self.client.on(message, sender):
             return
         if isinstance(message, Promote):
             if self.matcher is None and sound(message):
-                self._match_at(message.place, message.contact)
+                self._become_matcher(message.place, message.contact)
         elif self.matcher is None:
             self._pass_on(message, sender)
         elif not self.matcher.on(message, sender):
             self.out.note("ignored", sender)
-        self._mind_role()
+        self._update_role()
 
     def _pass_on(self, message: Message, sender: NodeId) -> None:
-        """Someone believes that this is still a matcher. What it says shall not be lost."""
+        """Forward messages to a former matcher, so that they are not lost."""
         to = self._successor if self._successor is not None else self.directory.gateway
         if isinstance(message, Alive):
-            self._tell(sender, OwnedSubscriptions(()))
+            self._send_to(sender, OwnedSubscriptions(()))
         elif isinstance(message, PASSED_ON) and to != self.id and message.hops < MOST_HOPS:
             if (
                 isinstance(message, Post)
@@ -158,36 +158,36 @@ class VsoNode(Node):
         match timer:
             case TickMatcher() if self.matcher is not None:
                 self.matcher.tick(self.now)
-                self._mind_role()
+                self._update_role()
                 if self.matcher is not None:
                     self.out.set_timer(TickMatcher(), self.parameters.tick)
             case RetrySubscriptions():
-                self.client.again()
+                self.client.retry_unserved()
             case SendAlive():
                 if self.id < FIRST_SERVER:
-                    self.client.beat()
+                    self.client.send_alive()
                 elif self.matcher is None:
                     self.out.send(self.directory.gateway, Candidate(self.id))
                 self.out.set_timer(SendAlive(), self.parameters.heartbeat)
 
-    def _mind_role(self) -> None:
+    def _update_role(self) -> None:
         if self.matcher is None:
             return
         if self.matcher.resigned:
             self._successor = self.matcher.successor
-            self.matcher = None  # C, 3: a candidate again
+            self.matcher = None  # [VSO] IV-C, 3: a candidate again
         elif self.matcher.gateway == self.id:
             self.directory.gateway = self.id
 
-    # One part of this node may speak to the other, without a network in between (IV-E, 2).
+    # Client and matcher of one node exchange messages without the network ([VSO] IV-E, 2).
 
-    def _tell(self, to: NodeId, message: Message) -> None:
+    def _send_to(self, to: NodeId, message: Message) -> None:
         if to != self.id:
             self.out.send(to, message)
         else:
             self.on_message(self.id, message)
 
-    def _tell_all(self, to: Sequence[NodeId], message: Message) -> None:
+    def _send_to_all(self, to: Sequence[NodeId], message: Message) -> None:
         others = to
         if self.id in to:
             others = [node for node in to if node != self.id]
@@ -202,11 +202,13 @@ class VsoNode(Node):
 
 
 class VsoDeployment:
+    """Matchers from the beginning, provisioned servers, and a node for each entity."""
+
     def __init__(self, parameters: Parameters, stream: Callable[[NodeId], Random]) -> None:
         self.parameters = parameters
         self.stream = stream
         self.directory = GatewayName(FIRST_SERVER)
-        self.audience = ClientColumns(round(parameters.memory_s * SECOND))
+        self.columns = ClientColumns(round(parameters.memory_s * SECOND))
 
     def servers(self) -> list[Node]:
         chosen = self.parameters
@@ -219,10 +221,10 @@ class VsoDeployment:
         """A provisioned server: a matcher from the beginning if it has a place."""
         node_id = FIRST_SERVER + number
         rng = self.stream(node_id)
-        return VsoNode(node_id, rng, self.parameters, self.directory, self.audience, place)
+        return VsoNode(node_id, rng, self.parameters, self.directory, self.columns, place)
 
     def entity(self, node_id: NodeId, rng: Random) -> Node:
-        return VsoNode(node_id, rng, self.parameters, self.directory, self.audience)
+        return VsoNode(node_id, rng, self.parameters, self.directory, self.columns)
 
 
 def _invariants(*, calm: bool) -> Sequence[Invariant]:

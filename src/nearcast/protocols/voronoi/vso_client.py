@@ -1,11 +1,11 @@
-"""A client of VSO: says what it wants to whoever owns it, and hears once.
+"""A client of VSO: sends interests to their owners, and delivers each publication once.
 
-Each of its subscriptions has an owner of its own. It learns of a new owner from the old one, or
-from the new one if the old one has died; whatever has the higher epoch holds. When an owner is
-silent or does not know a subscription any more, the client subscribes anew, through any matcher it
-knows or the gateway. It asks for a little more than it wants (`buffer`), so that it knows who is
-about to come in; what it wants it decides itself, by its own clock, so nothing unwanted is heard.
-A client that only publishes speaks to the gateway's site.
+Each subscription has an owner of its own. The client learns of a new owner from the old one, or
+from the new one if the old one has died; the higher epoch wins. When an owner is silent or does not
+know a subscription any more, the client subscribes again, through any known matcher or the gateway.
+It subscribes to a little more than it wants (`buffer`), so that it knows entities that are about to
+enter. It decides by its own clock what it wants, so nothing unwanted is delivered. A client that
+only publishes sends to the gateway.
 """
 
 from collections import deque
@@ -37,10 +37,12 @@ from nearcast.protocols.voronoi.vso_parameters import Parameters, microseconds
 from nearcast.space.motion import SECOND, Path, Time
 from nearcast.space.shapes import BOX, Shape, ShapeKind, Vector
 
-CHANGES_REMEMBERED = 64  # of one interest: what is under way may be older than the latest
-POSTS_REMEMBERED = 32  # to be said again if an owner has died meanwhile
-QUIET: Time = SECOND  # after this, whom an interest concerns has heard of it
-VOLUNTEERS = 5  # heartbeats between two times that a candidate speaks up
+CHANGES_REMEMBERED = (
+    64  # versions of one interest: publications under way may be older than the latest
+)
+POSTS_REMEMBERED = 32  # sent again if an owner has died meanwhile
+QUIET: Time = SECOND  # after this, an interest has arrived everywhere
+VOLUNTEERS = 5  # heartbeats between two offers of a candidate
 
 
 def widened(region: Region, by: float) -> Region:
@@ -59,11 +61,11 @@ def _wide(shape: Shape, by: float) -> Shape:
 
 
 class RetrySubscriptions(Timer, frozen=True):
-    """Time to ask again for whatever nobody serves yet."""
+    """Send interests again that have no owner yet."""
 
 
 class VsoClient:
-    """A part of a node; `send` knows how to reach another part of the same node."""
+    """The client part of a node; `send` also reaches the matcher part of the same node."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class VsoClient:
         out: Outbox,
         clock: Callable[[], Time],
         parameters: Parameters,
-        audience: ClientColumns,
+        columns: ClientColumns,
         gateway: Callable[[], NodeId],
         send: Callable[[NodeId, Message], None],
     ) -> None:
@@ -84,17 +86,17 @@ class VsoClient:
         self.epoch: dict[SubscriptionId, Epoch] = {}
         self.history: dict[SubscriptionId, History] = {}
         self._owners: dict[NodeId, Time] = {}  # when each was last heard, alone
-        self._audience, self._seat = audience, -1  # it sits down when it begins
-        self._ears: dict[SubscriptionId, int] = {}
+        self._columns, self._client_slot = columns, -1  # the slot is assigned in `begin`
+        self._subscription_slots: dict[SubscriptionId, int] = {}
         self._clock, self._gateway, self._send = clock, gateway, send
         self._last: Version = 0
         self._served: Time = 0  # when a subscription last found an owner
-        self._posted: deque[Publication] = deque(maxlen=POSTS_REMEMBERED)
+        self._recent_posts: deque[Publication] = deque(maxlen=POSTS_REMEMBERED)
         self._silent: Time = 0  # when an owner that was given up was last heard
         self._patience: Time = 0  # until it is asked again; 0: nothing has been asked for
-        self._doubted: dict[NodeId, Time] = {}  # owners that were asked whether they live
-        self._beats = 0
-        self._beaten: Version = 0  # the last version at the time of the last beat
+        self._checked: dict[NodeId, Time] = {}  # owners that were asked whether they live
+        self._heartbeats = 0
+        self._version_at_heartbeat: Version = 0  # the last version at the time of the last beat
         self.contact: NodeId | None = None
 
     @property
@@ -104,20 +106,20 @@ class VsoClient:
 
     @property
     def home(self) -> NodeId:
-        """The matcher that we speak to, if it is of no matter to which."""
+        """A matcher for messages that any matcher can forward."""
         return next(iter(self.owner.values()), None) or self.contact or self._gateway()
 
     def begin(self) -> None:
-        self._seat = self._audience.sit(self.id, self._clock())
+        self._client_slot = self._columns.add_client(self.id, self._clock())
 
     # The application.
 
     def command(self, command: Command) -> None:
         match command:
             case Publish():
-                self._doubt()
+                self._check_silent_owners()
                 publication = command.stamped(self.id, self._clock())
-                self._posted.append(publication)
+                self._recent_posts.append(publication)
                 self._send(self.home, Post(publication))
             case Leave():
                 for subscription in list(self.subscriptions):
@@ -137,68 +139,72 @@ class VsoClient:
         else:
             subscription = self.subscriptions[number]
             self.version[number] = self._next_version()
-            self._write_down(number, subscription)
+            self._append_version(number, subscription)
             owner = self.owner.get(number)
             same_filter = before is not None and subscription.filter is before.filter
             if isinstance(command, Move) and owner is not None and same_filter:
                 wide = widened(subscription.region, self.parameters.buffer)
                 self._send(owner, RegionUpdate(number, self.version[number], wide))
             else:
-                self._ask(number)  # all of it: a filter's clock begins anew with a formula's
+                self._send_interest(
+                    number
+                )  # all of it: a filter's clock begins anew with a formula's
 
     def _cancel(self, subscription: SubscriptionId) -> None:
-        self._write_down(subscription, None)
+        self._append_version(subscription, None)
         to = self.owner.pop(subscription, None) or self.home
         version = self.version[subscription] = self._next_version()
         self._send(to, Cancel(self.id, subscription, version))
 
-    def _write_down(self, name: SubscriptionId, wanted: Subscription | None) -> None:
+    def _append_version(self, name: SubscriptionId, wanted: Subscription | None) -> None:
         now = self._clock()
         if name not in self.history:
             history = self.history[name] = deque(maxlen=CHANGES_REMEMBERED)
-            self._ears[name] = self._audience.listen(self._seat, history, now)
+            self._subscription_slots[name] = self._columns.add_subscription(
+                self._client_slot, history, now
+            )
         self.history[name].append(InterestVersion(now, wanted))
-        self._audience.change(self._ears[name], self.id, name, now)
+        self._columns.update_subscription(self._subscription_slots[name], self.id, name, now)
 
     def _next_version(self) -> Version:
-        """Higher than all before, in earlier lives too."""
+        """Higher than all before, also before a restart."""
         self._last = max(self._last + 1, self._clock())
         return self._last
 
-    def _ask(self, subscription: SubscriptionId) -> None:
-        """D, 1: the whole interest, to whoever passes it on to its owner."""
+    def _send_interest(self, subscription: SubscriptionId) -> None:
+        """[VSO] IV-D, 1: send the whole interest to the owner, or to a matcher that forwards it."""
         wanted = self.subscriptions[subscription]
         wide = replace(wanted, region=widened(wanted.region, self.parameters.buffer))
         epoch = self.epoch.get(subscription, 0)
         to = self.owner.get(subscription) or self.home
         self._send(to, Interest(wide, self.version[subscription], epoch))
         if subscription not in self.owner and not self._patience:
-            self._wait(microseconds(self.parameters.retry_ms))
+            self._retry_after(microseconds(self.parameters.retry_ms))
 
-    def _wait(self, patience: Time) -> None:
+    def _retry_after(self, patience: Time) -> None:
         self._patience = min(patience, self.parameters.heartbeat)
         self.out.set_timer(RetrySubscriptions(), self._patience)
 
-    def again(self) -> None:
-        """What was asked for may have gone to somebody who has died."""
+    def retry_unserved(self) -> None:
+        """Send unserved interests again: the matcher that got them may have died."""
         unserved = [s for s in self.subscriptions if s not in self.owner]
         for subscription in unserved:
             self.version[subscription] = self._next_version()
-            self._ask(subscription)
+            self._send_interest(subscription)
         if unserved:
-            self._wait(2 * self._patience)
+            self._retry_after(2 * self._patience)
         else:
             self._patience = 0
 
     # Matchers.
 
-    def beat(self) -> None:
-        """A sign of life to each owner; who does not answer any more owns nothing of ours."""
+    def send_alive(self) -> None:
+        """Send Alive to each owner; give up owners that do not answer."""
         now, p = self._clock(), self.parameters
         limit = now - p.misses * p.heartbeat
         for site in dict.fromkeys(self.owner.values()):
-            if self._heard_at(site, now) < limit:
-                self._give_up(site)
+            if self._last_heard(site, now) < limit:
+                self._give_up_owner(site)
             else:
                 self._owners.setdefault(site, now)
                 self._send(site, Alive())
@@ -206,19 +212,21 @@ class VsoClient:
         if self.contact is not None and self.contact not in self._owners:
             self.contact = next(iter(self._owners), None)
         may_be_called = p.candidates != "servers" and p.partitioning == "dynamic"
-        if may_be_called and self._beats % VOLUNTEERS == 0:
+        if may_be_called and self._heartbeats % VOLUNTEERS == 0:
             self._send(self.home, Candidate(self.id))
-        self._beats += 1
-        self._beaten = self._last
+        self._heartbeats += 1
+        self._version_at_heartbeat = self._last
 
-    def _heard_at(self, site: NodeId, now: Time) -> Time:
-        """When it last spoke to us, alone or among others."""
-        return max(self._owners.get(site, now), self._audience.last_word(self._seat, site))
+    def _last_heard(self, site: NodeId, now: Time) -> Time:
+        """When the matcher last sent us anything."""
+        return max(
+            self._owners.get(site, now), self._columns.last_notified_at(self._client_slot, site)
+        )
 
-    def _give_up(self, site: NodeId) -> None:
-        """III-C, 2: it has died, so whoever has its region now is asked."""
+    def _give_up_owner(self, site: NodeId) -> None:
+        """[VSO] III-C, 2: an owner has died; subscribe again at the site that has its region."""
         self.out.note("unlinked", site)
-        self._silent = self._heard_at(site, self._clock())
+        self._silent = self._last_heard(site, self._clock())
         del self._owners[site]
         lost = [s for s, owner in self.owner.items() if owner == site]
         for subscription in lost:
@@ -227,25 +235,25 @@ class VsoClient:
             self.contact = next(iter(self._owners), None)
         for subscription in lost:
             self.version[subscription] = self._next_version()
-            self._ask(subscription)
+            self._send_interest(subscription)
 
-    def _doubt(self) -> None:
-        """Who publishes and hears nothing asks, before it speaks to the dead for long."""
+    def _check_silent_owners(self) -> None:
+        """Ask silent owners whether they are alive, before publishing to a dead one for long."""
         now, p = self._clock(), self.parameters
         doubt = microseconds(p.doubt_ms)
         for site in list(self._owners):
-            heard = self._heard_at(site, now)
+            heard = self._last_heard(site, now)
             if now - heard < doubt:
                 continue
-            asked = self._doubted.get(site, -doubt)
+            asked = self._checked.get(site, -doubt)
             if asked > heard and now - heard >= p.misses * doubt:
-                self._give_up(site)
+                self._give_up_owner(site)
             elif now - asked >= doubt:
-                self._doubted[site] = now
+                self._checked[site] = now
                 self._send(site, Alive())
 
     def on(self, message: Message, sender: NodeId) -> bool:
-        """Was it a client's message? Then it has been heard."""
+        """Handle a message for a client; False: it is none."""
         match message:
             case OwnerConfirmed(subscription, epoch):
                 self._learn(subscription, sender, epoch, sender)
@@ -274,15 +282,15 @@ class VsoClient:
         if before != owner:
             self.owner[subscription] = self.contact = owner
             self._served = now
-            heard = self._silent if before is None else self._heard_at(before, now)
+            heard = self._silent if before is None else self._last_heard(before, now)
             if now - heard >= microseconds(self.parameters.doubt_ms):
                 self._post_again(heard)
         self.epoch[subscription] = epoch
         self._owners[owner] = now
 
     def _post_again(self, since: Time) -> None:
-        """What was said to one who has died. Whoever has heard it all the same hears it once."""
-        for publication in self._posted:
+        """Publish again what was sent to a dead matcher; receivers drop duplicates."""
+        for publication in self._recent_posts:
             if publication.t >= since:
                 self._send(self.home, Post(publication))
 
@@ -300,20 +308,21 @@ class VsoClient:
             if subscription not in there:
                 # It was dropped, or is under way to somebody else: a higher version outlives both.
                 self.version[subscription] = self._next_version()
-                self._ask(subscription)
-            elif there[subscription] < self.version[subscription] <= self._beaten:
-                self._ask(subscription)  # what was said after the beat is still under way
+                self._send_interest(subscription)
+            elif there[subscription] < self.version[subscription] <= self._version_at_heartbeat:
+                self._send_interest(
+                    subscription
+                )  # what was sent after the heartbeat is still under way
 
     # Publications.
 
-    def hear(self, message: Notify, sender: NodeId) -> None:
-        """E, 5; and nothing twice, whoever says it. See `ClientColumns.receive` for many at
-        once."""
+    def receive(self, message: Notify, sender: NodeId) -> None:
+        """[VSO] IV-E, 5: deliver what is wanted and new; as `ClientColumns.receive` for many."""
         publication, now = message.publication, self._clock()
-        t, speaker = publication.t, publication.node
+        t, publisher = publication.t, publication.node
         if sender in self._owners:
             self._owners[sender] = now
-        self._audience.note(self._seat, speaker, publication.shape, now)
+        self._columns.note_publisher(self._client_slot, publisher, publication.shape, now)
         mine = []
         for subscription, history in self.history.items():
             since, wanted = history[-1]
@@ -322,13 +331,15 @@ class VsoClient:
             if (
                 wanted is not None
                 and wants(wanted, publication, t)
-                and self._audience.is_new(self._ears[subscription], publication.id, now)
+                and self._columns.is_new(
+                    self._subscription_slots[subscription], publication.id, now
+                )
             ):
                 mine.append(subscription)
         if mine:
             self.out.deliver(publication, tuple(mine), message.hops)
 
     def known(self, now: Time) -> Sequence[tuple[NodeId, Vector]]:
-        """Who was heard lately, and where they said they were."""
-        known = self._audience.known(self._seat, now)
+        """Recent publishers, and where they were."""
+        known = self._columns.known(self._client_slot, now)
         return [(other, where) for other, where in known.items() if other != self.id]

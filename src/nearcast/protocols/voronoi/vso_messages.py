@@ -1,27 +1,28 @@
-"""What clients, matchers and the gateway of VSO say (seed 003, IV).
+"""Messages between clients, matchers and the gateway of VSO; letters are sections of [VSO] IV.
 
 client                      matcher                    matcher                    client
   │── Interest ───────────────▶│── Interest (greedy) ────▶│ owns the centre        D. subscribe
-  │◀───────────────────────────────────────── Served ─────│── Copies ─▶ replicas, a backup
-  │── Shift ──────────────────────────────────────────────▶│── Moves ──▶ replicas
+  │◀───────────────────────────────── OwnerConfirmed ─────│── RecordCopies ──▶ replicas, a backup
+  │── RegionUpdate ───────────────────────────────────────▶│── RegionUpdates ─▶ replicas
   │── Post ───────────────────▶│── Cast (VoroCast) ──────▶│                        E. publish
-  │                            │◀─────────── Matched ─────│ a replica matches: tell the owner
+  │                            │◀────── ReplicaMatch ─────│ a replica matches: tell the owner
   │◀──────────────── Notify ───│                          │── Notify ─────────────▶│
   │                            │── Transfer ─────────────▶│ the centre has moved   G. ownership
-  │◀──────────────── Owner ────│◀───────────── Taken ─────│
-  │── Alive ──────────────────▶│ who is silent is forgotten; Holding answers: this I have of you
-  │                            │── Digest ───────────────▶│ of all that you should have of mine
-  │                            │◀────────── Inventory ────│ it differs: this I have
-  │                            │── Copies, Release, Forget ▶ then it does not any more
+  │◀────────── OwnerChanged ───│◀─────── TransferAck ─────│
+  │── Alive ──────────────────▶│ a silent client is forgotten
+  │◀──── OwnedSubscriptions ───│ the answer to Alive
+  │                            │── Digest ───────────────▶│ of the copies that you should have
+  │                            │◀────────── Inventory ────│ if the digest differs: what I have
+  │                            │── RecordCopies, CopiesReleased, RecordsEnded ─▶ the difference
 
 matcher                     gateway                    candidate
-  │── Present ────────────────▶│◀─────────── Candidate ───│                        B. join
-  │◀───────────────── Realm ───│ who is here, who will be gateway after me
-  │── Insert ─────────────────▶│── Promote ──────────────▶│── the mesh's join      F. load
-  │── Closer ─▶ its enclosing matchers: come nearer
+  │── MatcherPresent ─────────▶│◀─────────── Candidate ───│                        B. join
+  │◀─────────── MatcherList ───│ all matchers, in the order of succession
+  │── MatcherInsert ──────────▶│── Promote ──────────────▶│── joins the mesh       F. load
+  │── MoveCloser ─▶ its enclosing matchers
 
-A subscription has a version, which only its client raises, and an epoch, which each change of owner
-raises. Content goes by version, ownership by (epoch, owner): no two sites can own one epoch.
+Only the client raises the version of a subscription; each change of owner raises its epoch. The
+newest version of the content wins, and the largest (epoch, owner): no epoch has two owners.
 """
 
 from typing import Annotated, ClassVar, TypeAlias
@@ -49,9 +50,9 @@ Term: TypeAlias = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
 class Record(Struct, frozen=True, array_like=True):
-    """A subscription as sites know it: where it is, whose it is, and who owns it.
+    """A subscription as sites know it: its region, its client and its owner.
 
-    `body` is whatever else its host must know to serve it; sites carry it and never look inside.
+    `body` is what else the matcher needs to serve it; sites copy it and never decode it.
     """
 
     id: SubscriptionId
@@ -61,7 +62,7 @@ class Record(Struct, frozen=True, array_like=True):
     epoch: Epoch = 0
     owner: NodeId = 0
     body: bytes = b""
-    heard: Time = 0  # when an owner last heard its client; told with a Transfer
+    heard: Time = 0  # when an owner last heard its client; sent with a Transfer
 
 
 # Between sites: records.
@@ -74,50 +75,50 @@ class VsoMessage(Message, frozen=True):
 
 
 class RecordCopies(VsoMessage, frozen=True, tag=1):
-    """Replicas, whole. Who knows better answers with its own."""
+    """Whole records for a replica. A receiver with newer ones answers with these."""
 
     records: tuple[Record, ...]
 
 
 class RegionUpdates(VsoMessage, frozen=True, tag=2):
-    """Regions of records that you have whole."""
+    """New regions of records that the receiver has copies of."""
 
     changes: tuple[tuple[SubscriptionId, Version, Region], ...]
 
 
 class RecordsEnded(VsoMessage, frozen=True, tag=3):
-    """These ended, up to these versions."""
+    """These subscriptions have ended, up to these versions."""
 
     ended: tuple[tuple[SubscriptionId, Version], ...]
 
 
 class CopiesReleased(VsoMessage, frozen=True, tag=4):
-    """They do not reach your region any more."""
+    """These areas do not touch the receiver's region any more: drop the copies."""
 
     ids: tuple[SubscriptionId, ...]
 
 
 class Transfer(VsoMessage, frozen=True, tag=5):
-    """You own them now: their epochs and owner say so."""
+    """The receiver is the new owner, in the epochs of the records."""
 
     records: tuple[Record, ...]
 
 
 class TransferAck(VsoMessage, frozen=True, tag=6):
-    """TRANSFER_ACK: I own them, in these epochs."""
+    """The paper's TRANSFER_ACK: the sender owns them, in these epochs."""
 
     epochs: tuple[tuple[SubscriptionId, Epoch], ...]
 
 
 class Digest(VsoMessage, frozen=True, tag=7):
-    """So many of my records you should have, and their names, versions and epochs mix to this."""
+    """Count and checksum (ids, versions, epochs) of the copies that the receiver should have."""
 
     count: Hops
     total: Sum
 
 
 class Inventory(VsoMessage, frozen=True, tag=8):
-    """This is what I have of yours."""
+    """All copies of the receiver's records that the sender has."""
 
     items: tuple[tuple[SubscriptionId, Epoch, Version], ...]
 
@@ -126,41 +127,41 @@ class Inventory(VsoMessage, frozen=True, tag=8):
 
 
 class MoveCloser(VsoMessage, frozen=True, tag=9):
-    """MOVE: I am overloaded, and here; make my region smaller."""
+    """The paper's MOVE: the sender is overloaded; come closer, which makes its region smaller."""
 
     place: Place
 
 
 class MatcherInsert(VsoMessage, frozen=True, tag=10):
-    """MATCHER_INSERT: promote a candidate at my load centre."""
+    """The paper's MATCHER_INSERT: promote a candidate at this load centre."""
 
     place: Place
     level: Real
 
 
 class Candidate(VsoMessage, frozen=True, tag=11):
-    """This node could be a matcher. Any matcher passes it on to the gateway."""
+    """This node could be a matcher. Any matcher forwards it to the gateway."""
 
     node: NodeId
 
 
 class Promote(VsoMessage, frozen=True, tag=12):
-    """Become a matcher here; the contact lets you in."""
+    """Become a matcher at this place; join the mesh through `contact`."""
 
     place: Place
     contact: NodeId
 
 
 class MatcherPresent(VsoMessage, frozen=True, tag=13):
-    """I am a matcher, and here."""
+    """The sender is a matcher, at this place."""
 
     place: Place
 
 
 class MatcherList(VsoMessage, frozen=True, tag=14):
-    """The gateway of this term is `gateway`; the matchers in order of seniority, with their places.
+    """The gateway of this term, and all matchers in order of seniority, with their places.
 
-    The first of them learn the candidates too: one of them will be gateway if this one dies.
+    The first of them get the candidates too: one of them becomes gateway if this one dies.
     """
 
     term: Term
@@ -170,14 +171,17 @@ class MatcherList(VsoMessage, frozen=True, tag=14):
 
 
 class MatcherRetired(VsoMessage, frozen=True, tag=15):
-    """I am no matcher any more."""
+    """The sender is no matcher any more."""
 
 
 # Clients and matchers.
 
 
 class Interest(VsoMessage, frozen=True, tag=21):
-    """Greedily on to the matcher whose region holds the centre. `epoch`: the last I know of."""
+    """A whole subscription, forwarded greedily to the matcher whose region has its centre.
+
+    `epoch`: the latest that the client knows.
+    """
 
     subscription: Subscription
     version: Version
@@ -186,14 +190,14 @@ class Interest(VsoMessage, frozen=True, tag=21):
 
 
 class OwnerConfirmed(VsoMessage, frozen=True, tag=22):
-    """I own this subscription of yours."""
+    """The sender owns this subscription."""
 
     subscription: SubscriptionId
     epoch: Epoch
 
 
 class OwnerChanged(VsoMessage, frozen=True, tag=23):
-    """Somebody else owns it now."""
+    """Another matcher owns the subscription now."""
 
     subscription: SubscriptionId
     owner: NodeId
@@ -201,6 +205,8 @@ class OwnerChanged(VsoMessage, frozen=True, tag=23):
 
 
 class RegionUpdate(VsoMessage, frozen=True, tag=24):
+    """From a client to the owner: the new region of a subscription."""
+
     subscription: SubscriptionId
     version: Version
     region: Region
@@ -208,6 +214,8 @@ class RegionUpdate(VsoMessage, frozen=True, tag=24):
 
 
 class Cancel(VsoMessage, frozen=True, tag=25):
+    """From a client to the owner: the subscription has ended."""
+
     client: NodeId
     subscription: SubscriptionId
     version: Version
@@ -215,7 +223,7 @@ class Cancel(VsoMessage, frozen=True, tag=25):
 
 
 class Post(VsoMessage, frozen=True, tag=26):
-    """From its publisher, greedily on to a matcher whose region the area touches."""
+    """From its publisher, forwarded greedily to the owner of the centre of its area."""
 
     publication: Publication
     hops: Hops = 1
@@ -227,7 +235,7 @@ class Post(VsoMessage, frozen=True, tag=26):
 class Cast(VsoMessage, frozen=True, tag=27):
     """VoroCast, from matcher to matcher; its root is the centre of the area.
 
-    `onward` is False for a site that had the area lately, and only matches.
+    `onward` is False for a site that had the area until recently: it only matches.
     """
 
     publication: Publication
@@ -239,7 +247,7 @@ class Cast(VsoMessage, frozen=True, tag=27):
 
 
 class ReplicaMatch(VsoMessage, frozen=True, tag=28):
-    """To the owner: it may touch these of yours."""
+    """To an owner: the publication may touch these subscriptions of yours."""
 
     publication: Publication
     subscriptions: tuple[SubscriptionId, ...]
@@ -251,7 +259,7 @@ class ReplicaMatch(VsoMessage, frozen=True, tag=28):
 
 
 class Notify(VsoMessage, frozen=True, tag=29):
-    """To a client; it knows best which of its subscriptions are meant."""
+    """To a client, which decides which of its subscriptions want it."""
 
     publication: Publication
     hops: Hops
@@ -261,17 +269,17 @@ class Notify(VsoMessage, frozen=True, tag=29):
 
 
 class Alive(VsoMessage, frozen=True, tag=30):
-    """A client to each of its owners."""
+    """A heartbeat from a client to each of its owners."""
 
 
 class OwnedSubscriptions(VsoMessage, frozen=True, tag=31):
-    """The answer: these of yours I own, in these versions and epochs."""
+    """The answer to Alive: the client's subscriptions that the sender owns."""
 
     held: tuple[tuple[SubscriptionId, Version, Epoch], ...]
 
 
 def sound(message: Message) -> bool:
-    """Are the places in it where geometry is exact? A receiver refuses what is not."""
+    """Are all places in the range where geometry is exact? Else the receiver refuses it."""
     match message:
         case MoveCloser(place) | MatcherInsert(place) | Promote(place) | MatcherPresent(place):
             return _near(place)

@@ -1,4 +1,4 @@
-"""What can be set for VSO. Defaults are those of seed 003 and of the authors' VAST."""
+"""Settings of VSO. Defaults are those of [VSO] and of the authors' program VAST."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,8 @@ MILLISECOND = 1_000
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """Settings of all matchers and clients."""
+
     # dynamic or static: do matchers follow their load, or stay where they began?
     partitioning: str = "dynamic"
     # Matchers from the beginning, 1 to 10,000, in rows and columns over the world; the first is the

@@ -289,9 +289,9 @@ class Routing:
                 continue
             for target in site.cast(shape, site.id if way == TO_OWNER else sender):
                 further.setdefault(target, {})[index] = mode_code(SPREAD, hops + 1)
-            elders = site.elders(shape) if way == TO_OWNER else ()
-            for elder in (one for one in elders if one in alive):
-                further.setdefault(elder, {}).setdefault(index, PREVIOUS_OWNER)
+            previous_sites = site.previous_sites(shape) if way == TO_OWNER else ()
+            for previous in (one for one in previous_sites if one in alive):
+                further.setdefault(previous, {}).setdefault(index, PREVIOUS_OWNER)
         return further
 
     def _owners(self, site: Site, centres: Floats) -> Integers:
