@@ -1,4 +1,4 @@
-"""Seed 001, sections 2 to 4: its own examples and its claims 001.1 to 001.13, to the letter."""
+"""[Evolving] sections 2 to 4: its own examples and its claims 001.1 to 001.13, to the letter."""
 
 from itertools import pairwise
 from random import Random

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearcast.matching.cached import CachedMatcher
-from nearcast.matching.freeze import split_evolving, stops_evolving_at
+from nearcast.matching.freeze import split_evolving
 from nearcast.matching.matcher import Matcher, make_batch
 from nearcast.matching.periodic import PeriodicMatcher
-from nearcast.matching.rows import evolves
 from nearcast.model.publication import Publication, wants
-from nearcast.model.subscription import Formula, Subscription
+from nearcast.model.subscription import Formula, Subscription, evolves, stops_evolving_at
 from nearcast.space.motion import SECOND
 from support.evolving_cases import evolving
 from support.strategies import TIMES, publications, subscriptions

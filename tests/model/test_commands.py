@@ -1,4 +1,4 @@
-"""Commands: the node that accepts one stamps it with its own clock; and seed 001, end to end."""
+"""Commands: the node that accepts one stamps it with its own clock; and [Evolving] end to end."""
 
 import msgspec
 import pytest
@@ -69,7 +69,7 @@ def test_a_publication_that_cannot_be_is_refused_when_it_is_stamped(
         Publish(1, point(0, 0), attributes={name: value}).stamped(1, 0)
 
 
-# Seed 001, section 3: the player's rectangle and the apple at (4, 3).
+# [Evolving] section 3: the player's rectangle and the apple at (4, 3).
 
 STATIC = "{(x >= -3),(x <= 3),(y >= -2),(y <= 2)}"
 EVOLVING = "{(x >= -3+t),(x <= 3+t),(y >= -2+t),(y <= 2+t)}"

@@ -1,4 +1,4 @@
-"""Predicates: seed 001's examples to the letter, filters, zones and what they touch."""
+"""Predicates: [Evolving] examples to the letter, filters, zones and what they touch."""
 
 import math
 import pickle
@@ -48,7 +48,7 @@ def contains(text: str, x: float, y: float = 0.0, z: float = 0.0, t: float = 0.0
     return region is not None and region.touches(POINT, x, y, z, 0.0, 0.0, 0.0)
 
 
-# Seed 001, and its claims 001.1 to 001.4.
+# [Evolving] and its claims 001.1 to 001.4.
 
 
 def test_claim_1_a_publication_at_2_matches_below_3_and_not_below_1() -> None:

@@ -106,7 +106,7 @@ def test_who_is_not_interested_does_not_hear(attributes: dict[str, Value]) -> No
 
 
 def test_region_and_filter_are_looked_at_at_the_given_moment() -> None:
-    """A broker's own clock is an option (seed 001), so `at` counts and not the publication's t."""
+    """A broker may use its own clock ([Evolving]): `at` counts, not the publication's t."""
     walker = replace(
         LISTENER, region=path(disc(0, 0, 1), [(9.0, 0.0, 0.0)], 1.0).stamped(10 * SECOND)
     )

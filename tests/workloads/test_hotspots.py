@@ -1,4 +1,4 @@
-"""The workload of seed 000, VI.A."""
+"""The workload of [DRtree] VI.A."""
 
 from itertools import islice
 from math import dist

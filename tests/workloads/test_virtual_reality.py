@@ -1,4 +1,4 @@
-"""The virtual reality of seed 004: as many see each other as the paper says, and as clustered."""
+"""The virtual reality of [Lehn]: as many see each other as the paper says, and as clustered."""
 
 from itertools import islice, pairwise
 from math import dist

@@ -1,4 +1,4 @@
-"""Random waypoint and the clustering movement of seed 003, V."""
+"""Random waypoint and the clustering movement of [VSO] V."""
 
 from itertools import combinations, islice, pairwise
 from math import dist
@@ -56,7 +56,7 @@ def test_nobody_is_ever_faster_than_the_speed(kind: str, motion: str) -> None:
     lived = walker(kind, motion=motion, speed=30.0)
     places = [lived.position(5 * SECOND + t * SECOND // 10) for t in range(3000)]
     steps = [dist(here, there) for here, there in pairwise(places)]
-    assert max(steps) == pytest.approx(3, rel=1e-3)  # seed 003: 3 units in a step of 100 ms
+    assert max(steps) == pytest.approx(3, rel=1e-3)  # [VSO]: 3 units in a step of 100 ms
     size = lived.world.parameters.size
     assert all(0 <= x <= size and 0 <= y <= size and z == 0 for x, y, z in places)
 

@@ -10,13 +10,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nearcast.matching.rows import evolves, region_evolves
 from nearcast.model import predicates
 from nearcast.model.expressions import MAX_LENGTH
 from nearcast.model.predicates import PredicateBox
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
-from nearcast.space.motion import FOREVER, Moving, Path, Time
+from nearcast.model.subscription import (
+    Filter,
+    Formula,
+    Region,
+    Subscription,
+    evolves,
+    region_evolves,
+    seconds_since,
+)
+from nearcast.space.motion import Moving, Time
 from nearcast.space.shapes import EVERYWHERE
 
 
@@ -75,17 +82,6 @@ def has_fault(subscription: Subscription, at: Time) -> bool:
             return True
     picture = snapshot(subscription, at)
     return not picture.valued or any(bound is None for *_, bound in picture.tests)
-
-
-def stops_evolving_at(subscription: Subscription) -> Time:
-    """The moment from which on it stays as it is; FOREVER for a function of time."""
-    region, condition = subscription.region, subscription.filter
-    if condition is not None and condition.parsed.evolves:
-        return FOREVER
-    if isinstance(region, Formula):
-        return FOREVER
-    last = region.legs[-1] if isinstance(region, Path) else region
-    return last.until if last.moves else last.since
 
 
 class SplitSubscription(NamedTuple):

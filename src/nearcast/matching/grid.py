@@ -16,8 +16,8 @@ from nearcast.columns import grow
 from nearcast.matching import formula_vm, grid_build
 from nearcast.matching.indexed_engine import IndexedEngine, RowSelection
 from nearcast.matching.matcher import Floats, Integers
-from nearcast.matching.rows import FORMULA, region_evolves
-from nearcast.model.subscription import Formula, Subscription, SubscriptionId
+from nearcast.matching.rows import FORMULA
+from nearcast.model.subscription import Formula, Subscription, SubscriptionId, region_evolves
 from nearcast.space.motion import FOREVER, SECOND, Time
 
 VALID, FRESH, GONE = 0, 1, 2  # of a place: in the index, tested apart, or removed

@@ -7,12 +7,16 @@ an answer is as stale as the version that gave it, one interval at most.
 
 from heapq import heappop, heappush
 
-from nearcast.matching.freeze import freeze, has_fault, stops_evolving_at
+from nearcast.matching.freeze import freeze, has_fault
 from nearcast.matching.matcher import Batch, Matches
-from nearcast.matching.rows import evolves
 from nearcast.matching.swept import SweptMatcher
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Subscription, SubscriptionId
+from nearcast.model.subscription import (
+    Subscription,
+    SubscriptionId,
+    evolves,
+    stops_evolving_at,
+)
 from nearcast.space.motion import SECOND, Time
 
 

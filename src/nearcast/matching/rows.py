@@ -14,22 +14,9 @@ import numpy as np
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching.filters import Filters, StepCount, count_steps
 from nearcast.matching.formula_vm import NO_PROGRAM, Programs
-from nearcast.model.subscription import Formula, Region, Subscription
+from nearcast.model.subscription import Formula, Subscription, evolves
 from nearcast.space.motion import FOREVER, Moving, Path
 from nearcast.space.shapes import EVERYWHERE
-
-
-def evolves(subscription: Subscription) -> bool:
-    """Does its region or its filter change by itself as time goes by?"""
-    region, condition = subscription.region, subscription.filter
-    return region_evolves(region) or (condition is not None and condition.parsed.evolves)
-
-
-def region_evolves(region: Region) -> bool:
-    if isinstance(region, Formula):
-        return region.parsed.evolves
-    return isinstance(region, Path) or region.moves
-
 
 ROW = np.dtype(
     [(name, np.int64) for name in (

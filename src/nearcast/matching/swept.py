@@ -16,7 +16,6 @@ from nearcast.matching.attributes import AttributeComparison, AttributeIndex
 from nearcast.matching.grid import GridMatcher
 from nearcast.matching.matcher import Batch, Matches
 from nearcast.matching.residual_check import check_subscription
-from nearcast.matching.rows import evolves
 from nearcast.model.expressions import Boolean, Text, evaluator
 from nearcast.model.intervals import admitted_interval
 from nearcast.model.predicates import NO_VALUES, Predicate, has_bounded_axis
@@ -27,6 +26,7 @@ from nearcast.model.subscription import (
     Region,
     Subscription,
     SubscriptionId,
+    evolves,
     seconds_since,
 )
 from nearcast.space.motion import SECOND, Path, Time

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from nearcast.model import predicates
-from nearcast.space.motion import LATEST, Moving, Path, Time
+from nearcast.space.motion import FOREVER, LATEST, Moving, Path, Time
 from nearcast.space.shapes import Shape
 
 # Identifiers fit a double exactly, so that JSON and JavaScript keep them whole.
@@ -110,3 +110,29 @@ class Subscription(Struct, frozen=True, array_like=True):
             region=region.stamped(now),
             filter=self.filter.stamped(now) if restarted and self.filter else self.filter,
         )
+
+
+def evolves(subscription: Subscription) -> bool:
+    """Does its region or its filter change with time?"""
+    condition = subscription.filter
+    return region_evolves(subscription.region) or (
+        condition is not None and condition.parsed.evolves
+    )
+
+
+def region_evolves(region: Region) -> bool:
+    """Does it move, grow or depend on `t`?"""
+    if isinstance(region, Formula):
+        return region.parsed.evolves
+    return isinstance(region, Path) or region.moves
+
+
+def stops_evolving_at(subscription: Subscription) -> Time:
+    """The moment from which on it stays as it is; FOREVER for a function of time."""
+    region, condition = subscription.region, subscription.filter
+    if condition is not None and condition.parsed.evolves:
+        return FOREVER
+    if isinstance(region, Formula):
+        return FOREVER if region.parsed.evolves else 0
+    last = region.legs[-1] if isinstance(region, Path) else region
+    return last.until if last.moves else last.since

@@ -1,8 +1,8 @@
-"""How each overlay begins, and how somebody comes into it by knowing one of its nodes.
+"""How each overlay begins, and how a peer joins it through one of its nodes.
 
-The simulator hands its nodes what they must know; here it comes from whom they have met. Addresses
-are no matter of protocols: whoever mentions a name has handed over its card before (`book.py`), so
-a peer can write to all of whom it has only heard.
+The simulator gives its nodes what they must know; here they learn it from the nodes they meet.
+Addresses are no matter of protocols: whoever mentions a name has handed over its record before
+(`address_book.py`), so a peer can write to all of whom it has only heard.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ REMIND: Time = 60 * SECOND  # after which all are named again: who was silent ma
 
 
 def _nobody(_node: Node, _name: NodeId) -> None:
-    """Whoever this is need not know others."""
+    """For overlays whose nodes need not know others."""
 
 
 class Bootstrap(Struct, frozen=True):
@@ -86,7 +86,7 @@ def _introduce_to_contacts(node: Any, name: NodeId) -> None:
 
 
 class JoinableBroker(Broker):
-    """A broker beside which others may come up: whichever greets it is its neighbour.
+    """A broker that accepts further brokers: each one that sends it a Hello is its neighbour.
 
     A newcomer greets one broker alone, so the network stays the tree that it must be.
     """

@@ -1,4 +1,4 @@
-"""What a transport answers before any protocol is spoken: to which overlay its node belongs.
+"""Discovery: a transport answers, before any protocol message, to which overlay its node belongs.
 
 A newcomer knows an address and nothing else. It asks whoever listens there, and learns overlay and
 settings; so it need not be told them, and a mistake is told in a sentence instead of by silence. No
@@ -21,6 +21,8 @@ LONGEST = 4096  # bytes of an answer
 
 
 class OverlayDescription(Struct, frozen=True):
+    """The overlay of a node and its settings."""
+
     overlay: str
     settings: dict[str, Setting] = {}
     signed: bool = False  # are publications signed by their authors?

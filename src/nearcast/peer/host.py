@@ -61,6 +61,8 @@ def run(main: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 class Host:
+    """Runs nodes on asyncio: carries out their effects, records their trace."""
+
     def __init__(
         self,
         codec: Codec,

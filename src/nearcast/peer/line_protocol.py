@@ -1,7 +1,7 @@
-"""What an application says to its own peer, and what it is told: the words of clients (`words.py`).
+"""The protocol between an application and its peer: the client protocol in lines of JSON.
 
-A desk stands between these words and the commands of a node. Numbers of subscriptions are the
-application's own; outside they have numbers that nobody else uses.
+Requests become commands of a node, deliveries become notices. The application numbers its own
+subscriptions; in the overlay they have numbers that nobody else uses.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ def unique_ids(rng: Random) -> Iterator[int]:
 
 
 class LineProtocol:
-    """Between an application's words and its node's commands."""
+    """Translates an application's requests to commands, and deliveries to notices."""
 
     def __init__(self, say: Callable[[messages.Notice], None]) -> None:
         self._say = say

@@ -1,9 +1,9 @@
 """`nearcast peer`: one member of an overlay as a program of its own.
 
-It speaks as a client's node does (`words.py`), in lines of JSON: requests on standard input,
-notices on standard output. Who begins an overlay is asked by those who join it: `--join` takes the
-address in its `welcome`. Whoever answers there is believed to be the one; from then on everybody is
-known by key.
+It speaks the client protocol (`client_protocol.messages`) in lines of JSON: requests on standard
+input, notices on standard output. Who begins an overlay is asked by those who join it: `--join`
+takes the address in its `welcome`. Whoever answers there is believed to be the one; from then on
+everybody is known by key.
 """
 
 import asyncio
@@ -71,6 +71,8 @@ def parse_settings(overlay: str, settings: dict[str, Setting]) -> Struct:
 
 
 class PeerOptions(Struct, frozen=True, kw_only=True):
+    """The options of `nearcast peer`."""
+
     overlay: str = ""  # with `join` it need not be said: whoever is asked there knows
     join: tuple[str, int] | None = None  # where somebody listens who is in the overlay already
     host: str = ""  # where we listen, and where others find us; empty: where `join` reaches us
@@ -115,7 +117,7 @@ class PeerOptions(Struct, frozen=True, kw_only=True):
 
 
 class ProcessHost:
-    """The host of all nodes of a process; made when it is known of which overlay they are."""
+    """Holds the host of a process, which is made when its overlay is known."""
 
     def __init__(self, recorder: Recorder, on_deliver: OnDeliver) -> None:
         self.recorder, self._on_deliver = recorder, on_deliver

@@ -3,8 +3,8 @@
 The signature is the first 64 bytes of a publication's payload on the wire, so every overlay carries
 it as it carries any payload, and a peer's protocol knows nothing of it. It covers all that the
 author says: id, author, time, shape, channel, attributes and payload. The author's key does not
-travel with it. A node's name is the hash of its key, and links hand over the card of a node before
-they mention its name (`book.py`), so whoever hears of an author holds its key.
+travel with it. A node's name is the hash of its key, and links hand over the record of a node
+before they mention its name (`address_book.py`), so whoever hears of an author holds its key.
 
 The host checks a publication before its node sees it: a forgery is neither delivered nor passed on,
 and does not count as a copy of the genuine one. A publication is accepted while its time is within

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from nearcast.columns import SlotAllocator, grow
 from nearcast.matching import MATCHERS
 from nearcast.matching.matcher import Batch, Integers, Matcher
-from nearcast.matching.rows import evolves
 from nearcast.model.publication import Publication
-from nearcast.model.subscription import Subscription
+from nearcast.model.subscription import Subscription, evolves
 from nearcast.service.retained_state import FEED_BITS, FEED_MASK, RetainedStates, is_among
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST

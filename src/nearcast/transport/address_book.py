@@ -1,14 +1,14 @@
-"""Where nodes listen: signed cards, passed on from node to node.
+"""Where nodes listen: signed peer records, passed on from node to node.
 
 A protocol learns of a node by its name in a message, and must be able to write to it at once. So
-before a transport writes a frame to a peer, it tells that peer all cards that it has learnt since
-it last did. Whoever hears a name from a peer therefore holds the card, if the peer did; and the
+before a transport writes a frame to a peer, it tells that peer all records that it has learnt since
+it last did. Whoever hears a name from a peer therefore holds the record, if the peer did; and the
 peer did, because it has met the node itself or has heard the name in the same way.
 
-The price is that everybody comes to hold everybody's card: 140 bytes and a signature to verify for
-each node, at most once per link and direction. That is right for thousands of nodes, not millions.
-Cards are signed by their owners, and a newer one of the same key replaces an older one, so nobody
-can say of others where they listen; and the first key with a name keeps it.
+The price is that everybody comes to hold everybody's record: 140 bytes and a signature to verify
+for each node, at most once per link and direction. That is right for thousands of nodes, not
+millions. Records are signed by their owners, and a newer one of the same key replaces an older one,
+so nobody can say of others where they listen; and the first key with a name keeps it.
 """
 
 from typing import Annotated
@@ -49,12 +49,12 @@ def sign_record(identity: Identity, host: str, port: int, t: Time) -> PeerRecord
 
 
 class AddressBook:
-    """Cards by name, numbered in the order in which they were learnt."""
+    """Peer records by name, numbered in the order in which they were learnt."""
 
     def __init__(self, most: int = MAX_RECORDS) -> None:
         self._most = most
         self._records: dict[NodeId, tuple[int, PeerRecord]] = {}
-        self.latest = 0  # the number of the card learnt last
+        self.latest = 0  # the number of the record learnt last
 
     def record(self, name: NodeId) -> PeerRecord | None:
         known = self._records.get(name)
@@ -68,7 +68,7 @@ class AddressBook:
         return list(self._records)
 
     def add_record(self, record: PeerRecord) -> bool:
-        """Is this card genuine, or known already? Then the book holds it or a newer one."""
+        """Is this record genuine, or known already? Then the book holds it or a newer one."""
         known = self.record(record.name)
         if known is not None:
             if known.key != record.key:
@@ -86,7 +86,7 @@ class AddressBook:
         return True
 
     def since(self, number: int) -> tuple[int, list[PeerRecord]]:
-        """Cards learnt after the one of this number, oldest first, and the latest number."""
+        """Records learnt after the one of this number, oldest first, and the latest number."""
         news: list[PeerRecord] = []
         for own, record in reversed(self._records.values()):
             if own <= number:

@@ -3,7 +3,7 @@
 A name is short, because identifiers fit a double: 40 bits for the node of an entity, and for nodes
 that serve no entity a number from `FIRST_SERVER` on, as in the simulator. That is enough against
 accidents, and too little against someone who can make 2**40 keys. So whoever has met a node keeps
-its whole key beside the name (`book.py`), and a second key with the same name is refused.
+its whole key beside the name (`address_book.py`), and a second key with the same name is refused.
 """
 
 import os
@@ -67,6 +67,8 @@ def key_of_certificate(der: bytes) -> bytes:
 
 
 class Identity:
+    """A private key and the name that follows from it."""
+
     def __init__(self, private: Ed25519PrivateKey, *, serves: bool = False) -> None:
         self._private = private
         self.key = private.public_key().public_bytes_raw()

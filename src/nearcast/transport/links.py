@@ -2,9 +2,9 @@
 
 caller                                   acceptor
   │── encrypted handshake ─────────────────▶│  proves the acceptor's key to the caller
-  │── Greeting: card, proof, then frames ──▶│  proves the caller's key to the acceptor
-  │◀───────────────────── Cards, frames ────│
-  │── Cards, frames ───────────────────────▶│
+  │── Hello: record, proof, then frames ───▶│  proves the caller's key to the acceptor
+  │◀─────────────────── Records, frames ────│
+  │── Records, frames ─────────────────────▶│
 
 A frame is four bytes, its kind and length, and then itself. Python's TLS asks callers for no
 certificate that it could not trace to an authority, so callers prove their key inside the
@@ -46,7 +46,7 @@ RECORDS_PER_FRAME = 1000
 MAX_UNIDENTIFIED = 256  # connections in their handshake, and as many that have not greeted yet
 MAX_PEERS = 100_000  # beyond that, those without a link are forgotten
 HANDSHAKE_S = 10.0  # for an encrypted handshake
-PATIENCE_S = 5.0  # for a card, an answer or a greeting
+PATIENCE_S = 5.0  # for a record, an answer or a greeting
 REST_S = 0.5  # after a call that nobody has answered
 CLOSING_S = 1.0  # for the last words of a transport that closes
 
@@ -93,13 +93,15 @@ class Link:
         self.key = b""
         self.peer: NodeId | None = None  # once it is proven
         self.life: Time = 0  # of the peer: since when it listens
-        self.records_sent = 0  # the number of the last card that the peer was told
+        self.records_sent = 0  # the number of the last record that the peer was told
         self.unsent = 0  # when we last looked
         self.unread = bytearray()
         self.identified: asyncio.Future[NodeId] | None = None
 
 
 class CallerHello(Struct, frozen=True, array_like=True):
+    """The first frame of a caller: its record, and the acceptor's key signed with its own."""
+
     record: PeerRecord
     proof: bytes
 
@@ -209,7 +211,7 @@ class LinkTransport(ABC):
             return
         if lossy and peer.link is not None:
             if peer.link.records_sent != self.book.latest:
-                self._write(peer.link, [])  # cards: the datagram may mention a name
+                self._write(peer.link, [])  # records: the datagram may mention a name
             if peer.link.connection.datagram(frame):
                 return
         peer.waiting.append(frame)
@@ -258,7 +260,7 @@ class LinkTransport(ABC):
             return await link.identified
 
     def add_record(self, record: PeerRecord) -> bool:
-        """Is this card genuine? Then its owner can be reached from now on."""
+        """Is this record genuine? Then its owner can be reached from now on."""
         known = self.book.add_record(record)
         waiting = self._awaited_records.get(record.name)
         if known and waiting is not None and not waiting.done():
@@ -397,7 +399,7 @@ class LinkTransport(ABC):
         self._write(link, peer.take(), self._caller_hello(link))
 
     async def _await_record(self, name: NodeId) -> PeerRecord:
-        """The card of a node that we have heard of by a datagram, before its card."""
+        """The record of a node that we have heard of by a datagram, before its record."""
         self._awaited_records[name] = self._loop.create_future()
         return await self._awaited_records[name]
 
@@ -412,7 +414,7 @@ class LinkTransport(ABC):
     def _identify_caller(self, link: Link, hello: CallerHello) -> None:
         record = hello.record
         if record.name == self.name or not self.add_record(record):
-            raise ValueError(f"a card of {record.name} that is not its own")
+            raise ValueError(f"a record of {record.name} that is not its own")
         if not verify_signature(
             record.key, hello.proof, CallerHello.signed_bytes(self.identity.key)
         ):
@@ -435,7 +437,7 @@ class LinkTransport(ABC):
             known = self.book.key(record.name)
             if not self.add_record(record) and known in (None, record.key):
                 # Nobody honest passes it on; and each one that is checked costs time.
-                raise ValueError(f"a card of {record.name} that is not its own")
+                raise ValueError(f"a record of {record.name} that is not its own")
             if link.peer is None and record.key == link.key and record.is_genuine:
                 link.peer, link.life = record.name, record.t
                 peer = self._peers.setdefault(record.name, _Peer())

@@ -14,6 +14,8 @@ class LoopbackNetwork:
 
 
 class LoopbackTransport:
+    """A transport to others in the same `LoopbackNetwork`."""
+
     def __init__(self, name: NodeId, network: LoopbackNetwork) -> None:
         self.name = name
         self._network = network

@@ -141,7 +141,7 @@ class _QuicConnection(QuicConnectionProtocol):
 
 
 class _QuicListener(QuicServer):
-    """Where callers knock."""
+    """The socket that accepts connections."""
 
     def __init__(
         self,
@@ -157,6 +157,8 @@ class _QuicListener(QuicServer):
 
 
 class QuicTransport(LinkTransport):
+    """Links over QUIC."""
+
     def __init__(
         self,
         identity: Identity,

@@ -99,6 +99,8 @@ class _TlsConnection(asyncio.Protocol):
 
 
 class TlsTransport(LinkTransport):
+    """Links over TLS 1.3 and TCP."""
+
     def __init__(
         self,
         identity: Identity,

@@ -15,6 +15,8 @@ Receive: TypeAlias = Callable[[NodeId, Sequence[bytes]], None]
 
 
 class Transport(Protocol):
+    """Sends and receives the frames of one node."""
+
     @property
     def name(self) -> NodeId:
         """The node whose transport this is."""

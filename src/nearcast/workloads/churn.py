@@ -1,4 +1,4 @@
-"""Who comes and goes: a slow arrival, steady churn, a crowd at once, a crash of many at once.
+"""Churn: a slow arrival, steady churn, a flash crowd, a crash of many at once.
 
 Only the comings and goings are made here; what a newcomer does is a life of the movement workload,
 as for any other number. Who would arrive after the end of the run never does; a crowd, a crash or
@@ -21,6 +21,8 @@ from nearcast.workloads.workload import first_id
 
 
 class ChurnAction(Enum):
+    """What an entity does."""
+
     JOIN = "join"
     LEAVE = "leave"
     CRASH = "crash"
@@ -34,7 +36,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
     # Seconds from the beginning between which churn happens, 0 to 1e7; until = 0: to the end.
     churn_from: float = 0.0
     churn_until: float = 0.0
-    # leave or crash: does he who goes say goodbye?
+    # leave or crash: does an entity that goes announce it?
     churn_by: str = "leave"
     # Seconds until the crowd comes, 0 to 1e7, and how many new entities it is, 0 to 1,000,000.
     flash_at: float = 0.0
@@ -65,7 +67,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 class ChurnCause(IntEnum):
-    """Why somebody comes or goes; at the same moment, in this order."""
+    """Why an entity joins or goes; at the same moment, in this order."""
 
     ARRIVAL = 0
     FLASH = 1

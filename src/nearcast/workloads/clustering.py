@@ -1,6 +1,6 @@
-"""Walkers that crowd around a few attractors, as in seed 003, V.
+"""Walkers that crowd around a few attractors, as in [VSO] V.
 
-The seed gives the world, the speed and 1.5 ln(n) attractors, to the nearest of which a node goes
+The paper gives the world, the speed and 1.5 ln(n) attractors, to the nearest of which a node goes
 "with high probability"; the rest are the constants of the authors' VAST.
 """
 
@@ -20,18 +20,18 @@ CLOSER = 0.95  # by how much
 
 
 class Parameters(WalkerParameters, frozen=True, kw_only=True):
-    """See `WalkerParameters` for the unit and range of each. The defaults are the seed's, except
+    """See `WalkerParameters` for the unit and range of each. The defaults are the paper's, except
     `rate`."""
 
     dims: int = 2
     size: float = 768.0
     radius: float = 192.0
     speed: float = 30.0  # 3 units per step of 100 ms
-    rate: float = 2.0  # the seed publishes in every step: 10
+    rate: float = 2.0  # the paper publishes in every step: 10
     motion: str = "line"
     legs: int = 4
     payload: int = 64
-    # Radius in units of what is published, 0 to 1e9; 0: a point, as the seed measures.
+    # Radius in units of what is published, 0 to 1e9; 0: a point, as in the paper.
     blast: float = 0.0
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class Parameters(WalkerParameters, frozen=True, kw_only=True):
 
 
 def attractor_count(entities: int) -> int:
-    """100 nodes have 6 (seed 003, V)."""
+    """100 nodes have 6 ([VSO] V)."""
     return max(1, floor(1.5 * log(entities)))
 
 

@@ -8,6 +8,8 @@ from nearcast.space.shapes import Vector
 
 
 class Cube(Struct, frozen=True):
+    """A world of this size, to draw positions from."""
+
     size: float
     dims: int  # 2 or 3; a square keeps z at 0
 

@@ -1,4 +1,4 @@
-"""Peers that sit still around hotspots and speak within their own box (seed 000, VI.A).
+"""Peers that sit still around hotspots and speak within their own box ([DRtree] VI.A).
 
 Every peer has one zone of interest, which is its zone of publication too: a publication is a point
 drawn uniformly from the peer's own box, so it concerns at least the peer itself (`echo`). How many
@@ -55,7 +55,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 def hotspot_count(hotspots: str, entities: int) -> int:
-    """1,024 peers have 0, 128, 32 and 10 hotspots (seed 000, VI.A)."""
+    """1,024 peers have 0, 128, 32 and 10 hotspots ([DRtree] VI.A)."""
     if hotspots == "cold":
         return 0
     wanted = {"warm": entities / 8, "hot": sqrt(entities), "burning": log2(entities)}[hotspots]
@@ -92,6 +92,8 @@ def drawn_from(area: Shape, rng: Random) -> Shape:
 
 
 class Hotspots(Struct, frozen=True):
+    """Stationary entities with boxes around hotspots."""
+
     parameters: Parameters
     entities: int
     seed: int

@@ -1,4 +1,4 @@
-"""Interest as a graph with given degrees and clustering (seed 004, V-B).
+"""Interest as a graph with given degrees and clustering ([Lehn] V-B).
 
 Random intersection graphs after Deijfen and Kets: vertices join groups, and all in a group know
 each other. Joined by chance, many vertices have no neighbour at high clustering, so memberships
@@ -146,6 +146,8 @@ def transitivity(graph: Graph) -> float:
 
 
 class InterestGraph(Struct, frozen=True):
+    """Stationary entities that subscribe to the places of their neighbours in a graph."""
+
     entities: int
     seed: int
     parameters: Parameters

@@ -1,4 +1,4 @@
-"""Players of a game like Mammoth (seed 001, sections 3 and 5).
+"""Players of a game like Mammoth ([Evolving] sections 3 and 5).
 
 A player chooses a destination, walks there at constant speed, pauses, and chooses again; some
 follow another player, whose place they take for their destination. Each is interested in a
@@ -27,7 +27,7 @@ from nearcast.workloads.parameter_checks import between, fits_identifiers
 from nearcast.workloads.walker import RegionTimeline
 from nearcast.workloads.workload import Scheduled, Workload, first_id
 
-WIDTH, HEIGHT = 6.0, 4.0  # of the area of interest (seed 001, section 3)
+WIDTH, HEIGHT = 6.0, 4.0  # of the area of interest ([Evolving] section 3)
 MOST_ASKED = 100  # players whom one asks before it gives up looking for a leader
 APPLE: dict[str, bool | int | float | str] = {"action": "pick-up", "object": "apple"}
 
@@ -151,6 +151,8 @@ def _centre(timeline: RegionTimeline, t: Time) -> Vector:
 
 
 class Mammoth(Struct, frozen=True):
+    """A game whose players walk, pause and pick things up."""
+
     parameters: Parameters
     entities: int
     seed: int

@@ -1,4 +1,4 @@
-"""Planet π4: a space game of many players, all of them bots here (seed 002, sections 2.1 and 5.3).
+"""Planet π4: a space game of many players, all of them bots ([Lucas2011] sections 2.1 and 5.3).
 
 Every ship listens to a ball around itself, which flies on with it, and says where it is and how it
 flies (`planetpi4_reckoning`), at a steady rate, and at once when it begins a new life; a wreck is
@@ -171,6 +171,8 @@ def _publish_update(flight: Flight, number: int) -> Publish:
 
 
 class PlanetPi4(Struct, frozen=True, dict=True):
+    """The game Planet π4, played by bots."""
+
     parameters: Parameters
     entities: int
     seed: int

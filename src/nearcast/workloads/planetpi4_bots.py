@@ -1,4 +1,4 @@
-"""How a bot of Planet π4 thinks: a small state machine (seed 002, section 5.3.2).
+"""How a bot of Planet π4 thinks: a small state machine ([Lucas2011] section 5.3.2).
 
 It "mimics human behavior and follows the game rules", acting on its environment and its ship. A bot
 thinks now and then; between two thoughts its ship flies on towards its goal.
@@ -18,6 +18,8 @@ CLOSE = 0.5  # of the sight: an enemy nearer than that is fled from
 
 
 class BotState(IntEnum):
+    """What a bot is doing; see above."""
+
     PATROL = 0
     CHASE = 1
     FLEE = 2
@@ -25,7 +27,7 @@ class BotState(IntEnum):
 
 
 class BotObservation(NamedTuple):
-    """What a bot goes by. Shields and energy are shares of what there can be."""
+    """What a bot observes. Shields and energy are shares of what there can be."""
 
     shield: float
     energy: float

@@ -1,9 +1,9 @@
-"""The rules of Planet π4 (seed 002, section 2.1), played by bots, tick by tick and as columns.
+"""The rules of Planet π4 ([Lucas2011] section 2.1), played by bots, tick by tick and as columns.
 
 Ships of two or more teams roam a space with asteroids and repair zones. A beam that hits takes from
 the shields of its target, and so does an asteroid or another ship that is run into; repair zones
 give back. Without shields a ship explodes, and its player begins anew somewhere else. Beams and the
-booster take energy, which comes back by itself. The numbers are ours: the seed gives none.
+booster take energy, which comes back by itself. The numbers are ours: the paper gives none.
 
 Within a tick every ship flies straight on, so a place and a velocity per tick tell where it was at
 any moment. Only sums, products and square roots decide the course of a game, and chance is drawn
@@ -72,6 +72,8 @@ def dots(a: Floats, b: Floats) -> Floats:
 
 
 class Game:
+    """The state of one game in columns by ship; `advance` plays one tick."""
+
     def __init__(self, rules: Rules, landscape: Random, rng: Random) -> None:
         """`landscape` makes asteroids and zones, `rng` everything else."""
         n, self.rules, self.rng = rules.ships, rules, rng

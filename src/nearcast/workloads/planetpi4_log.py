@@ -14,6 +14,8 @@ from nearcast.workloads.planetpi4_rules import TICK, GameEvent, Rules
 
 
 class GameLog:
+    """A game and what happened in each tick so far."""
+
     def __init__(self, rules: Rules, landscape: Random, rng: Random) -> None:
         self.game = Game(rules, landscape, rng)
         self._flights: list[Floats] = []  # by tick: place, velocity, heading and spin of all

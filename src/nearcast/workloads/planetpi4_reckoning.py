@@ -1,7 +1,7 @@
 """What a ship of Planet π4 says of itself, and where others may believe it to be meanwhile.
 
 An update carries "the coordinates and rotation of the player" and "the velocity of both position
-and rotation which is required for dead reckoning" (seed 002, section 4.4): twelve numbers of four
+and rotation which is required for dead reckoning" ([Lucas2011] section 4.4): twelve numbers of four
 bytes. Between two updates a receiver either leaves the ship where it was, or lets it fly on.
 
 What a run recorded suffices to compare the two: a publication tells where the ship was, the row of
@@ -22,6 +22,8 @@ UPDATE = Layout("<12f")
 
 
 class ShipUpdate(NamedTuple):
+    """Position and motion of a ship, as it publishes them."""
+
     place: Vector
     rotation: Vector  # yaw, pitch and roll in radians
     velocity: Vector  # units per second
@@ -49,7 +51,7 @@ def predict(place: Vector, velocity: Vector, since: Time, t: Time) -> Vector:
 
 
 class ReceivedUpdate(NamedTuple):
-    """Who knew from when on where a ship was, and how it flew."""
+    """An update that a node has received: from `known` on it knew the ship's motion at `said`."""
 
     known: Time
     by: NodeId

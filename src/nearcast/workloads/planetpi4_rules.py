@@ -27,6 +27,8 @@ class Rules(Struct, frozen=True):
 
 
 class GameEventKind(IntEnum):
+    """What can happen to a ship."""
+
     BEAM = 0
     COLLISION = 1
     EXPLODED = 2

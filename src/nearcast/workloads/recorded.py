@@ -103,6 +103,8 @@ class RecordedEntity:
 
 
 class Recorded(Struct, frozen=True):
+    """Entities that follow recorded positions."""
+
     parameters: Parameters
     entities: int
     fixes: "Fixes"

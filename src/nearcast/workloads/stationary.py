@@ -1,4 +1,4 @@
-"""An entity that stands where it is, wants what it wants, and says so regularly."""
+"""An entity that does not move, has constant subscriptions and publishes regularly."""
 
 from collections.abc import Iterator, Sequence
 from itertools import count

@@ -1,4 +1,4 @@
-"""Predictive trading: interests in a price band that moves as its trader expects (seed 001, 1).
+"""Predictive trading: interests in a price band that moves as its trader expects ([Evolving] 1).
 
 Every entity quotes one symbol and watches some. A symbol's price is a random walk, the same for
 all who quote it. A trader forecasts a drift for each symbol it watches and wants the quotes within
@@ -136,6 +136,8 @@ def _turn(scheduled: tuple[Time, Command]) -> tuple[Time, bool]:
 
 
 class Market(Struct, frozen=True):
+    """Traders that subscribe to moving price bands."""
+
     parameters: Parameters
     entities: int
     seed: int

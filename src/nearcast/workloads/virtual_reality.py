@@ -1,4 +1,4 @@
-"""Seed 004's virtual reality: participants in a square see each other up to a distance.
+"""[Lehn] virtual reality: participants in a square see each other up to a distance.
 
 Places are uniform in a square with borders, and vision ends at 0.245 of its side: then the mean
 fan-out is 7 with 50 participants and 30 with 200, and the transitivity of who sees whom is 0.64
@@ -41,6 +41,8 @@ class Parameters(WalkerParameters, frozen=True, kw_only=True):
 
 
 class VirtualReality(Struct, frozen=True):
+    """Participants in a square, some of which may walk."""
+
     entities: int
     seed: int
     walkers: WalkerWorkload

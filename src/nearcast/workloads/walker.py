@@ -1,4 +1,4 @@
-"""Entities that walk straight legs, listen to a disc around themselves and say where they are.
+"""Entities that walk straight legs, subscribe to a disc around them and publish their position.
 
 A workload of walkers only chooses destinations (`onward`); everything else is here, once. How the
 disc follows its owner is the `motion`:
@@ -103,7 +103,7 @@ class WalkerWorkload(Struct, frozen=True):
 
 
 class RegionTimeline:
-    """A walk, followed in order of time."""
+    """The regions of a walk, in order of time."""
 
     def __init__(self, regions: Iterator[Moving | Path]) -> None:
         self._regions = regions

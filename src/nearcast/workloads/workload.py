@@ -1,4 +1,4 @@
-"""What a workload is: who does what, and when.
+"""The interface of workloads: what each entity does, and when.
 
 A workload gives every entity a Life: a lazy stream of commands and a true position at any moment.
 Times count from the workload's beginning. Within a life, commands are ordered by time, and at equal
@@ -39,6 +39,8 @@ class Life(Protocol):
 
 
 class Workload(Protocol):
+    """The lives of all entities of a run."""
+
     @property
     def entities(self) -> int:
         """How many take part from the beginning."""

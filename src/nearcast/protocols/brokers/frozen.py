@@ -11,20 +11,21 @@ from msgspec.structs import replace
 
 from nearcast.model import predicates
 from nearcast.model.expressions import MAX_LENGTH, Boolean, Text, evaluator
-from nearcast.model.subscription import Filter, Formula, Region, Subscription, seconds_since
+from nearcast.model.subscription import (
+    Filter,
+    Formula,
+    Region,
+    Subscription,
+    seconds_since,
+    stops_evolving_at,
+)
 from nearcast.protocols.brokers.covering import Bounds, bounds
-from nearcast.space.motion import Moving, Path, Time
+from nearcast.space.motion import Moving, Time
 
 
 def evolves(subscription: Subscription, now: Time) -> bool:
     """Will it change by itself after `now`?"""
-    region, filter_ = subscription.region, subscription.filter
-    if filter_ is not None and predicates.parse(filter_.text).evolves:
-        return True
-    if isinstance(region, Formula):
-        return predicates.parse(region.text).evolves
-    legs = region.legs if isinstance(region, Path) else (region,)
-    return legs[-1].since > now or (legs[-1].moves and legs[-1].until > now)
+    return stops_evolving_at(subscription) > now
 
 
 def frozen_at(subscription: Subscription, t: Time) -> Subscription | None:
