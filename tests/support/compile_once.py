@@ -5,6 +5,8 @@ would compile the same kernels at the same time.
 """
 
 import fcntl
+import subprocess
+import sys
 import tempfile
 from hashlib import sha256
 from os import getuid
@@ -37,3 +39,24 @@ def compile_or_wait(self: Any, signature: Any) -> Any:
 
 def compile_once() -> None:
     Dispatcher.compile = compile_or_wait
+
+
+class FirstNode:
+    """A node that is started and stopped before all tests, and compiles what every node needs.
+
+    Otherwise the first nodes of several tests would do so at the same time, and be late.
+    """
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "nearcast.cli", "node", "--json", "--port", "0"]
+        self._process = subprocess.Popen(
+            [*command, "--no-record"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def wait(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("}"):  # it has said where it listens
+                break
+        self._process.terminate()
+        self._process.communicate()

@@ -17,6 +17,7 @@ LONG_FILES = (
     "tests/service/cluster/test_cluster.py",
     "tests/protocols/voronoi/test_vso_heals.py",
     "tests/test_docs.py",
+    "tests/test_packaging.py",
     "tests/matching/test_contract.py",
     "tests/client/test_several_nodes.py",
     "tests/protocols/voronoi/test_client_columns.py",
