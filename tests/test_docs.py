@@ -40,7 +40,7 @@ PAGES = sorted(
 )
 RUN = {"shell", "python", "js", "text"}
 SHOWN = {"toml", "html", "session", "ebnf", "text"}  # read by people, or by tests of their own
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 DONE = "@done@"
 
 
