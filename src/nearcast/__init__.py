@@ -12,6 +12,7 @@ TYPE_CHECKING = False  # `typing` takes longer to load than all of this
 if TYPE_CHECKING:
     from nearcast.client.client import Client, Disconnected, HandedOver, Reconnected, connect
     from nearcast.client.subscription import Entered, Entity, Left, Message, Subscription
+    from nearcast.client_protocol.messages import DroppedNotice, ErrorNotice, WithheldNotice
     from nearcast.client_protocol.payloads import Unreadable
     from nearcast.errors import (
         Busy,
@@ -29,15 +30,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Busy", "Client", "ClosedError", "Disconnected", "Entered", "Entity", "FormulaError",
-    "HandedOver", "InvalidRequestError", "Left", "Message", "Moving", "NearcastError", "Path",
-    "Reconnected", "Refused", "Shape", "Subscription", "TraceError", "Unreadable", "World",
-    "ball", "box", "connect", "cuboid", "disc", "line", "path", "point",
+    "Busy", "Client", "ClosedError", "Disconnected", "DroppedNotice", "Entered", "Entity",
+    "ErrorNotice", "FormulaError", "HandedOver", "InvalidRequestError", "Left", "Message", "Moving",
+    "NearcastError", "Path", "Reconnected", "Refused", "Shape", "Subscription", "TraceError",
+    "Unreadable", "WithheldNotice", "World", "ball", "box", "connect", "cuboid", "disc", "line",
+    "path", "point",
 ]  # fmt: skip
 
 _MODULES = {
     "client.client": ("Client", "Disconnected", "HandedOver", "Reconnected", "connect"),
     "client.subscription": ("Entered", "Entity", "Left", "Message", "Subscription"),
+    "client_protocol.messages": ("DroppedNotice", "ErrorNotice", "WithheldNotice"),
     "client_protocol.payloads": ("Unreadable",),
     "errors": (
         "Busy", "ClosedError", "FormulaError", "InvalidRequestError", "NearcastError", "Refused",
