@@ -316,7 +316,7 @@ def test_another_nodes_payload_is_checked_like_a_clients() -> None:
     for form, payload in ((J, b'"\xff"'), (P, b"\xa1\xff")):
         said = messages.PublishRequest(1.0, 1.0, Raw(payload), retain=True)
         with pytest.raises(MalformedMessageError, match="not valid UTF-8"):
-            realm.overhear(7, "name", 9, said, form, 5)
+            realm.receive_remote(7, "name", 9, said, form, 5)
         with pytest.raises(MalformedMessageError, match="not valid UTF-8"):
-            realm.recall(5, 2, 7, "name", said, form, 9, 5)
+            realm.learn_state(5, 2, 7, "name", said, form, 9, 5)
     assert realm.waiting == 0

@@ -44,7 +44,7 @@ def company(bound: int = 20 * PUBLICATION_STEPS, listeners: int = 1) -> Company:
 def flush(together: Company) -> FlushDeliveries:
     together.now += SECOND
     heard = together.realm.flush(together.now)
-    together.realm.delivered(heard.t, heard)
+    together.realm.record_deliveries(heard.t, heard)
     return heard
 
 
@@ -315,7 +315,7 @@ def test_who_comes_from_another_node_brings_the_steps_of_its_filters() -> None:
     there.ask(CROWD, messages.SubscribeRequest(1, HERE, COSTLY))
     came = there.client_state(CROWD).subscriptions[1]
     here = ClusterRealm(MATCHERS["keyed"](), Limits(), None, 1)
-    state = here.arrive(
+    state = here.add_transferred(
         there.now, 7, "ann", messages.JSON, [replace(came, steps=0)], [[]], there.now
     )
     assert state.subscriptions[1].steps == came.steps == 181
@@ -329,13 +329,13 @@ def test_a_client_is_handed_over_only_when_all_that_it_said_is_heard() -> None:
     flush(together)
     state, gone = together.client_state(CROWD), []
     passages = Handover(SimpleNamespace(gateway=None, realm=together.realm), lambda *_: None)
-    passages._depart = lambda _now, ticket, _offer: gone.append(ticket)
+    passages._release_client = lambda _now, ticket, _offer: gone.append(ticket)
     passages.claimed = {"ticket": OfferedClient(SimpleNamespace(client=state), state, 2, 0)}
-    while together.realm.publishes(state):
-        passages.let_go(together.now)
+    while together.realm.publications_waiting(state):
+        passages.release_claimed(together.now)
         assert not gone and "ticket" in passages.claimed
         flush(together)
-    passages.let_go(together.now)
+    passages.release_claimed(together.now)
     assert gone == ["ticket"] and not passages.claimed
 
 

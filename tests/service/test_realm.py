@@ -50,7 +50,7 @@ def live(company: Company, model: Model, history: list[Step]) -> None:
             assert heard.t == company.realm.now
             assert in_order(heard)
             assert sorted(heard_by(company, heard)) == model.flush(heard.t)
-            company.realm.delivered(heard.t + 7, heard)
+            company.realm.record_deliveries(heard.t + 7, heard)
         else:
             entity = company.client_state(client).entity
             try:

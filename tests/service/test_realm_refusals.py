@@ -146,7 +146,7 @@ def outcome(company: Company, history: list[Step], bad: dict[int, Any]) -> list[
             heard = company.realm.flush(company.now)
             said.append((heard.t, heard.client.tolist(), heard.publication.tolist()))
             said.append(company.realm.numbers[heard.subscription].tolist())
-            company.realm.delivered(heard.t, heard)
+            company.realm.record_deliveries(heard.t, heard)
         else:
             company.client_state(client)
             if i in bad:

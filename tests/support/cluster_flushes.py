@@ -70,5 +70,5 @@ def homes(
     remote_subscriptions: RemoteSubscriptions, *made: tuple[Time, float, float]
 ) -> list[tuple[int, NodeId]]:
     _, publications = said(*made)
-    found, whose = remote_subscriptions.homes(publications, np.arange(len(made)))
+    found, whose = remote_subscriptions.match_homes(publications, np.arange(len(made)))
     return list(zip(found.tolist(), whose.tolist(), strict=True))

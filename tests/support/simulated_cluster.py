@@ -79,7 +79,7 @@ class Played:
         self.town.carry(self.number, to, frame)
 
     def tick(self) -> None:
-        self.member._do(self.now())
+        self.member._run_tick(self.now())
         self.realm.tick(self.now())
         self.town.at(self.now() + int(SECOND * TICK_S), self, self.tick)
 
@@ -87,7 +87,7 @@ class Played:
         self.flush_at = None
         heard = self.realm.flush(self.now())
         self.member.flushed(heard.own)
-        self.realm.delivered(max(self.now(), heard.t), heard)
+        self.realm.record_deliveries(max(self.now(), heard.t), heard)
         for client, index in zip(heard.client.tolist(), heard.publication.tolist(), strict=True):
             said = heard.publications[index]
             self.heard[client].append((said.client.entity, said.t or heard.t, said.id))

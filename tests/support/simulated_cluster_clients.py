@@ -109,7 +109,7 @@ class Home(Played):
 
     def tick(self) -> None:
         self.gateway.cluster = self.member
-        self.member._do(self.now())
+        self.member._run_tick(self.now())
         self.town.at(self.now() + int(SECOND * TICK_S), self, self.tick, self.ranks[TIMER])
 
     def nearby(self) -> list[str]:

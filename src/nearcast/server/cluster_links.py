@@ -1,8 +1,8 @@
-"""Links between the nodes of one cluster: whoever cannot show its key is not heard.
+"""Links between the nodes of one cluster: messages of a node without the cluster's key are ignored.
 
-A link proves both nodes' own keys (`links.py`). The first frame of each side then is a code over
-these two keys, made with the secret that all nodes of the cluster share. It means nothing on any
-other link, so nobody gains by overhearing or repeating it.
+A link proves both nodes' own keys (`links.py`). The first frame of each side is then a code over
+these two keys, made with the secret that all nodes of the cluster share. It is valid on this link
+only, so nobody gains by reading or repeating it.
 """
 
 import hmac
@@ -25,7 +25,7 @@ LONGEST_EARLY = 1 << 18  # bytes of a frame of cards: about a thousand of them
 MOST_EARLY = 64  # links whose cards wait
 OWNER_ALONE = 0o600
 MOST_EARLY_FRAMES = 2  # of cards, on each of them
-STRANGER = "you have not shown the key of this cluster"
+NO_CREDENTIAL = "you have not shown the key of this cluster"
 WRONG_KEY = "the key of this node is not the key of that cluster"
 
 
@@ -48,17 +48,19 @@ def cluster_key(file: Path, *, make: bool) -> bytes:
 
 
 class ClusterLinks(TlsTransport):
-    """Links between nodes; whoever has not shown the key of the cluster is not heard."""
+    """Links between nodes that have shown the cluster's key; others are refused."""
 
     def __init__(self, identity: Identity, host: str, port: int, key: bytes) -> None:
         super().__init__(identity, host, port)
-        self.members: dict[NodeId, None] = {}  # who has shown the key
-        self.refused = ""  # what somebody said who did not let us in
+        self.members: dict[NodeId, None] = {}  # nodes that have shown the key
+        self.refused = ""  # the reason why another node refused this one
         self.on_broken: Callable[[NodeId], None] = lambda _: None
         self.on_refused: Callable[[], None] = lambda: None
         self._secret = key
         self._shown: dict[Link, None] = {}
-        self._early: dict[Link, list[bytes]] = {}  # cards of strangers
+        self._early: dict[
+            Link, list[bytes]
+        ] = {}  # address cards of nodes that have not shown the key yet
 
     def _code(self, sender: bytes, receiver: bytes) -> bytes:
         return hmac.digest(self._secret, b"nearcast cluster" + sender + receiver, sha256)
@@ -77,7 +79,7 @@ class ClusterLinks(TlsTransport):
         super()._write(link, frames, first)
 
     def _add_records(self, link: Link, frame: bytes) -> None:
-        """A stranger's word for where others listen waits until it is no stranger any more."""
+        """Address cards of a node wait until it has shown the key."""
         if link.peer is None or link.peer in self.members:
             super()._add_records(link, frame)
         elif link in self._early or len(self._early) < MOST_EARLY:
@@ -115,13 +117,13 @@ class ClusterLinks(TlsTransport):
                 self.on_refused()
             LOG.warning("node %d is refused: it has not shown the key of this cluster", sender)
             link.connection.write(
-                b"".join(make_frame(MESSAGE, CODEC.encode(LinkRefused(STRANGER))))
+                b"".join(make_frame(MESSAGE, CODEC.encode(LinkRefused(NO_CREDENTIAL))))
             )
             link.connection.end()
             self.connection_lost(link)
 
     def _is_unidentified(self, link: Link) -> bool:
-        """Who has greeted and not shown the key is one still."""
+        """A node that has greeted, but has not shown the key, is one still."""
         return not link.called and (link.peer is None or link.peer not in self.members)
 
     def connection_lost(self, link: Link) -> None:

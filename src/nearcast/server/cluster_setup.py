@@ -25,7 +25,7 @@ class ClusterSetup:
         self._links = ClusterLinks(new_identity(serves=True), cluster.host, cluster.port, key)
 
     def realm(self, engine: Matcher, limits: Limits, recorder: Recorder | None) -> ClusterRealm:
-        """Numbers that it gives out are given out by no other node."""
+        """The node's realm. Its numbers are in the node's own block."""
         self._realm = ClusterRealm(engine, limits, recorder, first_number(self._links.name))
         return self._realm
 

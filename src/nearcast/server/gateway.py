@@ -136,7 +136,7 @@ class Gateway:
             if not session.closing:
                 session.raw.resume_reading()
         if self.cluster is not None:
-            self.cluster.handover.give_back(session)
+            self.cluster.handover.return_client(session)
         client = self.detach(session)
         if client is not None:
             self.realm.leave(self.now(), client)
@@ -175,7 +175,7 @@ class Gateway:
                 self.schedule_flush()
             return
         if session.elsewhere is not None and self.cluster is not None:
-            self.cluster.handover.spoke(session, frame, binary)
+            self.cluster.handover.forward_request(session, frame, binary)
             return
         self._handle_publications()
         encoding = messages.MSGPACK if binary else messages.JSON
@@ -306,7 +306,7 @@ class Gateway:
         if kind is messages.NearbyRequest:
             check_listening(session.grant, request.area, request.channel, self.limits)
             found = realm.nearby(now, request, client.form)
-            self._charge(session, realm.cost(len(found)))
+            self._charge(session, realm.query_cost(len(found)))
             session.send(messages.NearbyNotice(found, request.id))
             return
         notices: list[messages.Notice] = []
@@ -336,7 +336,7 @@ class Gateway:
             session.send(messages.DoneNotice(request.id, realm.now, subscription=number))
         for notice in notices:
             if isinstance(notice, messages.InsideNotice):
-                self._charge(session, realm.cost(len(notice.entities)))
+                self._charge(session, realm.query_cost(len(notice.entities)))
             session.send(notice)
         if kind is messages.LeaveRequest:
             session.end("you left", CloseCode.NORMAL)
@@ -433,7 +433,7 @@ class Gateway:
         self.quotas.leave(session)  # an earlier attempt may have been with another token
         self.quotas.enter(session, session.grant, monotonic())
         if request.ticket and self.cluster is not None:
-            self.cluster.handover.claim(session, request)
+            self.cluster.handover.claim_client(session, request)
             session.joining = True  # until it is welcomed or turned away, by this token
             return
         if self.clients >= self.limits.clients:  # others have joined since it connected
@@ -615,7 +615,7 @@ class Gateway:
             which = ~np.isin(flushed.client, slow)
         self._sent[post.clients] += sent
         self._sent_bytes[post.clients] += post.sizes
-        self.realm.delivered(max(self.now(), flushed.t), flushed, which)
+        self.realm.record_deliveries(max(self.now(), flushed.t), flushed, which)
         if self.queued > self.limits.queues_bytes:
             self._shrink_queues()
         return len(post.clients)

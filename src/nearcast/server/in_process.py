@@ -170,7 +170,7 @@ class World:
                 self._links[client.entity].receive(
                     _message(flushed.publications[index], flushed.t, to)
                 )
-        self._realm.delivered(self._now(), flushed)
+        self._realm.record_deliveries(self._now(), flushed)
         for accepted in flushed.publications:
             owner, asked = accepted.client.owner or accepted.client, accepted.request.id
             link = self._links.get(owner.entity)

@@ -35,7 +35,7 @@ def client_costs(gateway: Gateway) -> list[dict[str, str | int]]:
                     "work_as_publisher": int(account["as_publisher"]),
                     "work_as_subscriber": int(account["as_subscriber"]),
                     "steps": sum(one.steps for one in client.subscriptions.values()),
-                    "waiting": gateway.realm.publishes(client),
+                    "waiting": gateway.realm.publications_waiting(client),
                     "bytes_in": session.bytes_in if session else 0,
                     "bytes_out": session.bytes_out if session else 0,
                 }

@@ -211,7 +211,7 @@ def warm_up() -> None:
             word = messages.PublishRequest(0.0, 0.0, Raw(payload), True, {"level": 2})
             realm.publish(clients[1], word, messages.JSON)
         flushed = realm.flush(t * 1_000_000)
-        realm.delivered(flushed.t, flushed)
+        realm.record_deliveries(flushed.t, flushed)
         realm.tick(t * 1_000_000 + 1)
     recorder.close()
 

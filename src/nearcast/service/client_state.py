@@ -1,7 +1,7 @@
-"""The clients of a node as its realm sees them: seats, what they listen to, what they said.
+"""The clients of a node as its realm sees them: their subscriptions and their publications.
 
-Seats and standings have places: dense numbers, used again, by which columns are read. Entities,
-subscriptions and publications have numbers in the trace, which are never used again.
+Clients and subscriptions have *slots*: dense numbers that index columns and are used again. Their
+numbers in the trace (entities, subscriptions, publications) are never used again.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ from nearcast.model.subscription import Subscription
 from nearcast.space.motion import Time
 from nearcast.space.shapes import Shape
 
-NO_SLOT = -1  # the place of whoever is on another node
+NO_SLOT = -1  # in place of the slot of an entity on another node
 
 
 class ThrottleOptions(Struct, frozen=True):
-    """How much of what it could hear a subscription wants; see `sparing`."""
+    """Limits that a subscription sets on its own deliveries; see `throttling`."""
 
     rates: list[tuple[float, float]] = []
     closest: int | None = None
@@ -35,7 +35,7 @@ class ThrottleOptions(Struct, frozen=True):
 
 
 class ActiveSubscription(Struct, eq=False):
-    """One subscription in force: its number is the client's, its place is the matcher's."""
+    """One subscription in force. The client chose its `number`; the matcher knows its `slot`."""
 
     slot: int
     number: int
@@ -43,11 +43,11 @@ class ActiveSubscription(Struct, eq=False):
     asked: commands.Subscribe
     subscription: Subscription
     throttle_options: ThrottleOptions
-    watch: int | None = None  # its numbers among those who watch, and those who spare
+    watch: int | None = None  # its slots in `Presence` and `Throttle`, if it uses them
     throttle: int | None = None
-    linger: float = 0.0  # of one that watches: as asked for
+    linger: float = 0.0  # seconds; of a subscription that watches
     steps: int = 0  # of its formula and its filter, see `matching.filters`
-    handovers: int = 0  # how often it has changed nodes
+    handovers: int = 0  # how often its client has changed nodes
 
 
 class ClientState(Struct, eq=False):
@@ -56,29 +56,29 @@ class ClientState(Struct, eq=False):
     slot: int
     entity: int
     name: str
-    form: messages.Encoding  # of what it is told
+    form: messages.Encoding  # of notices to this client
     subscriptions: dict[int, ActiveSubscription] = {}
-    feeds: dict[str, int] = {}  # by the channels on which it has published
+    feeds: dict[str, int] = {}  # by channel: its feed there, see `retained_state`
     left: bool = False
-    entities: dict[str, "ClientState"] = {}  # others for which this client speaks, by name
+    entities: dict[str, "ClientState"] = {}  # for which this client publishes, by name
     owner: "ClientState | None" = (
-        None  # the client that speaks for this entity, if it is such another
+        None  # the client that publishes for this entity, if it is no client itself
     )
-    backlog: int = 0  # not 0: so many of its publications wait that more of them are refused
+    backlog: int = 0  # of publications that wait, if it is too long; then more are refused. Else 0
 
 
-class AcceptedPublication(Struct, eq=False, gc=False):  # nothing that it knows knows it
-    """A publication: it waits for the next flush, or is the state that somebody retains."""
+class AcceptedPublication(Struct, eq=False, gc=False):  # it is in no reference cycle
+    """A publication that waits for the next flush, or that is a retained state."""
 
     client: ClientState
     id: int
     kind: int  # of its shape
     request: messages.PublishRequest
     form: messages.Encoding
-    t: Time = 0  # when it was made, if that was on another node
+    t: Time = 0  # when it was published, if that was on another node
 
     def unretain(self, client: ClientState, channel: str) -> bool:
-        """If it would be this entity's state on this channel: it will not be."""
+        """Do not retain it, if it is this entity's on this channel. Returns whether it was."""
         if self.client is not client or not self.request.retain or self.request.channel != channel:
             return False
         self.request = replace(self.request, retain=False)
@@ -92,12 +92,12 @@ class AcceptedPublication(Struct, eq=False, gc=False):  # nothing that it knows 
         )
 
     def payload(self, form: messages.Encoding) -> Raw:
-        """As speakers of `form` read it. What that form cannot say is nothing."""
+        """In this encoding; nothing, if the payload cannot be translated."""
         return self.form.translate_payload(self.request.payload, form)
 
 
 class LazyPublications(Sequence[Publication]):
-    """Publications that are made when a filter asks for them; most are never asked for."""
+    """Builds a `Publication` only when a filter reads it; most are never read."""
 
     def __init__(self, t: Time, accepted: Sequence[AcceptedPublication]) -> None:
         self._t, self._accepted = t, accepted
@@ -123,27 +123,27 @@ class LazyPublications(Sequence[Publication]):
 
 
 class FlushDeliveries(Struct, frozen=True):
-    """Who hears what: pairs sorted by seat, and for each seat in the order of publication."""
+    """The deliveries of a flush: pairs sorted by client, then in the order of publication."""
 
     t: Time
     publications: Sequence[AcceptedPublication]
     client: Integers
     publication: Integers  # where in `publications`
-    subscription: Integers  # the subscription's place
-    ids: Integers | None = None  # of the publications, if they are not numbered one by one
-    own: int = 0  # so many of the publications, the first ones, were made here
+    subscription: Integers  # its slot
+    ids: Integers | None = None  # of the publications, if they are not consecutive
+    own: int = 0  # so many of the publications, the first ones, are of clients of this node
 
     def __len__(self) -> int:
         return len(self.client)
 
     def only(self, kept: NDArray[np.bool_]) -> "FlushDeliveries":
-        """Without the other pairs."""
+        """These pairs alone."""
         return FlushDeliveries(
             self.t, self.publications, self.client[kept], self.publication[kept],
             self.subscription[kept], self.ids, self.own,
         )  # fmt: skip
 
     def numbers(self, which: Any = slice(None)) -> Integers:
-        """Of these pairs, or of all: the publication's number in the trace."""
+        """The publications' numbers in the trace, of these pairs or of all."""
         chosen: Integers = self.publication[which]
         return chosen + self.publications[0].id if self.ids is None else self.ids[chosen]

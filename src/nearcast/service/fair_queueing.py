@@ -9,8 +9,8 @@ A client's price is what its publications are expected to cost: it rises at once
 cost, and falls slowly. While all that waits fits into one flush by these prices, nothing is shared.
 Otherwise it is shared by fair queueing (self-clocked: Golestani, 1994): each publication has a tag,
 its publisher's last one or that of what was taken last, whichever is later, plus its price, and the
-lowest tags are taken. So who waits with little is served at once, whoever else has much waiting,
-and nobody waits for ever. Each client's publications keep their order.
+lowest tags are taken. So a client with few waiting publications is served at once, however many
+others have, and none waits for ever. Each client's publications keep their order.
 """
 
 from collections import deque
@@ -38,7 +38,7 @@ FALL = 0.98  # of a price from flush to flush, unless it is confirmed
 AT_ONCE = 64  # publications of one client in a flush, when it is shared: the price may be wrong
 BACKLOG_FLUSHES = 50  # flushes that may wait, of all clients together
 
-# Of a client, by its seat's place: its price, and since it joined how often it has published, what
+# Of a client, by its slot: its price, and since it joined how often it has published, what
 # that has cost, and what its subscriptions have cost. `here` counts within one call.
 ACCOUNT = np.dtype(
     [
@@ -59,7 +59,7 @@ class Accounts:
         self.clients: NDArray[np.void] = np.zeros(64, ACCOUNT)
 
     def open(self, slot: int) -> None:
-        """A new client takes this place."""
+        """A new client has this slot."""
         self.clients = grow(self.clients, slot + 1)
         self.clients[slot] = (UNKNOWN, 0, 0, 0, 0)
 
@@ -76,10 +76,9 @@ class Accounts:
         self, said: PublicationTable, entities: Integers, publication: Integers, listener: Integers,
         effort: EvaluationCost | None, askers: Integers | None,
     ) -> None:  # fmt: skip
-        """A flush is done: `publication` and `listener` are the pairs that were heard.
+        """Charges a flush. `publication` and `listener` are the pairs of its deliveries.
 
-        `askers` are the clients whose subscriptions `effort` speaks of, and `entities` says who is
-        at each place now.
+        `askers` are the clients of the subscriptions in `effort`; `entities` is by client slot.
         """
         work = np.zeros(len(said), np.int64)
         if effort is not None:
@@ -119,7 +118,7 @@ def charge(
         work[i] += PUBLICATION_STEPS + said[i].size // BYTES_PER_STEP
         total += work[i]
         slot = said[i].client_slot
-        # Whoever said it may have left since, and what other nodes tell is nobody's here.
+        # The publisher may have left since, and those of other nodes have no account here.
         if slot >= 0 and entities[slot] == said[i].client:
             account = accounts[slot]
             account.published += 1

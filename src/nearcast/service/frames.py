@@ -1,9 +1,8 @@
-"""Publications as frames: each is built once for all who hear it alike, then joined per client.
+"""Publications as WebSocket frames: each is built once for all clients that get the same bytes.
 
-Clients hear alike if they speak the same form and know their subscriptions by the same numbers,
-which is nearly always so. No Python object is made per delivery: columns of `FlushDeliveries`
-become indices
-of frames, and a client's share is one slice.
+Clients get the same bytes if they use the same encoding and the same subscription numbers, which is
+nearly always so. No Python object is made for a delivery: columns of `FlushDeliveries` become
+indices of frames, and a client's share is one slice.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +38,7 @@ def websocket_frame(form: messages.Encoding, body: bytes) -> bytes:
 def message_frame(
     said: AcceptedPublication, t: Time, form: messages.Encoding, numbers: list[int]
 ) -> bytes:
-    """The frame by which these subscriptions of a client hear this publication."""
+    """The frame that delivers this publication to these subscriptions of a client."""
     request = said.request
     content = request.payload if said.form is form else said.payload(form)
     if (
@@ -67,11 +66,11 @@ def message_frame(
 
 
 class DeliveryFrames(Struct, frozen=True):
-    """What goes to whom: client `seats[i]` is sent `frames[starts[i]:starts[i + 1]]`."""
+    """The client in slot `clients[i]` is sent `frames[starts[i]:starts[i + 1]]`."""
 
     clients: Integers
-    starts: Integers  # one more than there are seats: the last is the end
-    sizes: Integers  # bytes for each seat
+    starts: Integers  # one more than there are clients: the last is the end
+    sizes: Integers  # bytes for each client
     frames: list[bytes]
     publications: Integers  # of each frame: where in `FlushDeliveries.publications`
 
@@ -83,9 +82,9 @@ NO_FRAMES = DeliveryFrames(_NONE, np.zeros(1, np.int64), _NONE, [], _NONE)
 def delivery_frames(
     deliveries: FlushDeliveries, numbers: Integers, packed: NDArray[np.bool_]
 ) -> DeliveryFrames:
-    """Each publication once for each client, with all the client's numbers that hear it.
+    """Each publication once for each client, with the numbers of all its subscriptions that match.
 
-    `numbers` are those of the standings, `packed` of each seat whether it speaks MessagePack.
+    `numbers`: by subscription slot, the client's number. `packed`: by client slot, MessagePack?
     """
     if not len(deliveries):
         return NO_FRAMES
@@ -134,7 +133,7 @@ def only_buildable(
 def _single_frames(
     what: Integers, packed: NDArray[np.bool_], number: Integers, build: BuildFrame
 ) -> tuple[list[bytes], Integers]:
-    """Frames for one number each, and which of them each letter is."""
+    """Frames with one subscription number each, and the frame of each delivery."""
     codes = what * 2 + packed
     if (number == number[0]).all():
         one = [int(number[0])]
@@ -151,7 +150,7 @@ def _merge_subscriptions(
     bounds: Integers, number: Integers, what: Integers, packed: NDArray[np.bool_],
     build: BuildFrame, built: list[bytes], frame: Integers,
 ) -> None:  # fmt: skip
-    """Where several subscriptions of a client hear the same, one frame names them all."""
+    """Where several subscriptions of a client match, one frame names them all."""
     known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
     for letter in np.flatnonzero(np.diff(bounds) > 1).tolist():
         several = tuple(number[bounds[letter] : bounds[letter + 1]].tolist())

@@ -1,16 +1,17 @@
 """Presence: which watching subscriptions see which retained states, and what changes about that.
 
-A watch sees a state that it would hear, were the state said again now. Looking at all watches and
-all states at every tick is the plain way, and what this must agree with; here is done only what can
-have changed. A watch that stands still and has seen everything (it is *settled*) is looked at for
-states that changed since. A watch that is new, was moved, or evolves by itself is looked at for all
-states. Somebody whom a watch no longer sees stays known to it for `linger` seconds and is reported
-as left only then: nobody flaps at a border.
+A *watch* is a subscription that wants to know who is inside. It sees a state if it would match it,
+were the state published now. Matching all watches with all states at every tick is the simple way,
+which this must agree with; here only what can have changed is matched. A watch that does not move
+and has seen everything (it is *settled*) is matched with the states that changed since. A watch
+that is new, was moved, or evolves by itself is matched with all states. An entity that a watch no
+longer sees stays known to it for `linger` seconds and is reported as left only then, so that nobody
+flaps at a border.
 
-Work is bounded: a look ends after about `WORK` units and continues at the next tick. Clients are in
-groups; a group is looked at as one, in columns. Those whose turn comes first are the groups that
-have cost least for each of their clients. A client whose watches see much gets a group of its own,
-so it is looked at less often and nobody else is.
+Work is bounded: an update ends after about `WORK` units and continues at the next tick. Clients are
+in groups, each matched as one, in columns. The groups that have cost least for each of their
+clients come first. A client whose watches see much gets a group of its own: it is then updated less
+often, and nobody else is.
 """
 
 from collections.abc import Sequence
@@ -29,12 +30,12 @@ from nearcast.service.retained_state import FEED_BITS, FEED_MASK, RetainedStates
 from nearcast.space.motion import SECOND, Moving, Time
 from nearcast.space.shapes import EVERYWHERE, LARGEST
 
-VISIBLE = -1  # in place of the moment since when somebody is out of sight
+VISIBLE = -1  # in place of the time since when an entity is out of sight
 NONE: Integers = np.empty(0, np.int64)
 ALL_PLACES = replace(EVERYWHERE, rx=LARGEST, ry=LARGEST)  # no place lies outside of it
 
 # Units of work are about 0.1 microseconds.
-WORK = 200_000  # of one look at all groups
+WORK = 200_000  # of one update of all groups
 CHUNK = 400_000  # of states that are matched in one go, if every watch of a group sees them
 FASTER = 4  # times as many, while few of them are seen
 LOAD = 50_000  # of a round of a group, from which on a client that knows much is moved out of it
@@ -45,11 +46,11 @@ TURN, STATE, PAIR, KNOWN, TOLD, PUT, FILTER = 1_500, 5, 1, 1, 20, 150, 100  # of
 
 
 class PresenceChanges(NamedTuple):
-    """Pairs of watch and voice, each as one number."""
+    """Pairs of watch and feed, each as one number."""
 
     entered: Integers
     left: Integers
-    gone: Integers  # who left altogether
+    gone: Integers  # whose entity has left the world
 
 
 class _CountingSequence(Sequence[Publication]):
@@ -72,7 +73,7 @@ class _CountingSequence(Sequence[Publication]):
 
 
 def watch_subscription(subscription: Subscription, number: int) -> Subscription:
-    """As an engine matches it for presence. Nobody watches himself.
+    """As a matcher takes it for presence: without the client's own states.
 
     Engines find boxes in compiled loops, and look at what has no bounds one by one in Python. So
     everywhere becomes a box that no place lies outside of.
@@ -84,14 +85,14 @@ def watch_subscription(subscription: Subscription, number: int) -> Subscription:
 
 
 class _Group:
-    """Watches of some clients, looked at together. A round looks at all that can have changed."""
+    """Watches of some clients, matched together. A round matches all that can have changed."""
 
     def __init__(self, seq: int) -> None:
         self.watches: dict[int, Subscription] = {}
         self.clients: dict[int, int] = {}  # how many watches each has
         self.cost = 0.0  # so far, for each client: who has cost least comes first
         self.load = 0  # work of the last whole round
-        self.departed = seq  # voices that left until this change are not known any more
+        self.departed = seq  # feeds that ended until this change are not known any more
         self.ended: list[int] = []  # watches
         self._settled, self._open = MATCHERS["keyed"](), MATCHERS["keyed"]()
         self._new: set[int] = set()  # watches that have not seen everything yet
@@ -99,8 +100,8 @@ class _Group:
         self._weight = 0  # work for one state, were it seen by all watches
         self._known, self._since = NONE, NONE  # pairs, sorted; since when they are out of sight
         self._added: list[tuple[Integers, Integers]] = []
-        # Of a round: voices whose states settled watches look at, watches that look at all states,
-        # and how far both are.
+        # Of a round: feeds whose states settled watches are matched with, watches that are matched
+        # with all states, and how far both are.
         self._round_seq = seq  # changes after this one are for the next round
         self._changed, self._unsettled = NONE, NONE
         self._done = self._from = 0
@@ -168,7 +169,7 @@ class _Group:
     def step(
         self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
     ) -> tuple[PresenceChanges, int, bool]:
-        """Go on with the round; gives what changed, the work it was, and whether it is over."""
+        """Continues the round. Returns what changed, the work, and whether the round is over."""
         self._merge()
         self._work = TURN + KNOWN * len(self._known)
         gone = self._remove_departed(voices)
@@ -191,7 +192,7 @@ class _Group:
         return changes, self._work, over
 
     def _merge(self) -> None:
-        """What was added is known; what watches knew that have ended is not."""
+        """Adds pairs that wait to be added, and removes those of watches that have ended."""
         if self._added:
             pairs, since = zip(*self._added, strict=True)
             self._added.clear()
@@ -208,7 +209,7 @@ class _Group:
         self._known, self._since = self._known[kept], self._since[kept]
 
     def _remove_departed(self, voices: RetainedStates) -> Integers:
-        """Who is known and has left since."""
+        """Removes known pairs whose feed has ended since, and returns them."""
         left = voices.left
         left = left[voices.changed[left] > self.departed]
         self.departed = voices.seq
@@ -230,7 +231,7 @@ class _Group:
     def _match_changed(
         self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
-        """Settled watches look at the states that have changed, as far as the work allows."""
+        """Matches settled watches with the states that have changed, within the work allowed."""
         begin, seen = self._done, [NONE]
         while self._done < len(self._changed) and (self._work < work or begin == self._done):
             some = self._changed[self._done : self._done + self._chunk]
@@ -243,7 +244,7 @@ class _Group:
     def _match_all(
         self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
-        """Watches that are not settled look at all states, as far as the work allows."""
+        """Matches watches that are not settled with all states, within the work allowed."""
         begin, seen = self._from, [NONE]
         while self._from < voices.used and (self._work < work or begin == self._from):
             which, states, last = voices.some(now, self._from, self._chunk)
@@ -258,7 +259,7 @@ class _Group:
 
     @property
     def _chunk(self) -> int:
-        """So many states at a time: fewer, should all watches see them all."""
+        """How many states to match at a time: bounded, even if all watches see them all."""
         return max(1, self._faster * CHUNK // (FASTER * max(1, self._weight)))
 
     def _match(self, engine: Matcher, which: Integers, states: Batch) -> Integers:
@@ -273,7 +274,7 @@ class _Group:
     def _compare(
         self, now: Time, mine: NDArray[np.bool_], seen: Integers, columns: "WatchColumns"
     ) -> Integers:
-        """Of the known pairs that were looked at, these are seen now; gives who is new."""
+        """Updates the matched ones of the known pairs by what is seen, and returns new pairs."""
         places = np.flatnonzero(mine)
         visible = is_among(self._known[places], seen)
         since = self._since[places]
@@ -286,7 +287,7 @@ class _Group:
         return entered
 
     def _within_limit(self, entered: Integers, columns: "WatchColumns") -> Integers:
-        """Without those who are too many for their client; their watches look again."""
+        """Without pairs beyond their client's limit; their watches are matched again."""
         whose = columns.client[entered >> FEED_BITS]
         order = np.argsort(whose, kind="stable")
         entered, whose = entered[order], whose[order]
@@ -299,7 +300,7 @@ class _Group:
         return fits
 
     def _finish_round(self, now: Time, linger: Integers) -> Integers:
-        """The round is over; gives who has been out of sight for long enough."""
+        """Ends the round. Returns the pairs that have been out of sight for long enough."""
         for watch in self._unsettled[:SETTLING].tolist():
             if watch in self._new and watch not in self._over_limit:
                 self._new.discard(watch)
@@ -355,7 +356,7 @@ class Presence:
 
     @property
     def departed(self) -> int:
-        """Nobody knows voices any more that left until this change."""
+        """No watch knows feeds any more that ended until this change."""
         return min((group.departed for group in self._groups), default=self._states.seq)
 
     def begin(self, client: int, subscription: Subscription, linger: float) -> int:
@@ -384,7 +385,7 @@ class Presence:
         return self._group_of[int(self._columns.client[watch])]
 
     def change(self, watch: int, subscription: Subscription) -> None:
-        """From now on it looks there."""
+        """The watch's subscription has changed."""
         self._group(watch).put(watch, watch_subscription(subscription, watch))
 
     def end(self, watch: int) -> None:
@@ -397,7 +398,7 @@ class Presence:
             self._told_at_start.pop(client, None)
 
     def know(self, watch: int, voices: list[int]) -> None:
-        """It has been told that these are there."""
+        """Its client has been told that these are inside."""
         pairs = (watch << FEED_BITS) | np.array(voices, np.int64)
         group, client = self._group(watch), int(self._columns.client[watch])
         group.know(pairs, np.full(len(pairs), VISIBLE, np.int64))
@@ -406,7 +407,7 @@ class Presence:
             self._split_off(group, client)
 
     def update(self, now: Time) -> PresenceChanges:
-        """What has changed since the last look, as far as the work allows."""
+        """What has changed since the last update, within the work allowed."""
         work = WORK
         floor = max((group.cost for group in self._groups), default=0.0) - 10 * WORK
         found: list[PresenceChanges] = [PresenceChanges(NONE, NONE, NONE)]
@@ -432,7 +433,7 @@ class Presence:
         return PresenceChanges(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def _split_off(self, group: _Group, client: int) -> None:
-        """It gets a group of its own."""
+        """Gives a client a group of its own."""
         mine = [watch for watch in group.watches if self._columns.client[watch] == client]
         alone = self._add_group()
         alone.departed, alone.cost = group.departed, group.cost

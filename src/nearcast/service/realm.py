@@ -1,11 +1,11 @@
-"""What a live node decides for its clients, without clock or socket.
+"""What a node decides for its clients, without clock or socket.
 
-A gateway lets clients in, tells the realm what they ask for, and asks it every few milliseconds who
-hears what was published since (`flush`). Interests take effect at once, each at a moment after the
-publications before it; publications are made when they are flushed, all of a batch at one moment.
-So what is heard is exactly what the trace says should be heard, and matching is done in columns.
+A gateway passes on what clients request and calls `flush` every few milliseconds, which returns who
+receives what was published since. Subscriptions take effect at once, each at a time after all
+earlier publications. Publications get their time when they are flushed, all of a flush the same
+one. So deliveries are exactly what the trace says they should be, and matching is done in columns.
 
-What `flush` returns speaks of places, which are used again: read it before asking for more.
+What `flush` returns refers to slots, which are used again: read it before the next request.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -72,9 +72,9 @@ __all__ = [
     "flush_isolating_failures",
 ]
 
-INITIAL_SLOTS = 64  # places for which columns have room at first; they double
-HOPS = 2  # from the publisher to the node, and from there to whoever hears it
-NOBODY = -1  # whose publication would be an echo to nobody who asks
+INITIAL_SLOTS = 64  # of columns at first; they double
+HOPS = 2  # from the publisher to the node, and from there to the subscriber
+NOBODY = -1  # as publisher: nobody's own publication
 ANSWER_BYTES = 1_048_576  # of payloads that `inside` or `nearby` lists
 # What `nearby` and a subscription that watches cost besides one request: another one, and one more
 # for every so many states that there are, and for every so many that are listed.
@@ -105,6 +105,8 @@ class FlushInput(Struct):
 
 
 class Realm:
+    """All clients of one node, their subscriptions, publications and retained states."""
+
     def __init__(
         self,
         matcher: Matcher,
@@ -112,12 +114,12 @@ class Realm:
         recorder: Recorder | None,
         entities_from: int = 1,
     ) -> None:
-        self.now: Time = 0  # of the last thing that happened
+        self.now: Time = 0  # time of the last event
         self.limits = limits
-        self.clients: list[ClientState | None] = []  # by place
-        self.entities: Integers = np.zeros(INITIAL_SLOTS, np.int64)  # by a seat's place
-        # By a standing's place: the client's number of it, its number in the trace, its seat,
-        # and its number among those who spare.
+        self.clients: list[ClientState | None] = []  # by slot
+        self.entities: Integers = np.zeros(INITIAL_SLOTS, np.int64)  # by client slot
+        # By subscription slot: the client's number of it, its number in the trace, its client's
+        # slot, and its slot in `Throttle`.
         self.numbers: Integers = np.zeros(INITIAL_SLOTS, np.int64)
         self.subscriptions: Integers = np.zeros(INITIAL_SLOTS, np.int64)
         self._subscribers: Integers = np.zeros(INITIAL_SLOTS, np.int64)
@@ -139,15 +141,15 @@ class Realm:
         self._throttled: dict[int, tuple[ClientState, ActiveSubscription]] = {}
         self.accounts = Accounts()
         self._backlog = Backlog()
-        self._query_matcher = MATCHERS["keyed"]()  # for who is asked about once
+        self._query_matcher = MATCHERS["keyed"]()  # for queries that are asked once
 
     @property
     def waiting(self) -> int:
         """How many publications wait for the next flush."""
         return len(self._waiting) + len(self._backlog)
 
-    def publishes(self, client: ClientState) -> int:
-        """How many of its publications a flush has left waiting."""
+    def publications_waiting(self, client: ClientState) -> int:
+        """How many of its publications earlier flushes have left waiting."""
         return self._backlog.waits(client)
 
     # Clients.
@@ -177,7 +179,7 @@ class Realm:
         self._client_slots.give(client.slot)
 
     def leave(self, now: Time, client: ClientState) -> None:
-        """All its subscriptions and states end. What it published and still waits is heard."""
+        """Its subscriptions and states end. Publications that still wait are delivered."""
         if client.left:
             return
         for entity in list(client.entities.values()):
@@ -188,7 +190,7 @@ class Realm:
             self._advance_to(self._change_time(now, active))
             self._end_subscription(active)
         for feed in client.feeds.values():
-            self._states.leave(feed, self._next_publication)
+            self._states.remove(feed, self._next_publication)
         self._advance_to(now)
         client.subscriptions.clear()
         client.left = True
@@ -201,7 +203,7 @@ class Realm:
     def subscribe(
         self, now: Time, client: ClientState, request: messages.SubscribeRequest
     ) -> list[messages.Notice]:
-        """It holds from now on; who watches is told who is there."""
+        """The subscription is in force from now on. If it watches, returns who is inside."""
         mine = client.subscriptions
         before = mine.get(request.subscription)
         with refuse_value_errors():
@@ -297,7 +299,7 @@ class Realm:
         return cost
 
     def _before_change(self, t: Time, active: ActiveSubscription) -> None:
-        """It will be something else from `t` on; here nobody needs to know what it was."""
+        """The subscription changes at `t`. A cluster keeps the old version for a while."""
 
     def _apply_change(
         self,
@@ -330,7 +332,7 @@ class Realm:
         self._path_legs.drop(active.subscription.id)
 
     def _stop_watch_and_throttle(self, active: ActiveSubscription) -> None:
-        """It neither watches nor spares any more."""
+        """Without presence and throttling."""
         if active.watch is not None:
             self._presence.end(active.watch)
             del self._watchers[active.watch]
@@ -355,9 +357,9 @@ class Realm:
     def publish(
         self, client: ClientState, request: messages.PublishRequest, form: messages.Encoding
     ) -> int:
-        """Accepted, under this number; it is made, and heard, at the next flush.
+        """Accepts a publication and returns its number. It is delivered at the next flush.
 
-        If the node is busy it may be left for a later one, and Refused if too much is.
+        If the node is busy, at a later one; Refused if too many of the client's already wait.
         """
         try:
             if client.backlog:
@@ -399,7 +401,7 @@ class Realm:
         return number
 
     def _represented_entity(self, client: ClientState, name: str) -> ClientState:
-        """The entity of this name for which the client speaks."""
+        """The entity of this name for which the client publishes."""
         entity = client.entities.get(name)
         if entity is None:
             if len(client.entities) >= self.limits.entities:
@@ -412,7 +414,7 @@ class Realm:
         return entity
 
     def withdraw(self, now: Time, client: ClientState, request: messages.WithdrawRequest) -> None:
-        """States end, after all that this client has published so far."""
+        """Ends retained states, after all that this client has published so far."""
         if request.name:
             if request.name not in client.entities:
                 raise Refused(f"you do not speak for {request.name[:64]!a}")
@@ -427,8 +429,8 @@ class Realm:
                 self._withdraw(client, channel)
 
     def _withdraw(self, client: ClientState, channel: str) -> None:
-        self._states.leave(client.feeds.pop(channel), self._next_publication)
-        # What waits is published after this moment: it is heard, but is no state any more.
+        self._states.remove(client.feeds.pop(channel), self._next_publication)
+        # What still waits is published later: it is delivered, but not retained.
         for slot, one in enumerate(self._waiting):
             if one.unretain(client, channel):
                 clear_retain(self._said, slot)
@@ -438,19 +440,18 @@ class Realm:
         check_name("a channel", channel, self.limits)
         if len(client.feeds) >= self.limits.channels:
             raise Refused(f"a client publishes on at most {self.limits.channels} channels")
-        feed = client.feeds[channel] = self._states.take()
+        feed = client.feeds[channel] = self._states.new_feed()
         return feed
 
     def flush(self, now: Time) -> FlushDeliveries:
-        """What waits is published now. Who hears it?
+        """Publishes what waits and returns its deliveries.
 
-        All of it, unless it is more than a flush should do at once (see `work`): then `waiting`
-        says that there is more.
+        If that is more than one flush should do (`fair_queueing`), some of it stays in `waiting`.
         """
-        return self.make(now, self.take())
+        return self.publish_flush(now, self.take_flush())
 
-    def take(self) -> FlushInput:
-        """What is to be published in one flush; the rest stays."""
+    def take_flush(self) -> FlushInput:
+        """Takes what the next flush publishes; the rest stays."""
         accepted, said = self._next_publications()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
@@ -470,8 +471,8 @@ class Realm:
         said = np.frombuffer(bytearray().join([row for _, row in taken]), PUBLICATION_DTYPE)
         return [one for one, _ in taken], said
 
-    def make(self, now: Time, taken: FlushInput) -> FlushDeliveries:
-        """These are published now, all at one moment. Who hears them?"""
+    def publish_flush(self, now: Time, taken: FlushInput) -> FlushDeliveries:
+        """Publishes these, all at one time, and returns their deliveries."""
         self._advance_to(now)
         t = self._flushed = self.now
         if not taken:
@@ -481,7 +482,7 @@ class Realm:
         deliveries, said = self._match_flush(t, taken, publications)
         if len(self._throttle):
             deliveries = self._apply_throttling(deliveries, said)
-        # Last: what has failed before is not in the trace, and can be tried again.
+        # Last: if something failed before, nothing is in the trace and it can be tried again.
         if self._recorder and accepted:
             self._recorder.published_many(
                 publications, _ids(accepted), taken.attributes, taken.said["size"]
@@ -490,16 +491,16 @@ class Realm:
         return deliveries
 
     def _release_feeds(self) -> None:
-        """The numbers of voices that left may be used again, once nothing of theirs waits."""
+        """Slots of feeds that have ended are used again once none of their publications waits."""
         next_one = self._waiting[0].id if self._waiting else self._next_publication
-        self._states.settle(self._backlog.oldest(next_one))
+        self._states.release_before(self._backlog.oldest(next_one))
 
     def _match_flush(
         self, t: Time, taken: FlushInput, publications: Batch
     ) -> tuple[FlushDeliveries, PublicationTable]:
-        """Who hears what, and all that was said."""
+        """Matches a flush: its deliveries, and the table of its publications."""
         accepted, said = taken.accepted, taken.said
-        self._states.hear(t, accepted, said)
+        self._states.update(t, accepted, said)
         matches = self._matcher.match_many(publications)
         deliveries = self._sort_deliveries(t, accepted, matches.publication, matches.subscription)
         self._charge(deliveries, said, matches.cost)
@@ -520,7 +521,7 @@ class Realm:
         publication: Integers,
         active: Integers,
     ) -> FlushDeliveries:
-        """One number for each pair, in the order that is wanted: sorting these is all it takes."""
+        """Sorts by client, publication and subscription, as one integer for each pair."""
         for_standing = self._subscription_slots.used.bit_length()
         for_publication = len(accepted).bit_length()
         pairs = (self._subscribers[active] << for_publication) | publication
@@ -535,7 +536,7 @@ class Realm:
     def _apply_throttling(
         self, deliveries: FlushDeliveries, said: PublicationTable
     ) -> FlushDeliveries:
-        """Without what was withheld from those who asked for less."""
+        """Without the deliveries that throttling withholds."""
         throttle = self._throttles[deliveries.subscription]
         spares = np.flatnonzero(throttle >= 0)
         decision = self._throttle.decide(
@@ -553,20 +554,22 @@ class Realm:
         kept[withheld] = False
         return deliveries.only(kept)
 
-    def delivered(self, t: Time, deliveries: FlushDeliveries, which: Any = slice(None)) -> None:
-        """These pairs were handed over: for the trace. `which` is any index of a numpy column."""
+    def record_deliveries(
+        self, t: Time, deliveries: FlushDeliveries, which: Any = slice(None)
+    ) -> None:
+        """Records that these pairs were delivered. `which` is any index of a numpy column."""
         if self._recorder and len(deliveries):
             self._recorder.delivered_many(
                 t, self.entities[deliveries.client[which]], deliveries.numbers(which),
                 self.subscriptions[deliveries.subscription[which]], HOPS,
             )  # fmt: skip
 
-    # Who is there.
+    # Presence.
 
     def nearby(
         self, now: Time, request: messages.NearbyRequest, form: messages.Encoding = messages.JSON
     ) -> list[messages.EntityState]:
-        """Whose state is in this area now: the closest to its centre first."""
+        """Entities whose retained state is in this area now, the closest to its centre first."""
         with refuse_value_errors():
             check_name("a channel", request.channel, self.limits)
             if not 0 <= request.limit <= self.limits.nearby:
@@ -581,12 +584,12 @@ class Realm:
         )
         return self._list_states(found[: request.limit], form)[1]
 
-    def cost(self, listed: int) -> int:
-        """Of looking at all states and listing so many of them: in requests, besides the one."""
+    def query_cost(self, listed: int) -> int:
+        """The cost of matching all states and listing so many, in requests beyond the one."""
         return 1 + len(self._states) // LOOKED_AT + listed // LISTED
 
     def _feeds_inside(self, subscription: Subscription, most: int) -> Integers:
-        """The voices whose states it would hear, were they said again now. Looks at so many."""
+        """Feeds whose states this subscription matches now. Matches at most so many."""
         feeds, states, _ = self._states.some(self.now, 0, most)
         self._query_matcher.put(watch_subscription(subscription, 0))
         matches = self._query_matcher.match_many(states)
@@ -594,13 +597,13 @@ class Realm:
         present: Integers = feeds[np.sort(matches.publication)]
         return present
 
-    def states(self, client: ClientState) -> list[RetainedState]:
-        """What it retains, one for each channel on which it does."""
+    def retained_states(self, client: ClientState) -> list[RetainedState]:
+        """The retained states of a client, at most one for each channel."""
         feeds = client.feeds.values()
         return [self._states.state(feed) for feed in feeds if self._states.retains(feed)]
 
     def _closest_first(self, feeds: Integers, subscription: Subscription) -> Integers:
-        """Of those as far away, who came first comes first."""
+        """By distance from the region's centre, then by entity."""
         centre, entity = self._states.places_of_states(feeds)
         region = subscription.region
         if isinstance(region, Formula) or not has_centre(region):
@@ -611,7 +614,7 @@ class Realm:
     def _list_states(
         self, feeds: Integers, form: messages.Encoding
     ) -> tuple[list[int], list[messages.EntityState]]:
-        """Voices and their states, as many as an answer may list and hold."""
+        """Feeds and their states, as many as one answer may have."""
         found: list[int] = []
         entities: list[messages.EntityState] = []
         left = ANSWER_BYTES
@@ -625,7 +628,7 @@ class Realm:
         return found, entities
 
     def _start_watch(self, client: ClientState, active: ActiveSubscription) -> messages.Notice:
-        """It is told who is there, as many as an answer lists; of the others it is told soon."""
+        """The notice of who is inside. Those that do not fit follow as enter notices."""
         wanted = active.subscription
         active.watch = self._presence.begin(client.entity, wanted, active.linger)
         self._watchers[active.watch] = client, active
@@ -635,7 +638,10 @@ class Realm:
         return messages.InsideNotice(active.number, entities)
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:
-        """Ten times a second: who enters and leaves, and once a second what was withheld."""
+        """Notices of who enters and leaves, and once a second of what was withheld.
+
+        Called ten times a second.
+        """
         self._advance_to(now)
         self._release_feeds()
         notices = self._presence_notices() if len(self._presence) else []
@@ -646,7 +652,7 @@ class Realm:
         return notices
 
     def _presence_notices(self) -> list[tuple[ClientState, messages.Notice]]:
-        """Who is told the same shares the notice, so that it becomes a frame once."""
+        """Clients that get the same notice share the object, so that it is encoded once."""
         changes = self._presence.update(self.now)
         notices: list[tuple[ClientState, messages.Notice]] = []
         for pairs, gone in ((changes.gone, True), (changes.left, False)):
@@ -677,11 +683,11 @@ class Realm:
     # Time.
 
     def _change_time(self, now: Time, before: ActiveSubscription | None) -> Time:
-        """Of an interest: after all publications that were made, and after its predecessor."""
+        """When a subscription changes: after all publications so far and after its last change."""
         return max(now, self.now, self._flushed + 1, before.since + 1 if before else 0)
 
     def _advance_to(self, now: Time) -> None:
-        """Time goes on to `now`, or stays where it is; legs of paths begin on the way."""
+        """Time never goes back. Records the legs of paths that begin meanwhile."""
         self.now = max(now, self.now)
         if self._recorder:
             for begins, subscription in self._path_legs.begun(self.now):
@@ -691,14 +697,14 @@ class Realm:
 def flush_isolating_failures(
     realm: Realm, now: Callable[[], Time], failed: Callable[[AcceptedPublication | None], None]
 ) -> Iterator[FlushDeliveries]:
-    """What is to be published in one flush, together; or if that fails, each by itself.
+    """Publishes one flush; if that fails, each of its publications by itself.
 
-    So a publication that cannot be matched costs no other. `failed` is called while the exception
+    So a publication that cannot be matched delays no other. `failed` is called while the exception
     is being handled: with None if all of them failed together, then with each that fails alone.
     """
-    taken = realm.take()
+    taken = realm.take_flush()
     try:
-        together = realm.make(now(), taken)
+        together = realm.publish_flush(now(), taken)
     except Exception:
         failed(None)
     else:
@@ -706,7 +712,7 @@ def flush_isolating_failures(
         return
     for publication, one in taken.one_by_one():
         try:
-            alone = realm.make(now(), one)
+            alone = realm.publish_flush(now(), one)
         except Exception:
             failed(publication)
         else:

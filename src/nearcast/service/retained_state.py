@@ -1,8 +1,7 @@
-"""What each entity last said on each channel: where, and the state that it retained.
+"""The last position and the retained state of each *feed*: one entity on one channel.
 
-A voice is one entity on one channel, and has a dense number. When its entity leaves, the number is
-kept back until nothing of it waits to be heard and everybody who knows it by its number has learned
-that it left.
+A feed has a slot. When its entity leaves, the slot is kept until none of its publications waits and
+everybody who refers to the feed by its slot has learned that it has ended.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,12 +19,12 @@ from nearcast.model.subscription import Value
 from nearcast.service.client_state import AcceptedPublication, LazyPublications
 from nearcast.space.motion import Time
 
-# A pair of somebody who listens and a voice is one number: these bits of it name the voice.
+# A pair of a subscription's slot and a feed is one number: these low bits are the feed.
 FEED_BITS = 32
 FEED_MASK = (1 << FEED_BITS) - 1
 
-# A publication that waits, packed: who says it; the client that speaks for it, as an entity and by
-# its place; in how many bytes, is it a state, and where.
+# A publication as a row of a numpy table: the publisher; the client that publishes for it, as an
+# entity and by its slot; the feed; the payload's bytes; is it retained; and its shape.
 PUBLICATION_DTYPE = np.dtype(
     [
         ("entity", np.int64), ("client", np.int64), ("client_slot", np.int64), ("feed", np.int64),
@@ -57,19 +56,21 @@ class RetainedState(Struct, frozen=True):
 
 
 class RetainedStates:
+    """The feeds that a node knows, with their retained states as columns."""
+
     def __init__(self) -> None:
-        self.positions: Floats = np.zeros((64, 3))  # of what was said last, retained or not
+        self.positions: Floats = np.zeros((64, 3))  # by feed, of its last publication
         self._states: dict[int, RetainedState] = {}
         self._said: PublicationTable = np.zeros(64, PUBLICATION_DTYPE)  # of the states
-        # Changes of states are numbered: the last one of all, and of each voice.
+        # Changes of states are numbered: the last one of all, and of each feed.
         self.seq = 0
         self.changed: Integers = np.zeros(64, np.int64)
-        self._all: tuple[Time, int, Integers, Batch] | None = None  # at a moment, after a change
+        self._all: tuple[Time, int, Integers, Batch] | None = None  # at a time, after a change
         self._slots = SlotAllocator()
-        self._left: list[tuple[int, int]] = []  # with the number before which all was said
+        self._left: list[tuple[int, int]] = []  # ended, with `before` of `remove`
         self._settled: list[int] = []
 
-    def take(self) -> int:
+    def new_feed(self) -> int:
         feed = self._slots.take()
         if feed == len(self.positions):
             self.positions = grow(self.positions, len(self.positions) + 1)
@@ -79,15 +80,15 @@ class RetainedStates:
 
     @property
     def used(self) -> int:
-        """All voices have numbers below this."""
+        """All feeds have slots below this."""
         return self._slots.used
 
-    def hear(
+    def update(
         self, t: Time, accepted: Sequence[AcceptedPublication], said: PublicationTable
     ) -> None:
-        """Who says several things at one moment has said the last of them last.
+        """Takes over positions and retained states of published rows, the last of a feed last.
 
-        What other nodes tell may be older than what is known.
+        Publications of other nodes may be older than what is known.
         """
         self.positions[said["feed"]] = said["centre"]
         retained = np.flatnonzero(said["retain"])
@@ -104,15 +105,15 @@ class RetainedStates:
             self.changed[said["feed"][newer]] = self.seq + 1 + np.arange(len(newer))
             self.seq += len(newer)
 
-    def leave(self, feed: int, before: int = 0) -> None:
-        """Its state ends. What it has said has numbers below `before`, and may wait."""
+    def remove(self, feed: int, before: int = 0) -> None:
+        """The feed ends. Its publications have numbers below `before`, and may still wait."""
         self._states.pop(feed, None)
         self._left.append((feed, before))
         self.seq += 1
         self.changed[feed] = self.seq
 
-    def settle(self, oldest: int) -> None:
-        """Nothing waits that has a lower number than this."""
+    def release_before(self, oldest: int) -> None:
+        """No publication with a lower number than this waits any more."""
         self._settled += [feed for feed, before in self._left if before <= oldest]
         self._left = [one for one in self._left if one[1] > oldest]
 
@@ -125,8 +126,8 @@ class RetainedStates:
         return np.array(self._settled, np.int64)
 
     def forget(self, until: int) -> None:
-        """Everybody knows who left until that change; their numbers may be used again, if nothing
-        is said by them."""
+        """Everybody knows which feeds ended until that change: their slots may be used again, if
+        none of their publications waits."""
         known = [feed for feed in self._settled if self.changed[feed] <= until]
         for feed in known:
             self._slots.give(feed)
@@ -136,7 +137,7 @@ class RetainedStates:
             self._settled.clear()
 
     def entity(self, feed: int) -> int:
-        """Whose voice it is, or was, if it had a state."""
+        """The entity of a feed that has, or had, a state."""
         return int(self._said[feed]["entity"])
 
     def retains(self, feed: int) -> bool:
@@ -150,14 +151,14 @@ class RetainedStates:
         return len(self._states)
 
     def states(self, t: Time) -> tuple[Integers, Batch]:
-        """All states as if they were said at `t`, and whose voices they are, in order."""
+        """All states as if published at `t`, and their feeds, in order."""
         if self._all is None or self._all[:2] != (t, self.seq):
             voices = np.fromiter(self._states, np.int64, len(self._states))
             self._all = t, self.seq, *self.batch_of(t, np.sort(voices))
         return self._all[2:]
 
     def some(self, t: Time, begin: int, most: int) -> tuple[Integers, Batch, int]:
-        """As `states`, of voices from `begin` on; and before which voice they end."""
+        """As `states`, of at most so many feeds from `begin` on; and where they end."""
         voices, states = self.states(t)
         first = int(np.searchsorted(voices, begin))
         last = first + most
@@ -166,11 +167,11 @@ class RetainedStates:
         return voices[first:last], slice_batch(states, first, last), int(voices[last])
 
     def changed_since(self, seq: int) -> Integers:
-        """Voices whose states changed after that change."""
+        """Feeds whose states changed after that change."""
         return np.flatnonzero(self.changed > seq)
 
     def batch_of(self, t: Time, voices: Integers) -> tuple[Integers, Batch]:
-        """Those of the voices that have states, and these as if they were said at `t`."""
+        """Those of the feeds that have states, and these as if published at `t`."""
         found = [feed for feed in voices.tolist() if feed in self._states]
         voices = np.array(found, np.int64)
         accepted = [self._states[feed].accepted for feed in found]
@@ -180,7 +181,7 @@ class RetainedStates:
         )
 
     def places_of_states(self, voices: Integers) -> tuple[Floats, Integers]:
-        """Of these voices: where their states are, and whose they are."""
+        """Of these feeds: the positions of their states, and their entities."""
         return self._said["centre"][voices], self._said["entity"][voices]
 
 
@@ -189,7 +190,7 @@ def publication_batch(
     channels: Sequence[str] | None,
     attributes: Sequence[Mapping[str, Value]] | None = None,
 ) -> Batch:  # fmt: skip
-    """As an engine wants it: kernels are compiled for columns without gaps."""
+    """As a matcher takes it: kernels are compiled for contiguous columns."""
     return Batch(
         np.full(len(said), t, np.int64),
         np.ascontiguousarray(said["entity"]),
@@ -215,7 +216,7 @@ def slice_batch(states: Batch, first: int, last: int) -> Batch:
 
 
 def is_among(pairs: Integers, others: Integers) -> NDArray[np.bool_]:
-    """Which of these are there as well? The others are sorted."""
+    """Which of these are among the others, which are sorted?"""
     if not len(others):
         return np.zeros(len(pairs), np.bool_)
     positions = np.searchsorted(others, pairs)

@@ -1,14 +1,14 @@
-"""Less than everything, for those who ask for it: by distance, the closest alone, by budget.
+"""Fewer deliveries for subscriptions that ask for it: by distance, closest publishers or budget.
 
 `rates`: of each publisher beyond a distance from the region's centre, at most so many messages a
-second, which is to say that they are so far apart. `closest`: messages of the N publishers alone
-whose last known place is closest to the centre, among those whose latest words were for here.
-`budget`: bytes a second, a bucket that holds those of one second; the nearest come first, and one
-that overdraws it is paid for by those who come later. What is withheld is counted, by the first of
-these three that stands against it.
+second. `closest`: messages of only those N publishers whose last known position is closest to the
+centre, among those whose latest publication matched. `budget`: bytes a second, a token bucket that
+holds those of one second; the nearest publishers come first, and a message that overdraws the
+bucket is paid for by later ones. What is withheld is counted by the first of the three that
+withholds it.
 
-Only subscriptions that ask for it pay. All of a batch is decided in columns; a subscription that
-spares and a voice make one number, by which is kept what must be known about the two.
+Only throttled subscriptions pay. A flush is decided in columns. A throttled subscription and a feed
+make one number, by which the state of the pair is kept.
 """
 
 from math import ceil, inf
@@ -42,7 +42,7 @@ Decisions: TypeAlias = NDArray[np.uint8]
 
 
 def check_throttle_options(options: ThrottleOptions, region: Region | str) -> None:
-    """ValueError if it is none, or speaks of the centre of what has none."""
+    """ValueError if a value is out of range, or if the region has no centre but needs one."""
     if len(options.rates) > RULES:
         raise ValueError(f"a subscription has at most {RULES} rates")
     for beyond, most in options.rates:
@@ -64,7 +64,7 @@ def has_centre(region: Region | str) -> bool:
     return isinstance(region, Path) or region.shape != EVERYWHERE
 
 
-# One who spares: where its centre is and goes, what it asked for, and what it has left.
+# A throttled subscription: where its centre is and moves, its options, and what is left.
 THROTTLE_DTYPE = np.dtype(
     [
         ("centred", np.bool_), ("centre", np.float64, 3), ("velocity", np.float64, 3),
@@ -78,7 +78,7 @@ THROTTLE_DTYPE = np.dtype(
 
 
 class ThrottleCounts(NamedTuple):
-    """What was withheld from one of them since it was last told."""
+    """Deliveries withheld from one subscription since the last counts."""
 
     throttled: int
     rate: int
@@ -87,21 +87,23 @@ class ThrottleCounts(NamedTuple):
 
 
 class Throttle:
+    """The throttled subscriptions of a node, and what each has received of which feed."""
+
     def __init__(self) -> None:
         self._slots = SlotAllocator()
         self._rows = np.zeros(64, THROTTLE_DTYPE)
         self._paths: dict[int, Path] = {}
         self._ended: list[int] = []
-        self._pairs: Integers = np.empty(0, np.int64)  # of sparer and voice, sorted
-        self._near: NDArray[np.bool_] = np.empty(0, np.bool_)  # was its latest word for here?
-        self._last: Integers = np.empty(0, np.int64)  # when it was last heard
+        self._pairs: Integers = np.empty(0, np.int64)  # of throttled subscription and feed, sorted
+        self._near: NDArray[np.bool_] = np.empty(0, np.bool_)  # did its latest publication match?
+        self._last: Integers = np.empty(0, np.int64)  # when one was last delivered
 
     def __len__(self) -> int:
         """Those that have ended count until the next tick."""
         return len(self._slots)
 
     def begin(self, t: Time, options: ThrottleOptions, region: Region) -> int:
-        """One more, with a full bucket."""
+        """Adds a throttled subscription, with a full bucket, and returns its slot."""
         throttled = self._slots.take()
         self._rows = grow(self._rows, throttled + 1)
         row, rates = self._rows[throttled], sorted(options.rates)
@@ -143,7 +145,7 @@ class Throttle:
         said: PublicationTable,
         voices: RetainedStates,
     ) -> Decisions:
-        """KEPT, or why not, for each pair of one who spares and a publication it could hear."""
+        """KEPT, or why it is withheld, for each pair of subscription and publication."""
         for number in np.flatnonzero(self._rows["next_leg"][: self._slots.used] <= t).tolist():
             self.move(t, number, self._paths[number])
         feed, centre = said["feed"][publication], said["centre"][publication]
@@ -169,7 +171,7 @@ class Throttle:
         return decision
 
     def _pair_rows(self, pair: Integers) -> Integers:
-        """Where in the table they are; those who meet for the first time get a place there."""
+        """The rows of these pairs; new pairs get new rows."""
         fresh = _sorted_unique(pair[~is_among(pair, self._pairs)])
         if len(fresh):
             pairs = np.concatenate((self._pairs, fresh))
@@ -180,7 +182,7 @@ class Throttle:
         return np.searchsorted(self._pairs, pair)
 
     def _distance(self, t: Time, throttled: Integers, place: Floats) -> Floats:
-        """From the centre, which is where `Moving.at` says. What has none is close to everybody."""
+        """Distance from the region's centre, as `Moving.at` computes it; 0 if it has none."""
         rows = self._rows
         since, until = rows["since"][throttled], rows["until"][throttled]
         ran = np.maximum(np.minimum(t, until) - since, 0) / 1e6
@@ -198,7 +200,7 @@ class Throttle:
         rows_of_pairs: Integers,
         distance: Floats,
     ) -> NDArray[np.bool_]:
-        """Which are far enough apart, in time, from what was heard of the same publisher?"""
+        """Which come late enough after the last delivery of the same publisher?"""
         rule = np.sum(distance[:, None] > self._rows["beyond"][throttled], axis=1)
         apart = self._rows["apart"][throttled, rule]
         ready = t - self._last[rows_of_pairs] >= apart
@@ -209,7 +211,7 @@ class Throttle:
         return rare
 
     def _note_near(self, spoke: Integers, rows_of_pairs: Integers, left: Integers) -> None:
-        """Who has spoken is near those alone who could hear it; who has left, near nobody."""
+        """A feed that has published is near only where it matched; one that has ended, nowhere."""
         feed = self._pairs & FEED_MASK
         self._near[np.isin(feed, spoke)] = False
         self._near[rows_of_pairs] = True
@@ -218,7 +220,7 @@ class Throttle:
     def _among_closest(
         self, t: Time, throttled: Integers, rows_of_pairs: Integers, places: Floats
     ) -> NDArray[np.bool_]:
-        """Whose publisher is among the closest? Of two as far away, the lower voice is closer."""
+        """Whose publisher is among the closest? Of two as far away, the lower feed is closer."""
         closest = self._rows["closest"]
         near = np.flatnonzero(self._near)
         who = self._pairs[near] >> FEED_BITS
@@ -237,7 +239,7 @@ class Throttle:
     def _within_budget(
         self, t: Time, throttled: Integers, distance: Floats, size: Integers
     ) -> NDArray[np.bool_]:
-        """Which does the bucket pay for? The nearest first, as long as it is not empty."""
+        """Which does the bucket pay for? The nearest first, while it is not empty."""
         rows, spenders = self._rows, _sorted_unique(throttled)
         budget, left = rows["budget"][spenders], rows["left"][spenders]
         filled = left + budget * ((t - rows["filled"][spenders]) / 1e6)
@@ -252,7 +254,7 @@ class Throttle:
         return paid
 
     def take_counts(self, now: Time) -> list[ThrottleCounts]:
-        """Once a second for each: what was withheld. It is counted from 0 again."""
+        """Counts of what was withheld, at most once a second for each; they begin at 0 again."""
         rows = self._rows[: self._slots.used]
         due = np.flatnonzero((now - rows["told"] >= SECOND) & rows["withheld"].any(axis=1))
         counts = [
@@ -265,7 +267,7 @@ class Throttle:
         return counts
 
     def forget(self, now: Time, left: Integers) -> None:
-        """What need not be known any more: of the ended, of voices that left, of long ago."""
+        """Removes pairs of subscriptions and feeds that have ended, and pairs that are too old."""
         who = self._pairs >> FEED_BITS
         kept = self._near | (self._last > now - self._rows["longest"][who])
         kept &= ~np.isin(who, self._ended) & ~np.isin(self._pairs & FEED_MASK, left)

@@ -161,7 +161,12 @@ def test_all_nodes_of_a_cluster_learn_what_is_withdrawn(seed: int) -> None:
                     town.run(town.random.uniform(0.0, 0.3))
     town.run(3.0)
     known = [{e.entity for e in home.realm.nearby(town.now, everywhere)} for home in homes]
-    kept = {client.entity for home in homes for client in home.clients if home.realm.states(client)}
+    kept = {
+        client.entity
+        for home in homes
+        for client in home.clients
+        if home.realm.retained_states(client)
+    }
     assert known == [kept] * 3
     assert 0 < len(kept) < 9
 

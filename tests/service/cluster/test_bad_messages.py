@@ -339,11 +339,11 @@ def test_a_node_that_is_always_late_still_says_that_it_is_there(tmp_path: Path) 
             assert cluster is not None and other is not None
             beats, now = [], cluster.gateway.now()
             # Its own ticks may have been late until now: this machine may be busy.
-            cluster._stood_still, cluster._ticked = False, now
+            cluster._stood_still, cluster._last_tick = False, now
             for turn in range(1, 5):
-                cluster._beaten = 0
-                cluster._do(now + turn * SECOND)
-                beats.append(cluster._beaten > 0)
+                cluster._last_heartbeat = 0
+                cluster._run_tick(now + turn * SECOND)
+                beats.append(cluster._last_heartbeat > 0)
             other.nodes[cluster.id].heard = 0
             cluster.links.send(other.id, CODEC.encode(EntitiesLeft(())), lossy=False)
             async with asyncio.timeout(PATIENCE_S):

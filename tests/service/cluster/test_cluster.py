@@ -31,8 +31,8 @@ def test_in_a_calm_cluster_everybody_hears_everything_once_and_in_order(tmp_path
     async def story() -> tuple[Cluster, list[Walker]]:
         async with Cluster(tmp_path, 3) as cluster:
             crowd = await walkers(cluster, 60)
-            stands = [walker.live(8.0, 4.0, moves=n % 3 > 0) for n, walker in enumerate(crowd)]
-            await asyncio.gather(*stands)
+            is_valid = [walker.live(8.0, 4.0, moves=n % 3 > 0) for n, walker in enumerate(crowd)]
+            await asyncio.gather(*is_valid)
             await leave(crowd)
         return cluster, crowd
 

@@ -158,25 +158,25 @@ def test_an_interest_that_comes_late_finds_what_it_should_have_heard_once() -> N
     remote_subscriptions = RemoteSubscriptions()
     before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 0.0, 0.0), (200, 90.0, 0.0))]
     record = record_of(THERE, wanted(1, 0.0), 150, 0)
-    remote_subscriptions.hint(250, record, THERE)
-    assert [(one.t, i, home) for one, i, home in remote_subscriptions.late(250, before)] == [
-        (200, 0, THERE)
-    ]
-    assert list(remote_subscriptions.late(260, before)) == []
+    remote_subscriptions.add_hint(250, record, THERE)
+    assert [
+        (one.t, i, home) for one, i, home in remote_subscriptions.match_missed(250, before)
+    ] == [(200, 0, THERE)]
+    assert list(remote_subscriptions.match_missed(260, before)) == []
     remote_subscriptions.put(270, record, THERE)
-    assert list(remote_subscriptions.late(280, before)) == [], "its home had said so"
+    assert list(remote_subscriptions.match_missed(280, before)) == [], "its home had said so"
     put(remote_subscriptions, 300, 2, 90.0, 190, ELSEWHERE)
-    assert [(one.t, i, home) for one, i, home in remote_subscriptions.late(300, before)] == [
-        (200, 1, ELSEWHERE)
-    ]
+    assert [
+        (one.t, i, home) for one, i, home in remote_subscriptions.match_missed(300, before)
+    ] == [(200, 1, ELSEWHERE)]
 
 
 def test_of_two_versions_that_come_together_each_finds_what_it_should_have_heard() -> None:
     remote_subscriptions = RemoteSubscriptions()
     before = [passed(100, (100, 0.0, 0.0)), passed(200, (200, 90.0, 0.0))]
     for since, x in ((50, 0.0), (150, 90.0)):
-        remote_subscriptions.hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
-    assert [(one.t, i) for one, i, _ in remote_subscriptions.late(250, before)] == [
+        remote_subscriptions.add_hint(250, record_of(THERE, wanted(1, x), since, 0), THERE)
+    assert [(one.t, i) for one, i, _ in remote_subscriptions.match_missed(250, before)] == [
         (100, 0),
         (200, 0),
     ]
@@ -211,7 +211,7 @@ class Home:
 
     def settle(self) -> None:
         for change in self.site.drain():
-            self.registry.settle(self.now, change)
+            self.registry.apply_site_change(self.now, change)
 
     def want(self, number: int, x: float) -> ActiveSubscription:
         subscription = wanted(number, x)
@@ -223,7 +223,7 @@ class Home:
             subscription,
             ThrottleOptions(),
         )
-        self.registry.tell(self.now, {number: active}, [])
+        self.registry.announce(self.now, {number: active}, [])
         self.settle()
         return active
 
@@ -234,7 +234,7 @@ def test_what_my_clients_want_is_mine_while_i_am_alone_and_ends_with_them() -> N
     assert home.pass_on(SECOND // 10) == []
     assert home.registry.owner(11) == ME
     assert len(home.remote_subscriptions) == 0, "those are matched as clients are"
-    home.registry.tell(home.now, {11: None}, [])
+    home.registry.announce(home.now, {11: None}, [])
     home.settle()
     assert home.site.record(11) is None
     assert home.registry.owner(11) is None
@@ -243,13 +243,13 @@ def test_what_my_clients_want_is_mine_while_i_am_alone_and_ends_with_them() -> N
 def test_a_site_holds_what_another_home_says_and_tells_it_so() -> None:
     home = Home()
     record = record_of(THERE, wanted(21, 5.0), home.now, 0)
-    home.registry.on(SubscriptionUpdate((record,)), THERE)
+    home.registry.receive(SubscriptionUpdate((record,)), THERE)
     home.settle()
     assert home.pass_on(SECOND // 10) == [(THERE, SubscriptionOwned(((21, record.version),)))]
     assert homes(home.remote_subscriptions, (home.now, 5.0, 0.0)) == [(0, THERE)]
-    home.registry.on(SubscriptionEnded(((21, record.version - 1),)), THERE)
+    home.registry.receive(SubscriptionEnded(((21, record.version - 1),)), THERE)
     assert home.site.record(21) is not None, "an end of something older"
-    home.registry.on(SubscriptionEnded(((21, record.version),)), THERE)
+    home.registry.receive(SubscriptionEnded(((21, record.version),)), THERE)
     home.settle()
     assert home.site.record(21) is None
     assert len(home.remote_subscriptions) == 0
@@ -257,11 +257,11 @@ def test_a_site_holds_what_another_home_says_and_tells_it_so() -> None:
 
 def test_what_somebody_holds_for_me_without_reason_is_ended_there() -> None:
     home = Home()
-    home.registry.on(SubscriptionOwned(((33, 5),)), THERE)
+    home.registry.receive(SubscriptionOwned(((33, 5),)), THERE)
     assert home.sent == [(THERE, SubscriptionEnded(((33, 5),)))]
     home.sent.clear()
-    home.registry.depart(home.now, 34)
-    home.registry.on(SubscriptionOwned(((34, 5),)), THERE)
+    home.registry.remove_departed(home.now, 34)
+    home.registry.receive(SubscriptionOwned(((34, 5),)), THERE)
     assert home.sent == [], "its new home speaks for it"
 
 
@@ -269,7 +269,7 @@ def test_an_owner_that_knows_an_older_version_is_told_again() -> None:
     home = Home()
     home.want(11, 5.0)
     home.pass_on(UNANSWERED + 1)
-    home.registry.on(SubscriptionOwned(((11, 1),)), THERE)
+    home.registry.receive(SubscriptionOwned(((11, 1),)), THERE)
     ((to, message),) = home.sent
     assert to == THERE
     assert isinstance(message, SubscriptionUpdate)
@@ -279,7 +279,7 @@ def test_an_owner_that_knows_an_older_version_is_told_again() -> None:
 def test_what_nobody_confirms_any_more_is_told_anew_in_a_higher_version() -> None:
     home = Home()
     active = home.want(11, 5.0)
-    home.registry.on(SubscriptionOwned(((11, 2**60),)), THERE)
+    home.registry.receive(SubscriptionOwned(((11, 2**60),)), THERE)
     assert home.registry.owner(11) == THERE
     home.sent.clear()
     home.site.dropped(11, 2**60)
@@ -291,18 +291,24 @@ def test_what_nobody_confirms_any_more_is_told_anew_in_a_higher_version() -> Non
 
 def test_a_dead_nodes_clients_want_nothing_and_what_it_owned_is_told_anew() -> None:
     home = Home()
-    home.registry.on(SubscriptionUpdate((record_of(THERE, wanted(21, 5.0), home.now, 0),)), THERE)
+    home.registry.receive(
+        SubscriptionUpdate((record_of(THERE, wanted(21, 5.0), home.now, 0),)), THERE
+    )
     home.want(11, 5.0)
-    home.registry.on(SubscriptionOwned(((11, 2**60),)), THERE)
+    home.registry.receive(SubscriptionOwned(((11, 2**60),)), THERE)
     home.settle()
-    home.registry.lost(home.now, THERE)
+    home.registry.on_node_lost(home.now, THERE)
     home.settle()
     assert home.site.record(21) is None
     assert home.registry.owner(11) is None or home.registry.owner(11) == ME
-    home.registry.on(SubscriptionHint((record_of(THERE, wanted(22, 5.0), home.now, 0),)), THERE)
+    home.registry.receive(
+        SubscriptionHint((record_of(THERE, wanted(22, 5.0), home.now, 0),)), THERE
+    )
     assert homes(home.remote_subscriptions, (home.now + 1, 500.0, 0.0)) == []
-    home.registry.back(THERE)
-    home.registry.on(SubscriptionUpdate((record_of(THERE, wanted(23, 5.0), home.now, 0),)), THERE)
+    home.registry.on_node_back(THERE)
+    home.registry.receive(
+        SubscriptionUpdate((record_of(THERE, wanted(23, 5.0), home.now, 0),)), THERE
+    )
     home.settle()
     assert home.site.record(23) is not None
 
@@ -351,13 +357,15 @@ class Arrived:
             wanted(11, 0.0),
             ThrottleOptions(),
         )
-        self.client = self.realm.arrive(SECOND, 7, "anna", messages.JSON, [active], [()], SECOND)
+        self.client = self.realm.add_transferred(
+            SECOND, 7, "anna", messages.JSON, [active], [()], SECOND
+        )
 
     def hears(self, now: Time, number: int, t: Time, entity: int = 9) -> list[int]:
         """What the client is told if this comes now, made at `t`."""
         self.realm.tick(now)
         said = messages.PublishRequest(1.0, 0.0)
-        self.realm.overhear(entity, "", first_number(THERE) + number, said, messages.JSON, t)
+        self.realm.receive_remote(entity, "", first_number(THERE) + number, said, messages.JSON, t)
         heard = self.realm.flush(now)
         return [int(n) - first_number(THERE) for n in heard.numbers()] if len(heard) else []
 
@@ -387,26 +395,26 @@ def test_what_comes_too_late_is_told_only_if_its_publisher_has_not_been_heard_si
 @pytest.mark.parametrize("late", [False, True])
 def test_whoever_spoke_for_an_entity_last_is_its_node(late: bool) -> None:
     remote_entities = RemoteEntities(RetainedStates())
-    remote_entities.speaks(10, 77, "", messages.JSON, first_number(THERE), 10)
-    remote_entities.settles(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
+    remote_entities.on_publication(10, 77, "", messages.JSON, first_number(THERE), 10)
+    remote_entities.set_home(20, 77, "anna", messages.JSON, ELSEWHERE, 20)
     if late:  # it was said before anna went
-        remote_entities.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
-    remote_entities.lost(THERE)
+        remote_entities.on_publication(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
+    remote_entities.on_node_lost(THERE)
     assert len(remote_entities) == 1
-    remote_entities.lost(ELSEWHERE)
+    remote_entities.on_node_lost(ELSEWHERE)
     assert len(remote_entities) == 0
     assert block_of(THERE) != block_of(ELSEWHERE)
 
 
 def test_only_its_own_node_can_say_that_an_entity_has_left() -> None:
     remote_entities = RemoteEntities(RetainedStates())
-    remote_entities.settles(10, 77, "anna", messages.JSON, THERE, 10)
-    remote_entities.gone(20, 77, ELSEWHERE)
+    remote_entities.set_home(10, 77, "anna", messages.JSON, THERE, 10)
+    remote_entities.on_entity_left(20, 77, ELSEWHERE)
     assert len(remote_entities) == 1
-    remote_entities.gone(20, 77, THERE)
+    remote_entities.on_entity_left(20, 77, THERE)
     assert len(remote_entities) == 0
-    assert remote_entities.is_gone(77, 20)
-    assert not remote_entities.is_gone(77, 21), "whoever says something later has not left"
+    assert remote_entities.has_left(77, 20)
+    assert not remote_entities.has_left(77, 21), "whoever says something later has not left"
 
 
 def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them() -> None:
@@ -414,14 +422,17 @@ def test_silent_entities_are_asked_for_and_go_if_their_node_does_not_know_them()
     remote_entities = realm.remote_entities
     for entity, home in ((77, THERE), (78, ELSEWHERE)):
         request = messages.PublishRequest(1.0, 2.0, retain=True)
-        realm.recall(10, home, entity, "", request, messages.JSON, first_number(home), 10)
-    remote_entities.settles(10, 79, "", messages.JSON, THERE, 10)  # retains nothing
-    assert remote_entities.unchecked(10) == {}
+        realm.learn_state(10, home, entity, "", request, messages.JSON, first_number(home), 10)
+    remote_entities.set_home(10, 79, "", messages.JSON, THERE, 10)  # retains nothing
+    assert remote_entities.due_for_check(10) == {}
     later = 10 + UNCHECKED + 1
-    assert remote_entities.unchecked(later) == {block_of(THERE): [77], block_of(ELSEWHERE): [78]}
-    assert remote_entities.unchecked(later + UNCHECKED) == {}, "they have been asked for"
-    assert not remote_entities.absent(78, THERE), "it is not there, but elsewhere"
-    assert remote_entities.absent(77, THERE)
+    assert remote_entities.due_for_check(later) == {
+        block_of(THERE): [77],
+        block_of(ELSEWHERE): [78],
+    }
+    assert remote_entities.due_for_check(later + UNCHECKED) == {}, "they have been asked for"
+    assert not remote_entities.on_absent(78, THERE), "it is not there, but elsewhere"
+    assert remote_entities.on_absent(77, THERE)
     assert len(remote_entities) == 2
 
 
@@ -429,12 +440,12 @@ def test_of_somebody_who_is_gone_nothing_is_kept_that_comes_late() -> None:
     feeds = RetainedStates()
     remote_entities = RemoteEntities(feeds)
     remote_entities.feed(
-        remote_entities.speaks(10, 77, "", messages.JSON, first_number(THERE), 10), ""
+        remote_entities.on_publication(10, 77, "", messages.JSON, first_number(THERE), 10), ""
     )
-    remote_entities.gone(20, 77, THERE)
-    client = remote_entities.speaks(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
+    remote_entities.on_entity_left(20, 77, THERE)
+    client = remote_entities.on_publication(30, 77, "", messages.JSON, first_number(THERE) + 1, 15)
     assert client.left
     assert remote_entities.feed(client, "") in feeds.left.tolist()
     assert len(remote_entities) == 0
     remote_entities.forget(21 + SILENT + SECOND)
-    assert not remote_entities.is_gone(77, 20)
+    assert not remote_entities.has_left(77, 20)

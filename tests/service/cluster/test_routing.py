@@ -75,11 +75,11 @@ def test_what_comes_back_to_where_it_was_made_is_looked_after_there_once(way: in
     ((to, said),) = office.flush(passed(5, (5, 1.0, 2.0)), own=1)
     assert to == THERE, "it is not for us to know who else wants it"
     assert isinstance(said, PublicationBatch)
-    office.post.on(PublicationBatch(bytes((mode_code(way, 2),)), said.publications), THERE)
+    office.post.receive(PublicationBatch(bytes((mode_code(way, 2),)), said.publications), THERE)
     sent = office.taken()
     assert (ELSEWHERE, PublicationBatch(bytes((CLIENTS_ONLY,)), said.publications)) in sent
     assert any(to == THERE for to, _ in sent) == (way == TO_OWNER)
-    office.post.on(PublicationBatch(bytes((mode_code(way, 4),)), said.publications), THERE)
+    office.post.receive(PublicationBatch(bytes((mode_code(way, 4),)), said.publications), THERE)
     assert office.taken() == []
 
 
@@ -91,7 +91,7 @@ def test_what_comes_back_of_several_flushes_is_found_in_each_of_them() -> None:
         ((_, said),) = office.flush(flushed, own=len(flushed.ids))
         assert isinstance(said, PublicationBatch)
         both += said.publications
-    office.post.on(PublicationBatch(bytes((mode_code(TO_OWNER, 2),)) * 3, tuple(both)), THERE)
+    office.post.receive(PublicationBatch(bytes((mode_code(TO_OWNER, 2),)) * 3, tuple(both)), THERE)
     heard = {x for to, _, xs in told(office.taken()) if to == ELSEWHERE for x in xs}
     assert {1.0, 3.0} <= heard
 
@@ -111,7 +111,7 @@ def told(sent: list[tuple[NodeId, Message]]) -> list[tuple[NodeId, int, list[flo
 
 def test_what_goes_another_way_than_what_was_said_before_is_not_overtaken_by_it() -> None:
     office = Office()
-    office.remote_subscriptions.moved(
+    office.remote_subscriptions.on_client_moved(
         1, ELSEWHERE, SubscriptionVersion(wanted(21, 50.0), 1, FOREVER)
     )  # this client went there
     assert told(office.flush(passed(5, (5, 1.0, 0.0)), own=1)) == [(THERE, TO_OWNER, [1.0])]
@@ -129,7 +129,7 @@ def test_what_goes_another_way_than_what_was_said_before_is_not_overtaken_by_it(
 
 def test_of_two_words_at_one_moment_the_second_does_not_go_without_the_first() -> None:
     office = Office()
-    office.remote_subscriptions.moved(
+    office.remote_subscriptions.on_client_moved(
         1, ELSEWHERE, SubscriptionVersion(wanted(21, 50.0), 1, FOREVER)
     )
     assert told(office.flush(passed(5, (5, 1.0, 0.0), (5, 50.0, 0.0)), own=2)) == [
@@ -162,16 +162,18 @@ def test_who_goes_to_speak_elsewhere_is_preceded_by_what_it_said_lately() -> Non
 def test_who_has_gone_is_told_by_its_site_once_that_knows_where_it_is() -> None:
     remote_subscriptions = RemoteSubscriptions()
     gone = wanted(21, 50.0)
-    remote_subscriptions.moved(5, ELSEWHERE, SubscriptionVersion(gone, 1, FOREVER))
+    remote_subscriptions.on_client_moved(5, ELSEWHERE, SubscriptionVersion(gone, 1, FOREVER))
     _, publications = said((10, 50.0, 0.0), (30, 50.0, 0.0))
     here, there = np.ones(2, np.bool_), np.zeros(2, np.bool_)
-    assert remote_subscriptions.gone(publications, here)[0].tolist() == [0, 1]
+    assert remote_subscriptions.match_moved(publications, here)[0].tolist() == [0, 1]
     put(remote_subscriptions, 20, 21, 50.0, 20, ELSEWHERE)
-    assert remote_subscriptions.gone(publications, here)[0].tolist() == [0], "as it was before"
-    assert remote_subscriptions.gone(publications, there)[0].tolist() == [0, 1], (
+    assert remote_subscriptions.match_moved(publications, here)[0].tolist() == [0], (
+        "as it was before"
+    )
+    assert remote_subscriptions.match_moved(publications, there)[0].tolist() == [0, 1], (
         "others may not know yet"
     )
-    assert remote_subscriptions.homes(publications, np.arange(2))[0].tolist() == [0, 1]
+    assert remote_subscriptions.match_homes(publications, np.arange(2))[0].tolist() == [0, 1]
 
 
 def test_who_has_come_here_is_not_told_of_on_its_former_node() -> None:
@@ -189,7 +191,7 @@ def test_who_asks_how_many_heard_it_is_answered_while_publications_of_clients_wa
     for t in (2, 3):  # first its price becomes known
         for _ in range(3):
             realm.publish(client, messages.PublishRequest(0.0, 0.0), messages.JSON)
-        office.post.on(CountRequest((asked,)), THERE)
+        office.post.receive(CountRequest((asked,)), THERE)
         realm.flush(t)
     assert realm.waiting > 0
     office.post.answer_counts()

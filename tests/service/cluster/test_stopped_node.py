@@ -83,7 +83,7 @@ def test_a_client_is_served_after_a_handover_during_which_a_node_stood_still(
             who = walker.entity
 
             async def moving() -> bool:
-                return walker._moving
+                return walker._handing_over
 
             await ears.move(disc(*there, 1))
             await until(moving)

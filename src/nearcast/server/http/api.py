@@ -159,7 +159,7 @@ class HttpApi:
         wanted = request.query.get("channel")
         states = [
             state
-            for state in self._gateway.realm.states(client)
+            for state in self._gateway.realm.retained_states(client)
             if wanted is None or state.accepted.request.channel == wanted
         ]
         if not states:

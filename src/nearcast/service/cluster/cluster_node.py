@@ -1,8 +1,8 @@
-"""A node's part in its cluster: its site, the other nodes, and the words between them.
+"""A node's part in its cluster: its site, the other nodes, and the messages between them.
 
-The site decides who has which part of the world, by the same code as the simulator's matchers; this
-is its host. `gateway` and `realm` serve the clients of this node and know of the others only what
-is said here.
+The site decides who owns which part of the world, by the same code as the simulator's matchers;
+this is its host. The gateway and the realm serve the clients of this node and know of other nodes
+only through this module.
 """
 
 import asyncio
@@ -69,16 +69,16 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("nearcast.live")
 TICK_S = 0.02
-LOOK_S = 0.05  # how often whoever stops sees whether it may go
+LOOK_S = 0.05  # between two looks at whether a stopping node may go
 SITE_EVERY: Time = SECOND // 10
 HEARTBEAT_EVERY: Time = SECOND // 2
 IDLE: Time = 3 * SECOND
 LATE: Time = SECOND // 2
-LOST_AFTER: Time = 4 * SECOND  # a node unheard for so long is lost
-ANSWER_S = 1.5  # somebody who lives takes a call within this
+LOST_AFTER: Time = 4 * SECOND  # without a message
+ANSWER_S = 1.5  # within which a living node accepts a connection
 JOIN_S = 10.0
-FAREWELL_S = 1.0  # whoever goes waits so long for an answer
-APART = 20.0  # times the spacing: where a newcomer stands if there is nothing to share yet
+STOP_ANSWER_S = 1.0  # how long a stopping node waits for answers
+APART = 20.0  # times the spacing: how far away a new site begins while there is no load
 
 
 class KnownNode(Struct):
@@ -91,7 +91,7 @@ class KnownNode(Struct):
 
 
 def warm_up() -> None:
-    """Load or compile what sites compute with: later it would make this node seem dead."""
+    """Loads or compiles the kernels of sites: later this would make the node seem dead."""
     diagram = LocalDiagram()
     for site, place in enumerate(((0.0, 0.0), (10.0, 0.0), (0.0, 10.0))):
         diagram.put(site, place, 5.0)
@@ -103,7 +103,7 @@ def warm_up() -> None:
 
 
 class ClusterNode:
-    """A node among others: receives their messages and sends what is decided here."""
+    """A node among others: dispatches their messages, ticks its site, sends what was decided."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class ClusterNode:
         self.remote_subscriptions = RemoteSubscriptions()
         self.realm, self.history = realm, realm.history
         self.registry = SubscriptionRegistry(
-            self.id, lambda: self.site, self.remote_subscriptions, self._out.send, self.is_here
+            self.id, lambda: self.site, self.remote_subscriptions, self._out.send, self.is_member
         )
         self.routing = Routing(
             realm,
@@ -134,45 +134,47 @@ class ClusterNode:
             lambda: self.nodes,
         )
         self.handover = Handover(self, self._out.send)
-        self._entered: asyncio.Future[ClusterJoinReply | None] | None = None  # None: not let in
+        self._join_reply: asyncio.Future[ClusterJoinReply | None] | None = None  # None: not let in
         self._probes: dict[asyncio.Task[None], None] = {}
-        self._told: tuple[str, ...] = ()
-        self._beaten = self._sited = self._idle_since = self._ticked = 0
+        self._announced_urls: tuple[str, ...] = ()
+        self._last_heartbeat = self._last_site_tick = self._idle_since = self._last_tick = 0
         self._stood_still = False
 
     def _new_site(self) -> Site:
         return Site(self.id, self._out, self._random, self.gateway.now, self._parameters)
 
-    def is_here(self, node: NodeId) -> bool:
+    def is_member(self, node: NodeId) -> bool:
         return node == self.id or node in self.nodes
 
-    # Coming and going.
+    # Joining and stopping.
 
     async def start(self, join: Sequence[tuple[str, int]]) -> None:
         """Found a cluster, or join one through the first of these that answers."""
         warm_up()
         self.links.on_broken = self._broken
-        self.links.on_refused = lambda: self._answered(None)
+        self.links.on_refused = lambda: self._resolve_join(None)
         await self.links.open(self._receive)
         if join:
-            contact, enter = await self._knock(join)
+            contact, enter = await self._request_join(join)
             self.site.join(enter.place, contact, enter.gateway)
         else:
             self.site.found((0.0, 0.0))
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-        self._settle()
+        self._apply_site_changes()
 
-    async def _knock(self, join: Sequence[tuple[str, int]]) -> tuple[NodeId, ClusterJoinReply]:
+    async def _request_join(
+        self, join: Sequence[tuple[str, int]]
+    ) -> tuple[NodeId, ClusterJoinReply]:
         why = ""
         for host, port in join:
-            self._entered = asyncio.get_running_loop().create_future()
+            self._join_reply = asyncio.get_running_loop().create_future()
             try:
                 async with asyncio.timeout(JOIN_S / len(join)):
                     contact = await self.links.meet(host, port, JOIN_S)
                     self.links.send(
                         contact, CODEC.encode(ClusterJoinRequest(self.url)), lossy=False
                     )
-                    enter = await self._entered
+                    enter = await self._join_reply
                 if enter is not None:
                     return contact, enter
                 why = self.links.refused
@@ -182,15 +184,15 @@ class ClusterNode:
         places = ", ".join(f"{host}:{port}" for host, port in join)
         raise JoinError(f"cannot join the cluster at {places}: {why}")
 
-    def _answered(self, enter: ClusterJoinReply | None) -> None:
-        if self._entered is not None and not self._entered.done():
-            self._entered.set_result(enter)
+    def _resolve_join(self, enter: ClusterJoinReply | None) -> None:
+        if self._join_reply is not None and not self._join_reply.done():
+            self._join_reply.set_result(enter)
 
     async def stop(self, patience_s: float = 4.0) -> None:
-        """Hand over all my clients, then what is mine; go when nobody counts on me any more."""
+        """Hands over all clients, then the site's records; ends when no node needs this one."""
         self.stopping = True
         if self.nodes:
-            self.handover.clear_out()
+            self.handover.hand_over_all()
             await _until(lambda: self.handover.all_gone or not self.nodes, patience_s)
             self.site.resign()
             await _until(lambda: self.site.resigned or not self.nodes, patience_s / 2)
@@ -200,40 +202,40 @@ class ClusterNode:
             self.site.abandon()
         self._out.send_many(list(self.nodes), NodeStopping())
         self._send_effects()
-        # They answer. What they had said to me before has come by then, and has been passed on.
-        await _until(lambda: not self.nodes and self.gateway.idle, FAREWELL_S)
+        # They answer. All that they sent before has arrived by then, and has been forwarded.
+        await _until(lambda: not self.nodes and self.gateway.idle, STOP_ANSWER_S)
         for probe in list(self._probes):
             probe.cancel()
         await self.links.close()
 
-    # Words.
+    # Messages.
 
     def _receive(self, sender: NodeId, frames: Sequence[bytes]) -> None:
         if sender in self.nodes:
             self.nodes[sender].heard = self.gateway.now()
         for frame in frames:
             try:
-                self._on(CODEC.decode(frame), sender)
+                self._dispatch(CODEC.decode(frame), sender)
             except WireError as why:
                 LOG.warning("a frame of node %d is refused: %s", sender, why)
             except Exception:
                 LOG.exception("a message of node %d failed", sender)
-        self._settle()
+        self._apply_site_changes()
 
-    def _on(self, message: Message, sender: NodeId) -> None:
+    def _dispatch(self, message: Message, sender: NodeId) -> None:
         match message:
             case PublicationBatch() | CountRequest():
-                self.routing.on(message, sender)
+                self.routing.receive(message, sender)
             case (
                 SubscriptionUpdate()
                 | SubscriptionHint()
                 | SubscriptionEnded()
                 | SubscriptionOwned()
             ):
-                self.registry.on(message, sender)
+                self.registry.receive(message, sender)
             case NodeHeartbeat():
                 if not self._gone:
-                    self._on_beat(message, sender)
+                    self._on_heartbeat(message, sender)
             case (
                 HandoverOffer()
                 | HandoverAccepted()
@@ -244,7 +246,7 @@ class ClusterNode:
                 | ClientReturned()
                 | ForwardedRequest()
             ):
-                self.handover.on(message, sender)
+                self.handover.receive(message, sender)
             case CountReply():
                 self.routing.on_count_reply(message, sender)
             case RetainedStatesReport():
@@ -256,7 +258,7 @@ class ClusterNode:
                 self.send_states(clients, [sender])
             case EntitiesLeft(entities):
                 for entity in entities:
-                    self.realm.gone(self.gateway.now(), entity, sender)
+                    self.realm.on_entity_left(self.gateway.now(), entity, sender)
             case StatesWithdrawn(states):
                 for entity, channel, t in states:
                     self.realm.remote_entities.withdraw(self.gateway.now(), entity, channel, t)
@@ -265,20 +267,20 @@ class ClusterNode:
             case EntitiesAbsent(entities):
                 self._on_absent(entities, sender)
             case ClusterJoinRequest(url):
-                self._on_knock(url, sender)
+                self._on_join_request(url, sender)
             case ClusterJoinReply():
-                self._answered(message)
+                self._resolve_join(message)
             case NodeStopping():
                 if sender in self.nodes:
                     self._out.send(sender, NodeStopping())
-                self._forget(sender)
+                self._remove_node(sender)
             case Credential() | LinkRefused():
                 pass
             case _:
                 self.site.on(message, sender)
 
     def _send_effects(self) -> None:
-        """What was decided leaves."""
+        """Sends what was decided."""
         for effect in self._out.drain():
             if isinstance(effect, Send):
                 self.links.send(effect.to, CODEC.encode(effect.message), lossy=False)
@@ -287,51 +289,51 @@ class ClusterNode:
                 for one in effect.to:
                     self.links.send(one, frame, lossy=False)
 
-    def _settle(self) -> None:
+    def _apply_site_changes(self) -> None:
         now = self.gateway.now()
         for change in self.site.drain():
-            self.registry.settle(now, change)
+            self.registry.apply_site_change(now, change)
             if isinstance(change, NeighbourRemoved) and change.lost:
-                self._lose(change.site)
+                self._on_node_lost(change.site)
             elif isinstance(change, MatcherResigned) and not self.stopping:
-                self._enter_again()
+                self._rejoin()
         self._send_effects()
 
-    def _enter_again(self) -> None:
-        """It was idle, and its place fell to others. Here every node has a place."""
+    def _rejoin(self) -> None:
+        """The site was idle and gave up its place. In a cluster every node has one: join again."""
         contact = next(iter(self.nodes), None)
         if contact is not None:
-            gateway, place = self.site.gateway.gateway or contact, self._vacancy()
+            gateway, place = self.site.gateway.gateway or contact, self._place_for_site()
             self.site = self._new_site()
             self.site.join(place, contact, gateway)
 
     # The other nodes.
 
-    def _on_knock(self, url: str, sender: NodeId) -> None:
-        gateway, place = self.site.gateway.gateway, self._vacancy()
-        self._meet(sender, url, 0.0, None)
+    def _on_join_request(self, url: str, sender: NodeId) -> None:
+        gateway, place = self.site.gateway.gateway, self._place_for_site()
+        self._add_node(sender, url, 0.0, None)
         self._out.send(sender, ClusterJoinReply(place, self.id if gateway is None else gateway))
         LOG.info("node %d has joined, at %s", sender, url)
 
-    def _vacancy(self) -> Place:
-        """Where one more node would help most; as long as none would, somewhere beside me."""
-        needed = self._needed()
+    def _place_for_site(self) -> Place:
+        """Where one more site helps most; while there is no load, somewhere near this one."""
+        needed = self._most_needed_place()
         if needed is not None:
             return needed
         angle, far = self._random.random() * tau, APART * self._parameters.spacing
         x, y = self.site.place
         return x + far * cos(angle), y + far * sin(angle)
 
-    def _needed(self) -> Place | None:
-        """The need of whoever has most to do, of those that have something to share."""
+    def _most_needed_place(self) -> Place | None:
+        """The place that the node with the highest load wants to share, if any."""
         needs = [(known.load, known.need) for known in self.nodes.values()]
         if self.site.ready:
-            needs.append((self.site.load, self._need()))
+            needs.append((self.site.load, self._half_of_load()))
         places = [(load, need) for load, need in needs if need is not None]
         return max(places)[1] if places else None
 
-    def _need(self) -> Place | None:
-        """The middle of one half of my load."""
+    def _half_of_load(self) -> Place | None:
+        """The centre of one half of this site's load; None if it cannot be shared."""
         records = self.site.ownership.records
         centres = records.centres(records.owned_by(self.id), self.gateway.now())
         centres = centres[(np.abs(centres) < 1e29).all(axis=1)]
@@ -343,73 +345,73 @@ class ClusterNode:
                 return x, y
         return None
 
-    def _help(self, now: Time) -> None:
-        """Whose site has had nothing to do for a while goes where there is most."""
-        needed = self._needed()
+    def _move_if_idle(self, now: Time) -> None:
+        """A site without load for a while moves to where most help is needed."""
+        needed = self._most_needed_place()
         if self.site.load > 0 or needed is None or not self.site.ready:
             self._idle_since = now
         elif now - self._idle_since > IDLE and self.site.mesh.me is not None:
             self._idle_since = now
             self.site.mesh.move_to(needed, self.site.mesh.me.reach)
 
-    def _on_beat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
-        self._meet(sender, beat.url, beat.load, beat.need)
+    def _on_heartbeat(self, beat: NodeHeartbeat, sender: NodeId) -> None:
+        self._add_node(sender, beat.url, beat.load, beat.need)
         for other in beat.others:
             if other != self.id and other not in self.nodes:
-                self._out.send(other, self._beat())
+                self._out.send(other, self._heartbeat())
 
-    def _meet(self, node: NodeId, url: str, load: float, need: Place | None) -> None:
+    def _add_node(self, node: NodeId, url: str, load: float, need: Place | None) -> None:
         if node not in self.nodes:
-            self.registry.back(node)
-            self._out.send(node, self._beat())
+            self.registry.on_node_back(node)
+            self._out.send(node, self._heartbeat())
             self._out.send(node, RetainedStatesRequest())
         self.nodes[node] = KnownNode(url, load, need, self.gateway.now())
-        self._tell_clients()
+        self._notify_clients()
 
-    def _beat(self) -> NodeHeartbeat:
-        return NodeHeartbeat(self.url, self.site.load, self._need(), tuple(self.nodes))
+    def _heartbeat(self) -> NodeHeartbeat:
+        return NodeHeartbeat(self.url, self.site.load, self._half_of_load(), tuple(self.nodes))
 
     def urls(self) -> list[str]:
-        """Where else clients may go."""
+        """URLs of the other nodes, for clients."""
         return sorted(known.url for known in self.nodes.values())
 
     def send_states(
         self, clients: Iterable[ClientState], nodes: Iterable[NodeId] | None = None
     ) -> None:
-        """What these clients of mine retain, to these nodes or to all."""
+        """Sends the retained states of these clients to these nodes, or to all."""
         self.routing.send_states(list(self.nodes if nodes is None else nodes), clients)
 
-    def _tell_clients(self) -> None:
+    def _notify_clients(self) -> None:
         urls = tuple(self.urls())
-        if urls != self._told:
-            self._told = urls
+        if urls != self._announced_urls:
+            self._announced_urls = urls
             notice = messages.NodesNotice(list(urls))
             for session in list(self.gateway.sessions):
                 if session.client is not None:
                     session.send(notice)
 
-    def _check(self, now: Time) -> None:
-        """Ask each node for those of its clients who have not been heard of lately."""
-        unchecked = self.realm.remote_entities.unchecked(now)
+    def _check_entities(self, now: Time) -> None:
+        """Asks each node about those of its clients without news lately."""
+        unchecked = self.realm.remote_entities.due_for_check(now)
         for node in self.nodes:
             if block_of(node) in unchecked:
                 self._out.send(node, EntityCheck(tuple(unchecked[block_of(node)])))
 
     def _on_check(self, entities: Sequence[NodeId], sender: NodeId) -> None:
         here = {client.entity for client in self.realm.clients if client is not None}
-        absent = [e for e in entities if e not in here and not self.handover.owns(e)]
+        absent = [e for e in entities if e not in here and not self.handover.is_departing(e)]
         if absent:
             self._out.send(sender, EntitiesAbsent(tuple(absent)))
 
     def _on_absent(self, entities: Sequence[NodeId], sender: NodeId) -> None:
-        """They are not there any more. Perhaps they have gone to a node whose word was lost."""
-        lost = [e for e in entities if self.realm.remote_entities.absent(e, sender)]
+        """They are not there any more. Perhaps they are on a node whose message was lost."""
+        lost = [e for e in entities if self.realm.remote_entities.on_absent(e, sender)]
         if lost:
             others = [node for node in self.nodes if node != sender]
             self._out.send_many(others, RetainedStatesRequest(tuple(lost)))
 
     def _broken(self, node: NodeId) -> None:
-        """A link has ended. Does anybody still listen there?"""
+        """A link has ended. Checks whether the node still accepts connections."""
         if node in self.nodes and not self.stopping:
             probe = asyncio.get_running_loop().create_task(self._probe(node))
             self._probes[probe] = None
@@ -425,94 +427,94 @@ class ClusterNode:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
-            self._out.send(node, RetainedStatesRequest())  # what it said last may be lost
+            self._out.send(node, RetainedStatesRequest())  # its last messages may be lost
         except OSError:
-            self._lose(node)
-        self._settle()
+            self._on_node_lost(node)
+        self._apply_site_changes()
 
-    def _lose(self, node: NodeId) -> None:
+    def _on_node_lost(self, node: NodeId) -> None:
         if node in self.nodes:
             LOG.warning("node %d at %s is lost", node, self.nodes[node].url)
         self.site.silence(node)
-        self._forget(node)
+        self._remove_node(node)
 
-    def _forget(self, node: NodeId) -> None:
-        """It is no more, and with it all its clients."""
+    def _remove_node(self, node: NodeId) -> None:
+        """Forgets a node and all its clients."""
         if self.nodes.pop(node, None) is None:
             return
-        self.registry.lost(self.gateway.now(), node)
-        self.realm.remote_entities.lost(node)
-        self._tell_clients()
+        self.registry.on_node_lost(self.gateway.now(), node)
+        self.realm.remote_entities.on_node_lost(node)
+        self._notify_clients()
 
     # Time.
 
     def flushed(self, own: int) -> None:
-        """The gateway has flushed: what was said goes on to other nodes."""
-        self._tell_news()
+        """The gateway has flushed: routes the publications to other nodes."""
+        self._announce_subscriptions()
         *before, last = self.history.flushes
-        self.routing.send_missed(last.t, before)  # first, or what is new overtakes what is late
-        self.handover.catch_up(before)
+        self.routing.send_missed(last.t, before)  # first: late ones must not be overtaken
+        self.handover.deliver_missed(before)
         self.routing.route_flush(last, own)
         self.routing.answer_counts()
         self._send_effects()
 
     def delivered(self) -> None:
-        """And what was said has been told here: nothing waits for anybody."""
+        """The gateway has delivered the flush: claimed clients may go."""
         if self.handover.claimed:
-            self.handover.let_go(self.gateway.now())
+            self.handover.release_claimed(self.gateway.now())
             self._send_effects()
 
-    def _tell_news(self) -> None:
-        """What my clients want is told before anything that they say."""
+    def _announce_subscriptions(self) -> None:
+        """Subscriptions are announced before any later publication."""
         changed, self.history.changed_subscriptions = self.history.changed_subscriptions, {}
         unannounced, self.history.unannounced = self.history.unannounced, []
         if changed:
-            self.registry.tell(self.gateway.now(), changed, unannounced)
+            self.registry.announce(self.gateway.now(), changed, unannounced)
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
         try:
-            self._do(self.gateway.now())
+            self._run_tick(self.gateway.now())
         except Exception:
             LOG.exception("a tick of the cluster failed")
 
-    def _do(self, now: Time) -> None:
-        late, self._ticked = now - self._ticked > LATE, now
+    def _run_tick(self, now: Time) -> None:
+        late, self._last_tick = now - self._last_tick > LATE, now
         self._stood_still = late and not self._stood_still
         if self._stood_still:
-            return  # what others said meanwhile is to be read first; a slow node still has a say
-        self._tell_news()
+            return  # first read what others sent meanwhile
+        self._announce_subscriptions()
         if self.history.left_entities:
             left, self.history.left_entities = self.history.left_entities, []
             self._out.send_many(list(self.nodes), EntitiesLeft(tuple(left)))
         if self.history.withdrawn_states:
             withdrawn, self.history.withdrawn_states = self.history.withdrawn_states, []
             self._out.send_many(list(self.nodes), StatesWithdrawn(tuple(withdrawn)))
-        if now - self._sited >= SITE_EVERY:
-            self._sited = now
+        if now - self._last_site_tick >= SITE_EVERY:
+            self._last_site_tick = now
             self.site.tick(now)
             self.registry.tick(now)
             self.handover.tick(now)
             self.remote_subscriptions.forget(now)
-        if now - self._beaten >= HEARTBEAT_EVERY:
-            self._beaten = now
+        if now - self._last_heartbeat >= HEARTBEAT_EVERY:
+            self._last_heartbeat = now
             self.routing.forget(now)
-            self._help(now)
-            self._check(now)
-            self._out.send_many(list(self.nodes), self._beat())
+            self._move_if_idle(now)
+            self._check_entities(now)
+            self._out.send_many(list(self.nodes), self._heartbeat())
             for node in [n for n, known in self.nodes.items() if now - known.heard > LOST_AFTER]:
-                self._lose(node)
-        self._settle()
+                self._on_node_lost(node)
+        self._apply_site_changes()
         if self.gateway.idle:  # else the next flush does it
             self.routing.send_missed(now, self.history.flushes)
-            self.handover.catch_up(self.history.flushes)
+            self.handover.deliver_missed(self.history.flushes)
             self.delivered()
         self.routing.answer_counts()
         self._send_effects()
 
 
 async def _until(condition: Callable[[], bool], seconds: float) -> None:
-    """Look now and then, for so long at most."""
+    """Waits for a condition, for so long at most."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while not condition():

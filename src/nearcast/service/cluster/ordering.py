@@ -1,14 +1,14 @@
-"""Whatever goes to a node takes along what its publisher said before, so that nothing is overtaken.
+"""Per-publisher ordering between nodes.
 
-Between two nodes nothing is overtaken, but ways differ. Whoever crosses a border says the next
-thing to another site, which may be faster; and a node is told of something because somebody there
-wants it, and of what was said before only once it is known that somebody there wants that, too. So
-with the first thing of a publisher that goes to a node goes all that it has said in the last
-seconds and that this node has not been sent: who hears it there is decided there. As long as all of
-somebody's words go to a node, nothing is looked for.
+Links are FIFO, but consecutive publications of one publisher may take different routes: a publisher
+that crosses a border publishes to another site, which may be faster; and a node is sent only what
+its clients may want. The first publication of a publisher that goes to a node therefore carries
+along the publisher's publications of the last two seconds which that node has not been sent. The
+receiver decides which of them its clients want. While all publications of a publisher go to a node,
+nothing has to be searched.
 
-A state, which goes to every node, takes nothing along: a publisher that retains some of its words
-and not others may be heard out of order while it is not known yet who wants them.
+A retained state goes to every node and carries nothing along. So a publisher that retains only some
+of its publications may be delivered out of order until it is known who wants the others.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,17 +19,17 @@ from nearcast.service.cluster.recent_history import PastFlush
 from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, block_of
 from nearcast.space.motion import SECOND, Time
 
-AGO: Time = 2 * SECOND  # what is older has arrived, wherever it went
+AGO: Time = 2 * SECOND  # older publications have arrived everywhere
 
 
 class OutgoingPublications:
-    """What is to be sent: for each node which publications, and in which way."""
+    """What is to be sent: for each node which publications, each with its mode and hops."""
 
     def __init__(self) -> None:
         self._entries: dict[NodeId, list[tuple[Time, PublicationId, int, PastFlush, int]]] = {}
 
     def put(self, node: NodeId, flush: PastFlush, which: Iterable[int], code: int) -> None:
-        """Not again what was sent there, nor to its clients what was made there."""
+        """Adds publications, but none that was sent there before or was published there."""
         sent = flush.sent.setdefault(node, {})
         entries = self._entries.setdefault(node, [])
         times, ids, way, made = flush.publications.t, flush.ids, mode_of(code), block_of(node)
@@ -43,7 +43,7 @@ class OutgoingPublications:
             entries.append((int(times[index]), number, code, flush, index))
 
     def entries(self) -> Iterator[tuple[NodeId, list[tuple[int, PastFlush, int]]]]:
-        """For each node, as they were made: the way, and where it is."""
+        """For each node, in the order of publication: code, flush and index."""
         for node, entries in self._entries.items():
             if entries:
                 entries.sort(key=lambda entry: entry[:2])
@@ -51,23 +51,23 @@ class OutgoingPublications:
 
 
 class PublisherOrdering:
-    """Who has been sent all that somebody has said lately, as a site or as a home."""
+    """Which nodes have been sent all recent publications of a publisher, as site or as home."""
 
     def __init__(self, flushes: Sequence[PastFlush]) -> None:
-        self._flushes = flushes  # of the last seconds
+        self._flushes = flushes  # of the last seconds, by time
         self._last_flush: dict[NodeId, PastFlush] = {}  # by publisher: its last flush
-        # By node and entity: up to which flush it has all.
+        # By node and publisher: the flush up to which it has been sent everything.
         self._sites: dict[NodeId, dict[NodeId, PastFlush]] = {}
         self._homes: dict[NodeId, dict[NodeId, PastFlush]] = {}
 
     def mark_sent(self, flush: PastFlush) -> None:
-        """All of this flush has gone wherever it goes."""
+        """This flush has been routed."""
         self._last_flush.update(dict.fromkeys(flush.publishers, flush))
 
     def for_this_site(
         self, me: NodeId, flush: PastFlush, which: Sequence[int]
     ) -> Iterator[tuple[PastFlush, list[int]]]:
-        """What this site is to look after if it looks after these."""
+        """What this site has to route with these: recent ones of their publishers, too."""
         whose, whole = _publishers_and_all(flush, which)
         yield from self._missing(self._sites, me, whose, flush)
         yield flush, whole
@@ -76,7 +76,7 @@ class PublisherOrdering:
     def add_for_site(
         self, outgoing: OutgoingPublications, site: NodeId, flush: PastFlush, chosen: dict[int, int]
     ) -> None:
-        """These go there, each in its way."""
+        """These go to that site, each with its code."""
         whose, whole = _publishers_and_all(flush, list(chosen))
         for one, earlier in self._missing(self._sites, site, whose, flush):
             outgoing.put(site, one, earlier, PREVIOUS_OWNER)
@@ -89,7 +89,7 @@ class PublisherOrdering:
     def add_for_home(
         self, outgoing: OutgoingPublications, home: NodeId, flush: PastFlush, chosen: Sequence[int]
     ) -> None:
-        """Clients there may want these."""
+        """These go to that home, whose clients may want them."""
         whose, whole = _publishers_and_all(flush, chosen)
         for one, earlier in self._missing(self._homes, home, whose, flush):
             outgoing.put(home, one, earlier, CLIENTS_ONLY)
@@ -97,7 +97,7 @@ class PublisherOrdering:
         self._mark_complete(self._homes, home, whose, flush)
 
     def add_missing(self, outgoing: OutgoingPublications, node: NodeId, entity: NodeId) -> None:
-        """It speaks there from now on."""
+        """This publisher publishes there from now on: the site gets its recent publications."""
         for one, earlier in self._missing(self._sites, node, [entity], None):
             outgoing.put(node, one, earlier, PREVIOUS_OWNER)
 
@@ -105,7 +105,7 @@ class PublisherOrdering:
         self, had: dict[NodeId, dict[NodeId, PastFlush]], node: NodeId, whose: Iterable[NodeId],
         until: PastFlush | None,
     ) -> Iterator[tuple[PastFlush, list[int]]]:  # fmt: skip
-        """What those of them said before whose words this node has not had, by flushes."""
+        """By flush, earlier publications of these publishers that the node has not been sent."""
         has, spoke = had.setdefault(node, {}), self._last_flush
         lacking = [entity for entity in whose if has.get(entity) is not spoke.get(entity)]
         if not lacking or not self._flushes:
@@ -124,14 +124,14 @@ class PublisherOrdering:
         self, had: dict[NodeId, dict[NodeId, PastFlush]], node: NodeId, whose: Iterable[NodeId],
         flush: PastFlush,
     ) -> None:  # fmt: skip
-        """All of theirs, up to this flush."""
+        """The node has been sent all of theirs, up to this flush."""
         has = had.setdefault(node, {})
         if flush is not self._flushes[-1]:
             whose = [entity for entity in whose if entity not in has or has[entity].t < flush.t]
         has.update(dict.fromkeys(whose, flush))
 
     def forget(self, now: Time) -> None:
-        """Whoever has been silent for so long begins anew."""
+        """Forgets publishers that have not published for so long."""
         self._last_flush = _newer_than(self._last_flush, now - AGO)
         for had in (self._sites, self._homes):
             for node, entities in had.items():
@@ -143,7 +143,7 @@ def _newer_than(flushes: dict[NodeId, PastFlush], since: Time) -> dict[NodeId, P
 
 
 def _publishers_and_all(flush: PastFlush, which: Sequence[int]) -> tuple[list[NodeId], list[int]]:
-    """Whose these are, and all of theirs in this flush."""
+    """The publishers of these, and all their publications in this flush."""
     if len(which) == len(flush.publishers):
         return list(dict.fromkeys(flush.publishers)), list(which)
     whose = list(dict.fromkeys([flush.publishers[index] for index in which]))

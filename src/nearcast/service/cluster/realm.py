@@ -1,4 +1,4 @@
-"""The realm of a node in a cluster: it hears other nodes, remembers a while, and clients pass."""
+"""The realm of a node in a cluster: other nodes' publications, recent history, moving clients."""
 
 from collections.abc import Sequence
 
@@ -41,7 +41,7 @@ OVERDUE: Time = SECOND
 
 
 class ClusterRealm(Realm):
-    """A realm that also hears publications of other nodes, and whose clients may move."""
+    """A realm that also delivers other nodes' publications, and whose clients change nodes."""
 
     def __init__(
         self, matcher: Matcher, limits: Limits, recorder: Recorder | None, entities_from: int
@@ -53,8 +53,8 @@ class ClusterRealm(Realm):
         # By client slot, of those who came from other nodes.
         self.earlier_deliveries: dict[int, EarlierDeliveries] = {}
         self._remote: list[tuple[AcceptedPublication, bytes]] = []
-        self._since: Integers = np.zeros(64, np.int64)  # by a standing's place: when it changed
-        # By a seat's place: when its client left the node before this one; -1 if it has joined.
+        self._since: Integers = np.zeros(64, np.int64)  # by subscription slot: when it changed
+        # By client slot: when the client left the node before this one; -1 if it joined here.
         self._departed: Integers = np.full(64, -1, np.int64)
 
     @property
@@ -62,11 +62,11 @@ class ClusterRealm(Realm):
         return super().waiting + len(self._remote)
 
     @property
-    def overhears(self) -> bool:
-        """Does something of other nodes wait for the next flush? It is never left for another."""
+    def has_remote_waiting(self) -> bool:
+        """Do publications of other nodes wait? The next flush always takes all of them."""
         return bool(self._remote)
 
-    # What others must be told of clients.
+    # Changes that other nodes must learn.
 
     def leave(self, now: Time, client: ClientState) -> None:
         if not client.left:
@@ -90,7 +90,7 @@ class ClusterRealm(Realm):
         super()._free_client(client)
 
     def _before_change(self, t: Time, active: ActiveSubscription) -> None:
-        """What comes late still finds it as it was."""
+        """Keeps the old version, for publications that arrive late."""
         was, since = active.subscription, active.since
         self.history.versions.add(self.now, active.slot, was, since, t)
         if since < t and self.history.changed_subscriptions.get(was.id) is active:
@@ -117,28 +117,28 @@ class ClusterRealm(Realm):
         super()._end_subscription(active)
 
     def _remove_subscription(self, active: ActiveSubscription) -> None:
-        self.history.versions.drop(active.slot)  # places are used again
+        self.history.versions.drop(active.slot)  # slots are used again
         super()._remove_subscription(active)
 
     # Publications.
 
-    def overhear(
+    def receive_remote(
         self, entity: int, name: str, number: int, request: messages.PublishRequest,
         form: messages.Encoding, t: Time,
     ) -> bool:  # fmt: skip
-        """Another node's publication: it is heard here at the next flush.
+        """Accepts another node's publication for the next flush.
 
-        Not if it is late and its publisher has been heard here since: False. While no link or node
-        is slower than `OVERDUE`, nothing is overtaken (`trails`).
+        False if it is overdue and a later one of its publisher was delivered here. While no link
+        or node is slower than `OVERDUE`, that does not happen (`ordering`).
         """
         where = publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
         client, overdue = self._arrived.get(entity), t < self.now - OVERDUE
-        if overdue and (client is not None or self.remote_entities.overtakes(entity, t)):
+        if overdue and (client is not None or self.remote_entities.has_newer(entity, t)):
             return False
         if client is None:
-            client = self.remote_entities.speaks(self.now, entity, name, form, number, t)
+            client = self.remote_entities.on_publication(self.now, entity, name, form, number, t)
         feed = self.remote_entities.feed(client, request.channel)
         row = pack_publication(
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
@@ -146,15 +146,15 @@ class ClusterRealm(Realm):
         self._remote.append((AcceptedPublication(client, number, where[0], request, form, t), row))
         return True
 
-    def take(self) -> FlushInput:
-        taken = super().take()
+    def take_flush(self) -> FlushInput:
+        taken = super().take_flush()
         taken.remote, self._remote = self._remote, []
         return taken
 
-    def make(self, now: Time, taken: FlushInput) -> FlushDeliveries:
-        if taken.remote:  # whose clocks may be ahead of ours
+    def publish_flush(self, now: Time, taken: FlushInput) -> FlushDeliveries:
+        if taken.remote:  # other clocks may be ahead
             now = max(now, *(one.t for one, _ in taken.remote))
-        return super().make(now, taken)
+        return super().publish_flush(now, taken)
 
     def _release_feeds(self) -> None:
         if not self._remote:
@@ -166,7 +166,7 @@ class ClusterRealm(Realm):
         accepted, said = taken.accepted, taken.said
         own = len(accepted)
         if taken.remote:
-            # As they were made.
+            # In the order of publication.
             remote = sorted(taken.remote, key=lambda one: (one[0].t, one[0].id))
             rows = np.frombuffer(b"".join([row for _, row in remote]), PUBLICATION_DTYPE)
             said = np.concatenate((said, rows))
@@ -180,20 +180,19 @@ class ClusterRealm(Realm):
             channels = [one.request.channel for one in accepted]
             publications = publication_batch(t, said, accepted, channels if any(channels) else None)
             publications.t[own:] = [one.t for one in accepted[own:]]
-        self._states.hear(t, accepted, said)
+        self._states.update(t, accepted, said)
         matches = self._matcher.match_many(publications)
-        publication, active = self._as_it_was(publications, matches)
-        # What comes from elsewhere was made before, perhaps by somebody who has come here since.
+        publication, active = self._match_versions(publications, matches)
+        # Publications of other nodes come first: they are older, perhaps of a client now here.
         turned = (publication - own) % len(accepted)
         deliveries = self._sort_deliveries(t, accepted, turned, active)
         deliveries = replace(deliveries, publication=(deliveries.publication + own) % len(accepted))
         self._charge(deliveries, said, matches.cost)
         retained = np.flatnonzero(said["retain"][:own])
-        return self._remembered(deliveries, publications, own, retained), said
+        return self._remember_flush(deliveries, publications, own, retained), said
 
-    def _as_it_was(self, publications: Batch, matches: Matches) -> tuple[Integers, Integers]:
-        """By what subscriptions were when the publication was made, which may have been before
-        their last change."""
+    def _match_versions(self, publications: Batch, matches: Matches) -> tuple[Integers, Integers]:
+        """Pairs by the subscriptions that were in force when the publication was made."""
         publication, active = matches.publication, matches.subscription
         now = self._since[active] <= publications.t[publication]
         earlier, slot = self.history.versions.match(publications)
@@ -202,16 +201,16 @@ class ClusterRealm(Realm):
             np.concatenate((active[now], slot)),
         )
 
-    def _remembered(
+    def _remember_flush(
         self, deliveries: FlushDeliveries, publications: Batch, own: int, retained: Integers
     ) -> FlushDeliveries:
-        """Without what a client has had on another node; the rest is kept in mind for a while."""
+        """Removes what a client received on its last node, and adds the flush to the history."""
         ids = np.fromiter(
             (one.id for one in deliveries.publications), np.int64, len(deliveries.publications)
         )
         deliveries = replace(deliveries, ids=ids, own=own)
         if self._arrived:
-            deliveries = deliveries.only(self._unheard(deliveries, publications))
+            deliveries = deliveries.only(self._not_delivered_before(deliveries, publications))
         entities = self.entities[deliveries.client]
         numbers = deliveries.numbers()
         self.history.flushes.append(
@@ -223,8 +222,10 @@ class ClusterRealm(Realm):
         )  # fmt: skip
         return deliveries
 
-    def _unheard(self, deliveries: FlushDeliveries, publications: Batch) -> NDArray[np.bool_]:
-        """What was made before a client came here is told it only while it is known what it had."""
+    def _not_delivered_before(
+        self, deliveries: FlushDeliveries, publications: Batch
+    ) -> NDArray[np.bool_]:
+        """Earlier publications are delivered only while it is known what the client received."""
         unheard = np.ones(len(deliveries), np.bool_)
         early = publications.t[deliveries.publication] <= self._departed[deliveries.client]
         for pair in np.flatnonzero(early).tolist():
@@ -235,12 +236,12 @@ class ClusterRealm(Realm):
             unheard[pair] = not told
         return unheard
 
-    # Clients who come and go.
+    # Handover.
 
-    def depart(self, now: Time, client: ClientState, home: NodeId) -> None:
-        """It goes on, on another node: nothing ends, and its voice is a stranger's from now on.
+    def release_client(self, now: Time, client: ClientState, home: NodeId) -> None:
+        """The client continues on another node: nothing ends, and it is a remote entity now.
 
-        Other entities for which it speaks stay with its connection here, and leave.
+        Other entities for which it publishes leave.
         """
         for entity in list(client.entities.values()):
             self.leave(now, entity)
@@ -248,7 +249,7 @@ class ClusterRealm(Realm):
         for active in client.subscriptions.values():
             self._remove_subscription(active)
             self.history.changed_subscriptions.pop(active.subscription.id, None)
-        elsewhere = self.remote_entities.settles(
+        elsewhere = self.remote_entities.set_home(
             self.now, client.entity, client.name, client.form, home, self.now
         )
         elsewhere.feeds = client.feeds
@@ -256,16 +257,16 @@ class ClusterRealm(Realm):
         if self._recorder:
             self._recorder.note(self.now, client.entity, "departed")
 
-    def arrive(
+    def add_transferred(
         self, now: Time, entity: int, name: str, form: messages.Encoding,
         subscriptions: Sequence[ActiveSubscription],
         earlier: Sequence[Sequence[SubscriptionVersion]], departed: Time,
     ) -> ClientState:  # fmt: skip
-        """It comes from another node, with all that it had there, and nothing begins anew."""
+        """Adds a client of another node with its subscriptions; nothing begins anew."""
         self._advance_to(max(now, departed, *(active.since for active in subscriptions)))
         client = self._arrived[entity] = self._add_client(entity, name, form)
         self._departed[client.slot] = departed
-        client.feeds = self.remote_entities.release(entity)
+        client.feeds = self.remote_entities.remove(entity)
         for came, versions in zip(subscriptions, earlier, strict=True):
             wanted = came.subscription
             slot = self._add_subscription_slot(client, came.number, wanted.id)
@@ -285,7 +286,7 @@ class ClusterRealm(Realm):
             self._recorder.note(self.now, client.entity, "arrived")
         return client
 
-    def restore(
+    def restore_state(
         self,
         client: ClientState,
         request: messages.PublishRequest,
@@ -293,7 +294,7 @@ class ClusterRealm(Realm):
         number: int,
         t: Time,
     ) -> None:
-        """What it retained on another node, or does there."""
+        """Takes over a state that it retained on another node."""
         where = publication_shape(request, self.limits)
         if len(request.payload):
             form.check_payload(request.payload)
@@ -302,26 +303,26 @@ class ClusterRealm(Realm):
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
         accepted = [AcceptedPublication(client, number, where[0], request, form, t)]
-        self._states.hear(t, accepted, np.frombuffer(said, PUBLICATION_DTYPE))
+        self._states.update(t, accepted, np.frombuffer(said, PUBLICATION_DTYPE))
 
-    def recall(
+    def learn_state(
         self, since: Time, home: NodeId, entity: int, name: str, request: messages.PublishRequest,
         form: messages.Encoding, number: int, t: Time,
     ) -> None:  # fmt: skip
-        """A state of somebody who is on another node, which says so itself."""
+        """A retained state of another node's client, reported by that node."""
         over = self.remote_entities.has_withdrawn(entity, request.channel, t)
-        gone = self.remote_entities.is_gone(entity, since)
+        gone = self.remote_entities.has_left(entity, since)
         if entity not in self._arrived and not gone and not over:
-            client = self.remote_entities.settles(self.now, entity, name, form, home, since)
-            self.restore(client, request, form, number, t)
+            client = self.remote_entities.set_home(self.now, entity, name, form, home, since)
+            self.restore_state(client, request, form, number, t)
 
-    def gone(self, now: Time, entity: int, node: NodeId) -> None:
-        """This node says that it has left; if it is here by now, it has left another node."""
+    def on_entity_left(self, now: Time, entity: int, node: NodeId) -> None:
+        """This node says that it has left. If it is a client here, it left only that node."""
         if entity not in self._arrived:
-            self.remote_entities.gone(now, entity, node)
+            self.remote_entities.on_entity_left(now, entity, node)
 
-    def watch_again(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
-        """These of its subscriptions watch: what they know begins anew, from who is there."""
+    def restart_watches(self, client: ClientState, numbers: Sequence[int]) -> list[messages.Notice]:
+        """Restarts these watches; returns the notices of who is inside."""
         return [self._start_watch(client, client.subscriptions[number]) for number in numbers]
 
     def tick(self, now: Time) -> list[tuple[ClientState, messages.Notice]]:

@@ -1,9 +1,8 @@
-"""What was so a moment ago: knowledge between nodes is late, and exactness needs the past.
+"""Recent versions of subscriptions and recent publications.
 
-A publication arrives some milliseconds after it was made; what a subscription was at that moment
-is asked of `VersionHistory`. An interest arrives some milliseconds after it was stated; what it
-should have
-heard meanwhile is found among the publications of the last seconds, `RecentHistory.passed`.
+A publication that arrives late is matched against the subscriptions that were in force when it was
+made (`VersionHistory`). A subscription that arrives late is matched against recent publications
+(`RecentHistory.flushes`).
 """
 
 from bisect import bisect_right
@@ -25,15 +24,15 @@ from nearcast.model.subscription import NodeId, PublicationId, Subscription, Sub
 from nearcast.service.client_state import AcceptedPublication, ActiveSubscription
 from nearcast.space.motion import FOREVER, SECOND, Time
 
-COUNT_BITS = 33  # the lower bits of a number count; the others say of which node it is
+COUNT_BITS = 33  # low bits of a number, which count; the others are the node's block
 KEPT: Time = 4 * SECOND
-LATE: Time = 3 * SECOND  # before a client came to another node: earlier is not told it there
-SEARCHED: Time = 2 * SECOND  # so long ago, late interests find what they should have heard
+LATE: Time = 3 * SECOND  # before a handover: earlier publications are not delivered after it
+SEARCHED: Time = 2 * SECOND  # so far back late subscriptions are matched
 _NONE: Integers = np.zeros(0, np.int64)
 
 
 class SubscriptionVersion(Struct, frozen=True, array_like=True):
-    """What a subscription was from a moment on, until another."""
+    """A version of a subscription, and from when until when it was in force."""
 
     subscription: Subscription
     since: Time
@@ -41,15 +40,15 @@ class SubscriptionVersion(Struct, frozen=True, array_like=True):
 
 
 class VersionHistory:
-    """Versions of subscriptions, under the owner's keys."""
+    """Versions of subscriptions, each with a key that the caller chooses."""
 
     def __init__(self) -> None:
         self._matcher = MATCHERS["keyed"]()
         self._slots = SlotAllocator()
-        self._rows: Integers = np.zeros((64, 3), np.int64)  # by place: key, since, until
-        self._was: dict[int, Subscription] = {}  # by place
-        self._due: list[tuple[Time, int]] = []  # when a place is free again
-        self._until: Time = 0  # what was made later concerns none of them
+        self._rows: Integers = np.zeros((64, 3), np.int64)  # by slot: key, since, until
+        self._was: dict[int, Subscription] = {}  # by slot
+        self._due: list[tuple[Time, int]] = []  # when a slot is free again
+        self._until: Time = 0  # the latest end of any version
 
     def __len__(self) -> int:
         return len(self._due)
@@ -58,6 +57,7 @@ class VersionHistory:
         self, now: Time, key: int, subscription: Subscription, since: Time,
         until: Time = FOREVER, kept: Time = KEPT,
     ) -> int:  # fmt: skip
+        """Adds a version and returns its slot; it is kept for so long."""
         slot = self._slots.take()
         self._rows = grow(self._rows, slot + 1)
         self._rows[slot] = key, since, until
@@ -68,7 +68,7 @@ class VersionHistory:
         return slot
 
     def match(self, publications: Batch) -> tuple[Integers, Integers]:
-        """Pairs of publication and key, of what held when the publication was made."""
+        """Pairs of publication and key, for versions in force when the publication was made."""
         publication, slot = self.places(publications)
         return publication, self.keys(slot)
 
@@ -77,7 +77,7 @@ class VersionHistory:
         return keys
 
     def places(self, publications: Batch) -> tuple[Integers, Integers]:
-        """The same, with the place of each version instead of its key."""
+        """The same, with the slot of each version instead of its key."""
         early = np.flatnonzero(publications.t < self._until) if self._due else _NONE
         if not len(early):
             return _NONE, _NONE
@@ -89,7 +89,7 @@ class VersionHistory:
         return publication[held], found.subscription[held]
 
     def of(self, key: int, since: Time) -> list[SubscriptionVersion]:
-        """Those with this key that still held then, or later."""
+        """Versions with this key that were in force then, or later."""
         versions = (
             SubscriptionVersion(self._was[at], *self._rows[at, 1:].tolist())
             for at in self._with(key)
@@ -97,7 +97,7 @@ class VersionHistory:
         return [was for was in versions if was.until > since]
 
     def drop(self, key: int) -> None:
-        """It will mean something else."""
+        """The key gets another meaning: removes its versions."""
         for slot in self._with(key):
             del self._was[slot]
             self._matcher.drop(slot)
@@ -117,7 +117,7 @@ class VersionHistory:
 
 
 class EarlierDeliveries(Struct, frozen=True):
-    """What a client was told on the node from which it has departed: all of it since a moment."""
+    """What was delivered to a client on the node it came from: everything since a time."""
 
     since: Time
     departed: Time
@@ -126,21 +126,21 @@ class EarlierDeliveries(Struct, frozen=True):
 
 
 class PastFlush(Struct, frozen=True, eq=False):
-    """The publications of one flush, made here or heard of from other nodes."""
+    """The publications of one flush, of clients of this node and of other nodes."""
 
     t: Time
     accepted: Sequence[AcceptedPublication]
     ids: Integers
     publications: Batch
-    retained: Integers  # which of those that were made here are states
-    entities: Integers  # who heard what: the client, and the publication's number
+    retained: Integers  # which of this node's own are retained
+    entities: Integers  # deliveries: the client, and the publication's number
     numbers: Integers
-    publishers: list[NodeId]  # whose each of them is
-    sent: dict[NodeId, dict[int, int]] = {}  # which of them each other node was sent, in which way
+    publishers: list[NodeId]  # of each publication
+    sent: dict[NodeId, dict[int, int]] = {}  # by node: index and code of what it was sent
     _by: dict[NodeId, list[int]] = {}  # filled when it is needed
 
     def of(self, entities: Sequence[NodeId]) -> list[int]:
-        """Which of them are theirs."""
+        """Indices of the publications of these entities."""
         by = self._by
         if not by:
             for index, entity in enumerate(self.publishers):
@@ -152,10 +152,10 @@ class RecentHistory:
     """What a realm in a cluster remembers for a few seconds."""
 
     def __init__(self) -> None:
-        self.versions = VersionHistory()  # by the places of standings
+        self.versions = VersionHistory()  # by subscription slot
         self.changed_subscriptions: dict[
             SubscriptionId, ActiveSubscription | None
-        ] = {}  # what others must be told; None: end
+        ] = {}  # not announced yet; None: ended
         self.unannounced: list[SubscriptionVersion] = []  # replaced before they were announced
         self.left_entities: list[int] = []  # entities
         self.withdrawn_states: list[tuple[int, str, Time]] = []  # states: entity, channel, when
@@ -167,13 +167,13 @@ class RecentHistory:
         self._turned: Time = 0
         # By block: the highest number of a publication that is not remembered any more.
         self._forgotten: dict[int, PublicationId] = {}
-        self.keep_since: Time = FOREVER  # what passed later is kept, for clients that may come back
+        self.keep_since: Time = FOREVER  # later flushes are kept, for clients that may come back
 
     def is_new(self, publication: PublicationId) -> bool:
-        """Has it come from another node for the first time?
+        """Does it arrive from another node for the first time? Remembers it.
 
-        Numbers of a node count up. What is older than something forgotten is so late that nobody
-        can tell whether it has come before.
+        Numbers of a node count up. If it is older than something that was forgotten, nobody can
+        tell whether it has arrived before: it counts as known.
         """
         if publication in self._seen or publication in self._seen_before:
             return False
@@ -183,7 +183,7 @@ class RecentHistory:
         return True
 
     def mark_routed(self, publications: Iterable[PublicationId]) -> None:
-        """This site has looked who on other nodes wants these."""
+        """This site has forwarded these to the homes that may want them."""
         self._routed.update(dict.fromkeys(publications))
 
     def is_routed(self, publication: PublicationId) -> bool:
@@ -192,7 +192,7 @@ class RecentHistory:
     def find_flushes(
         self, publications: Iterable[PublicationId]
     ) -> Iterator[tuple[PastFlush, list[int]]]:
-        """In which flushes of the last seconds they were, and where in each."""
+        """The recent flushes that contain them, and their indices."""
         left = set(publications)
         for one in reversed(self.flushes):
             if not left:
@@ -204,16 +204,17 @@ class RecentHistory:
                 yield one, found
 
     def count_deliveries(self, publication: PublicationId) -> int:
-        """How many subscriptions have heard it here, in the last seconds."""
+        """How many subscriptions of this node it was delivered to."""
         return sum(int(np.count_nonzero(one.numbers == publication)) for one in self.flushes)
 
     def delivered_to(self, entity: int) -> list[PublicationId]:
-        """What this client has been told in the last seconds."""
+        """What was delivered to this client in the last seconds."""
         found = [one.numbers[one.entities == entity] for one in self.flushes]
         numbers: list[int] = np.concatenate([_NONE, *found]).tolist()
         return numbers
 
     def forget(self, now: Time) -> None:
+        """Drops what is too old; numbers of publications are kept three times as long."""
         self.versions.forget(now)
         while self.flushes and self.flushes[0].t < min(now - KEPT, self.keep_since):
             self.flushes.popleft()
@@ -242,11 +243,11 @@ class JoinedFlushes(Struct, frozen=True):
 
 
 def join_flushes(flushes: Sequence[PastFlush], since: Time) -> JoinedFlushes | None:
-    """Those that were made at this moment or later; None: there are none."""
+    """The publications made at this time or later, joined; None if there are none."""
     found: list[tuple[PastFlush, Integers]] = []
     for one in reversed(flushes):
         if one.t < since:
-            break  # nothing is heard before it was made
+            break  # no publication is flushed before it was made
         which = np.flatnonzero(one.publications.t >= since)
         if len(which):
             found.append((one, which))
@@ -287,7 +288,7 @@ def select_from_batch(publications: Batch, which: Integers) -> Batch:
 
 
 class _SelectedPublications(Sequence[Publication]):
-    """Some publications of several batches, which are still made only if a filter asks for them."""
+    """Some publications of several batches, still built only if a filter reads them."""
 
     def __init__(self, parts: list[tuple[Sequence[Publication], Integers]]) -> None:
         self._parts = parts

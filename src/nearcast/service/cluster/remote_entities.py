@@ -1,12 +1,12 @@
-"""Entities on other nodes, as this one knows them: their voices, and what they retain.
+"""Entities on other nodes, as this node knows them: their feeds and retained states.
 
-Every node knows the states of all entities in the cluster, so whoever watches or asks who is near
-is answered at once, and as if there were one node only. A state stays known until its entity, or
-the node that it is on, is said to be gone; the voice of one who retains nothing is forgotten when
-it has been silent for a while. Words overtake each other between nodes: of somebody who is gone
-nothing is kept that comes late, and whoever has spoken for an entity last is its node.
+Every node knows the states of all entities in the cluster, so a watch or a query is answered at
+once, as if there were one node only. A state stays known until its entity, or its node, is reported
+gone; an entity that retains nothing is forgotten when it has been silent for a while. Messages
+overtake each other between nodes: what arrives late of an entity that has left is dropped, and the
+node that last published for an entity is its home.
 
-Words can also be lost, with a link or a node. So the node of an entity that has been silent for
+Messages can also be lost, with a link or a node. So the home of an entity that has been silent for
 `UNCHECKED` is asked whether it is still there.
 """
 
@@ -21,7 +21,7 @@ from nearcast.space.motion import SECOND, Time
 
 SILENT: Time = 60 * SECOND
 UNCHECKED: Time = 5 * SECOND
-ELSEWHERE = -1  # in place of a seat's place
+ELSEWHERE = -1  # in place of a client slot
 
 
 class RemoteEntity(Struct):
@@ -29,14 +29,14 @@ class RemoteEntity(Struct):
 
     client: ClientState
     heard: Time  # when we last heard of it
-    block: int  # of its node, and since when that is known
+    block: int  # of its home, and since when that is known
     since: Time
-    spoke: Time = 0  # when the last that was heard of it was made
-    checked: Time = 0  # when its node was last asked whether it is there
+    last_published: Time = 0  # when its last known publication was made
+    checked: Time = 0  # when its home was last asked
 
 
 class RemoteEntities:
-    """All entities on other nodes that this one has heard of."""
+    """All entities on other nodes that this node knows."""
 
     def __init__(self, feeds: RetainedStates) -> None:
         self._states = feeds
@@ -48,11 +48,11 @@ class RemoteEntities:
     def __len__(self) -> int:
         return len(self._known)
 
-    def is_gone(self, entity: int, t: Time) -> bool:
-        """Has it left, as far as was known at `t`? What is said later is said by the living."""
+    def has_left(self, entity: int, t: Time) -> bool:
+        """Had it left at `t`? What is later shows that it is there again."""
         return entity in self._gone and t <= self._gone[entity]
 
-    def speaks(
+    def on_publication(
         self,
         now: Time,
         entity: int,
@@ -61,26 +61,26 @@ class RemoteEntities:
         number: PublicationId,
         t: Time,
     ) -> ClientState:
-        """Who has said this; the publication's number tells on which node."""
-        if self.is_gone(entity, t):
+        """The publisher of this; its home follows from the publication's number."""
+        if self.has_left(entity, t):
             return ClientState(ELSEWHERE, entity, name, form, left=True)
-        client = self._at(now, entity, name, form, number >> COUNT_BITS, t)
+        client = self._update(now, entity, name, form, number >> COUNT_BITS, t)
         known = self._known[entity]
-        known.spoke = max(known.spoke, t)
+        known.last_published = max(known.last_published, t)
         return client
 
-    def overtakes(self, entity: int, t: Time) -> bool:
-        """Has something of it been heard that was made later?"""
+    def has_newer(self, entity: int, t: Time) -> bool:
+        """Is a later publication of it known?"""
         known = self._known.get(entity)
-        return known is not None and t < known.spoke
+        return known is not None and t < known.last_published
 
-    def settles(
+    def set_home(
         self, now: Time, entity: int, name: str, form: messages.Encoding, home: NodeId, t: Time
     ) -> ClientState:
-        """It is on this node, which has said so itself."""
-        return self._at(now, entity, name, form, block_of(home), t)
+        """This node says that the entity is its client."""
+        return self._update(now, entity, name, form, block_of(home), t)
 
-    def _at(
+    def _update(
         self, now: Time, entity: int, name: str, form: messages.Encoding, block: int, t: Time
     ) -> ClientState:
         known = self._known.get(entity)
@@ -97,25 +97,25 @@ class RemoteEntities:
     def feed(self, client: ClientState, channel: str) -> int:
         feed = client.feeds.get(channel)
         if feed is None:
-            feed = client.feeds[channel] = self._states.take()
+            feed = client.feeds[channel] = self._states.new_feed()
             if client.left:
-                self._states.leave(feed)
+                self._states.remove(feed)
         return feed
 
-    def release(self, entity: int) -> dict[str, int]:
-        """It comes here: its voices are its own again."""
+    def remove(self, entity: int) -> dict[str, int]:
+        """It becomes a client of this node. Returns its feeds."""
         known = self._known.pop(entity, None)
         return {} if known is None else known.client.feeds
 
-    def gone(self, now: Time, entity: int, node: NodeId) -> None:
-        """This node says that it has left, for good. Of somebody who is elsewhere it cannot."""
+    def on_entity_left(self, now: Time, entity: int, node: NodeId) -> None:
+        """Its node says that it has left for good; another node's word does not count."""
         known = self._known.get(entity)
         if known is None or known.block == block_of(node):
             self._gone[entity] = now
             self._drop(entity)
 
-    def unchecked(self, now: Time) -> dict[int, list[int]]:
-        """Who retains something and was not heard of lately, by the blocks of their nodes."""
+    def due_for_check(self, now: Time) -> dict[int, list[int]]:
+        """Entities with states and without news lately, by the blocks of their homes."""
         found: dict[int, list[int]] = {}
         if now - self._checked < SECOND:
             return found
@@ -127,8 +127,8 @@ class RemoteEntities:
                     found.setdefault(known.block, []).append(entity)
         return found
 
-    def absent(self, entity: int, node: NodeId) -> bool:
-        """This node says that it is not there. Gives whether nobody knows where it is now."""
+    def on_absent(self, entity: int, node: NodeId) -> bool:
+        """This node says that it is not there. Returns whether its home is unknown now."""
         known = self._known.get(entity)
         if known is not None and known.block == block_of(node):
             self._drop(entity)
@@ -143,14 +143,14 @@ class RemoteEntities:
             return
         if self._states.state(feed).t <= t:
             del known.client.feeds[channel]
-            self._states.leave(feed)
+            self._states.remove(feed)
 
     def has_withdrawn(self, entity: int, channel: str, t: Time) -> bool:
         """Has its state of this moment ended? What was published before may come later."""
         return t <= self._withdrawn.get((entity, channel), (-1, 0))[0]
 
-    def lost(self, node: NodeId) -> None:
-        """With all that are there; they may be found again."""
+    def on_node_lost(self, node: NodeId) -> None:
+        """Removes all entities of a node; they may be learned again."""
         block = block_of(node)
         for entity in [e for e, known in self._known.items() if known.block == block]:
             self._drop(entity)
@@ -160,7 +160,7 @@ class RemoteEntities:
         if known is not None:
             known.client.left = True
             for feed in known.client.feeds.values():
-                self._states.leave(feed)
+                self._states.remove(feed)
 
     def forget(self, now: Time) -> None:
         if now - self._looked < SECOND:

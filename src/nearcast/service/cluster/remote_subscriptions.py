@@ -1,8 +1,8 @@
-"""Subscriptions that concern this site and whose clients are on other nodes: who may want this?
+"""Subscriptions of other nodes' clients that concern this site: which homes may want a publication?
 
-Here they are matched as exactly as they are known. Knowledge is late, so a version that was
-replaced stays for a while, and a new one is asked what it should have heard in the last seconds.
-The last word is each home's own.
+They are matched as exactly as they are known here; the home has the final decision. Knowledge is
+late. So a version that was replaced is kept for a while, and a new one is also matched against
+recent publications.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,16 +29,16 @@ from nearcast.service.cluster.recent_history import (
 )
 from nearcast.space.motion import FOREVER, SECOND, Time
 
-BLOCK_BITS, COUNT_BITS = 20, recent_history.COUNT_BITS  # of a number: whose it is, and which
-HINTED: Time = 3 * SECOND // 2  # by then an owner's copy is here, if it concerns this site
-HOMES_BITS = 8  # of a version: how often its client had changed nodes since it said so
+BLOCK_BITS, COUNT_BITS = 20, recent_history.COUNT_BITS  # of a number: its node's block, and a count
+HINTED: Time = 3 * SECOND // 2  # by then the owner's copy has arrived, if it concerns this site
+HOMES_BITS = 8  # of a version: how often its client had changed nodes
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[NodeId, Filter | None, str, bool]).decode
 
 
 def block_of(node: NodeId) -> int:
-    """Entities, subscriptions and publications of a node have numbers in a block of its own."""
+    """Numbers of a node's entities, subscriptions and publications are in its own block."""
     return node % (1 << BLOCK_BITS)
 
 
@@ -73,17 +73,19 @@ class RemoteSubscriptions:
         self._matcher = MATCHERS["keyed"]()
         self._slots = SlotAllocator()
         self._known: dict[SubscriptionId, tuple[int, Subscription, Version, NodeId]] = {}
-        self._homes: Integers = np.zeros(64, np.int64)  # by place: where in `_nodes` its home is
+        self._homes: Integers = np.zeros(64, np.int64)  # by slot: where in `_nodes` its home is
         self._nodes: list[NodeId] = []
         # By home, likewise: versions that were replaced, and those that hold for a while, because
         # their home has told of them, or until others are certain to have what was dropped here.
-        self._former, self._besides = VersionHistory(), VersionHistory()
-        self._gone = VersionHistory()  # and those of clients who were here
+        self._former, self._temporary = VersionHistory(), VersionHistory()
+        self._moved = VersionHistory()  # and those of clients who were here
         # By its places: since when this site knows where such a client is now; and who they are.
         self._settled: Integers = np.zeros(64, np.int64)
         self._left: dict[SubscriptionId, tuple[int, NodeId, Time]] = {}
         self._hinted: dict[SubscriptionId, tuple[Version, Time]] = {}
-        self._fresh: dict[tuple[SubscriptionId, Version], tuple[Subscription, Time, NodeId]] = {}
+        self._new_versions: dict[
+            tuple[SubscriptionId, Version], tuple[Subscription, Time, NodeId]
+        ] = {}
 
     def __len__(self) -> int:
         return len(self._known)
@@ -101,67 +103,67 @@ class RemoteSubscriptions:
                 self._settled[left[0]] = since
         else:
             slot, was, version, former_home = before
-            self._former.add(now, self._of(former_home), was, since_of(version), since)
+            self._former.add(now, self._home_index(former_home), was, since_of(version), since)
         self._known[record.id] = slot, subscription, record.version, home
-        self._homes[slot] = self._of(home)
+        self._homes[slot] = self._home_index(home)
         self._matcher.put(replace(subscription, id=slot))
         hinted, until = self._hinted.get(record.id, (None, 0))
         if hinted != record.version or until <= now:
-            self._fresh[record.id, record.version] = subscription, since, home
+            self._new_versions[record.id, record.version] = subscription, since, home
 
     def drop(self, now: Time, subscription: SubscriptionId, *, arrived: bool = False) -> None:
-        """It does not concern this site any more; or its client has come here."""
+        """It does not concern this site any more, or its client has `arrived` here."""
         known = self._known.pop(subscription, None)
         if known is not None:
             slot, was, version, home = known
             if not arrived:
-                self._besides.add(now, self._of(home), was, since_of(version))
+                self._temporary.add(now, self._home_index(home), was, since_of(version))
             self._matcher.drop(slot)
             self._slots.give(slot)
 
-    def hint(self, now: Time, record: Record, home: NodeId) -> None:
-        """Its home says that it touches this site; who owns it will say so later."""
+    def add_hint(self, now: Time, record: Record, home: NodeId) -> None:
+        """Its home says that it touches this site; the owner's copy follows."""
         subscription, since = subscription_of(record), since_of(record.version)
-        self._besides.add(now, self._of(home), subscription, since, kept=HINTED)
+        self._temporary.add(now, self._home_index(home), subscription, since, kept=HINTED)
         self._hinted[record.id] = record.version, now + HINTED
-        self._fresh[record.id, record.version] = subscription, since, home
+        self._new_versions[record.id, record.version] = subscription, since, home
 
-    def moved(self, now: Time, home: NodeId, was: SubscriptionVersion) -> None:
-        """Its client was here a moment ago, and is there now: what still comes is passed on."""
-        slot = self._gone.add(now, self._of(home), was.subscription, was.since, was.until)
+    def on_client_moved(self, now: Time, home: NodeId, was: SubscriptionVersion) -> None:
+        """Its client was here a moment ago and is there now: late publications are forwarded."""
+        slot = self._moved.add(now, self._home_index(home), was.subscription, was.since, was.until)
         self._settled = grow(self._settled, slot + 1)
         self._settled[slot] = FOREVER
         if was.until == FOREVER:
             self._left[was.subscription.id] = slot, home, now + KEPT
 
-    def _of(self, home: NodeId) -> int:
+    def _home_index(self, home: NodeId) -> int:
         if home not in self._nodes:
             self._nodes.append(home)
         return self._nodes.index(home)
 
-    def homes(self, publications: Batch, here: Integers) -> tuple[Integers, Integers]:
-        """Pairs of publication and home, each once; `here`: which concern this site."""
+    def match_homes(self, publications: Batch, here: Integers) -> tuple[Integers, Integers]:
+        """Pairs of publication and home, each once; `here`: which publications this site owns."""
         if not len(here):
             return here, here
         mine = select_from_batch(publications, here)
         matches = self._matcher.match_many(mine)
         known = matches.publication, self._homes[matches.subscription]
-        pairs = known, self._former.match(mine), self._besides.match(mine)
+        pairs = known, self._former.match(mine), self._temporary.match(mine)
         found, whose = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
         return self._each_once(len(publications), here[found], whose)
 
-    def gone(self, publications: Batch, here: Flags) -> tuple[Integers, Integers]:
-        """Likewise, for clients who were here a moment ago, whatever site it concerns.
+    def match_moved(self, publications: Batch, here: Flags) -> tuple[Integers, Integers]:
+        """Likewise, for clients that were here a moment ago, whatever site owns the publication.
 
-        `here`: for these `homes` does it, as soon as this site knows where the clients are.
+        `here`: for these `match_homes` does it, as soon as this site knows where the clients are.
         """
-        found, slot = self._gone.places(publications)
+        found, slot = self._moved.places(publications)
         wanted = ~here[found] | (publications.t[found] < self._settled[slot])
         found, slot = found[wanted], slot[wanted]
-        return self._each_once(len(publications), found, self._gone.keys(slot))
+        return self._each_once(len(publications), found, self._moved.keys(slot))
 
     def _each_once(self, count: int, found: Integers, whose: Integers) -> tuple[Integers, Integers]:
-        """Pairs without their doubles, sorted; homes by their names. Nothing needs sorting."""
+        """Sorted pairs without duplicates; homes as node ids."""
         if not len(found):
             return found, whose
         pairs = np.zeros((count, len(self._nodes)), np.bool_)
@@ -169,13 +171,13 @@ class RemoteSubscriptions:
         found, whose = np.nonzero(pairs)
         return found, np.array(self._nodes, np.int64)[whose]
 
-    def late(
+    def match_missed(
         self, now: Time, passed: Sequence[PastFlush]
     ) -> Iterator[tuple[PastFlush, int, NodeId]]:
-        """What those should have heard of which we have learned since the last time."""
-        if not self._fresh:
+        """Recent publications that match versions learned since the last call."""
+        if not self._new_versions:
             return
-        fresh, self._fresh = list(self._fresh.values()), {}
+        fresh, self._new_versions = list(self._new_versions.values()), {}
         first = max(min(since for _, since, _ in fresh), now - SEARCHED)
         said = join_flushes(passed, first)
         if said is None:
@@ -185,7 +187,9 @@ class RemoteSubscriptions:
             matcher.put(replace(subscription, id=slot))
         found = matcher.match_many(said.publications)
         since = np.array([since for _, since, _ in fresh], np.int64)[found.subscription]
-        homes = np.array([self._of(home) for _, _, home in fresh], np.int64)[found.subscription]
+        homes = np.array([self._home_index(home) for _, _, home in fresh], np.int64)[
+            found.subscription
+        ]
         meant = said.publications.t[found.publication] >= since
         pairs = self._each_once(len(said.publications), found.publication[meant], homes[meant])
         for index, home in zip(*(column.tolist() for column in pairs), strict=True):
@@ -193,7 +197,7 @@ class RemoteSubscriptions:
 
     def forget(self, now: Time) -> None:
         self._former.forget(now)
-        self._besides.forget(now)
-        self._gone.forget(now)
+        self._temporary.forget(now)
+        self._moved.forget(now)
         self._hinted = {name: one for name, one in self._hinted.items() if one[1] > now}
         self._left = {name: one for name, one in self._left.items() if one[2] > now}

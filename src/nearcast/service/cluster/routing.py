@@ -1,16 +1,15 @@
-"""Publications between nodes, in batches: at each flush, one message for each node concerned.
+"""Routing of publications between nodes, in batches: at each flush, one message for each node.
 
-A publication is matched at home at once against all its own clients. Then it goes to the site whose
-place it is for (an area: to all the sites it touches, by VoroCast), and that site tells the homes
-of those clients on other nodes who may want it. A home hears each publication once, whoever tells
-it, and matches it against all its clients as they were when it was made: so nobody hears anything
+A publication is matched at once against the clients of its own node. Then it goes to the site that
+owns its place (an area: to all sites that it touches, by VoroCast), and that site forwards it to
+the homes of clients that may want it. A home accepts each publication once, whoever sends it, and
+matches it against its clients' subscriptions as they were when it was made. So nothing is delivered
 twice, and nothing depends on who knew what when.
 
-What somebody said a moment ago goes along with what it says now, to every node that has not had it:
-so nothing is overtaken (`trails`).
+Recent publications of the same publisher go along, so that order is kept (`ordering`).
 
-A state is everybody's: each node knows all of them, so that it can say who is near. So is what
-somebody wants counted: every node is asked how many of its subscriptions have heard it.
+A retained state goes to every node, so that each can answer who is near. If a publisher wants to
+know how many subscriptions matched, every node is asked for its count.
 """
 
 import asyncio
@@ -50,10 +49,10 @@ from nearcast.service.cluster.remote_subscriptions import COUNT_BITS, RemoteSubs
 from nearcast.space.motion import Time
 from nearcast.space.shapes import POINT
 
-MOST_HOPS = 16  # what has come so far goes round in circles
-GATHERED_S = 0.02  # what comes from other nodes waits for more, and falls into order meanwhile
+MOST_HOPS = 16  # then it goes round in circles
+GATHERED_S = 0.02  # publications of other nodes wait for more, and are sorted
 LARGEST = 500_000  # bytes of payloads in one message
-COUNTED_S = 1.0  # so long we wait to be told how many have heard something
+COUNTED_S = 1.0  # how long to wait for the counts of other nodes
 
 
 def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublication:
@@ -78,21 +77,21 @@ def encoding_of(packed: bool) -> messages.Encoding:
 
 
 class DeliveryCount(Struct):
-    """How many subscriptions on other nodes have heard it, as far as they have said."""
+    """How many subscriptions on other nodes matched, as far as they have answered."""
 
     done_future: "asyncio.Future[None]"
     readers: int = 0
     unanswered: dict[NodeId, None] = {}
 
 
-# By index: from whom a publication has come, which way, how far.
+# By index: sender, mode and hops with which a publication arrived.
 ReceivedModes: TypeAlias = dict[int, tuple[NodeId, int, int]]
-# By target: which ones, and each one's way as a code.
+# By target: indices, and the code of each.
 NextSites: TypeAlias = dict[NodeId, dict[int, int]]
 
 
 class Routing:
-    """Routes publications between nodes, each to every node once."""
+    """Routes publications between nodes; each node accepts each publication once."""
 
     def __init__(
         self, realm: ClusterRealm, site: Callable[[], Site],
@@ -104,13 +103,14 @@ class Routing:
         self._remote_subscriptions = remote_subscriptions
         self._send, self._wake = send, wake
         self._block = block_of(site().id)
-        # What other nodes have said since the last flush: from whom, which way, how far.
+        # Publications of other nodes since the last flush: sender, mode and hops.
         self._received: dict[PublicationId, tuple[NodeId, int, int]] = {}
         self._counts: dict[PublicationId, DeliveryCount] = {}
-        self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know how many heard it
+        self._asked: list[tuple[NodeId, PublicationId]] = []  # who wants to know the count
         self._ordering = PublisherOrdering(realm.history.flushes)
 
-    def on(self, message: PublicationBatch | CountRequest, sender: NodeId) -> None:
+    def receive(self, message: PublicationBatch | CountRequest, sender: NodeId) -> None:
+        """Publications of another node: accepted for the next flush, unless they are known."""
         if isinstance(message, CountRequest):
             self._asked += [(sender, said.id) for said in message.publications]
             codes = bytes((CLIENTS_ONLY,)) * len(message.publications)
@@ -121,7 +121,7 @@ class Routing:
         for said, code in zip(message.publications, codes, strict=True):
             way = mode_of(code)
             if said.id >> COUNT_BITS == self._block or not history.is_new(said.id):
-                # It was made here, or has come already; perhaps not as something to look after.
+                # It is known here, but perhaps this site must route it now.
                 if (
                     way != CLIENTS_ONLY
                     and not history.is_routed(said.id)
@@ -132,7 +132,7 @@ class Routing:
             try:
                 if said.attributes:
                     check_attributes(said.attributes)
-                heard = self._realm.overhear(
+                heard = self._realm.receive_remote(
                     said.entity,
                     said.name,
                     said.id,
@@ -150,12 +150,12 @@ class Routing:
             self._wake(GATHERED_S)
 
     def _may_concern_others(self, publication: PublicationId) -> bool:
-        """Is there another node than the one where it was made, which has told its own clients?"""
+        """Is there a node other than the one where it was published?"""
         made = publication >> COUNT_BITS
         return any(block_of(node) != made for node in self._nodes())
 
     def _route_known(self, known: list[PublicationId], came: tuple[NodeId, int, int]) -> None:
-        """These are known here, and now somebody wants this site to look who else wants them."""
+        """These are known here, and now this site has to route them."""
         late = []
         for publication in known:
             waiting = self._received.get(publication)
@@ -169,7 +169,7 @@ class Routing:
             self._send_outgoing(outgoing)
 
     def route_flush(self, flush: PastFlush, own: int) -> None:
-        """These were made here (the first ones) or have come from elsewhere: on with them."""
+        """Routes a flush: the first `own` publications are of this node, the others arrived."""
         ways: ReceivedModes = {}
         for index, one in enumerate(flush.accepted[own:], own):
             came = self._received.pop(one.id)
@@ -178,9 +178,9 @@ class Routing:
         outgoing = OutgoingPublications()
         here = self._route(outgoing, flush, range(own), ways)
         self._add_for_homes(
-            outgoing, flush, *self._remote_subscriptions.gone(flush.publications, here)
+            outgoing, flush, *self._remote_subscriptions.match_moved(flush.publications, here)
         )
-        for node in self._nodes():  # all know all states
+        for node in self._nodes():  # every node knows all retained states
             outgoing.put(node, flush, flush.retained.tolist(), CLIENTS_ONLY)
         self._send_outgoing(outgoing)
         self._request_counts(flush)
@@ -194,9 +194,9 @@ class Routing:
         made: Sequence[int],
         ways: ReceivedModes,
     ) -> Flags:
-        """Those that were made here, and those that have come for this site: who wants them?
+        """Sends this node's own and those that arrived for this site to sites and homes.
 
-        Gives which of them this site looks after.
+        Returns which of them this site owns.
         """
         here = np.zeros(len(flush.publications), np.bool_)
         here[[*made, *ways]] = True
@@ -211,17 +211,17 @@ class Routing:
     def _forward_to_homes(
         self, outgoing: OutgoingPublications, flush: PastFlush, which: Integers
     ) -> None:
-        """Who on other nodes wants these?"""
+        """Forwards these to the homes of clients that may want them."""
         nodes, history = self._nodes(), self._realm.history
         if flush is not history.flushes[-1]:
             new = [not history.is_routed(number) for number in flush.ids[which].tolist()]
             which = which[new]
         history.mark_routed(flush.ids[which].tolist())
-        if len(nodes) == 1:  # what was made there has been told there
+        if len(nodes) == 1:  # that node has matched its own
             (other,) = nodes
             which = which[flush.ids[which] >> COUNT_BITS != block_of(other)]
         self._add_for_homes(
-            outgoing, flush, *self._remote_subscriptions.homes(flush.publications, which)
+            outgoing, flush, *self._remote_subscriptions.match_homes(flush.publications, which)
         )
 
     def _add_for_homes(
@@ -247,7 +247,7 @@ class Routing:
                 self._send(node, PublicationBatch(bytes(ways[first:last]), tuple(said[first:last])))
 
     def send_recent_to(self, entity: NodeId, node: NodeId) -> None:
-        """It will speak there from now on."""
+        """This client publishes there from now on: send its recent publications first."""
         outgoing = OutgoingPublications()
         self._ordering.add_missing(outgoing, node, entity)
         self._send_outgoing(outgoing)
@@ -256,7 +256,7 @@ class Routing:
         self._ordering.forget(now)
 
     def _next_sites(self, publications: Batch, ways: ReceivedModes, here: Flags) -> NextSites:
-        """Who else must have them; what was made here for elsewhere is not matched here."""
+        """The sites that must get them next. Clears `here` for own ones that others own."""
         site = self._site()
         further: NextSites = {}
         own = site.id, TO_OWNER, 0
@@ -270,10 +270,10 @@ class Routing:
             asked[owners != site.id].tolist(), owners[owners != site.id].tolist(), strict=True
         ):
             hops = ways.get(index, own)[2]
-            here[index] = index in ways  # in doubt it is told twice
+            here[index] = index in ways  # in doubt both sites route it
             if hops < MOST_HOPS:
                 further.setdefault(owner, {})[index] = mode_code(TO_OWNER, hops + 1)
-        # While borders move, they may have copies which this site still waits for.
+        # While borders move, the previous owner may have copies which this site still waits for.
         before, alive = site.owners_before(centres), [*self._nodes()]
         if before is not None:
             others = (owners == site.id) & (before != site.id) & np.isin(before, alive)
@@ -300,10 +300,10 @@ class Routing:
         hops = (site.heir((x, y)) for x, y in centres.tolist())
         return np.array([site.id if hop is None else hop for hop in hops], np.int64)
 
-    # How many hear it.
+    # Counts of deliveries.
 
     def _request_counts(self, flush: PastFlush) -> None:
-        """Every node how many of its subscriptions hear what somebody wants counted."""
+        """Asks every node for the counts that publishers of this flush want."""
         if not self._counts:
             return
         asked = [one for one in flush.accepted if one.id in self._counts]
@@ -318,7 +318,7 @@ class Routing:
             self._finish_count(count)
 
     async def count_remote(self, publication: PublicationId) -> tuple[int, int]:
-        """How many subscriptions on other nodes hear it, and how many nodes have not said."""
+        """How many subscriptions on other nodes matched, and how many nodes did not answer."""
         count = self._counts[publication] = DeliveryCount(
             asyncio.get_running_loop().create_future()
         )
@@ -344,8 +344,8 @@ class Routing:
             count.done_future.set_result(None)
 
     def answer_counts(self) -> None:
-        """Tell those who have asked, once it has been heard."""
-        if self._asked and not self._realm.overhears:
+        """Answers count requests, once the publications have been matched."""
+        if self._asked and not self._realm.has_remote_waiting:
             asked, self._asked = self._asked, []
             for node, publication in asked:
                 readers = self._realm.history.count_deliveries(publication)
@@ -354,10 +354,12 @@ class Routing:
     # States.
 
     def send_states(self, nodes: Iterable[NodeId], clients: Iterable[ClientState]) -> None:
-        """These nodes are to know what these clients retain."""
+        """Sends the retained states of these clients to these nodes."""
         realm = self._realm
         states = [
-            remote_publication(s.accepted, s.t) for client in clients for s in realm.states(client)
+            remote_publication(s.accepted, s.t)
+            for client in clients
+            for s in realm.retained_states(client)
         ]
         for first, last in _split_by_size(states):
             for node in nodes:
@@ -366,7 +368,7 @@ class Routing:
     def on_states(self, message: RetainedStatesReport, sender: NodeId) -> None:
         for said in message.states:
             try:
-                self._realm.recall(
+                self._realm.learn_state(
                     message.t, sender, said.entity, said.name, publish_request(said),
                     encoding_of(said.packed), said.id, said.t,
                 )  # fmt: skip
@@ -374,10 +376,10 @@ class Routing:
                 continue
 
     def send_missed(self, now: Time, flush: Sequence[PastFlush]) -> None:
-        """To those homes whose clients' wishes have only just become known here."""
+        """Sends recent publications to homes whose subscriptions have just become known here."""
         outgoing, acted = OutgoingPublications(), self._realm.history.is_routed
         late: dict[tuple[int, NodeId], tuple[PastFlush, list[int]]] = {}
-        for one, index, home in self._remote_subscriptions.late(now, flush):
+        for one, index, home in self._remote_subscriptions.match_missed(now, flush):
             if acted(int(one.ids[index])):  # the others are other sites' business
                 late.setdefault((id(one), home), (one, []))[1].append(index)
         for (_, home), (one, chosen) in late.items():
@@ -386,7 +388,7 @@ class Routing:
 
 
 def _split_by_size(several: Sequence[RemotePublication]) -> Iterable[tuple[int, int]]:
-    """From where to where they fit into one message."""
+    """Ranges that fit into one message each."""
     first = size = 0
     for at, said in enumerate(several, 1):
         size += len(said.payload) + 256

@@ -1,8 +1,8 @@
-"""Where my clients' subscriptions are known: each is told to the site whose place it is.
+"""Announces subscriptions of this node's clients to the sites that own their places.
 
-Sites own and copy records (`Site`); homes tell them what their clients want, and learn who owns it.
-An owner says from time to time what it holds; what it should not hold is ended, what nobody holds
-is told again. So whatever is lost on the way, homes and sites agree in the end.
+Sites own and copy records (`Site`). Homes announce what their clients want and learn who owns it.
+An owner confirms from time to time what it holds. What it should not hold is ended, and what nobody
+holds is announced again. So whatever is lost on the way, homes and sites agree in the end.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -52,7 +52,7 @@ Part = TypeVar("Part")
 
 
 class OwnSubscription(Struct):
-    """One subscription of a client of mine."""
+    """One subscription of a client of this node, and the site that owns it."""
 
     active: ActiveSubscription
     owner: NodeId | None = None
@@ -61,12 +61,14 @@ class OwnSubscription(Struct):
 
 
 class SubscriptionRegistry:
+    """As home: the subscriptions of own clients. As site: the records that others announce."""
+
     def __init__(
         self, me: NodeId, site: Callable[[], Site], remote_subscriptions: RemoteSubscriptions,
-        send: Callable[[NodeId, Message], None], is_here: Callable[[NodeId], bool],
+        send: Callable[[NodeId, Message], None], is_member: Callable[[NodeId], bool],
     ) -> None:  # fmt: skip
         self._me, self._site, self._remote_subscriptions = me, site, remote_subscriptions
-        self._send, self._is_here = send, is_here
+        self._send, self._is_member = send, is_member
         self.mine: dict[SubscriptionId, OwnSubscription] = {}
         self._dead: dict[NodeId, None] = {}  # nodes whose clients are gone
         self._departed: dict[SubscriptionId, Time] = {}
@@ -75,13 +77,13 @@ class SubscriptionRegistry:
 
     # At home.
 
-    def tell(
+    def announce(
         self,
         now: Time,
         news: dict[SubscriptionId, ActiveSubscription | None],
         unannounced: Sequence[SubscriptionVersion],
     ) -> None:
-        """What my clients want now, and what they wanted for a moment."""
+        """Announces changed and ended subscriptions, and versions that were replaced already."""
         told: list[OwnSubscription] = []
         ended: dict[NodeId, list[tuple[SubscriptionId, Version]]] = {}
         for subscription, active in news.items():
@@ -92,17 +94,17 @@ class SubscriptionRegistry:
             elif subscription in self.mine:
                 mine = self.mine.pop(subscription)
                 version = self._record(mine).version
-                target = mine.owner if mine.owner is not None else self._towards(now, mine)
+                target = mine.owner if mine.owner is not None else self._next_hop(now, mine)
                 ended.setdefault(target, []).append((subscription, version))
         past = [record_of(self._me, was.subscription, was.since, 0) for was in unannounced]
-        self._hint(now, [*past, *map(self._record, told)])
-        self._tell(now, told)
+        self._send_hints(now, [*past, *map(self._record, told)])
+        self._send_updates(now, told)
         for target, several in ended.items():
             for some in _chunks(several):
-                self._say(target, SubscriptionEnded(some))
+                self._send_or_apply(target, SubscriptionEnded(some))
 
-    def depart(self, now: Time, subscription: SubscriptionId) -> None:
-        """Its client goes to another node, which speaks for it from now on."""
+    def remove_departed(self, now: Time, subscription: SubscriptionId) -> None:
+        """Its client goes to another node, which announces it from now on."""
         self.mine.pop(subscription, None)
         self._departed[subscription] = now
 
@@ -114,23 +116,23 @@ class SubscriptionRegistry:
         active = mine.active
         return record_of(self._me, active.subscription, active.since, active.handovers)
 
-    def _towards(self, now: Time, mine: OwnSubscription) -> NodeId:
+    def _next_hop(self, now: Time, mine: OwnSubscription) -> NodeId:
         x, y, *_ = leg(mine.active.subscription.region, now)[0]
         hop = self._site().next_hop((x, y))
         return self._me if hop is None else hop
 
-    def _tell(self, now: Time, several: Iterable[OwnSubscription]) -> None:
+    def _send_updates(self, now: Time, several: Iterable[OwnSubscription]) -> None:
         targets: dict[NodeId, list[Record]] = {}
         for mine in several:
             mine.told = now
-            target = mine.owner if mine.owner is not None else self._towards(now, mine)
+            target = mine.owner if mine.owner is not None else self._next_hop(now, mine)
             targets.setdefault(target, []).append(self._record(mine))
         for target, records in targets.items():
             for some in _chunks(records):
-                self._say(target, SubscriptionUpdate(some))
+                self._send_or_apply(target, SubscriptionUpdate(some))
 
-    def _hint(self, now: Time, several: list[Record]) -> None:
-        """To each site that an area touches, as far as this one knows them."""
+    def _send_hints(self, now: Time, several: list[Record]) -> None:
+        """Hints to each site that an area touches, as far as this node knows them."""
         mesh = self._site().mesh
         if not several or mesh.me is None or not mesh.known:
             return
@@ -150,13 +152,15 @@ class SubscriptionRegistry:
             try:
                 home = home_of(record)
                 if home != self._me and home not in self._dead:
-                    self._remote_subscriptions.hint(now, record, home)
+                    self._remote_subscriptions.add_hint(now, record, home)
             except (ValueError, msgspec.MsgspecError):
                 continue
 
-    def _say(self, target: NodeId, message: SubscriptionUpdate | SubscriptionEnded) -> None:
+    def _send_or_apply(
+        self, target: NodeId, message: SubscriptionUpdate | SubscriptionEnded
+    ) -> None:
         if target == self._me:
-            self.on(message, self._me)
+            self.receive(message, self._me)
         else:
             self._send(target, message)
 
@@ -172,13 +176,13 @@ class SubscriptionRegistry:
                     behind.append(mine)
             elif subscription not in self._departed:
                 unknown.append((subscription, version))
-        self._tell(now, behind)
+        self._send_updates(now, behind)
         for some in _chunks(unknown):
-            self._say(owner, SubscriptionEnded(some))
+            self._send_or_apply(owner, SubscriptionEnded(some))
 
     # As a site.
 
-    def on(
+    def receive(
         self,
         message: SubscriptionUpdate | SubscriptionHint | SubscriptionEnded | SubscriptionOwned,
         sender: NodeId,
@@ -187,13 +191,13 @@ class SubscriptionRegistry:
             case SubscriptionHint(records):
                 self._on_hint(records)
             case SubscriptionUpdate(records, hops):
-                self._hold(records, hops)
+                self._on_update(records, hops)
             case SubscriptionEnded(ended, hops):
-                self._end(ended, hops)
+                self._on_ended(ended, hops)
             case SubscriptionOwned(held):
                 self._on_held(held, sender)
 
-    def _hold(self, records: Iterable[Record], hops: int) -> None:
+    def _on_update(self, records: Iterable[Record], hops: int) -> None:
         site, now = self._site(), self._site().ownership.now
         elsewhere: dict[NodeId, list[Record]] = {}
         for record in records:
@@ -212,7 +216,7 @@ class SubscriptionRegistry:
                 continue
             x, y, *_ = leg(record.region, now)[0]
             hop = site.next_hop((x, y))
-            if known is not None and self._is_here(known.owner) and hops == 1:
+            if known is not None and self._is_member(known.owner) and hops == 1:
                 hop = known.owner
             if hop is None or hops >= MOST_HOPS:
                 site.hold(record)
@@ -221,7 +225,7 @@ class SubscriptionRegistry:
         for target, several in elsewhere.items():
             self._send(target, SubscriptionUpdate(tuple(several), hops + 1))
 
-    def _end(self, ended: Iterable[tuple[SubscriptionId, Version]], hops: int) -> None:
+    def _on_ended(self, ended: Iterable[tuple[SubscriptionId, Version]], hops: int) -> None:
         site = self._site()
         for subscription, version in ended:
             known = site.record(subscription)
@@ -232,8 +236,8 @@ class SubscriptionRegistry:
             else:
                 site.dropped(subscription, version)
 
-    def settle(self, now: Time, change: SiteEvent) -> None:
-        """What the site says of records."""
+    def apply_site_change(self, now: Time, change: SiteEvent) -> None:
+        """The site of this node has got, given, changed or dropped a record."""
         match change:
             case OwnershipTaken(record):
                 home = self._home(now, record)
@@ -262,8 +266,8 @@ class SubscriptionRegistry:
         elif home not in self._dead:
             self._remote_subscriptions.put(now, record, home)
 
-    def lost(self, now: Time, node: NodeId) -> None:
-        """It is dead: so are its clients' subscriptions, and what it owned of mine is homeless."""
+    def on_node_lost(self, now: Time, node: NodeId) -> None:
+        """A node is dead: its clients' subscriptions end; ours that it owned need a new owner."""
         self._dead[node] = None
         site = self._site()
         for record in site.ownership.records.of(site.ownership.records.owned_by(self._me)):
@@ -272,9 +276,9 @@ class SubscriptionRegistry:
         homeless = [mine for mine in self.mine.values() if mine.owner == node]
         for mine in homeless:
             mine.owner = None
-        self._tell(now, homeless)
+        self._send_updates(now, homeless)
 
-    def back(self, node: NodeId) -> None:
+    def on_node_back(self, node: NodeId) -> None:
         self._dead.pop(node, None)
 
     def _home_is(self, record: Record, node: NodeId) -> bool:
@@ -300,9 +304,9 @@ class SubscriptionRegistry:
             else:
                 for some in _chunks(several):
                     self._send(home, SubscriptionOwned(some))
-        self._tell_again(now)
+        self._resend_unconfirmed(now)
 
-    def _tell_again(self, now: Time) -> None:
+    def _resend_unconfirmed(self, now: Time) -> None:
         again = []
         for mine in self.mine.values():
             if mine.owner is not None and now - max(mine.confirmed, mine.told) > UNCONFIRMED:
@@ -311,7 +315,7 @@ class SubscriptionRegistry:
                 mine.active.handovers = min(mine.active.handovers + 1, MOST_HOMES)
             if mine.owner is None and now - mine.told > UNANSWERED:
                 again.append(mine)
-        self._tell(now, again)
+        self._send_updates(now, again)
 
 
 def _chunks(several: list[Part]) -> Iterable[tuple[Part, ...]]:
