@@ -76,7 +76,7 @@ def assert_heard_exactly(trace: MemoryTrace, at_least: int = 20) -> None:
     assert sorted(heard) == sorted(should)
 
 
-def learn_state(trace: MemoryTrace, radius: float) -> float:
+def recall(trace: MemoryTrace, radius: float) -> float:
     """Of all that should be seen, so much is seen (VAST's consistency)."""
     places: dict[int, dict[int, tuple[float, float, float]]] = {}
     for row in trace.table("positions").to_pylist():

@@ -86,9 +86,9 @@ class AcceptedPublication(Struct, eq=False, gc=False):  # it is in no reference 
 
     @property
     def shape(self) -> Shape:
-        said = self.request
+        request = self.request
         return geometry_json.shape_from_fields(
-            said.x, said.y, said.z, said.r, said.rx, said.ry, said.rz
+            request.x, request.y, request.z, request.r, request.rx, request.ry, request.rz
         )
 
     def payload(self, form: messages.Encoding) -> Raw:

@@ -68,33 +68,33 @@ class Accounts:
         price = UNKNOWN if client.left else float(self.clients[client.slot]["price"])
         return self.bound / FEW if price == UNKNOWN else price
 
-    def fits(self, said: PublicationTable) -> bool:
+    def fits(self, table: PublicationTable) -> bool:
         """Can these publications all go into one flush?"""
-        return bool(fits(said, self.clients, self.bound))
+        return bool(fits(table, self.clients, self.bound))
 
     def charge(
-        self, said: PublicationTable, entities: Integers, publication: Integers, listener: Integers,
-        effort: EvaluationCost | None, askers: Integers | None,
+        self, table: PublicationTable, entities: Integers, publication: Integers,
+        listener: Integers, effort: EvaluationCost | None, askers: Integers | None,
     ) -> None:  # fmt: skip
         """Charges a flush. `publication` and `listener` are the pairs of its deliveries.
 
         `askers` are the clients of the subscriptions in `effort`; `entities` is by client slot.
         """
-        work = np.zeros(len(said), np.int64)
+        work = np.zeros(len(table), np.int64)
         if effort is not None:
             charge_asked(work, self.clients, effort.publication, askers, effort.steps)
-        self.work += charge(said, entities, publication, listener, work, self.clients)
+        self.work += charge(table, entities, publication, listener, work, self.clients)
 
 
 @njit(cache=True)
-def fits(said: Any, accounts: Any, bound: int) -> Any:
+def fits(table: Any, accounts: Any, bound: int) -> Any:
     total, most = 0.0, 0
-    for one in said:
+    for one in table:
         account = accounts[one.client_slot]
         account.here += 1
         most = max(most, account.here)
         total += account.price if account.price != UNKNOWN else bound / FEW
-    for one in said:
+    for one in table:
         accounts[one.client_slot].here = 0
     return total <= bound and most <= AT_ONCE
 
@@ -108,18 +108,18 @@ def charge_asked(work: Any, accounts: Any, publication: Any, askers: Any, steps:
 
 @njit(cache=True)
 def charge(
-    said: Any, entities: Any, publication: Any, listener: Any, work: Any, accounts: Any
+    table: Any, entities: Any, publication: Any, listener: Any, work: Any, accounts: Any
 ) -> int:
     for k in range(len(publication)):
         work[publication[k]] += DELIVERY_STEPS
         accounts[listener[k]].as_subscriber += DELIVERY_STEPS
     total = 0
-    for i in range(len(said)):
-        work[i] += PUBLICATION_STEPS + said[i].size // BYTES_PER_STEP
+    for i in range(len(table)):
+        work[i] += PUBLICATION_STEPS + table[i].size // BYTES_PER_STEP
         total += work[i]
-        slot = said[i].client_slot
+        slot = table[i].client_slot
         # The publisher may have left since, and those of other nodes have no account here.
-        if slot >= 0 and entities[slot] == said[i].client:
+        if slot >= 0 and entities[slot] == table[i].client:
             account = accounts[slot]
             account.published += 1
             account.as_publisher += work[i]
@@ -127,7 +127,7 @@ def charge(
                 account.here = 1
                 account.price *= FALL
             account.price = max(account.price, float(work[i]))
-    for one in said:
+    for one in table:
         if one.client_slot >= 0:
             accounts[one.client_slot].here = 0
     return total

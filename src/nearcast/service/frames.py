@@ -36,18 +36,18 @@ def websocket_frame(form: messages.Encoding, body: bytes) -> bytes:
 
 
 def message_frame(
-    said: AcceptedPublication, t: Time, form: messages.Encoding, numbers: list[int]
+    accepted: AcceptedPublication, t: Time, form: messages.Encoding, numbers: list[int]
 ) -> bytes:
     """The frame that delivers this publication to these subscriptions of a client."""
-    request = said.request
-    content = request.payload if said.form is form else said.payload(form)
+    request = accepted.request
+    content = request.payload if accepted.form is form else accepted.payload(form)
     if (
         form.binary
-        and said.kind == POINT
+        and accepted.kind == POINT
         and not (request.channel or request.attributes or request.z)
     ):
         # What `form.encode` would say of a plain point, which nearly all publications are.
-        x, y, source, number = request.x, request.y, said.client.entity, said.id
+        x, y, source, number = request.x, request.y, accepted.client.entity, accepted.id
         if request.retain:
             filled = content if len(content) else None
             body = _pack((_MESSAGE, numbers, source, number, t, x, y, filled, True))
@@ -58,8 +58,8 @@ def message_frame(
         size = len(body)
         return (b"\x82%c" % size) + body if size < 126 else websocket_frame(form, body)
     word = messages.MessageNotice(
-        numbers, said.client.entity, said.id, t, request.x, request.y, content, request.retain,
-        request.attributes, request.channel, request.z,
+        numbers, accepted.client.entity, accepted.id, t, request.x, request.y, content,
+        request.retain, request.attributes, request.channel, request.z,
         request.r, request.rx, request.ry, request.rz,
     )  # fmt: skip
     return websocket_frame(form, form.encode(word))
@@ -152,17 +152,17 @@ def _merge_subscriptions(
 ) -> None:  # fmt: skip
     """Where several subscriptions of a client match, one frame names them all."""
     known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
-    for letter in np.flatnonzero(np.diff(bounds) > 1).tolist():
-        several = tuple(number[bounds[letter] : bounds[letter + 1]].tolist())
-        key = (int(what[letter]), bool(packed[letter]), several)
+    for delivery in np.flatnonzero(np.diff(bounds) > 1).tolist():
+        several = tuple(number[bounds[delivery] : bounds[delivery + 1]].tolist())
+        key = (int(what[delivery]), bool(packed[delivery]), several)
         if key not in known:
             known[key] = len(built)
             built.append(build(key[0], key[1], list(several)))
-        frame[letter] = known[key]
+        frame[delivery] = known[key]
 
 
-def frame_builder(said: Sequence[AcceptedPublication], t: Time) -> BuildFrame:
+def frame_builder(accepted: Sequence[AcceptedPublication], t: Time) -> BuildFrame:
     forms = (messages.JSON, messages.MSGPACK)
     return lambda publication, packed, numbers: message_frame(
-        said[publication], said[publication].t or t, forms[packed], numbers
+        accepted[publication], accepted[publication].t or t, forms[packed], numbers
     )

@@ -167,21 +167,21 @@ class _Group:
         return int(whose[most]) if known[most] > HEAVY else None
 
     def step(
-        self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
+        self, now: Time, states: RetainedStates, columns: "WatchColumns", work: int
     ) -> tuple[PresenceChanges, int, bool]:
         """Continues the round. Returns what changed, the work, and whether the round is over."""
         self._merge()
         self._work = TURN + KNOWN * len(self._known)
-        gone = self._remove_departed(voices)
+        gone = self._remove_departed(states)
         if not self._under_way:
-            self._start_round(voices)
+            self._start_round(states)
         entered = [NONE]
         if self._done < len(self._changed):
-            entered.append(self._match_changed(now, voices, columns, work))
+            entered.append(self._match_changed(now, states, columns, work))
         over = self._done == len(self._changed)
         if over and len(self._unsettled):
-            entered.append(self._match_all(now, voices, columns, work))
-            over = self._from >= voices.used
+            entered.append(self._match_all(now, states, columns, work))
+            over = self._from >= states.used
         left = self._finish_round(now, columns.linger) if over else NONE
         changes = PresenceChanges(np.concatenate(entered), left, gone)
         self._work += TOLD * sum(map(len, changes))
@@ -208,11 +208,11 @@ class _Group:
     def _keep(self, kept: NDArray[np.bool_]) -> None:
         self._known, self._since = self._known[kept], self._since[kept]
 
-    def _remove_departed(self, voices: RetainedStates) -> Integers:
+    def _remove_departed(self, states: RetainedStates) -> Integers:
         """Removes known pairs whose feed has ended since, and returns them."""
-        left = voices.left
-        left = left[voices.changed[left] > self.departed]
-        self.departed = voices.seq
+        left = states.left
+        left = left[states.changed[left] > self.departed]
+        self.departed = states.seq
         if not len(left):
             return NONE
         departed = np.isin(self._known & FEED_MASK, left)
@@ -220,35 +220,35 @@ class _Group:
         self._keep(~departed)
         return gone
 
-    def _start_round(self, voices: RetainedStates) -> None:
-        self._changed = voices.changed_since(self._round_seq)
+    def _start_round(self, states: RetainedStates) -> None:
+        self._changed = states.changed_since(self._round_seq)
         if len(self.watches) == len(self._new) + len(self._evolving):
             self._changed = NONE  # none is settled
         self._unsettled = np.array([*self._new, *self._evolving], np.int64)
-        self._round_seq, self._done, self._from = voices.seq, 0, 0
+        self._round_seq, self._done, self._from = states.seq, 0, 0
         self._under_way = True
 
     def _match_changed(
-        self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
+        self, now: Time, states: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
         """Matches settled watches with the states that have changed, within the work allowed."""
         begin, seen = self._done, [NONE]
         while self._done < len(self._changed) and (self._work < work or begin == self._done):
             some = self._changed[self._done : self._done + self._chunk]
-            seen.append(self._match(self._settled, *voices.batch_of(now, some)))
+            seen.append(self._match(self._settled, *states.batch_of(now, some)))
             self._done += len(some)
         mine = np.isin(self._known & FEED_MASK, self._changed[begin : self._done])
         mine &= ~np.isin(self._known >> FEED_BITS, [*self._new, *self._evolving])
         return self._compare(now, mine, np.sort(np.concatenate(seen)), columns)
 
     def _match_all(
-        self, now: Time, voices: RetainedStates, columns: "WatchColumns", work: int
+        self, now: Time, states: RetainedStates, columns: "WatchColumns", work: int
     ) -> Integers:
         """Matches watches that are not settled with all states, within the work allowed."""
         begin, seen = self._from, [NONE]
-        while self._from < voices.used and (self._work < work or begin == self._from):
-            which, states, last = voices.some(now, self._from, self._chunk)
-            seen.append(self._match(self._open, which, states))
+        while self._from < states.used and (self._work < work or begin == self._from):
+            which, batch, last = states.some(now, self._from, self._chunk)
+            seen.append(self._match(self._open, which, batch))
             self._from = last
         found = np.sort(np.concatenate(seen))
         found = found[np.isin(found >> FEED_BITS, self._unsettled)]
@@ -341,8 +341,8 @@ class WatchColumns(NamedTuple):
 class Presence:
     """All watches of a node. `most` bounds how many entities the watches of a client know."""
 
-    def __init__(self, voices: RetainedStates, most: int) -> None:
-        self._states = voices
+    def __init__(self, states: RetainedStates, most: int) -> None:
+        self._states = states
         self._slots = SlotAllocator()
         self._columns = WatchColumns(np.zeros(64, np.int64), np.zeros(64, np.int64), most)
         self._groups: list[_Group] = []
@@ -397,9 +397,9 @@ class Presence:
             del group.clients[client], self._group_of[client]
             self._told_at_start.pop(client, None)
 
-    def know(self, watch: int, voices: list[int]) -> None:
+    def know(self, watch: int, states: list[int]) -> None:
         """Its client has been told that these are inside."""
-        pairs = (watch << FEED_BITS) | np.array(voices, np.int64)
+        pairs = (watch << FEED_BITS) | np.array(states, np.int64)
         group, client = self._group(watch), int(self._columns.client[watch])
         group.know(pairs, np.full(len(pairs), VISIBLE, np.int64))
         self._told_at_start[client] = self._told_at_start.get(client, 0) + len(pairs)

@@ -86,7 +86,7 @@ class FlushInput(Struct):
     """Publications of one flush: of clients here, with rows of SAID; and of other nodes."""
 
     accepted: Sequence[AcceptedPublication]
-    said: PublicationTable
+    table: PublicationTable
     channels: list[str] | None  # None: all are on the default one
     attributes: list[dict[str, Value]] | None  # None: none has any
     remote: list[tuple[AcceptedPublication, bytes]] = []
@@ -99,9 +99,9 @@ class FlushInput(Struct):
         for i, one in enumerate(self.accepted):
             channels = self.channels and self.channels[i : i + 1]
             attributes = self.attributes and self.attributes[i : i + 1]
-            yield one, FlushInput([one], self.said[i : i + 1], channels, attributes)
+            yield one, FlushInput([one], self.table[i : i + 1], channels, attributes)
         for one, row in self.remote:
-            yield one, FlushInput((), self.said[:0], None, None, [(one, row)])
+            yield one, FlushInput((), self.table[:0], None, None, [(one, row)])
 
 
 class Realm:
@@ -130,7 +130,7 @@ class Realm:
         self._client_slots, self._subscription_slots = SlotAllocator(), SlotAllocator()
         self._next_entity = self._next_subscription = self._next_publication = entities_from
         self._waiting: list[AcceptedPublication] = []
-        self._said = bytearray()  # the same, as rows of SAID
+        self._waiting_rows = bytearray()  # the same, as rows of SAID
         self._on_channels = False  # are some of them on another channel than the default one?
         self._attributed = False  # have some of them attributes?
         self._path_legs = PathLegs()
@@ -395,7 +395,7 @@ class Realm:
         number = self._next_publication
         self._next_publication += 1
         self._waiting.append(AcceptedPublication(publisher, number, where[0], request, form))
-        self._said += pack_publication(
+        self._waiting_rows += pack_publication(
             publisher.entity, client.entity, client.slot, feed, size, request.retain, *where
         )
         return number
@@ -433,7 +433,7 @@ class Realm:
         # What still waits is published later: it is delivered, but not retained.
         for slot, one in enumerate(self._waiting):
             if one.unretain(client, channel):
-                clear_retain(self._said, slot)
+                clear_retain(self._waiting_rows, slot)
         self._backlog.unretain(client, channel)
 
     def _new_feed(self, client: ClientState, channel: str) -> int:
@@ -452,24 +452,24 @@ class Realm:
 
     def take_flush(self) -> FlushInput:
         """Takes what the next flush publishes; the rest stays."""
-        accepted, said = self._next_publications()
+        accepted, table = self._next_publications()
         channels = [one.request.channel for one in accepted] if self._on_channels else None
         attributes = [one.request.attributes for one in accepted] if self._attributed else None
         if not self._backlog:
             self._on_channels = self._attributed = False
-        return FlushInput(accepted, said, channels, attributes)
+        return FlushInput(accepted, table, channels, attributes)
 
     def _next_publications(self) -> tuple[Sequence[AcceptedPublication], PublicationTable]:
-        accepted, said = self._waiting, np.frombuffer(self._said, PUBLICATION_DTYPE)
-        self._waiting, self._said = [], bytearray()
-        if not self._backlog and self.accounts.fits(said):
-            return accepted, said
-        rows, size = said.tobytes(), PUBLICATION_DTYPE.itemsize
+        accepted, table = self._waiting, np.frombuffer(self._waiting_rows, PUBLICATION_DTYPE)
+        self._waiting, self._waiting_rows = [], bytearray()
+        if not self._backlog and self.accounts.fits(table):
+            return accepted, table
+        rows, size = table.tobytes(), PUBLICATION_DTYPE.itemsize
         for i, one in enumerate(accepted):
             self._backlog.add(one, rows[i * size : (i + 1) * size], self.accounts)
         taken = self._backlog.take(self.accounts)
-        said = np.frombuffer(bytearray().join([row for _, row in taken]), PUBLICATION_DTYPE)
-        return [one for one, _ in taken], said
+        table = np.frombuffer(bytearray().join([row for _, row in taken]), PUBLICATION_DTYPE)
+        return [one for one, _ in taken], table
 
     def publish_flush(self, now: Time, taken: FlushInput) -> FlushDeliveries:
         """Publishes these, all at one time, and returns their deliveries."""
@@ -478,14 +478,14 @@ class Realm:
         if not taken:
             return FlushDeliveries(t, (), *np.empty((3, 0), np.int64))
         accepted = taken.accepted
-        publications = publication_batch(t, taken.said, accepted, taken.channels, taken.attributes)
-        deliveries, said = self._match_flush(t, taken, publications)
+        publications = publication_batch(t, taken.table, accepted, taken.channels, taken.attributes)
+        deliveries, table = self._match_flush(t, taken, publications)
         if len(self._throttle):
-            deliveries = self._apply_throttling(deliveries, said)
+            deliveries = self._apply_throttling(deliveries, table)
         # Last: if something failed before, nothing is in the trace and it can be tried again.
         if self._recorder and accepted:
             self._recorder.published_many(
-                publications, _ids(accepted), taken.attributes, taken.said["size"]
+                publications, _ids(accepted), taken.attributes, taken.table["size"]
             )
         self._release_feeds()
         return deliveries
@@ -499,19 +499,19 @@ class Realm:
         self, t: Time, taken: FlushInput, publications: Batch
     ) -> tuple[FlushDeliveries, PublicationTable]:
         """Matches a flush: its deliveries, and the table of its publications."""
-        accepted, said = taken.accepted, taken.said
-        self._states.update(t, accepted, said)
+        accepted, table = taken.accepted, taken.table
+        self._states.update(t, accepted, table)
         matches = self._matcher.match_many(publications)
         deliveries = self._sort_deliveries(t, accepted, matches.publication, matches.subscription)
-        self._charge(deliveries, said, matches.cost)
-        return deliveries, said
+        self._charge(deliveries, table, matches.cost)
+        return deliveries, table
 
     def _charge(
-        self, deliveries: FlushDeliveries, said: PublicationTable, effort: EvaluationCost | None
+        self, deliveries: FlushDeliveries, table: PublicationTable, effort: EvaluationCost | None
     ) -> None:
         askers = self._subscribers[effort.subscription] if effort is not None else None
         self.accounts.charge(
-            said, self.entities, deliveries.publication, deliveries.client, effort, askers
+            table, self.entities, deliveries.publication, deliveries.client, effort, askers
         )
 
     def _sort_deliveries(
@@ -534,13 +534,13 @@ class Realm:
         return FlushDeliveries(t, accepted, pairs, publication, active, _ids(accepted))
 
     def _apply_throttling(
-        self, deliveries: FlushDeliveries, said: PublicationTable
+        self, deliveries: FlushDeliveries, table: PublicationTable
     ) -> FlushDeliveries:
         """Without the deliveries that throttling withholds."""
         throttle = self._throttles[deliveries.subscription]
         spares = np.flatnonzero(throttle >= 0)
         decision = self._throttle.decide(
-            deliveries.t, throttle[spares], deliveries.publication[spares], said, self._states
+            deliveries.t, throttle[spares], deliveries.publication[spares], table, self._states
         )
         withheld = spares[decision != KEPT]
         if self._recorder:

@@ -48,10 +48,10 @@ class RetainedState(Struct, frozen=True):
     accepted: AcceptedPublication
 
     def entity(self, form: messages.Encoding) -> messages.EntityState:
-        said, client = self.accepted.request, self.accepted.client
+        request, client = self.accepted.request, self.accepted.client
         return messages.EntityState(
-            client.entity, self.t, said.x, said.y, said.z,
-            client.name, said.attributes, self.accepted.payload(form),
+            client.entity, self.t, request.x, request.y, request.z,
+            client.name, request.attributes, self.accepted.payload(form),
         )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ class RetainedStates:
     def __init__(self) -> None:
         self.positions: Floats = np.zeros((64, 3))  # by feed, of its last publication
         self._states: dict[int, RetainedState] = {}
-        self._said: PublicationTable = np.zeros(64, PUBLICATION_DTYPE)  # of the states
+        self._table: PublicationTable = np.zeros(64, PUBLICATION_DTYPE)  # of the states
         # Changes of states are numbered: the last one of all, and of each feed.
         self.seq = 0
         self.changed: Integers = np.zeros(64, np.int64)
@@ -74,7 +74,7 @@ class RetainedStates:
         feed = self._slots.take()
         if feed == len(self.positions):
             self.positions = grow(self.positions, len(self.positions) + 1)
-            self._said = grow(self._said, len(self._said) + 1)
+            self._table = grow(self._table, len(self._table) + 1)
             self.changed = grow(self.changed, len(self.changed) + 1)
         return feed
 
@@ -84,25 +84,25 @@ class RetainedStates:
         return self._slots.used
 
     def update(
-        self, t: Time, accepted: Sequence[AcceptedPublication], said: PublicationTable
+        self, t: Time, accepted: Sequence[AcceptedPublication], table: PublicationTable
     ) -> None:
         """Takes over positions and retained states of published rows, the last of a feed last.
 
         Publications of other nodes may be older than what is known.
         """
-        self.positions[said["feed"]] = said["centre"]
-        retained = np.flatnonzero(said["retain"])
+        self.positions[table["feed"]] = table["centre"]
+        retained = np.flatnonzero(table["retain"])
         if len(retained):
             newer, states = [], self._states
-            voices = said["feed"][retained].tolist()
-            for feed, i in zip(voices, retained.tolist(), strict=True):
+            feeds = table["feed"][retained].tolist()
+            for feed, i in zip(feeds, retained.tolist(), strict=True):
                 one, known = accepted[i], states.get(feed)
                 made = one.t or t
                 if not one.client.left and (known is None or known.t <= made):
                     states[feed] = RetainedState(made, one)
                     newer.append(i)
-            self._said[said["feed"][newer]] = said[newer]
-            self.changed[said["feed"][newer]] = self.seq + 1 + np.arange(len(newer))
+            self._table[table["feed"][newer]] = table[newer]
+            self.changed[table["feed"][newer]] = self.seq + 1 + np.arange(len(newer))
             self.seq += len(newer)
 
     def remove(self, feed: int, before: int = 0) -> None:
@@ -138,7 +138,7 @@ class RetainedStates:
 
     def entity(self, feed: int) -> int:
         """The entity of a feed that has, or had, a state."""
-        return int(self._said[feed]["entity"])
+        return int(self._table[feed]["entity"])
 
     def retains(self, feed: int) -> bool:
         return feed in self._states
@@ -153,50 +153,50 @@ class RetainedStates:
     def states(self, t: Time) -> tuple[Integers, Batch]:
         """All states as if published at `t`, and their feeds, in order."""
         if self._all is None or self._all[:2] != (t, self.seq):
-            voices = np.fromiter(self._states, np.int64, len(self._states))
-            self._all = t, self.seq, *self.batch_of(t, np.sort(voices))
+            feeds = np.fromiter(self._states, np.int64, len(self._states))
+            self._all = t, self.seq, *self.batch_of(t, np.sort(feeds))
         return self._all[2:]
 
     def some(self, t: Time, begin: int, most: int) -> tuple[Integers, Batch, int]:
         """As `states`, of at most so many feeds from `begin` on; and where they end."""
-        voices, states = self.states(t)
-        first = int(np.searchsorted(voices, begin))
+        feeds, states = self.states(t)
+        first = int(np.searchsorted(feeds, begin))
         last = first + most
-        if last >= len(voices):
-            return voices[first:], slice_batch(states, first, len(voices)), self.used
-        return voices[first:last], slice_batch(states, first, last), int(voices[last])
+        if last >= len(feeds):
+            return feeds[first:], slice_batch(states, first, len(feeds)), self.used
+        return feeds[first:last], slice_batch(states, first, last), int(feeds[last])
 
     def changed_since(self, seq: int) -> Integers:
         """Feeds whose states changed after that change."""
         return np.flatnonzero(self.changed > seq)
 
-    def batch_of(self, t: Time, voices: Integers) -> tuple[Integers, Batch]:
+    def batch_of(self, t: Time, feeds: Integers) -> tuple[Integers, Batch]:
         """Those of the feeds that have states, and these as if published at `t`."""
-        found = [feed for feed in voices.tolist() if feed in self._states]
-        voices = np.array(found, np.int64)
+        found = [feed for feed in feeds.tolist() if feed in self._states]
+        feeds = np.array(found, np.int64)
         accepted = [self._states[feed].accepted for feed in found]
         channels = [one.request.channel for one in accepted]
-        return voices, publication_batch(
-            t, self._said[voices], accepted, channels if any(channels) else None
+        return feeds, publication_batch(
+            t, self._table[feeds], accepted, channels if any(channels) else None
         )
 
-    def places_of_states(self, voices: Integers) -> tuple[Floats, Integers]:
+    def places_of_states(self, feeds: Integers) -> tuple[Floats, Integers]:
         """Of these feeds: the positions of their states, and their entities."""
-        return self._said["centre"][voices], self._said["entity"][voices]
+        return self._table["centre"][feeds], self._table["entity"][feeds]
 
 
 def publication_batch(
-    t: Time, said: PublicationTable, accepted: Sequence[AcceptedPublication],
+    t: Time, table: PublicationTable, accepted: Sequence[AcceptedPublication],
     channels: Sequence[str] | None,
     attributes: Sequence[Mapping[str, Value]] | None = None,
 ) -> Batch:  # fmt: skip
     """As a matcher takes it: kernels are compiled for contiguous columns."""
     return Batch(
-        np.full(len(said), t, np.int64),
-        np.ascontiguousarray(said["entity"]),
-        np.ascontiguousarray(said["kind"]),
-        np.ascontiguousarray(said["centre"]),
-        np.ascontiguousarray(said["extent"]),
+        np.full(len(table), t, np.int64),
+        np.ascontiguousarray(table["entity"]),
+        np.ascontiguousarray(table["kind"]),
+        np.ascontiguousarray(table["centre"]),
+        np.ascontiguousarray(table["extent"]),
         channels,
         LazyPublications(t, accepted),
         attributes,

@@ -142,25 +142,25 @@ class Throttle:
         t: Time,
         throttled: Integers,
         publication: Integers,
-        said: PublicationTable,
-        voices: RetainedStates,
+        table: PublicationTable,
+        states: RetainedStates,
     ) -> Decisions:
         """KEPT, or why it is withheld, for each pair of subscription and publication."""
         for number in np.flatnonzero(self._rows["next_leg"][: self._slots.used] <= t).tolist():
             self.move(t, number, self._paths[number])
-        feed, centre = said["feed"][publication], said["centre"][publication]
+        feed, centre = table["feed"][publication], table["centre"][publication]
         pair = (throttled << FEED_BITS) | feed
         rows_of_pairs = self._pair_rows(pair)
         distance = self._distance(t, throttled, centre)
         decision = np.zeros(len(pair), np.uint8)
         decision[~self._within_rate(t, throttled, pair, rows_of_pairs, distance)] = RATE
         self._note_near(
-            said["feed"], rows_of_pairs[self._rows["closest"][throttled] < EVERYBODY], voices.left
+            table["feed"], rows_of_pairs[self._rows["closest"][throttled] < EVERYBODY], states.left
         )
         decision[
-            (decision == KEPT) & ~self._among_closest(t, throttled, rows_of_pairs, voices.positions)
+            (decision == KEPT) & ~self._among_closest(t, throttled, rows_of_pairs, states.positions)
         ] = CLOSEST
-        size = said["size"][publication] + MESSAGE_OVERHEAD
+        size = table["size"][publication] + MESSAGE_OVERHEAD
         kept = np.flatnonzero((decision == KEPT) & (self._rows["budget"][throttled] < inf))
         paid = self._within_budget(t, throttled[kept], distance[kept], size[kept])
         decision[kept[~paid]] = BUDGET

@@ -344,12 +344,12 @@ def test_a_node_that_is_always_late_still_says_that_it_is_there(tmp_path: Path) 
                 cluster._last_heartbeat = 0
                 cluster._run_tick(now + turn * SECOND)
                 beats.append(cluster._last_heartbeat > 0)
-            other.nodes[cluster.id].heard = 0
+            other.nodes[cluster.id].last_heard = 0
             cluster.links.send(other.id, CODEC.encode(EntitiesLeft(())), lossy=False)
             async with asyncio.timeout(PATIENCE_S):
-                while not other.nodes[cluster.id].heard:
+                while not other.nodes[cluster.id].last_heard:
                     await asyncio.sleep(0.01)
-            return beats, other.nodes[cluster.id].heard, now
+            return beats, other.nodes[cluster.id].last_heard, now
 
     beats, heard, now = asyncio.run(story())
     assert beats == [False, True, False, True], "what others said is read before it judges them"

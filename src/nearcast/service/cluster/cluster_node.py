@@ -87,7 +87,7 @@ class KnownNode(Struct):
     url: str
     load: float
     need: Place | None
-    heard: Time
+    last_heard: Time
 
 
 def warm_up() -> None:
@@ -212,7 +212,7 @@ class ClusterNode:
 
     def _receive(self, sender: NodeId, frames: Sequence[bytes]) -> None:
         if sender in self.nodes:
-            self.nodes[sender].heard = self.gateway.now()
+            self.nodes[sender].last_heard = self.gateway.now()
         for frame in frames:
             try:
                 self._dispatch(CODEC.decode(frame), sender)
@@ -502,7 +502,9 @@ class ClusterNode:
             self._move_if_idle(now)
             self._check_entities(now)
             self._out.send_many(list(self.nodes), self._heartbeat())
-            for node in [n for n, known in self.nodes.items() if now - known.heard > LOST_AFTER]:
+            for node in [
+                n for n, known in self.nodes.items() if now - known.last_heard > LOST_AFTER
+            ]:
                 self._on_node_lost(node)
         self._apply_site_changes()
         if self.gateway.idle:  # else the next flush does it

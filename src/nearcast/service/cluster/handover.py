@@ -154,8 +154,8 @@ class Handover:
         self._arrived_sessions: dict[
             int, Session
         ] = {}  # of clients that were handed over to this node, by entity
-        # Who has come, from when on it must be told what has passed here without it, and what it
-        # wanted when it transfer, which may have changed since.
+        # Clients that have just come: since when they may have missed publications, and their
+        # subscriptions when they came, which may have changed since.
         self._catching_up: list[
             tuple[Session, ClientState, Time, list[tuple[int, SubscriptionVersion]]]
         ] = []
@@ -273,10 +273,10 @@ class Handover:
             return None
         return min(node.nodes, key=lambda one: node.nodes[one].load)
 
-    def receive(self, said: Message, sender: NodeId) -> None:
+    def receive(self, message: Message, sender: NodeId) -> None:
         """Dispatches a message of the handover protocol."""
         now = self._gateway.now()
-        match said:
+        match message:
             case HandoverOffer(ticket, holder):
                 if not self._node.stopping:
                     self._expected[ticket] = ExpectedClient(sender, now + VALID, holder)
@@ -293,7 +293,7 @@ class Handover:
                 else:
                     self.claimed[ticket] = offer
             case ClientTransfer():
-                self._on_transfer(now, said, sender)
+                self._on_transfer(now, message, sender)
             case HandoverConfirmed(ticket, settled):
                 self._on_taken(now, ticket, settled)
             case HandoverCancelled(ticket):
@@ -435,7 +435,7 @@ class Handover:
     # At the new home.
 
     def claim_client(self, session: "Session", word: Any) -> None:
-        """Somebody has come with a ticket: its old home must let it go."""
+        """A client has come with a ticket: its old home must transfer it."""
         expected = self._expected.get(word.ticket)
         if expected is None or expected.session is not None:
             raise Refused("this ticket is not valid, or not any more")
@@ -478,16 +478,16 @@ class Handover:
     def _add_transferred(
         self, now: Time, transfer: ClientTransfer, form: messages.Encoding
     ) -> ClientState:
-        """A seat with all that it had on another node."""
+        """A client with the state that it had on another node."""
         realm = self._node.realm
         subscriptions = [_from_transfer(transferred) for transferred in transfer.subscriptions]
         versions = [transferred.earlier for transferred in transfer.subscriptions]
         client = realm.add_transferred(
             now, transfer.entity, transfer.name, form, subscriptions, versions, transfer.departed
         )
-        for said in transfer.states:
-            state = publish_request(said), encoding_of(said.packed), said.id, said.t
-            realm.restore_state(client, *state)
+        for state in transfer.states:
+            parts = publish_request(state), encoding_of(state.packed), state.id, state.t
+            realm.restore_state(client, *parts)
         return client
 
     def _start_serving(
@@ -542,29 +542,29 @@ class Handover:
         """Delivers recent publications that clients which just came have not received."""
         late, self._catching_up = self._catching_up, []
         late = [one for one in late if one[0].client is one[1]]
-        said = join_flushes(passed, min(since for _, _, since, _ in late)) if late else None
-        if said is None:
+        recent = join_flushes(passed, min(since for _, _, since, _ in late)) if late else None
+        if recent is None:
             return
         matcher = MATCHERS["keyed"]()
         for number, was in enumerate(was for one in late for _, was in one[3]):
             matcher.put(replace(was.subscription, id=number))
-        found = matcher.match_many(said.publications)
-        made = said.publications.t[found.publication]
-        order = np.lexsort((found.subscription, said.ids[found.publication], made))
+        found = matcher.match_many(recent.publications)
+        made = recent.publications.t[found.publication]
+        order = np.lexsort((found.subscription, recent.ids[found.publication], made))
         index, place = found.publication[order], found.subscription[order]
         first = 0
         for session, client, since, wanted in late:
             last = first + len(wanted)
             mine = (place >= first) & (place < last)
             self._deliver_missed_to(
-                session, client, since, wanted, said, index[mine], place[mine] - first
+                session, client, since, wanted, recent, index[mine], place[mine] - first
             )
             first = last
 
     def _deliver_missed_to(
         self, session: "Session", client: ClientState, since: Time, wanted: list[tuple[int,
         SubscriptionVersion]],
-        said: JoinedFlushes, index: Integers, place: Integers,
+        recent: JoinedFlushes, index: Integers, place: Integers,
     ) -> None:  # fmt: skip
         """Delivers those pairs of publication and version that it has not received."""
         realm = self._node.realm
@@ -573,20 +573,20 @@ class Handover:
             return
         spans = np.array([(was.since, was.until) for _, was in wanted], np.int64).reshape(-1, 2)
         began, ended = spans[place].T
-        t = said.publications.t[index]
+        t = recent.publications.t[index]
         new = (t >= np.maximum(began, since)) & (t < ended)
-        new &= ~np.isin(said.ids[index], np.fromiter(had.publications, np.int64))
+        new &= ~np.isin(recent.ids[index], np.fromiter(had.publications, np.int64))
         hears: dict[int, list[tuple[int, SubscriptionVersion]]] = {}
         for one, which in zip(index[new].tolist(), place[new].tolist(), strict=True):
             hears.setdefault(one, []).append(wanted[which])
         for one, several in hears.items():
-            passed, which = said.locate(one)
+            passed, which = recent.locate(one)
             accepted = passed.accepted[which]
             numbers = [number for number, _ in several]
             session.write(message_frame(accepted, accepted.t or passed.t, client.form, numbers))
             ids = tuple(was.subscription.id for _, was in several)
             self._gateway.record_delivery(client, accepted.id, ids)
-        told = frozenset(said.ids[list(hears)].tolist())
+        told = frozenset(recent.ids[list(hears)].tolist())
         realm.earlier_deliveries[client.slot] = replace(had, publications=had.publications | told)
 
 

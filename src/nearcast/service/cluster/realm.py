@@ -163,33 +163,35 @@ class ClusterRealm(Realm):
     def _match_flush(
         self, t: Time, taken: FlushInput, publications: Batch
     ) -> tuple[FlushDeliveries, PublicationTable]:
-        accepted, said = taken.accepted, taken.said
+        accepted, table = taken.accepted, taken.table
         own = len(accepted)
         if taken.remote:
             # In the order of publication.
             remote = sorted(taken.remote, key=lambda one: (one[0].t, one[0].id))
             rows = np.frombuffer(b"".join([row for _, row in remote]), PUBLICATION_DTYPE)
-            said = np.concatenate((said, rows))
+            table = np.concatenate((table, rows))
             for slot, (one, _) in enumerate(remote, own):
                 entity, channel = one.client.entity, one.request.channel
                 if one.request.retain and self.remote_entities.has_withdrawn(
                     entity, channel, one.t
                 ):
-                    said["retain"][slot] = 0
+                    table["retain"][slot] = 0
             accepted = [*accepted, *(one for one, _ in remote)]
             channels = [one.request.channel for one in accepted]
-            publications = publication_batch(t, said, accepted, channels if any(channels) else None)
+            publications = publication_batch(
+                t, table, accepted, channels if any(channels) else None
+            )
             publications.t[own:] = [one.t for one in accepted[own:]]
-        self._states.update(t, accepted, said)
+        self._states.update(t, accepted, table)
         matches = self._matcher.match_many(publications)
         publication, active = self._match_versions(publications, matches)
         # Publications of other nodes come first: they are older, perhaps of a client now here.
         turned = (publication - own) % len(accepted)
         deliveries = self._sort_deliveries(t, accepted, turned, active)
         deliveries = replace(deliveries, publication=(deliveries.publication + own) % len(accepted))
-        self._charge(deliveries, said, matches.cost)
-        retained = np.flatnonzero(said["retain"][:own])
-        return self._remember_flush(deliveries, publications, own, retained), said
+        self._charge(deliveries, table, matches.cost)
+        retained = np.flatnonzero(table["retain"][:own])
+        return self._remember_flush(deliveries, publications, own, retained), table
 
     def _match_versions(self, publications: Batch, matches: Matches) -> tuple[Integers, Integers]:
         """Pairs by the subscriptions that were in force when the publication was made."""
@@ -299,11 +301,11 @@ class ClusterRealm(Realm):
         if len(request.payload):
             form.check_payload(request.payload)
         feed = self.remote_entities.feed(client, request.channel)
-        said = pack_publication(
+        row = pack_publication(
             client.entity, NO_SLOT, NO_SLOT, feed, len(request.payload), request.retain, *where
         )
         accepted = [AcceptedPublication(client, number, where[0], request, form, t)]
-        self._states.update(t, accepted, np.frombuffer(said, PUBLICATION_DTYPE))
+        self._states.update(t, accepted, np.frombuffer(row, PUBLICATION_DTYPE))
 
     def learn_state(
         self, since: Time, home: NodeId, entity: int, name: str, request: messages.PublishRequest,

@@ -28,7 +28,7 @@ class RemoteEntity(Struct):
     """An entity on another node."""
 
     client: ClientState
-    heard: Time  # when we last heard of it
+    last_heard: Time  # when we last heard of it
     block: int  # of its home, and since when that is known
     since: Time
     last_published: Time = 0  # when its last known publication was made
@@ -87,7 +87,7 @@ class RemoteEntities:
         if known is None:
             client = ClientState(ELSEWHERE, entity, name, form)
             known = self._known[entity] = RemoteEntity(client, now, block, t)
-        known.heard = now
+        known.last_heard = now
         if t >= known.since:
             known.block, known.since = block, t
         if name and not known.client.name:
@@ -121,7 +121,7 @@ class RemoteEntities:
             return found
         self._checked = now
         for entity, known in self._known.items():
-            if now - max(known.heard, known.checked) > UNCHECKED:
+            if now - max(known.last_heard, known.checked) > UNCHECKED:
                 known.checked = now
                 if any(map(self._states.retains, known.client.feeds.values())):
                     found.setdefault(known.block, []).append(entity)
@@ -168,11 +168,11 @@ class RemoteEntities:
         self._looked = now
         for entity, known in list(self._known.items()):
             feeds = known.client.feeds.values()
-            if now - known.heard > SILENT and not any(map(self._states.retains, feeds)):
+            if now - known.last_heard > SILENT and not any(map(self._states.retains, feeds)):
                 self._drop(entity)
         self._gone = {entity: t for entity, t in self._gone.items() if now - t <= SILENT}
         self._withdrawn = {
-            which: (t, heard)
-            for which, (t, heard) in self._withdrawn.items()
-            if now - heard <= SILENT
+            which: (t, last_heard)
+            for which, (t, last_heard) in self._withdrawn.items()
+            if now - last_heard <= SILENT
         }

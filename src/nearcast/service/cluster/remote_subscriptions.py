@@ -179,21 +179,21 @@ class RemoteSubscriptions:
             return
         fresh, self._new_versions = list(self._new_versions.values()), {}
         first = max(min(since for _, since, _ in fresh), now - SEARCHED)
-        said = join_flushes(passed, first)
-        if said is None:
+        recent = join_flushes(passed, first)
+        if recent is None:
             return
         matcher = MATCHERS["keyed"]()
         for slot, (subscription, _, _) in enumerate(fresh):
             matcher.put(replace(subscription, id=slot))
-        found = matcher.match_many(said.publications)
+        found = matcher.match_many(recent.publications)
         since = np.array([since for _, since, _ in fresh], np.int64)[found.subscription]
         homes = np.array([self._home_index(home) for _, _, home in fresh], np.int64)[
             found.subscription
         ]
-        meant = said.publications.t[found.publication] >= since
-        pairs = self._each_once(len(said.publications), found.publication[meant], homes[meant])
+        meant = recent.publications.t[found.publication] >= since
+        pairs = self._each_once(len(recent.publications), found.publication[meant], homes[meant])
         for index, home in zip(*(column.tolist() for column in pairs), strict=True):
-            yield *said.locate(index), home
+            yield *recent.locate(index), home
 
     def forget(self, now: Time) -> None:
         self._former.forget(now)

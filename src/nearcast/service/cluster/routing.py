@@ -56,19 +56,20 @@ COUNTED_S = 1.0  # how long to wait for the counts of other nodes
 
 
 def remote_publication(accepted: AcceptedPublication, t: Time) -> RemotePublication:
-    said, client = accepted.request, accepted.client
+    """As it travels between nodes; `t`: when it was flushed, if this node published it."""
+    request, client = accepted.request, accepted.client
     return RemotePublication(
-        accepted.id, client.entity, accepted.t or t, accepted.form.binary, said.x, said.y,
-        bytes(said.payload), said.retain, said.attributes, said.channel, said.z,
-        said.r, said.rx, said.ry, said.rz, client.name if said.retain else "",
+        accepted.id, client.entity, accepted.t or t, accepted.form.binary, request.x, request.y,
+        bytes(request.payload), request.retain, request.attributes, request.channel, request.z,
+        request.r, request.rx, request.ry, request.rz, client.name if request.retain else "",
     )  # fmt: skip
 
 
-def publish_request(said: RemotePublication) -> messages.PublishRequest:
-    payload = Raw(said.payload) if said.payload else messages.NO_PAYLOAD
+def publish_request(remote: RemotePublication) -> messages.PublishRequest:
+    payload = Raw(remote.payload) if remote.payload else messages.NO_PAYLOAD
     return messages.PublishRequest(
-        said.x, said.y, payload, said.retain, said.attributes, said.channel, said.z,
-        said.r, said.rx, said.ry, said.rz,
+        remote.x, remote.y, payload, remote.retain, remote.attributes, remote.channel, remote.z,
+        remote.r, remote.rx, remote.ry, remote.rz,
     )  # fmt: skip
 
 
@@ -112,38 +113,38 @@ class Routing:
     def receive(self, message: PublicationBatch | CountRequest, sender: NodeId) -> None:
         """Publications of another node: accepted for the next flush, unless they are known."""
         if isinstance(message, CountRequest):
-            self._asked += [(sender, said.id) for said in message.publications]
+            self._asked += [(sender, publication.id) for publication in message.publications]
             codes = bytes((CLIENTS_ONLY,)) * len(message.publications)
         else:
             codes = message.codes
         history = self._realm.history
         known: dict[int, list[PublicationId]] = {}
-        for said, code in zip(message.publications, codes, strict=True):
+        for publication, code in zip(message.publications, codes, strict=True):
             way = mode_of(code)
-            if said.id >> COUNT_BITS == self._block or not history.is_new(said.id):
+            if publication.id >> COUNT_BITS == self._block or not history.is_new(publication.id):
                 # It is known here, but perhaps this site must route it now.
                 if (
                     way != CLIENTS_ONLY
-                    and not history.is_routed(said.id)
-                    and self._may_concern_others(said.id)
+                    and not history.is_routed(publication.id)
+                    and self._may_concern_others(publication.id)
                 ):
-                    known.setdefault(code, []).append(said.id)
+                    known.setdefault(code, []).append(publication.id)
                 continue
             try:
-                if said.attributes:
-                    check_attributes(said.attributes)
+                if publication.attributes:
+                    check_attributes(publication.attributes)
                 heard = self._realm.receive_remote(
-                    said.entity,
-                    said.name,
-                    said.id,
-                    publish_request(said),
-                    encoding_of(said.packed),
-                    said.t,
+                    publication.entity,
+                    publication.name,
+                    publication.id,
+                    publish_request(publication),
+                    encoding_of(publication.packed),
+                    publication.t,
                 )
             except (ValueError, Refused):
                 continue
             if heard:
-                self._received[said.id] = sender, way, hops_of(code)
+                self._received[publication.id] = sender, way, hops_of(code)
         for code, several in known.items():
             self._route_known(several, (sender, mode_of(code), hops_of(code)))
         if self._realm.waiting:
@@ -234,17 +235,18 @@ class Routing:
 
     def _send_outgoing(self, outgoing: OutgoingPublications) -> None:
         """One message for each node, or as many as its payloads need."""
-        words: dict[PublicationId, RemotePublication] = {}
+        remote: dict[PublicationId, RemotePublication] = {}
         for node, entries in outgoing.entries():
-            ways, said = [], []
+            codes, publications = [], []
             for code, flush, index in entries:
                 number = flush.accepted[index].id
-                if number not in words:
-                    words[number] = remote_publication(flush.accepted[index], flush.t)
-                ways.append(code)
-                said.append(words[number])
-            for first, last in _split_by_size(said):
-                self._send(node, PublicationBatch(bytes(ways[first:last]), tuple(said[first:last])))
+                if number not in remote:
+                    remote[number] = remote_publication(flush.accepted[index], flush.t)
+                codes.append(code)
+                publications.append(remote[number])
+            for first, last in _split_by_size(publications):
+                batch = bytes(codes[first:last]), tuple(publications[first:last])
+                self._send(node, PublicationBatch(*batch))
 
     def send_recent_to(self, entity: NodeId, node: NodeId) -> None:
         """This client publishes there from now on: send its recent publications first."""
@@ -309,9 +311,9 @@ class Routing:
         asked = [one for one in flush.accepted if one.id in self._counts]
         counts = [self._counts[one.id] for one in asked]
         for node in self._nodes():
-            said = [remote_publication(one, flush.t) for one in asked]
-            for first, last in _split_by_size(said):
-                self._send(node, CountRequest(tuple(said[first:last])))
+            publications = [remote_publication(one, flush.t) for one in asked]
+            for first, last in _split_by_size(publications):
+                self._send(node, CountRequest(tuple(publications[first:last])))
             for count in counts:
                 count.unanswered[node] = None
         for count in counts:
@@ -366,11 +368,11 @@ class Routing:
                 self._send(node, RetainedStatesReport(realm.now, tuple(states[first:last])))
 
     def on_states(self, message: RetainedStatesReport, sender: NodeId) -> None:
-        for said in message.states:
+        for state in message.states:
             try:
                 self._realm.learn_state(
-                    message.t, sender, said.entity, said.name, publish_request(said),
-                    encoding_of(said.packed), said.id, said.t,
+                    message.t, sender, state.entity, state.name, publish_request(state),
+                    encoding_of(state.packed), state.id, state.t,
                 )  # fmt: skip
             except (ValueError, Refused):
                 continue
@@ -390,8 +392,8 @@ class Routing:
 def _split_by_size(several: Sequence[RemotePublication]) -> Iterable[tuple[int, int]]:
     """Ranges that fit into one message each."""
     first = size = 0
-    for at, said in enumerate(several, 1):
-        size += len(said.payload) + 256
+    for at, publication in enumerate(several, 1):
+        size += len(publication.payload) + 256
         if size > LARGEST or at == len(several):
             yield first, at
             first, size = at, 0
