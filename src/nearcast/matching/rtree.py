@@ -234,6 +234,8 @@ class Tree:
 
 
 class RTreeMatcher:
+    """Matches with an R-tree in memory. Regions that move are in it by the box that they sweep."""
+
     def __init__(self, least: int = 4, most: int = 8, split: str = "rstar") -> None:
         self.tree = Tree(least, most, split)
         self._subscriptions: dict[SubscriptionId, Subscription] = {}

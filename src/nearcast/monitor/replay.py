@@ -39,7 +39,7 @@ INTERESTS = (
 )  # fmt: skip
 
 
-class RowGroup(Struct, frozen=True):
+class ReplayRowGroup(Struct, frozen=True):
     """One row group, and the moments that it spans."""
 
     part: Path
@@ -55,14 +55,14 @@ class TableReader:
 
     def __init__(self, root: Path, table: str) -> None:
         self.groups = [group for part in files(root, table) for group in _groups(part)]
-        self._cache: OrderedDict[tuple[RowGroup, tuple[str, ...]], Columns] = OrderedDict()
+        self._cache: OrderedDict[tuple[ReplayRowGroup, tuple[str, ...]], Columns] = OrderedDict()
         self._lock = Lock()
 
     @property
     def rows(self) -> int:
         return sum(group.rows for group in self.groups)
 
-    def read(self, group: RowGroup, columns: tuple[str, ...]) -> Columns:
+    def read(self, group: ReplayRowGroup, columns: tuple[str, ...]) -> Columns:
         """These columns of one row group; recently used ones are cached."""
         key = (group, columns)
         with self._lock:
@@ -89,7 +89,7 @@ class TableReader:
         return _joined(pieces, columns)
 
 
-def _groups(part: Path) -> list[RowGroup]:
+def _groups(part: Path) -> list[ReplayRowGroup]:
     found = []
     with pq.ParquetFile(part) as file:
         names = file.schema_arrow.names
@@ -111,7 +111,7 @@ def _groups(part: Path) -> list[RowGroup]:
             if all(sides.get(name) and sides[name].has_min_max for name in ("x", "y")):
                 x, y = sides["x"], sides["y"]
                 bounds = (x.min, y.min, x.max, y.max)
-            found.append(RowGroup(part, number, first, last, group.num_rows, bounds))
+            found.append(ReplayRowGroup(part, number, first, last, group.num_rows, bounds))
     return found
 
 

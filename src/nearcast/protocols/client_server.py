@@ -287,6 +287,8 @@ class CentralServerClient(Node):
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for client/server."""
+
     # scan | grid | rtree | lazy | swept: who wants a publication; all give one answer
     matcher: str = "grid"
     memory_s: float = 2.0  # seconds for which a client knows whom it heard; views grow with it

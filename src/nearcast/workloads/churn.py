@@ -29,6 +29,8 @@ class ChurnAction(Enum):
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for entities that come and go."""
+
     # Entities per second that join at the beginning, 0 to 1e6; 0: all at once at the beginning.
     join_rate: float = 0.0
     # Exchanges per second, 0 to 100,000: one entity goes and a new one joins; repair grows with it.

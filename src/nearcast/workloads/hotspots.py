@@ -24,6 +24,8 @@ from nearcast.workloads.workload import Scheduled, Workload, first_id
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for the workload hotspots."""
+
     # Dimensions of the world, 2 or 3; with 3, boxes become cuboids and overlap far less.
     dims: int = 2
     # Side of the world in units, 1 to 1e9; a larger world holds the boxes farther apart.

@@ -33,6 +33,8 @@ INTEREST_RADIUS = 0.25  # around each neighbour's place; places are 1 apart
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for the workload interest-graph."""
+
     # Neighbours of an entity on average, 2 to 1,000 (and at most half of all); traffic grows.
     degree: float = 25.0
     # Their standard deviation, 0 to a third of `degree`.

@@ -33,6 +33,8 @@ APPLE: dict[str, bool | int | float | str] = {"action": "pick-up", "object": "ap
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for the workload mammoth."""
+
     # Side of the world in units, 1 to 1e9; players meet less often as it grows.
     size: float = 200.0
     # By how much the rectangle of 6 by 4 is enlarged, 0 to 1e9; neighbours grow with its square.

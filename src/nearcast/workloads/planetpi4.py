@@ -39,6 +39,8 @@ DRIFT_SHARE = 0.25  # of the radius: so far the smaller ball may be from its shi
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for the workload planetpi4."""
+
     # Side of the world in units, 100 to 1e6; a larger world holds the ships farther apart.
     size: float = 1000.0
     # Radius of the area of interest in units, 1 to 1e6, which is also how far a bot sees;

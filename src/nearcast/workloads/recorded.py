@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for the workload recorded."""
+
     # The recording: CSV if its name ends in .csv, otherwise Parquet; columns t (seconds), entity
     # (integers or strings), x, y and, for a 3-D world, z.
     file: str = ""

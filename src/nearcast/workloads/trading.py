@@ -29,6 +29,8 @@ ORIGIN: Vector = (0.0, 0.0, 0.0)
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for the workload trading."""
+
     # Different symbols, 1 to 100,000; fewer traders watch each of them as there are more.
     symbols: int = 20
     # Symbols that an entity watches, 1 to 100 (and to `symbols`): so many subscriptions each.

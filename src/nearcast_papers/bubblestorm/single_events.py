@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from nearcast.model.subscription import NodeId
-from nearcast.protocols.bubblestorm.connections import Connections
+from nearcast.protocols.bubblestorm.connections import DirectConnections
 from nearcast.protocols.bubblestorm.invariants import asymmetric, islands
 from nearcast.protocols.bubblestorm.layouts import PeerPosition
 from nearcast.protocols.bubblestorm.messages import Contact, DirectPublication
@@ -125,7 +125,7 @@ def measure_connection_setup() -> ConnectionSetup:
 def neighbour_removal() -> list[str]:
     """What becomes of a neighbour that leaves the area, returns in time, and leaves for good."""
     noted: list[str] = []
-    connections = Connections(
+    connections = DirectConnections(
         5 * SECOND, 60 * SECOND, SECOND, lambda fact, about: noted.append(f"{fact} {about}")
     )
     area = Ball(0.0, 0.0, 0.0, 100.0)

@@ -70,7 +70,7 @@ def test_an_area_can_be_published_to(strategy: str) -> None:
 
 
 def test_the_tree_of_the_paper_has_four_levels_above_the_leaves() -> None:
-    """Seed 000, VI.A: the RTree height is equal to 4 with 1,024 peers."""
+    """[DRtree] VI.A: the RTree height is equal to 4 with 1,024 peers."""
     world, trace = run(nodes=1024, seconds=0.2, sample_ms=0)
     levels = [
         member.top for node in world.simulation.nodes.values() for member in node.members.values()

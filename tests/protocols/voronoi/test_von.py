@@ -154,7 +154,7 @@ def test_wrong_parameters_are_refused(wrong: dict[str, Any]) -> None:
     ("nodes", "seconds"), [(50, 5.0), pytest.param(100, 3.0, marks=pytest.mark.soak)]
 )
 def test_walkers_know_nearly_all_they_should_and_are_heard(nodes: int, seconds: float) -> None:
-    """Seed 003, V: average discovery consistency is always above 99 %."""
+    """[VSO] V: average discovery consistency is always above 99 %."""
     trace = run("von", "clustering", nodes, seconds, latency_ms=100.0)
     assert recall(trace, 192.0) >= 0.99
     heard = set(delivered(trace.table("deliveries")))

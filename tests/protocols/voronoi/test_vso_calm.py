@@ -201,7 +201,7 @@ def test_a_leap_across_the_world_finds_its_owner() -> None:
 
 
 def test_walkers_know_nearly_all_who_are_around_them() -> None:
-    """Seed 003, V: above 99 % outside churn, each saying where it is in every step of 100 ms."""
+    """[VSO] V: above 99 % outside churn, each saying where it is in every step of 100 ms."""
     world, memory = run(nodes=50, seconds=8.0, rate=10.0, calm=True)
     world.recorder.close()
     assert consistency(memory, 192.0, after=world.begins + 2_000_000) >= 0.99

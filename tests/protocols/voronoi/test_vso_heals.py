@@ -63,7 +63,7 @@ def test_a_dead_matcher_s_subscriptions_are_claimed_by_those_around_it() -> None
     town.passes(4.5)
     owners = {s: o for m in town.members.values() for s, o in m.client.owner.items()}
     assert all(owners[orphan] in around for orphan in orphans)
-    # Seed 003, III-C: the failure of a matcher concerns those around it alone.
+    # [VSO] III-C: the failure of a matcher concerns those around it alone.
     unconcerned = [s for s in bystanders if s not in orphans]
     assert all(owners[s] == bystanders[s] for s in unconcerned)
     town.settles(5)

@@ -13,6 +13,8 @@ RESUBSCRIBE = "resubscribe"
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for a network of brokers."""
+
     # Brokers, 1 to 10,000; each serves fewer clients, and ways are longer, as there are more.
     brokers: int = 5
     # line, star or tree: how they are linked; the longer the ways, the later an interest is known.

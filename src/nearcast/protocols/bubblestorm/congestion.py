@@ -18,7 +18,7 @@ BURST: Time = 20_000
 MOST_BYTES = 128 * 1024  # waiting for one neighbour
 
 
-class QueuedMessage(NamedTuple):
+class CongestedMessage(NamedTuple):
     """A message that waits, ordered by priority and then by age."""
 
     priority: float
@@ -33,14 +33,14 @@ class NeighbourQueue:
     __slots__ = ("bytes", "waiting")
 
     def __init__(self) -> None:
-        self.waiting: list[QueuedMessage] = []
+        self.waiting: list[CongestedMessage] = []
         self.bytes = 0
 
-    def put(self, one: QueuedMessage) -> None:
+    def put(self, one: CongestedMessage) -> None:
         insort(self.waiting, one)
         self.bytes += one.size
 
-    def take(self, place: int) -> QueuedMessage:
+    def take(self, place: int) -> CongestedMessage:
         one = self.waiting.pop(place)
         self.bytes -= one.size
         return one
@@ -68,7 +68,7 @@ class CongestedUplink:
             return
         self._turn -= 1
         queue = self._queues.setdefault(to, NeighbourQueue())
-        queue.put(QueuedMessage(priority, self._turn, size, message))
+        queue.put(CongestedMessage(priority, self._turn, size, message))
         while queue.bytes > MOST_BYTES:
             queue.take(0)
             self.lost += 1

@@ -19,7 +19,7 @@ from nearcast.space.shapes import Vector
 MOST = 10_000  # connections, and attempts under way
 
 
-class Connection:
+class DirectConnection:
     """One direct connection: where the other peer is, and whether it is to be closed."""
 
     __slots__ = ("hard", "heard", "place", "radius", "soft", "stamp")
@@ -40,14 +40,14 @@ class Connection:
             self.soft = now
 
 
-class Connections:
+class DirectConnections:
     """All direct connections of a peer, and attempts to open one."""
 
     def __init__(
         self, linger: Time, silent: Time, attempts: Time, note: Callable[[str, NodeId], None]
     ) -> None:
         self._linger, self._silent, self._attempts, self._note = linger, silent, attempts, note
-        self.open: dict[NodeId, Connection] = {}
+        self.open: dict[NodeId, DirectConnection] = {}
         self.to: tuple[NodeId, ...] = ()  # all of them, as receivers of a message
         self.attempted: dict[NodeId, Time] = {}  # the thesis' address cache (contactPeer)
 
@@ -66,7 +66,7 @@ class Connections:
             connection.soft, connection.hard = None, False
             self.see(position, now)
         elif len(self.open) < MOST:
-            self.open[position.node] = Connection(position, now)
+            self.open[position.node] = DirectConnection(position, now)
             self.to = tuple(self.open)
             self._note("met", position.node)
 

@@ -36,7 +36,7 @@ KBIT = 125  # bytes
 Cast = TypeVar("Cast", SubscriptionBubble, PublicationBubble)
 
 
-class CheckLinks(Timer, frozen=True):
+class CheckCircuitLinks(Timer, frozen=True):
     """Check the links: heartbeats, repair, degree."""
 
 
@@ -49,6 +49,8 @@ class SendQueued(Timer, frozen=True):
 
 
 class OverlayNode(links.CircuitNode, Protocol):
+    """What the overlay needs of the node that it belongs to."""
+
     def set_timer(self, timer: Timer, delay: Time) -> None: ...
 
 
@@ -73,12 +75,12 @@ class BubbleStormOverlay:
     def start(self) -> None:
         rng = self._node.rng
         self.circuit.tick()
-        self._node.set_timer(CheckLinks(), EVERY // 2 + rng.randrange(EVERY))
+        self._node.set_timer(CheckCircuitLinks(), EVERY // 2 + rng.randrange(EVERY))
         self._node.set_timer(SendGossip(), 1 + rng.randrange(self._gap()))
 
     def on_timer(self, timer: Timer) -> None:
         match timer:
-            case CheckLinks():
+            case CheckCircuitLinks():
                 self.circuit.tick()
                 self._node.set_timer(timer, EVERY)
             case SendGossip():

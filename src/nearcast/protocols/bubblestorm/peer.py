@@ -17,7 +17,7 @@ from nearcast.model.subscription import NodeId, Subscription
 from nearcast.node import Message, Node, Timer
 from nearcast.protocols.bubblestorm import messages
 from nearcast.protocols.bubblestorm.cache import SubscriptionCache
-from nearcast.protocols.bubblestorm.connections import Connection, Connections
+from nearcast.protocols.bubblestorm.connections import DirectConnection, DirectConnections
 from nearcast.protocols.bubblestorm.layouts import (
     MessageType,
     PeerPosition,
@@ -30,7 +30,7 @@ from nearcast.protocols.bubblestorm.managed import ReplicaHolders
 from nearcast.protocols.bubblestorm.messages import Number
 from nearcast.protocols.bubblestorm.overlay import (
     BubbleStormOverlay,
-    CheckLinks,
+    CheckCircuitLinks,
     SendGossip,
     SendQueued,
 )
@@ -77,7 +77,7 @@ class BubbleStormPeer(Node):
         self._circuit = self.overlay.circuit
         self.interests = PeerInterests()
         self.cache = SubscriptionCache(_time(parameters.cache_s))
-        self.connections = Connections(
+        self.connections = DirectConnections(
             _time(parameters.linger_s), _time(parameters.silent_s), _time(parameters.address_s),
             self.note,
         )  # fmt: skip
@@ -164,7 +164,7 @@ class BubbleStormPeer(Node):
             case CastSubscription():
                 self._play_round()
                 self.out.set_timer(timer, self._round)
-            case CheckLinks() | SendGossip() | SendQueued():
+            case CheckCircuitLinks() | SendGossip() | SendQueued():
                 self.overlay.on_timer(timer)
                 self._announce()
             case _:
@@ -410,7 +410,7 @@ class BubbleStormPeer(Node):
                 self._receive_publication(connection, publication, True, hops)
 
     def _receive_publication(
-        self, connection: Connection, publication: Publication, here: bool, hops: int
+        self, connection: DirectConnection, publication: Publication, here: bool, hops: int
     ) -> None:
         now = connection.heard = self.now
         if here:

@@ -10,6 +10,8 @@ PROMOTES = ("coverage", "latency", "address")
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
+    """What can be set for a DR-tree."""
+
     # Fewest children of a node, 1 to most/2; more of them, and the tree is lower and merges more.
     least: int = 4
     # Most children of a node, 2 to 1,000; more of them, and the tree is lower but owners busier.

@@ -86,6 +86,8 @@ CODEC = Codec(*MESSAGES, Route, PublicationMessage, Cast, *OF_RELAYS)
 
 
 class Parameters(RelayLayerParameters, frozen=True, kw_only=True):
+    """What can be set for VON."""
+
     # direct or vorocast: how a publication goes from the owner of its place to those around.
     cast: str = "direct"
     # Milliseconds between two words of a moving peer on where it is; traffic shrinks and
