@@ -12,21 +12,22 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 
-# Tests that wait for other processes and tests that compute take turns.
+# First those that compile kernels, because nodes of a cluster must not wait for that. Then tests
+# that wait for other processes and tests that compute take turns.
 LONG_FILES = (
-    "tests/service/cluster/test_cluster.py",
     "tests/protocols/voronoi/test_vso_heals.py",
+    "tests/matching/test_contract.py",
+    "tests/pipeline/truth/test_join.py",
+    "tests/protocols/voronoi/test_client_columns.py",
+    "tests/service/cluster/test_cluster.py",
     "tests/test_docs.py",
     "tests/test_packaging.py",
-    "tests/matching/test_contract.py",
     "tests/client/test_several_nodes.py",
-    "tests/protocols/voronoi/test_client_columns.py",
     "tests/monitor/test_cluster_page.py",
     "tests/protocols/voronoi/test_von.py",
     "tests/monitor/test_page.py",
     "tests/protocols/voronoi/test_vso_calm.py",
     "tests/peer/test_peer.py",
-    "tests/pipeline/truth/test_join.py",
     "tests/demo/test_up.py",
     "tests/workloads/test_planetpi4.py",
     "tests/service/cluster/test_stopped_node.py",
