@@ -53,6 +53,7 @@ LONG_FILES = (
     "tests/service/cluster/test_parts.py",
     "tests/space/test_voronoi.py",
 )
+CLUSTERS = "tests/service/cluster/"  # crowded: several at the same time would be late
 
 
 class FileFacts(NamedTuple):
@@ -83,7 +84,8 @@ def work_unit(nodeid: str) -> str:
     needs_spark = test.partition("[")[0] in facts.on_spark
     if needs_spark or (facts.shares and len(facts.on_spark) > 1):
         return "spark"
-    return nodeid if file in LONG_FILES and not facts.shares else file
+    one_by_one = file in LONG_FILES and not facts.shares and not file.startswith(CLUSTERS)
+    return nodeid if one_by_one else file
 
 
 def rank(nodeid: str) -> int:
