@@ -32,14 +32,15 @@ WANTED = 1.3  # times as much CPU for a delivery with 2 nodes as with 1
 MOVED = re.compile(rb"\x93\x0c.ws://127\.0\.0\.1:(\d+).{1,2}([A-Za-z0-9_-]{32})", re.DOTALL)
 NODE = """
 import sys
-from nearcast.server.config import Cluster, Limits, Settings
+from nearcast.server.config import ClusterSettings, LimitSettings, Settings
 from nearcast.server.server import serve
 key, join = sys.argv[1:]
-limits = Limits(clients=20_000)
+limits = LimitSettings(clients=20_000)
 def ready(node):
     links = node.cluster.links if node.cluster else None
     print(node.port, links.port if links else 0, flush=True)
-serve(Settings(port=0, record=False, limits=limits, cluster=Cluster(key=key, join=join)), ready)
+cluster = ClusterSettings(key=key, join=join)
+serve(Settings(port=0, record=False, limits=limits, cluster=cluster), ready)
 """
 
 

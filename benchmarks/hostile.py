@@ -49,10 +49,10 @@ from hostile_attacks import (
 
 TOKEN = "hostile-benchmark"
 NODE = f"""
-from nearcast.server.config import Limits, Settings
+from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.server import serve
 serve(
-    Settings(port=0, record=False, token={TOKEN!r}, limits=Limits(clients=20_000)),
+    Settings(port=0, record=False, token={TOKEN!r}, limits=LimitSettings(clients=20_000)),
     lambda node: print(node.port, flush=True),
 )
 """

@@ -32,10 +32,10 @@ WANTED = {"redis": 2.5, "nats": 8.0, "mosquitto": 40.0}  # times as many useful 
 LOAD = Path(__file__).with_name("live_load.py")
 NODE = """
 import sys
-from nearcast.server.config import Limits, Settings
+from nearcast.server.config import LimitSettings, Settings
 from nearcast.server.server import serve
 record, trace = sys.argv[1] == "yes", sys.argv[2]
-limits = Limits(clients=20_000)
+limits = LimitSettings(clients=20_000)
 serve(
     Settings(port=0, record=record, trace=trace, limits=limits),
     lambda node: print(node.port, flush=True),

@@ -15,20 +15,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from nearcast.client_protocol import messages
-from nearcast.peer.peer import Options, address, live
+from nearcast.peer.peer import PeerOptions, parse_address, run_peer
 
 
 class Application:
     """What a program does with its peer: it sends requests, and is told notices."""
 
-    def __init__(self, name: str, options: Options) -> None:
+    def __init__(self, name: str, options: PeerOptions) -> None:
         self.name = name
         self.requests: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.notices: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self.peer = asyncio.create_task(live(options, self.requests, self.receive))
+        self.peer = asyncio.create_task(run_peer(options, self.requests, self.receive))
 
     def receive(self, notice: Any) -> None:
-        self.notices.put_nowait(json.loads(messages.JSON.write(notice)))
+        self.notices.put_nowait(json.loads(messages.JSON.encode(notice)))
 
     def send(self, do: str, **fields: Any) -> None:
         self.requests.put_nowait(json.dumps({"do": do, **fields}).encode())
@@ -43,10 +43,10 @@ class Application:
 async def main(arguments: Sequence[str]) -> None:
     if arguments:
         raise SystemExit(__doc__)
-    ann = Application("ann", Options(overlay="psense"))
-    where = address((await ann.until("welcome"))["node"])
+    ann = Application("ann", PeerOptions(overlay="psense"))
+    where = parse_address((await ann.until("welcome"))["node"])
     print("ann listens at {}:{}".format(*where))
-    ben = Application("ben", Options(join=where))
+    ben = Application("ben", PeerOptions(join=where))
     await ben.until("welcome")
     for one, x in ((ann, 0), (ben, 10)):
         one.send("subscribe", subscription=1, area={"x": x, "y": 0, "r": 50})

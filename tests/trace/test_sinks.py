@@ -156,7 +156,7 @@ FILLS_THE_DISK = """
     import resource, sys
     from random import Random
     from nearcast.trace.recorder import Recorder
-    from nearcast.trace.schema import TraceError
+    from nearcast.errors import TraceError
     from nearcast.trace.sinks import TraceFolder
 
     recorder = Recorder(TraceFolder(sys.argv[1], b'{"schema":1}'))
