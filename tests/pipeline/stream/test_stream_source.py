@@ -8,9 +8,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from nearcast.errors import TraceError
-from nearcast.pipeline.spark.storage import list_row_groups, open_traces
+from nearcast.pipeline.source import END
+from nearcast.pipeline.spark.storage import RowGroup, list_row_groups, open_traces
 from nearcast.pipeline.stream import stream_source
-from nearcast.pipeline.stream.stream_source import END, EvaluatedTraceReader, EvaluatedTraceSource
+from nearcast.pipeline.stream.stream_source import EvaluatedTraceReader, EvaluatedTraceSource
 from nearcast.pipeline.truth.partitioning import interests_in_force
 from support.growing_traces import SECOND, grow, made_up
 from support.small_traces import add_part, begin_trace, interest, message, publication
@@ -117,13 +118,13 @@ def test_interests_in_force_are_kept_so_that_old_ones_are_not_read_again(
     )
 
 
-def held(some: list[stream_source.RowGroup], moment: int) -> list[dict[str, Any]]:
+def held(some: list[RowGroup], moment: int) -> list[dict[str, Any]]:
     rows = stream_source.with_all_columns(interests_in_force(some, moment)).to_pylist()
     return sorted(rows, key=lambda row: row["subscription"])
 
 
 def whole_partitions(
-    asking: EvaluatedTraceReader, whole: list[stream_source.RowGroup], *stretch: dict[str, int]
+    asking: EvaluatedTraceReader, whole: list[RowGroup], *stretch: dict[str, int]
 ) -> list[InputPartition]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_source, "interests_since_snapshot", lambda *_: whole)
