@@ -30,7 +30,7 @@ class Flight:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("requestfailed", lambda one: self.complaints.append(one.url))
         self.page.goto(address)
-        ready = "window.nearcast?.game.sky.drawn > 2"
+        ready = "window.nearcast?.game.view.drawn > 2"
         self.page.wait_for_function(ready, timeout=PATIENCE_S * 1000)
 
     def until(self, known: Callable[[], Any]) -> None:
@@ -59,7 +59,7 @@ def test_a_ship_is_steered_boosted_and_fired_by_keys(flight: Flight) -> None:
     before, yaw = flight.ship("place"), flight.ship("yaw")
     flight.until(lambda: dist(before, flight.ship("place")) > 5)
     keys = flight.page.keyboard
-    flight.page.locator("#sky").focus()
+    flight.page.locator("#space").focus()
     keys.down("ArrowLeft")
     flight.until(lambda: flight.ship("yaw") > yaw + 0.3)
     keys.up("ArrowLeft")
@@ -99,12 +99,12 @@ def test_bots_are_seen_where_they_are_believed_to_be_and_can_be_hit(flight: Flig
         const [other] = game.others(client.now());
         const way = game.rules.size * (0.2 + 0.6 * ((Date.now() / 15_000) % 1));
         game.ship.place = other ? other.place.map((c) => c - 40) : [way, way, way];
-        return game.heard.differences.count;
+        return game.otherShips.differences.count;
     }"""
-    seen = "[...nearcast.game.heard.around(nearcast.client.now())].length"
+    seen = "[...nearcast.game.otherShips.current(nearcast.client.now())].length"
     flight.until(lambda: flight.page.evaluate(beside) >= 0 and flight.page.evaluate(seen) > 0)
     flight.until(lambda: "ships in sight" in flight.text("#summary"))
-    reckoned = "nearcast.game.heard.differences"
+    reckoned = "nearcast.game.otherShips.differences"
     flight.until(lambda: flight.page.evaluate(beside) > 60)
     # Bots that stood still with this machine come in leaps at first, and nothing foresees those.
     closer = f"{reckoned}.reckoned < {reckoned}.plain"
@@ -131,7 +131,7 @@ def test_bots_are_seen_where_they_are_believed_to_be_and_can_be_hit(flight: Flig
 def test_hits_are_shown_and_a_ship_without_shields_begins_anew(flight: Flight) -> None:
     flight.page.evaluate(f"{SHIP}.hurt(30, 'hit by a beam')")
     flight.until(lambda: "hit by a beam: −30" in flight.text("#news"))
-    flight.until(lambda: int(flight.text("#shield-said")) <= 70)
+    flight.until(lambda: int(flight.text("#shield-value")) <= 70)
     flight.page.evaluate(f"{SHIP}.hurt(100, 'hit by a beam')")
     flight.until(lambda: "has exploded" in flight.text("#news"))
     flight.until(lambda: "a new ship" in flight.text("#news"))
@@ -147,16 +147,16 @@ def test_it_fits_any_screen_and_follows_light_and_dark(
         has_touch=width < 600,
     )  # fmt: skip
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
-    box = visit.page.locator("#sky").bounding_box()
+    box = visit.page.locator("#space").bounding_box()
     assert box["width"] > 300 and box["height"] > 250
     assert visit.page.locator("#fire").is_visible() == (width < 600)
     if width < 600:
         yaw = visit.ship("yaw")
         visit.page.locator("#fire").tap()
         visit.page.locator("#about summary").tap()
-        visit.until(lambda: "without any server" in visit.text("#fleet"))
+        visit.until(lambda: "no server" in visit.text("#fleet"))
         assert visit.ship("yaw") == yaw, "buttons do not steer"
-    painted = """() => { const c = document.getElementById('sky');
+    painted = """() => { const c = document.getElementById('space');
         return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0) }"""
     assert visit.page.evaluate(painted)
     assert visit.complaints == []

@@ -66,8 +66,8 @@ def test_a_page_on_any_node_shows_all_of_them_and_outlives_its_own(
     assert [site["name"] for site in sites if site["own"]] == ["south"]
     assert len({site["mark"] for site in sites}) == 3
 
-    until(lambda: page.evaluate("window.nearcast.world.picture.entities.count") == 4)
-    homes = page.evaluate("window.nearcast.world.picture.home")
+    until(lambda: page.evaluate("window.nearcast.world.snapshot.entities.count") == 4)
+    homes = page.evaluate("window.nearcast.world.snapshot.home")
     assert len(homes) == 4 and set(homes) <= {site["mark"] for site in sites}
 
     rows = page.locator("#nodes tbody tr")
@@ -84,7 +84,7 @@ def test_a_page_on_any_node_shows_all_of_them_and_outlives_its_own(
     until(lambda: len(page.evaluate(SITES)) == 2)
     until(lambda: "live" in page.locator("#status span").text_content())
     until(lambda: rows.count() == 2)
-    assert page.evaluate("window.nearcast.world.picture.entities.count") > 0
+    assert page.evaluate("window.nearcast.world.snapshot.entities.count") > 0
 
     page.locator("#nodes a").first.click()
     until(lambda: len(page.evaluate(SITES)) == 2 and any(s["own"] for s in page.evaluate(SITES)))
@@ -103,7 +103,7 @@ def test_everything_is_in_the_region_of_the_site_that_is_nearest(
                 {"x": draw.uniform(-20, 120), "y": draw.uniform(-20, 120)} for _ in range(count)
             ]
             cells = page.evaluate(
-                """async (sites) => (await import("/monitor/regions.js"))
+                """async (sites) => (await import("/monitor/voronoi.js"))
                     .cells(sites, [[0, 0], [100, 100]])""",
                 sites,
             )

@@ -17,8 +17,8 @@ PATIENCE_S = 60.0
 
 POSITIONS = """() => {
   const { world, clock } = window.nearcast;
-  const t = clock.now(), { count, id, x, y, vx, vy, left } = world.picture.entities;
-  const at = (i) => Math.min((t - world.picture.t) / 1e6, left[i]);
+  const t = clock.now(), { count, id, x, y, vx, vy, left } = world.snapshot.entities;
+  const at = (i) => Math.min((t - world.snapshot.t) / 1e6, left[i]);
   return Object.fromEntries(Array.from({ length: count }, (_, i) =>
     [id[i], [x[i] + vx[i] * at(i), y[i] + vy[i] * at(i)]]));
 }"""
@@ -42,7 +42,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda one: self._ours(one.url, address.partition("#")[0]))
         self.page.goto(address)
-        self.page.wait_for_function("window.nearcast?.world.picture?.entities.count > 0")
+        self.page.wait_for_function("window.nearcast?.world.snapshot?.entities.count > 0")
 
     def _ours(self, url: str, address: str) -> None:
         if not url.startswith(address):
@@ -157,23 +157,23 @@ def test_five_engines_are_compared_and_evolving_ones_say_less(live: Visit) -> No
 
 
 def test_commands_are_obeyed_or_explained(live: Visit) -> None:
-    before = live.page.evaluate("window.nearcast.world.picture.entities.count")
+    before = live.page.evaluate("window.nearcast.world.snapshot.entities.count")
     live.order("spawn 5")
     live.until(lambda: "5 characters come" in live.text("#log"))
     live.until(
-        lambda: live.page.evaluate("window.nearcast.world.picture.entities.count") >= before + 5
+        lambda: live.page.evaluate("window.nearcast.world.snapshot.entities.count") >= before + 5
     )
     live.order("fly 3")
     live.until(lambda: "there is no command fly" in live.text("#log .wrong"))
     live.order("help")
-    live.until(lambda: "walk after somebody" in live.text("#log"))
+    live.until(lambda: "walk after an entity" in live.text("#log"))
     live.order("goto 480 510")
     live.until(lambda: "one request" in live.text("#log"))
     somebody = next(iter(live.page.evaluate(POSITIONS)))
     live.order(f"follow {somebody}")
     live.until(lambda: f"following {somebody}" in live.text("#log"))
     live.order("follow 999999")
-    live.until(lambda: "nobody here is 999999" in live.text("#log"))
+    live.until(lambda: "there is no entity 999999 here" in live.text("#log"))
     live.page.locator("#line").press("ArrowUp")
     assert live.page.locator("#line").input_value() == "follow 999999"
 
@@ -185,7 +185,7 @@ def test_what_spark_counts_is_shown_when_it_is_there(live: Visit, world: Started
     window = {"second": time() + 1, "expected": 1200, "delivered": 1200, "missed": 0, "spurious": 3}
     (results / "live.json").write_text(json.dumps({"windows": [window]}))
     live.until(lambda: "1,200 expected" in live.text("#accuracy-note"))
-    assert "3 more were spurious" in live.text("#accuracy-note")
+    assert "3 further deliveries were spurious" in live.text("#accuracy-note")
     shutil.rmtree(results)
 
 
@@ -236,37 +236,39 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     from nearcast.scenario import Scenario
     from nearcast.sim.run import simulate
 
-    trace = tmp_path_factory.mktemp("film") / "run"
+    trace = tmp_path_factory.mktemp("replay") / "run"
     scenario = Scenario(protocol="client-server", workload="waypoint", nodes=50, seconds=20.0)
     simulate(scenario, trace)
-    with started("monitor", trace, "--port", "0") as open_film:
-        yield open_film
+    with started("monitor", trace, "--port", "0") as open_replay:
+        yield open_replay
 
 
 def test_a_trace_is_played_paused_and_sought(browser: Any, recording: Started) -> None:
-    film = Visit(browser, recording.page, viewport={"width": 1300, "height": 850})
-    now = "(window.nearcast.film.now() - window.nearcast.film.first) / 1e6"
-    film.until(lambda: film.page.evaluate(now) > 0.5)
-    film.page.locator("#world").focus()
-    film.page.keyboard.press(" ")
-    paused = film.page.evaluate(now)
+    replay = Visit(browser, recording.page, viewport={"width": 1300, "height": 850})
+    now = "(window.nearcast.replay.now() - window.nearcast.replay.first) / 1e6"
+    replay.until(lambda: replay.page.evaluate(now) > 0.5)
+    replay.page.locator("#world").focus()
+    replay.page.keyboard.press(" ")
+    paused = replay.page.evaluate(now)
     sleep(0.5)
-    assert film.page.evaluate(now) == paused
-    before = film.page.evaluate(POSITIONS)
+    assert replay.page.evaluate(now) == paused
+    before = replay.page.evaluate(POSITIONS)
     assert len(before) == 50
-    film.page.locator("#seek").fill("15")
-    film.until(lambda: film.page.evaluate(now) == 15)
-    film.until(lambda: film.page.evaluate(POSITIONS) != before)
-    assert "15.0 /" in film.until(lambda: "15.0 /" in film.text("#moment") and film.text("#moment"))
-    film.page.locator("#speed").select_option("16")
-    film.page.locator("#play").click()
-    film.until(lambda: film.page.evaluate("window.nearcast.film.playing") is False)
-    assert film.page.evaluate(now) > 19, "it stops where the trace ends"
+    replay.page.locator("#seek").fill("15")
+    replay.until(lambda: replay.page.evaluate(now) == 15)
+    replay.until(lambda: replay.page.evaluate(POSITIONS) != before)
+    assert "15.0 /" in replay.until(
+        lambda: "15.0 /" in replay.text("#moment") and replay.text("#moment")
+    )
+    replay.page.locator("#speed").select_option("16")
+    replay.page.locator("#play").click()
+    replay.until(lambda: replay.page.evaluate("window.nearcast.replay.playing") is False)
+    assert replay.page.evaluate(now) > 19, "it stops where the trace ends"
     charts = "() => [...document.querySelectorAll('#charts canvas')].map(c => c.ariaLabel)"
-    assert all(film.until(lambda: film.page.evaluate(charts)))
-    assert "publications" in film.text("#nodes tbody")
-    assert film.complaints == []
-    film.page.close()
+    assert all(replay.until(lambda: replay.page.evaluate(charts)))
+    assert "publications" in replay.text("#nodes tbody")
+    assert replay.complaints == []
+    replay.page.close()
 
 
 def test_every_node_has_the_page_and_lets_in_who_knows_the_token(

@@ -100,10 +100,10 @@ def test_areas_are_those_in_force_wherever_one_jumps(
 ) -> None:
     monkeypatch.setattr(module, "CHECKPOINTS", kept)
     path, life = recorded
-    film = TraceReplay(path)
-    assert len(film.tables["interests"].groups) > 40
+    replay = TraceReplay(path)
+    assert len(replay.tables["interests"].groups) > 40
     for t in moments(kept):
-        t = min(max(t, film.first), film.last)
+        t = min(max(t, replay.first), replay.last)
         areas = []
         for node, region in life.in_force(t).items():
             s = region.at(t)
@@ -112,7 +112,7 @@ def test_areas_are_those_in_force_wherever_one_jumps(
             going = region.moves and t < region.until
             ry = s.rx if s.kind == 1 else s.ry
             areas.append((node, s.kind, s.x, s.y, s.rx, ry, going))
-        _, _, drawn, _ = read(film.world(t))
+        _, _, drawn, _ = read(replay.world(t))
         assert same([row[:6] for row in drawn], [row[:6] for row in sorted(areas)])
         assert [row[10] > 0 for row in drawn] == [row[6] for row in sorted(areas)]
 
@@ -121,10 +121,10 @@ def test_entities_are_between_their_samples_or_in_the_middle_of_their_area(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded
-    film = TraceReplay(path)
+    replay = TraceReplay(path)
     for t in moments(9):
-        t = min(max(t, film.first), film.last)
-        _, drawn, _, _ = read(film.world(t))
+        t = min(max(t, replay.first), replay.last)
+        _, drawn, _, _ = read(replay.world(t))
         places = {row[0]: row[1:3] for row in drawn}
         assert len(places) == len(drawn), "nobody is in two places"
         for node in range(NODES // 2):
@@ -148,10 +148,10 @@ def test_deliveries_are_shown_from_who_said_it_to_who_heard_it(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded
-    film = TraceReplay(path)
+    replay = TraceReplay(path)
     for t in moments(11):
-        t = min(max(t, film.first), film.last)
-        _, _, _, heard = read(film.world(t))
+        t = min(max(t, replay.first), replay.last)
+        _, _, _, heard = read(replay.world(t))
         lately = [
             (life.said[publication].node, node)
             for at, node, publication in life.heard
@@ -164,13 +164,13 @@ def test_every_second_counts_what_happened_in_it_and_how_late(
     recorded: tuple[Path, Life],
 ) -> None:
     path, life = recorded
-    film = TraceReplay(path)
-    film.seconds.start()
-    film.seconds._thread.join()
-    table = film.seconds.table()
+    replay = TraceReplay(path)
+    replay.seconds.start()
+    replay.seconds._thread.join()
+    table = replay.seconds.table()
     assert table["done"] and table["step_s"] == 1
     for second in range(SECONDS):
-        low = film.first + second * SECOND
+        low = replay.first + second * SECOND
         heard = [row for row in life.heard if low <= row[0] < low + SECOND]
         made = [one for one in life.said.values() if low <= one.t < low + SECOND]
         wanted = [row for row in life.interests if low <= row[0] < low + SECOND]

@@ -1,7 +1,7 @@
 """The world at one moment as the page wants it: columns of numbers, with motion.
 
 A picture says where everybody is, how fast they go and for how long, so that the page can draw by
-itself what lies between two pictures. It has these parts, all little-endian (`static/feed.js` reads
+itself what lies between two pictures. It has these parts, all little-endian (`static/snapshots.js` reads
 them): four doubles (the moment in microseconds; how many entities, areas and deliveries follow),
 identifiers as doubles, then everything else as floats, column by column.
 """

@@ -1,4 +1,4 @@
-// Lines over time, small and plain: the last minute, from 0 up, with a word for the present value.
+// Small line charts of the last minute, from 0 up, with the present value as text.
 
 import { colour, fitted, short } from "./palette.js";
 
@@ -14,7 +14,7 @@ export class Chart {
     this.format = format;
     this.seconds = seconds;
     this.title = title;
-    this.cursor = null; // a second to mark, when all of the past is known
+    this.cursor = null; // the second to mark, in a replay
     canvas.setAttribute("role", "img");
   }
 
@@ -64,8 +64,8 @@ export class Chart {
     pen.font = "10.5px system-ui, sans-serif";
     pen.fillText(this.format(most), 2, 10);
     const now = rows[rows.length - 1].slice(1);
-    const said = this.lines.map((line, k) => `${line.label ?? ""} ${this.format(now[k])}`.trim());
-    this.canvas.setAttribute("aria-label", `${this.title}: ${said.join(", ")}`);
+    const values = this.lines.map((line, k) => `${line.label ?? ""} ${this.format(now[k])}`.trim());
+    this.canvas.setAttribute("aria-label", `${this.title}: ${values.join(", ")}`);
   }
 
   #line(pen, rows, k, x, y, base, name) {

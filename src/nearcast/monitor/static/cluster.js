@@ -1,30 +1,30 @@
-// All nodes of a cluster as far as this page reaches them. Each is asked for its own world and its
-// own numbers; what they answer is drawn as one world. A single node is a cluster of one.
+// All nodes of a cluster that this page can reach. The page requests a snapshot and the numbers of
+// each, and draws them as one world. A single node is a cluster of one.
 
-import { ask, decode, merged } from "./feed.js";
+import { ask, decode, merged } from "./snapshots.js";
 
-const GIVEN_UP_MS = 5000; // after which a node that does not answer is not asked any more
-const MARKS = ["c3", "c1", "c5", "c2", "c4"]; // colours, of which neighbours in this list differ most
+const GIVEN_UP_MS = 5000; // after which the page stops asking a node that does not answer
+const MARKS = ["c3", "c1", "c5", "c2", "c4"]; // colours; those next to each other in this list differ most
 
 class Node {
-  picture = null;
+  snapshot = null;
   numbers = null;
   before = null; // the numbers of a second ago
   failing = null; // since when it does not answer
   #asking = new Set();
 
   constructor(page) {
-    this.page = page; // where it serves this page; "" is where we are
+    this.page = page; // its address of this page; "" is this node
   }
 
-  async look() {
-    await this.#ask("monitor/world", "bytes", (answer) => (this.picture = decode(answer)));
+  async fetchSnapshot() {
+    await this.#ask("monitor/world", "bytes", (answer) => (this.snapshot = decode(answer)));
   }
 
-  async count() {
+  async fetchNumbers() {
     await this.#ask("monitor/numbers", "json", (answer) => {
       const before = this.numbers;
-      // A node that has started anew counts from 0 again.
+      // A restarted node counts from 0 again.
       this.before = before?.counters.requests > answer.counters.requests ? null : before;
       this.numbers = answer;
     });
@@ -32,7 +32,7 @@ class Node {
 
   get id() { return this.numbers?.cluster?.node; }
 
-  // What it counts of this, per second.
+  // A counter's rate per second.
   rate(counter) {
     const { numbers, before } = this;
     const seconds = before ? (numbers.t - before.t) / 1e6 : 0;
@@ -47,7 +47,7 @@ class Node {
       this.failing = null;
     } catch (error) {
       this.failing ??= performance.now();
-      this.picture = null; // who was there is not there any more, or may have gone anywhere
+      this.snapshot = null; // its entities may be elsewhere by now
       throw error;
     } finally {
       this.#asking.delete(path);
@@ -59,7 +59,7 @@ export class Cluster {
   #own = new Node("");
   #others = new Map(); // by page
 
-  // Those that answer, our own first.
+  // The nodes that answer, our own first.
   get nodes() {
     const found = new Map();
     for (const node of [this.#own, ...this.#others.values()]) {
@@ -74,7 +74,7 @@ export class Cluster {
     return MARKS[Math.max(0, ids.indexOf(node.id)) % MARKS.length];
   }
 
-  // Where the nodes stand for the parts of the world that they have; empty for a single one.
+  // The sites of the nodes in the Voronoi diagram; empty for a single node.
   get sites() {
     const several = this.nodes.filter((node) => node.numbers.cluster?.site);
     if (several.length < 2) return [];
@@ -85,29 +85,29 @@ export class Cluster {
     });
   }
 
-  // Pictures of all; fails if nobody answers.
-  async look() {
-    for (const node of this.#others.values()) node.look().catch(() => {});
+  // The snapshots of all nodes as one; fails if no node answers.
+  async fetchSnapshots() {
+    for (const node of this.#others.values()) node.fetchSnapshot().catch(() => {});
     let failed = null;
-    await this.#own.look().catch((error) => (failed = error));
-    const shown = this.nodes.filter((node) => node.picture);
-    if (this.#own.picture && !shown.includes(this.#own)) shown.unshift(this.#own); // not counted yet
+    await this.#own.fetchSnapshot().catch((error) => (failed = error));
+    const shown = this.nodes.filter((node) => node.snapshot);
+    if (this.#own.snapshot && !shown.includes(this.#own)) shown.unshift(this.#own); // its numbers are not there yet
     if (!shown.length) throw failed ?? new Error("no node answers");
-    return merged(shown.map((node) => node.picture), shown.map((node) => this.mark(node)));
+    return merged(shown.map((node) => node.snapshot), shown.map((node) => this.mark(node)));
   }
 
-  // Numbers of all; who else there is, they tell themselves.
-  async count() {
-    for (const node of this.#others.values()) node.count().catch(() => {});
-    await this.#own.count().catch(() => {});
-    const told = new Set(this.nodes.flatMap((node) => node.numbers.cluster?.others ?? []));
-    told.delete(`${location.origin}/`);
-    for (const page of told) {
+  // The numbers of all nodes. Each lists the other nodes of the cluster.
+  async fetchNumbers() {
+    for (const node of this.#others.values()) node.fetchNumbers().catch(() => {});
+    await this.#own.fetchNumbers().catch(() => {});
+    const known = new Set(this.nodes.flatMap((node) => node.numbers.cluster?.others ?? []));
+    known.delete(`${location.origin}/`);
+    for (const page of known) {
       if (!this.#others.has(page)) this.#others.set(page, new Node(page));
     }
     for (const [page, node] of this.#others) {
       const silent = node.failing && performance.now() - node.failing > GIVEN_UP_MS;
-      if (silent && !told.has(page)) this.#others.delete(page);
+      if (silent && !known.has(page)) this.#others.delete(page);
     }
     return this.#own.failing ? null : this.#own;
   }

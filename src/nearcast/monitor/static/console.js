@@ -1,15 +1,15 @@
 // The command line: what may be typed, and what it does.
 
 export const COMMANDS = {
-  help: { usage: "help", says: "this list" },
-  goto: { usage: "goto X Y", says: "walk there: one evolving subscription", numbers: 2 },
-  follow: { usage: "follow ENTITY", says: "walk after somebody (hover to see numbers)", numbers: 1 },
-  stop: { usage: "stop", says: "stand still" },
-  spawn: { usage: "spawn N", says: "N more characters", numbers: 1 },
-  gather: { usage: "gather N", says: "the N closest characters follow you", numbers: 1 },
-  scatter: { usage: "scatter", says: "they go their own ways again" },
-  storm: { usage: "storm", says: "for a while everybody walks and nobody pauses" },
-  find: { usage: "find ENTITY", says: "mark somebody in the world", numbers: 1 },
+  help: { usage: "help", does: "this list" },
+  goto: { usage: "goto X Y", does: "walk there: one evolving subscription", numbers: 2 },
+  follow: { usage: "follow ENTITY", does: "walk after an entity (hover to see its number)", numbers: 1 },
+  stop: { usage: "stop", does: "stand still" },
+  spawn: { usage: "spawn N", does: "N more characters", numbers: 1 },
+  gather: { usage: "gather N", does: "the N closest characters follow you", numbers: 1 },
+  scatter: { usage: "scatter", does: "the gathered characters stop following you" },
+  storm: { usage: "storm", does: "for a while all characters walk without a pause" },
+  find: { usage: "find ENTITY", does: "mark an entity in the world", numbers: 1 },
 };
 
 export function parse(text) {
@@ -18,7 +18,7 @@ export function parse(text) {
   if (!command) throw new Error(`there is no command ${word}; try help`);
   const numbers = rest.map(Number);
   if (numbers.length !== (command.numbers ?? 0) || !numbers.every(Number.isFinite)) {
-    throw new Error(`it is ${command.usage}`);
+    throw new Error(`usage: ${command.usage}`);
   }
   return { word: word.toLowerCase(), numbers };
 }
@@ -27,11 +27,11 @@ export class Console {
   #past = [];
   #at = 0;
 
-  // `acts`: by a command's word, what it does with its numbers; its answer is shown.
-  constructor(form, acts) {
+  // `actions`: a function for each command. It gets the numbers; what it returns is printed.
+  constructor(form, actions) {
     this.input = form.querySelector("input");
     this.log = form.querySelector("ol");
-    this.acts = acts;
+    this.actions = actions;
     form.addEventListener("submit", (e) => {
       e.preventDefault();
       this.#enter(this.input.value);
@@ -43,7 +43,7 @@ export class Console {
     }
   }
 
-  say(text, kind = "") {
+  print(text, kind = "") {
     const line = document.createElement("li");
     line.textContent = text;
     line.className = kind;
@@ -56,21 +56,21 @@ export class Console {
     if (!text.trim()) return;
     if (this.#past.at(-1) !== text) this.#past.push(text);
     this.#at = this.#past.length;
-    this.say(`› ${text.trim()}`, "said");
+    this.print(`› ${text.trim()}`, "typed");
     try {
       const { word, numbers } = parse(text);
       if (word === "help") {
-        for (const { usage, says } of Object.values(COMMANDS)) this.say(`${usage.padEnd(15)}${says}`);
+        for (const { usage, does } of Object.values(COMMANDS)) this.print(`${usage.padEnd(15)}${does}`);
         return;
       }
-      const answer = await this.acts[word](...numbers);
-      if (answer) this.say(answer);
+      const answer = await this.actions[word](...numbers);
+      if (answer) this.print(answer);
     } catch (error) {
-      this.say(error.message, "wrong");
+      this.print(error.message, "wrong");
     }
   }
 
-  // Up and down: what was typed before. Tab completes a word.
+  // Up and down: earlier commands. Tab completes a command.
   #recall(e) {
     const step = { ArrowUp: -1, ArrowDown: 1 }[e.key];
     if (step) {

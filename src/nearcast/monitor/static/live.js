@@ -1,16 +1,16 @@
-// The page of a live node: its world, the person's character, orders, and the node's numbers.
+// The page of a live node: its world, the person's character, the command line and the node's numbers.
 
 import { figure } from "./charts.js";
 import { Cluster } from "./cluster.js";
 import { Console } from "./console.js";
-import { Engines } from "./engines.js";
-import { Clock, placeOf, regularly, token } from "./feed.js";
+import { EngineComparison } from "./engine_comparison.js";
+import { Clock, placeOf, repeatEvery, token } from "./snapshots.js";
 import { short } from "./palette.js";
 import { enter } from "./person.js";
 
-const PICTURES_MS = 200;
+const SNAPSHOTS_MS = 200;
 const NUMBERS_MS = 1000;
-const BEYOND = 2001; // milliseconds: later than the node's last bucket
+const BEYOND = 2001; // milliseconds: above the node's last bucket
 const ms = (value) => {
   if (value === 0) return "–"; // nothing was delivered
   return value < BEYOND ? `≤ ${Math.round(value * 10) / 10} ms` : "> 2 s";
@@ -23,7 +23,7 @@ const element = (id) => document.getElementById(id);
 export async function begin(about, world, status) {
   const clock = new Clock();
   const cluster = new Cluster();
-  const engines = new Engines(
+  const engines = new EngineComparison(
     element("engines"), element("saving-chart"), element("saving"), element("comparison-note"),
   );
   element("hint").textContent = matchMedia("(pointer: coarse)").matches
@@ -34,51 +34,51 @@ export async function begin(about, world, status) {
     element("orders").hidden = true;
     element("line").placeholder = "goto 300 200 · follow 12 · find 12 · help";
   }
-  regularly(PICTURES_MS, async () => {
-    world.picture = await cluster.look();
+  repeatEvery(SNAPSHOTS_MS, async () => {
+    world.snapshot = await cluster.fetchSnapshots();
     world.sites = cluster.sites;
-    clock.hear(world.picture.t);
+    clock.observe(world.snapshot.t);
   }, (error) => status(error ? "bad" : "good", error ? "the node does not answer" : "live"));
 
   const person = await enter(about.bounds, {
-    heard: ({ from, x, y, attributes }) => world.hear(from, x, y, attributes.action === "pick-up"),
-    news: (payload) => hearNews(payload),
+    delivered: ({ from, x, y, attributes }) => world.showDelivery(from, x, y, attributes.action === "pick-up"),
+    news: (payload) => takeNews(payload),
     notice: (notice) => {
-      if (notice.is === "disconnected") line.say(`the connection is lost: ${notice.reason}`, "wrong");
-      if (notice.is === "reconnected") line.say("connected again, and subscribed as before");
-      if (notice.is === "handed over") line.say(`another node serves you now: ${notice.node || notice.url}`);
-      if (notice.is === "ended") line.say(notice.reason, "wrong");
+      if (notice.is === "disconnected") line.print(`the connection is lost: ${notice.reason}`, "wrong");
+      if (notice.is === "reconnected") line.print("connected again, and subscribed as before");
+      if (notice.is === "handed over") line.print(`another node serves you now: ${notice.node || notice.url}`);
+      if (notice.is === "ended") line.print(notice.reason, "wrong");
     },
   });
   world.me = person;
-  const line = new Console(element("console"), acts(person, world, clock));
+  const line = new Console(element("console"), actions(person, world, clock));
   let characters = 0;
-  function hearNews(payload) {
+  function takeNews(payload) {
     if (payload.answer !== undefined) {
-      if (payload.to === person.entity) line.say(payload.answer);
+      if (payload.to === person.entity) line.print(payload.answer);
       return;
     }
     characters = payload.characters;
-    engines.hear(payload);
+    engines.update(payload);
   }
   const numbers = new Numbers();
-  regularly(NUMBERS_MS, async () => {
-    numbers.show(await cluster.count(), cluster);
+  repeatEvery(NUMBERS_MS, async () => {
+    numbers.show(await cluster.fetchNumbers(), cluster);
     if (world.sites.length && !about.game) {
-      world.stretch([...world.sites, ...everybody(world.picture)]);
+      world.stretch([...world.sites, ...everybody(world.snapshot)]);
       person.bounds = world.bounds;
     }
-    const others = Math.max(0, (world.picture?.entities.count ?? 0) - 1);
+    const others = Math.max(0, (world.snapshot?.entities.count ?? 0) - 1);
     element("summary").textContent =
       `${others.toLocaleString("en")} others${characters ? ` (${characters} bots)` : ""} · you are ${person.entity}, `
       + `${person.here.inside.size} in your area · your walks took ${person.requests} request${person.requests === 1 ? "" : "s"}`;
-  }, () => {}); // the pictures tell whether the node answers
+  }, () => {}); // the requests for snapshots show whether the node answers
   keys(person);
   return { clock, person, line, walk: (place) => {
     person.forgetFollowing();
     world.marked = null;
-    element("hint").hidden = true; // who has walked knows how
-    return person.walkTo(place).catch((error) => line.say(error.message, "wrong"));
+    element("hint").hidden = true;
+    return person.walkTo(place).catch((error) => line.print(error.message, "wrong"));
   } };
 }
 
@@ -86,9 +86,9 @@ function* everybody({ entities: { count, x, y } }) {
   for (let i = 0; i < count; i++) yield { x: x[i], y: y[i] };
 }
 
-function acts(person, world, clock) {
+function actions(person, world, clock) {
   const somebody = (entity) => {
-    if (!placeOf(world.picture, entity, clock.now())) throw new Error(`nobody here is ${entity}`);
+    if (!placeOf(world.snapshot, entity, clock.now())) throw new Error(`there is no entity ${entity} here`);
     world.marked = entity;
   };
   return {
@@ -99,7 +99,7 @@ function acts(person, world, clock) {
     },
     follow(entity) {
       somebody(entity);
-      person.follow(() => placeOf(world.picture, entity, clock.now()));
+      person.follow(() => placeOf(world.snapshot, entity, clock.now()));
       return `following ${entity}, until you walk elsewhere`;
     },
     find(entity) {
@@ -127,10 +127,10 @@ function keys(person) {
     e.preventDefault();
   });
   addEventListener("keyup", (e) => person.press(e.key, false));
-  addEventListener("blur", () => person.letGo()); // of a key that is let go elsewhere we hear nothing
+  addEventListener("blur", () => person.letGo()); // a key released elsewhere sends no keyup
 }
 
-// The node's own counters as rates, its latency as percentiles, and what Spark has counted.
+// The node's counters as rates, its latency as percentiles, and the accuracy that Spark computes.
 class Numbers {
   #judged = null; // the last second that was shown
 
@@ -150,10 +150,10 @@ class Numbers {
       { format: perSecond, words: ([missed, spurious]) => `${short(missed)} · ${short(spurious)}` });
     this.expected = figure(judged, "expected, delivered",
       [{ colour: "soft", label: "expected" }, { colour: "c5", label: "delivered" }],
-      { format: perSecond, words: ([expected, heard]) => `${short(expected)} · ${short(heard)}` });
+      { format: perSecond, words: ([expected, delivered]) => `${short(expected)} · ${short(delivered)}` });
   }
 
-  // Of our own node, unless it is silent; and the list of all.
+  // Charts of our own node, if it answers, and the table of all nodes.
   show(node, cluster) {
     this.#list(cluster);
     if (!node) return;
@@ -185,12 +185,12 @@ class Numbers {
     table.tBodies[0].replaceChildren();
     const nodes = cluster.nodes;
     for (const node of nodes) {
-      const said = node.numbers.nodes[0];
+      const info = node.numbers.nodes[0];
       const row = table.tBodies[0].insertRow();
       const head = document.createElement("th");
       head.scope = "row";
       row.append(head);
-      const title = `${said.name} ${said.address}`.trim();
+      const title = `${info.name} ${info.address}`.trim();
       if (nodes.length > 1) {
         const mark = document.createElement("i");
         mark.style.setProperty("--mark", `var(--${cluster.mark(node)})`);
@@ -199,8 +199,8 @@ class Numbers {
         head.textContent = title;
       }
       const cells = [
-        said.clients, said.subscriptions, short(node.rate("deliveries")),
-        said.recording ? short(said.rows) : "off",
+        info.clients, info.subscriptions, short(node.rate("deliveries")),
+        info.recording ? short(info.rows) : "off",
       ];
       for (const text of cells) row.insertCell().textContent = text;
     }
@@ -210,14 +210,14 @@ class Numbers {
     element("accuracy").hidden = !trace;
     element("accuracy-charts").hidden = !judged?.windows.length;
     if (judged && !judged.windows.length) {
-      element("accuracy-note").textContent = "Spark is counting; the first seconds will be here soon.";
+      element("accuracy-note").textContent = "Spark is counting; the first seconds will appear soon.";
       return;
     }
     if (!judged) {
       const command = document.createElement("code");
       command.textContent = `nearcast analyse --follow ${trace}`;
       element("accuracy-note").replaceChildren(
-        "Every deployment can be judged against the exact truth. In another terminal: ", command,
+        "To compare all deliveries with the exact truth, run in another terminal: ", command,
       );
       return;
     }
@@ -229,11 +229,11 @@ class Numbers {
     }
     const sum = (name) => judged.windows.reduce((total, one) => total + (one[name] ?? 0), 0);
     element("accuracy-note").textContent =
-      `Of ${sum("expected").toLocaleString("en")} expected deliveries in the last ${judged.windows.length} seconds counted, ${sum("missed")} were missed, and ${sum("spurious")} more were spurious.`;
+      `Of ${sum("expected").toLocaleString("en")} expected deliveries in the last ${judged.windows.length} counted seconds, ${sum("missed")} were missed; ${sum("spurious")} further deliveries were spurious.`;
   }
 }
 
-// To the same page on another node.
+// A link to the same page on another node.
 function link(page, text) {
   const anchor = document.createElement("a");
   anchor.href = token ? `${page}#token=${encodeURIComponent(token)}` : page;
@@ -241,7 +241,7 @@ function link(page, text) {
   return anchor;
 }
 
-// An upper bound in milliseconds: that of the bucket in which it lies.
+// A percentile, in milliseconds, as the upper bound of its bucket.
 function percentile(bounds, counts, share) {
   const total = counts.reduce((sum, count) => sum + count, 0);
   let sum = 0;

@@ -1,6 +1,6 @@
-// Where the page begins: it asks what there is to watch, a live node or a trace, and draws it.
+// Entry point of the monitor page: it shows a live node or the replay of a trace.
 
-import { ask } from "./feed.js";
+import { ask } from "./snapshots.js";
 import { World } from "./world.js";
 
 const element = (id) => document.getElementById(id);
@@ -17,7 +17,7 @@ async function begin() {
   const world = new World(element("world"), element("tip"), (place) => mode?.walk(place));
   world.span(about.bounds);
   view(world);
-  const { begin: start } = await import(about.mode === "live" ? "./live.js" : "./film.js");
+  const { begin: start } = await import(about.mode === "live" ? "./live.js" : "./replay.js");
   mode = await start(about, world, status);
   const frame = () => {
     world.draw(mode.clock.now());
@@ -25,7 +25,7 @@ async function begin() {
     requestAnimationFrame(frame);
   };
   frame();
-  // For whoever looks from the browser's own console.
+  // For the browser's console and tests.
   window.nearcast = { world, ...mode };
 }
 

@@ -1,4 +1,4 @@
-// Colours come from the style sheet, so that canvases follow light and dark as all else does.
+// Colours of the style sheet for canvases, in the light and the dark scheme.
 
 const known = new Map();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => known.clear());
@@ -11,8 +11,7 @@ export function colour(name) {
   return known.get(name);
 }
 
-// A canvas as large as it is shown, in the pixels of the screen. Returns its drawing context, whose
-// units are the page's.
+// Sets the canvas to its size in device pixels. Returns its drawing context, in CSS pixels.
 export function fitted(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const width = Math.round(canvas.clientWidth * ratio);
@@ -26,7 +25,7 @@ export function fitted(canvas) {
   return pen;
 }
 
-// 1234567 as 1.2 M, 0.25 as 0.25: three digits are enough to watch.
+// A number in a few characters: 1234567 as 1.2 M.
 export function short(number) {
   const size = Math.abs(number);
   for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {

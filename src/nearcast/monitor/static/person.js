@@ -1,13 +1,13 @@
-// The person's own character: an ordinary client. Wherever it walks, it says so once, and the node
-// works out by itself where its area of interest is at any moment.
+// The person's own character, an ordinary client. It sends one request for each walk; the node then
+// computes where its area of interest is at any moment.
 
 import { connect } from "/nearcast.js";
 
-import { token } from "./feed.js";
+import { token } from "./snapshots.js";
 
-const HALF = { rx: 60, ry: 40 }; // of the area of interest, as the bots have it
+const HALF = { rx: 60, ry: 40 }; // half-extents of the area of interest, the same as the bots'
 const SPEED = 60; // units per second
-const SAY_MS = 200; // between two words about where it is, while it walks
+const PUBLISH_MS = 200; // between two publications of its position while it walks
 
 const KEYS = {
   ArrowUp: [0, 1], ArrowDown: [0, -1], ArrowLeft: [-1, 0], ArrowRight: [1, 0],
@@ -37,15 +37,15 @@ export class Person {
     this.here = here;
     this.bounds = bounds;
     this.hooks = hooks;
-    this.#listen(here, (message) => hooks.heard(message));
-    this.#listen(news, (message) => hooks.news(message.payload));
-    this.#listen(here.changes(), (change) => hooks.met?.(change));
-    this.#listen(client.notices(), (notice) => {
+    this.#forEach(here, (message) => hooks.delivered(message));
+    this.#forEach(news, (message) => hooks.news(message.payload));
+    this.#forEach(here.changes(), (change) => hooks.presence?.(change));
+    this.#forEach(client.notices(), (notice) => {
       hooks.notice(notice);
-      if (notice.is === "reconnected") this.say();
+      if (notice.is === "reconnected") this.publishPosition();
     });
-    this.say();
-    setInterval(() => this.#onward(), SAY_MS);
+    this.publishPosition();
+    setInterval(() => this.#continueWalk(), PUBLISH_MS);
   }
 
   get entity() {
@@ -74,7 +74,7 @@ export class Person {
     this.target = to;
     const seconds = await this.client.moveTo([to.x, to.y], SPEED);
     this.#arrives = this.now() + seconds * 1e6;
-    this.say();
+    this.publishPosition();
     return seconds;
   }
 
@@ -84,31 +84,31 @@ export class Person {
     this.#arrives = 0;
     this.requests += 1;
     await this.here.move(this.here.where(this.now()));
-    this.say();
+    this.publishPosition();
   }
 
-  // `place` tells where that one is; it is asked again and again.
+  // `place()` returns where the followed entity is; it is called repeatedly.
   follow(place) {
     this.#following = place;
-    this.#onward();
+    this.#continueWalk();
   }
 
   forgetFollowing() {
     this.#following = null;
   }
 
-  say() {
+  publishPosition() {
     const place = this.place(this.now());
     this.client
       .publish(place, undefined, { retain: true, confirm: false, attributes: { person: true } })
-      .catch(() => {}); // there is no connection now; it comes back by itself, and says so
+      .catch(() => {}); // not connected now; after the reconnect it is published again
   }
 
-  // Keys: towards the border for as long as they are held. True: it was one of ours.
+  // A held key walks towards the border. Returns whether the key is one of ours.
   press(key, down) {
     const name = key.length === 1 ? key.toLowerCase() : key;
     if (!Object.hasOwn(KEYS, name)) return false;
-    if (down === this.#pressed.has(name)) return true; // a key that repeats says nothing new
+    if (down === this.#pressed.has(name)) return true; // key repeat
     if (down) this.#pressed.add(name);
     else this.#pressed.delete(name);
     const [dx, dy] = [...this.#pressed]
@@ -135,7 +135,7 @@ export class Person {
     return { x: x + dx * way, y: y + dy * way };
   }
 
-  #onward() {
+  #continueWalk() {
     const now = this.now();
     if (this.#following) {
       const goal = this.#following();
@@ -143,16 +143,16 @@ export class Person {
       if (far) this.walkTo(goal).catch(() => {});
     }
     if (!this.#arrives) return;
-    this.say();
+    this.publishPosition();
     if (now >= this.#arrives) {
       this.#arrives = 0;
       this.target = null;
     }
   }
 
-  async #listen(source, hear) {
+  async #forEach(source, act) {
     try {
-      for await (const one of source) hear(one);
+      for await (const one of source) act(one);
     } catch (error) {
       this.hooks.notice({ is: "ended", reason: error.message });
     }

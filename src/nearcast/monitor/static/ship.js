@@ -1,15 +1,15 @@
-// Where the page of a ship begins: our peer joins, the ship is flown here, and the peer says where
-// it is and tells us what it hears.
+// Entry point of the game page. A peer of our own joins the overlay; it publishes the position of the
+// ship that is flown here and delivers the updates of the others.
 
 import { connect } from "/nearcast.js";
 
-import { ask, regularly } from "./feed.js";
-import { controls, Ship, Stick } from "./flight.js";
-import { Heard } from "./heard.js";
-import { Sky } from "./sky.js";
+import { ask, repeatEvery } from "./snapshots.js";
+import { controls, Ship, Stick } from "./own_ship.js";
+import { OtherShips } from "./other_ships.js";
+import { SpaceView } from "./space_view.js";
 
 const NEWS_MS = 4000;
-const SLOWEST_S = 0.25; // a longer pause between two frames is no flight
+const SLOWEST_S = 0.25; // longer pauses between two frames count as this
 const element = (id) => document.getElementById(id);
 
 function status(kind, text) {
@@ -18,7 +18,7 @@ function status(kind, text) {
   if (line.lastElementChild.textContent !== text) line.lastElementChild.textContent = text;
 }
 
-function tell(text, kind = "") {
+function showNews(text, kind = "") {
   const line = document.createElement("li");
   line.className = kind;
   line.textContent = text;
@@ -33,19 +33,19 @@ const area = (ship, r) => {
 };
 
 class Game {
-  heard = new Heard();
+  otherShips = new OtherShips();
   stick = new Stick();
   teams = {};
-  #shots = new Map(); // whom we have hit, and when
+  #shots = new Map(); // entity: when we hit it
 
   constructor(rules, client) {
     this.rules = rules;
     this.client = client;
-    this.sky = new Sky(element("sky"), rules);
+    this.view = new SpaceView(element("space"), rules);
     this.ship = new Ship(rules, {
-      hit: (by, damage) => tell(`${by === "asteroid" ? "an asteroid" : by}: −${damage}`, "bad"),
+      hit: (by, damage) => showNews(`${by === "asteroid" ? "an asteroid" : by}: −${damage}`, "bad"),
       exploded: () => this.#explode(),
-      born: () => tell("a new ship", "good"),
+      born: () => showNews("a new ship", "good"),
     });
   }
 
@@ -53,34 +53,34 @@ class Game {
     return this.teams[this.client.entity];
   }
 
-  async listen() {
+  async subscribe() {
     this.around = await this.client.subscribe(area(this.ship, this.rules.sight));
-    await this.#listenForHits();
-    this.#take(this.around, (message) => {
-      if (message.attributes?.exploded) this.#sawExplode(message);
-      else this.heard.see(message);
+    await this.#subscribeToHits();
+    this.#forEach(this.around, (message) => {
+      if (message.attributes?.exploded) this.#onExplosion(message);
+      else this.otherShips.update(message);
     });
-    this.#take(this.client.notices(), ({ is, reason }) => {
+    this.#forEach(this.client.notices(), ({ is, reason }) => {
       if (is === "disconnected") status("bad", `the connection is lost: ${reason}`);
-      if (is === "reconnected") this.#beginAnew();
+      if (is === "reconnected") this.#onNewPeer();
       if (is === "ended") status("bad", reason);
     });
   }
 
-  // Another peer flies for us, by another name.
-  async #beginAnew() {
+  // Our session continues on another peer, with another entity number.
+  async #onNewPeer() {
     status("good", "flying again, with a new peer");
     await this.own.unsubscribe();
-    await this.#listenForHits();
+    await this.#subscribeToHits();
   }
 
-  async #listenForHits() {
+  async #subscribeToHits() {
     const channel = `ship ${this.client.entity}`;
     this.own = await this.client.subscribe(area(this.ship, this.rules.sight / 2), { channel });
-    this.#take(this.own, (message) => this.#wasHit(message));
+    this.#forEach(this.own, (message) => this.#onHit(message));
   }
 
-  async #take(source, act) {
+  async #forEach(source, act) {
     try {
       for await (const one of source) act(one);
     } catch (error) {
@@ -90,19 +90,19 @@ class Game {
 
   others(t) {
     const found = [];
-    for (const ship of this.heard.around(t)) {
+    for (const ship of this.otherShips.current(t)) {
       if (ship.id === this.client.entity) continue;
-      const place = this.heard.place(ship, t), heading = this.heard.heading(ship, t);
+      const place = this.otherShips.place(ship, t), heading = this.otherShips.heading(ship, t);
       found.push({ id: ship.id, place, heading, hit: ship.hit, team: this.teams[ship.id] });
     }
     return found;
   }
 
-  // Several times a second: where we are, and what we want to hear.
-  say() {
+  // Several times a second: publish the position and move both subscriptions.
+  publishPosition() {
     const { ship } = this;
     if (!ship.alive) return;
-    const quiet = () => {}; // there is no connection now; it comes back by itself
+    const quiet = () => {}; // not connected now; the client reconnects by itself
     this.around.move(area(ship, this.rules.sight)).catch(quiet);
     this.own.move(area(ship, this.rules.sight / 2)).catch(quiet);
     const [x, y, z] = ship.place;
@@ -116,10 +116,10 @@ class Game {
     const target = this.ship.target(foes), from = this.ship.place;
     const far = this.rules.sight / 2;
     const to = target ? target.place : from.map((c, axis) => c + this.ship.heading[axis] * far);
-    this.sky.beam(from, to, "beam");
+    this.view.beam(from, to, "beam");
     if (!target) return;
     this.ship.score.hits += 1;
-    const known = this.heard.ships.get(target.id);
+    const known = this.otherShips.ships.get(target.id);
     if (known) known.hit = performance.now();
     this.#shots.set(target.id, performance.now());
     const [x, y, z] = target.place;
@@ -129,29 +129,29 @@ class Game {
       .catch(() => {});
   }
 
-  #wasHit({ from, attributes }) {
-    const shooter = this.heard.ships.get(from);
+  #onHit({ from, attributes }) {
+    const shooter = this.otherShips.ships.get(from);
     if (shooter && attributes.hit === "beam") {
-      this.sky.beam(this.heard.place(shooter, this.client.now()), this.ship.place, "beam-foe");
+      this.view.beam(this.otherShips.place(shooter, this.client.now()), this.ship.place, "beam-foe");
     }
     this.ship.hurt(attributes.damage, attributes.hit === "beam" ? "hit by a beam" : "a collision");
   }
 
   #explode() {
-    this.sky.blast(this.ship.place);
-    tell("your ship has exploded", "bad");
+    this.view.blast(this.ship.place);
+    showNews("your ship has exploded", "bad");
     const [x, y, z] = this.ship.place;
     this.client
       .publish({ x, y, z }, undefined, { attributes: { exploded: true }, confirm: false })
       .catch(() => {});
   }
 
-  #sawExplode({ from, x, y, z }) {
-    this.heard.lose(from);
-    this.sky.blast([x, y, z ?? 0]);
+  #onExplosion({ from, x, y, z }) {
+    this.otherShips.remove(from);
+    this.view.blast([x, y, z ?? 0]);
     if (performance.now() - (this.#shots.get(from) ?? -Infinity) < 3000) {
       this.ship.score.wins += 1;
-      tell("you have won a fight", "good");
+      showNews("you have won a fight", "good");
     }
     this.#shots.delete(from);
   }
@@ -161,7 +161,7 @@ class Game {
     if (this.stick.fire) this.fire();
     const others = this.others(this.client.now());
     const foes = others.filter(({ team }) => team !== this.team);
-    this.sky.draw(this.ship, others, this.ship.alive ? this.ship.target(foes) : null, this.team);
+    this.view.draw(this.ship, others, this.ship.alive ? this.ship.target(foes) : null, this.team);
     this.#gauge("shield", this.ship.shield);
     this.#gauge("energy", this.ship.energy);
     const { hits, wins, lost } = this.ship.score;
@@ -173,21 +173,21 @@ class Game {
 
   #gauge(name, value) {
     element(name).value = value;
-    element(`${name}-said`).textContent = Math.round(value);
+    element(`${name}-value`).textContent = Math.round(value);
   }
 
   async count() {
-    const said = await ask("monitor/ships");
-    this.teams = said.teams;
-    const { plain, reckoned, count } = this.heard.differences;
+    const answer = await ask("monitor/ships");
+    this.teams = answer.teams;
+    const { plain, reckoned, count } = this.otherShips.differences;
     element("reckoning").textContent = count
-      ? `When an update arrives, a ship is ${plain.toFixed(1)} units from where it last said it was, and `
-        + `${reckoned.toFixed(2)} from where ${this.heard.reckons ? "dead reckoning had drawn it" : "it was drawn"}.`
-      : "No ship has been heard twice yet.";
+      ? `When an update arrives, a ship is on average ${plain.toFixed(1)} units from its last published position `
+        + `and ${reckoned.toFixed(2)} from where ${this.otherShips.deadReckoning ? "dead reckoning had drawn it" : "it was drawn"}.`
+      : "No ship has sent two updates yet.";
     element("fleet").textContent =
-      `Everybody here is a peer of one ${this.rules.overlay} overlay: ${said.peers} of them, without any server. `
-      + `Your own peer is ${this.client.entity}; all that you see, it has heard. `
-      + `Bots know ${said.known.toFixed(1)} others each.`;
+      `All ships are peers of one ${this.rules.overlay} overlay: ${answer.peers} peers and no server. `
+      + `Your own peer is ${this.client.entity}; all that you see was delivered to it. `
+      + `A bot knows ${answer.known.toFixed(1)} others on average.`;
   }
 }
 
@@ -197,20 +197,20 @@ async function begin() {
   const client = await connect(address, { name: "you" });
   const game = new Game(rules, client);
   await game.count();
-  await game.listen();
+  await game.subscribe();
   status("good", "flying");
   element("hint").textContent = matchMedia("(pointer: coarse)").matches
     ? "Drag to steer · tap or press fire"
     : "Arrows or WASD steer, or drag · space or click fires · shift boosts · Q brakes";
   const buttons = { brake: element("brake"), boost: element("boost"), fire: element("fire") };
-  controls(game.stick, element("sky"), buttons, () => game.fire());
+  controls(game.stick, element("space"), buttons, () => game.fire());
   const reckon = element("reckon");
-  reckon.addEventListener("change", () => (game.heard.reckons = reckon.checked));
+  reckon.addEventListener("change", () => (game.otherShips.deadReckoning = reckon.checked));
   addEventListener("keydown", (e) => {
     if (e.key === "r" && !e.ctrlKey && !e.metaKey) reckon.click();
   });
-  setInterval(() => game.say(), 1000 / rules.rate);
-  regularly(1000, () => game.count(), (error) => {
+  setInterval(() => game.publishPosition(), 1000 / rules.rate);
+  repeatEvery(1000, () => game.count(), (error) => {
     if (error) status("bad", "the bots do not answer");
   });
   let before = performance.now();
@@ -220,7 +220,7 @@ async function begin() {
     requestAnimationFrame(frame);
   };
   requestAnimationFrame(frame);
-  window.nearcast = { game, client }; // for whoever looks from the browser's own console
+  window.nearcast = { game, client }; // for the browser's console and tests
 }
 
 begin().catch((error) => status("bad", error.message));

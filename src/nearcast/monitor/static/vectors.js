@@ -1,4 +1,4 @@
-// Places and directions in space, as [x, y, z].
+// Vectors in space, as [x, y, z].
 
 export const add = (a, b) => [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
 export const sub = (a, b) => [a[0] - b[0], a[1] - b[1], a[2] - b[2]];
@@ -9,7 +9,7 @@ export const cross = (a, b) => [
   a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0],
 ];
 
-// Of length 1; what has no length has no direction and stays as it is.
+// Normalised to length 1; the zero vector stays.
 export function unit(a) {
   const length = size(a);
   return length > 0 ? times(a, 1 / length) : a;
@@ -17,7 +17,7 @@ export function unit(a) {
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-// Where somebody looks who has turned so far to the left, and so far up.
+// The direction of a yaw (to the left) and a pitch (up).
 export const facing = (yaw, pitch) => [
   Math.cos(yaw) * Math.cos(pitch), Math.sin(yaw) * Math.cos(pitch), Math.sin(pitch),
 ];

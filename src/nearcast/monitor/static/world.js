@@ -1,25 +1,25 @@
-// The world on a canvas: areas, entities, what is heard, and where a person may point at.
+// The world view on a canvas: areas, entities, deliveries, and the pointer.
 
-import { DISC, elapsed, placeOf } from "./feed.js";
+import { DISC, elapsed, placeOf } from "./snapshots.js";
 import { colour, fitted } from "./palette.js";
-import { cells } from "./regions.js";
+import { cells } from "./voronoi.js";
 
-const FADING = 450; // milliseconds for which something heard is shown
+const FADING = 450; // milliseconds for which a delivery is shown
 const MOST_FADING = 400;
 const CROWDED = 400; // areas
 const LAYER_MS = 90;
-const DRAG = 6; // pixels that a pointer may slip and still be a click
-const REACH = 14; // pixels from an entity within which a pointer means it
+const DRAG = 6; // pixels that a pointer may move during a click
+const REACH = 14; // pixels from an entity within which a pointer selects it
 
 export class World {
-  picture = null;
+  snapshot = null;
   me = null; // {entity, place(t), half: {rx, ry}, target}
-  marked = null; // the entity that somebody speaks of
+  marked = null; // the entity that `find` or `follow` names
   areas = true;
   sites = []; // of a cluster's nodes: {x, y, name, mark, own}
-  drawn = 0; // frames, for whoever wants to know how fast this is
-  #heard = []; // {x, y, at, apple}
-  #lately = new Map(); // entity: when it was last heard
+  drawn = 0; // frames, for tests
+  #received = []; // {x, y, at, apple}
+  #lastReceived = new Map(); // entity: when its last publication was delivered to us
   #pointers = new Map();
   #layer = { canvas: document.createElement("canvas"), view: "", at: 0 };
   #hover = null;
@@ -52,7 +52,7 @@ export class World {
     this.fit();
   }
 
-  // The world is larger than it was thought to be.
+  // Extends the bounds so that these places are inside.
   stretch(places) {
     const [[x0, y0], [x1, y1]] = this.bounds;
     const xs = places.map(({ x }) => x), ys = places.map(({ y }) => y);
@@ -139,20 +139,13 @@ export class World {
     }
   }
 
-  // What is heard.
+  // Deliveries.
 
-  hear(entity, x, y, apple = false) {
+  showDelivery(entity, x, y, apple = false) {
     const at = performance.now();
-    this.#lately.set(entity, at);
-    this.#heard.push({ x, y, at, apple });
-    if (this.#heard.length > MOST_FADING) this.#heard.splice(0, this.#heard.length - MOST_FADING);
-  }
-
-  // How many entities were heard lately.
-  get audible() {
-    const since = performance.now() - 3000;
-    for (const [entity, at] of this.#lately) if (at < since) this.#lately.delete(entity);
-    return this.#lately.size;
+    this.#lastReceived.set(entity, at);
+    this.#received.push({ x, y, at, apple });
+    if (this.#received.length > MOST_FADING) this.#received.splice(0, this.#received.length - MOST_FADING);
   }
 
   // Drawing.
@@ -161,12 +154,12 @@ export class World {
     const pen = fitted(this.canvas);
     const { clientWidth: width, clientHeight: height } = this.canvas;
     pen.clearRect(0, 0, width, height);
-    this.#ground(pen, width, height);
+    this.#drawGround(pen, width, height);
     this.#drawRegions(pen);
-    if (this.picture) {
-      const seconds = (t - this.picture.t) / 1e6;
+    if (this.snapshot) {
+      const seconds = (t - this.snapshot.t) / 1e6;
       if (this.areas) this.#drawAreas(pen, seconds, width, height);
-      this.#drawHeard(pen, t);
+      this.#drawReceived(pen, t);
       this.#drawEntities(pen, seconds, width, height);
       this.#drawHover(pen, t);
     }
@@ -174,7 +167,7 @@ export class World {
     this.drawn += 1;
   }
 
-  #ground(pen, width, height) {
+  #drawGround(pen, width, height) {
     const [[x0, y0], [x1, y1]] = this.bounds;
     const [left, bottom] = this.toScreen(x0, y0);
     const [right, top] = this.toScreen(x1, y1);
@@ -205,7 +198,7 @@ export class World {
     pen.strokeRect(left, top, right - left, bottom - top);
   }
 
-  // Each node's part of the world, and the site that it has it by.
+  // The cell and the site of each node.
   #drawRegions(pen) {
     for (const [k, corners] of cells(this.sites, this.bounds).entries()) {
       const { x, y, name, mark, own } = this.sites[k];
@@ -230,11 +223,11 @@ export class World {
     }
   }
 
-  // Of thousands of areas a few pictures a second are enough: they are drawn on a layer of their
-  // own, which is copied in between.
+  // More than CROWDED areas are drawn a few times a second on a layer of their own, which is copied
+  // into each frame.
   #drawAreas(pen, seconds, width, height) {
-    if (this.picture.areas.count <= CROWDED) {
-      this.#outlines(pen, seconds, width, height);
+    if (this.snapshot.areas.count <= CROWDED) {
+      this.#drawOutlines(pen, seconds, width, height);
       return;
     }
     const { canvas } = this;
@@ -247,15 +240,15 @@ export class World {
       const ratio = canvas.width / width;
       const brush = copy.getContext("2d");
       brush.setTransform(ratio, 0, 0, ratio, 0, 0);
-      this.#outlines(brush, seconds, width, height);
+      this.#drawOutlines(brush, seconds, width, height);
       this.#layer.view = view;
       this.#layer.at = now;
     }
     pen.drawImage(this.#layer.canvas, 0, 0, width, height);
   }
 
-  #outlines(pen, seconds, width, height) {
-    const areas = this.picture.areas;
+  #drawOutlines(pen, seconds, width, height) {
+    const areas = this.snapshot.areas;
     const mine = this.me?.entity;
     pen.strokeStyle = pen.fillStyle = colour("area");
     const crowded = areas.count > CROWDED;
@@ -279,7 +272,7 @@ export class World {
     pen.globalAlpha = 1;
   }
 
-  // Where an area is on the screen, or null if it is not.
+  // An area's centre and half-extents on the screen, or null if it is outside.
   #outline(areas, i, seconds, width, height) {
     const dt = elapsed(areas, i, seconds);
     const scale = this.#scale;
@@ -291,45 +284,45 @@ export class World {
   }
 
   #drawEntities(pen, seconds, width, height) {
-    const { count, id, x, y, vx, vy, left: lasts } = this.picture.entities;
+    const { count, id, x, y, vx, vy, left: lasts } = this.snapshot.entities;
     const size = Math.min(9, Math.max(2.4, (count > CROWDED ? 2.6 : 4) * Math.sqrt(this.zoom)));
     const scale = this.#scale;
     const left = width / 2 - this.centre.x * scale, base = height / 2 + this.centre.y * scale;
     const since = performance.now() - 1500;
     const dots = {};
-    const heard = [];
-    const home = this.sites.length ? this.picture.home : null;
+    const received = [];
+    const home = this.sites.length ? this.snapshot.home : null;
     for (let i = 0; i < count; i++) {
       if (id[i] === this.me?.entity) continue;
-      const dt = elapsed(this.picture.entities, i, seconds);
+      const dt = elapsed(this.snapshot.entities, i, seconds);
       const px = left + (x[i] + vx[i] * dt) * scale, py = base - (y[i] + vy[i] * dt) * scale;
       if (px < -9 || px > width + 9 || py < -9 || py > height + 9) continue;
       const walks = lasts[i] > seconds && (vx[i] || vy[i]);
-      const near = this.#lately.get(id[i]) > since;
-      const group = near ? heard : (dots[home?.[i] ?? (walks ? "walking" : "resting")] ??= []);
+      const recent = this.#lastReceived.get(id[i]) > since;
+      const group = recent ? received : (dots[home?.[i] ?? (walks ? "walking" : "resting")] ??= []);
       group.push(px, py);
     }
-    for (const [name, places] of [...Object.entries(dots), ["heard", heard]]) {
+    for (const [name, places] of [...Object.entries(dots), ["received", received]]) {
       pen.fillStyle = colour(name);
-      const radius = name === "heard" ? size * 1.25 : size;
+      const radius = name === "received" ? size * 1.25 : size;
       if (count > CROWDED && size < 5) squares(pen, places, radius);
       else circles(pen, places, radius);
     }
   }
 
-  #drawHeard(pen, t) {
+  #drawReceived(pen, t) {
     pen.lineWidth = 1.2;
-    if (this.picture.heard.count) this.#drawDeliveries(pen, t);
+    if (this.snapshot.deliveries.count) this.#drawDeliveries(pen, t);
     if (!this.me) return;
     const here = this.me.place(t);
     const [mx, my] = this.toScreen(here.x, here.y);
     const now = performance.now();
-    this.#heard = this.#heard.filter((one) => now - one.at < FADING);
-    for (const { x, y, at, apple } of this.#heard) {
+    this.#received = this.#received.filter((one) => now - one.at < FADING);
+    for (const { x, y, at, apple } of this.#received) {
       const age = (now - at) / FADING;
       const [px, py] = this.toScreen(x, y);
       pen.globalAlpha = 0.55 * (1 - age);
-      pen.strokeStyle = colour(apple ? "alarm" : "heard");
+      pen.strokeStyle = colour(apple ? "alarm" : "received");
       pen.beginPath();
       pen.moveTo(px, py);
       pen.lineTo(mx, my);
@@ -341,14 +334,14 @@ export class World {
     pen.globalAlpha = 1;
   }
 
-  // Of a trace: from who said it to who heard it.
+  // In a replay: lines from publishers to subscribers.
   #drawDeliveries(pen, t) {
-    const { count, from, to } = this.picture.heard;
-    pen.strokeStyle = colour("heard");
+    const { count, from, to } = this.snapshot.deliveries;
+    pen.strokeStyle = colour("received");
     pen.globalAlpha = Math.max(0.08, Math.min(0.5, 40 / count));
     pen.beginPath();
     for (let i = 0; i < count; i++) {
-      const source = placeOf(this.picture, from[i], t), target = placeOf(this.picture, to[i], t);
+      const source = placeOf(this.snapshot, from[i], t), target = placeOf(this.snapshot, to[i], t);
       if (!source || !target) continue;
       pen.moveTo(...this.toScreen(source.x, source.y));
       pen.lineTo(...this.toScreen(target.x, target.y));
@@ -395,7 +388,7 @@ export class World {
     const shown = found?.entity ?? this.marked;
     this.tip.hidden = !found;
     if (shown === null || shown === undefined) return;
-    const place = placeOf(this.picture, shown, t);
+    const place = placeOf(this.snapshot, shown, t);
     if (!place) return;
     const [px, py] = this.toScreen(place.x, place.y);
     pen.strokeStyle = colour("ink");
@@ -412,12 +405,12 @@ export class World {
 
   #nearest(t) {
     const there = this.#toWorld(this.#hover.x, this.#hover.y);
-    const { count, id } = this.picture.entities;
+    const { count, id } = this.snapshot.entities;
     const reach = REACH / this.#scale;
     let best = null, least = reach * reach;
     for (let i = 0; i < count; i++) {
       if (id[i] === this.me?.entity) continue;
-      const place = placeOf(this.picture, id[i], t);
+      const place = placeOf(this.snapshot, id[i], t);
       const distance = (place.x - there.x) ** 2 + (place.y - there.y) ** 2;
       if (distance < least) {
         least = distance;
@@ -439,7 +432,7 @@ function circles(pen, places, radius) {
   }
 }
 
-// Two crossed rectangles look round enough when they are small, and are drawn several times faster.
+// Two crossed rectangles: nearly round when small, and several times faster than circles.
 function squares(pen, places, radius) {
   for (let i = 0; i < places.length; i += 2) {
     const px = places[i], py = places[i + 1];

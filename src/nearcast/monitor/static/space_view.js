@@ -1,19 +1,19 @@
-// Space on a canvas, from behind the ship: everything is put in order of its distance and drawn
-// from far to near. A plain canvas is enough for a hundred asteroids and a few dozen ships.
+// The 3-D view from behind the ship, on a 2-D canvas: everything is sorted by distance and drawn from
+// far to near. That is fast enough for a hundred asteroids and a few dozen ships.
 
 import { colour, fitted } from "./palette.js";
 import { add, clamp, cross, dot, facing, size, sub, times, unit } from "./vectors.js";
 
-const NEAR = 1; // what is nearer than this to the eye is not drawn
+const NEAR = 1; // nearer than this to the eye nothing is drawn
 const BEHIND = 34, ABOVE = 9; // units from the ship to the eye
 const FADE = 700; // units beyond which things are pale
 const BEAM_MS = 220, BLAST_MS = 1100;
 const STARS = 240;
-// A ship of length 1, which looks along x: nose, wing tips, tail and fin.
+// A ship of length 1 that points along x.
 const HULL = { nose: [1.5, 0, 0], left: [-1, 1.15, -0.1], right: [-1, -1.15, -0.1], tail: [-0.55, 0, 0.15], fin: [-1.05, 0, 0.75] };
 const PLATES = [["nose", "left", "tail", 0.75], ["nose", "right", "tail", 1], ["nose", "tail", "fin", 0.55]];
 
-export class Sky {
+export class SpaceView {
   drawn = 0; // frames
   #beams = []; // {from, to, at, name}
   #blasts = []; // {place, at}
@@ -80,7 +80,7 @@ export class Sky {
     pen.globalAlpha = 1;
   }
 
-  // The world is a cube; its faces show as nets where they end it.
+  // The world is a cube; its faces are drawn as grids.
   #drawEdges(pen, eye) {
     const { size: side } = this.rules, parts = 5;
     pen.strokeStyle = colour("edge");
@@ -143,7 +143,7 @@ export class Sky {
     pen.globalAlpha = 1;
   }
 
-  // Inside a repair zone all is green.
+  // Inside a repair zone everything is tinted green.
   #tint(pen, eye) {
     pen.fillStyle = colour("zone");
     pen.globalAlpha = 0.12;
@@ -164,7 +164,7 @@ export class Sky {
     light.addColorStop(1, colour("rock-dark"));
     pen.fillStyle = light;
     pen.beginPath();
-    for (let i = 0; i < 20; i++) { // a stone, not a ball; always the same one
+    for (let i = 0; i < 20; i++) { // an irregular outline, the same in every frame
       const angle = (i / 20) * 2 * Math.PI;
       const rough = r * (0.93 + 0.07 * Math.sin(i * 2.7 + wx + wz));
       pen.lineTo(x + Math.cos(angle) * rough, y + Math.sin(angle) * rough);
@@ -198,7 +198,7 @@ export class Sky {
     const length = this.rules.hull * (name === "me" ? 0.75 : 1.4);
     pen.globalAlpha = clamp(1.4 - deep / FADE, 0.5, 1);
     pen.fillStyle = pen.strokeStyle = colour(name);
-    if (length * scale < 3) { // far away: a dot that can still be seen
+    if (length * scale < 3) { // far away: a dot
       pen.beginPath();
       pen.arc(x, y, 2.2, 0, 2 * Math.PI);
       pen.fill();
@@ -288,7 +288,7 @@ export class Sky {
     pen.fillText(`${Math.round(target.away)}`, seen[0] + half + 5, seen[1] + 4);
   }
 
-  // Where to turn for the nearest foe, if it is not on the screen.
+  // An arrow towards the nearest foe, if it is not on the screen.
   #drawWay(pen, eye, ship, foes) {
     const away = (foe) => size(sub(foe.place, ship.place));
     const nearest = foes.reduce((best, foe) => (!best || away(foe) < away(best) ? foe : best), null);
@@ -313,7 +313,7 @@ export class Sky {
     pen.restore();
   }
 
-  // From above, with the ship's heading upwards, as far as it sees.
+  // The radar: from above, the ship's heading upwards, as far as it sees.
   #drawRadar(pen, ship, others, team, width, height) {
     const r = Math.min(70, width / 8.5), x = r + 12, y = height - r - 12;
     const sight = this.rules.sight;

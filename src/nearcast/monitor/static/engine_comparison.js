@@ -1,4 +1,4 @@
-// Seed 001's comparison: five engines on the same movement, side by side.
+// The comparison of [Evolving]: five engines on the same movement, side by side.
 
 import { Chart } from "./charts.js";
 import { short } from "./palette.js";
@@ -6,8 +6,8 @@ import { short } from "./palette.js";
 const WINDOW = 2e6; // microseconds over which rates are taken
 const MARKS = ["c1", "c2", "c3", "c4", "c5"];
 
-export class Engines {
-  #news = []; // of the last seconds
+export class EngineComparison {
+  #news = []; // the reports of the last seconds
   #rows = new Map();
 
   constructor(table, chart, saving, note) {
@@ -19,8 +19,8 @@ export class Engines {
     ], { title: "subscription messages per second", format: (n) => `${short(n)} msg/s` });
   }
 
-  hear(news) {
-    if (this.#news.at(-1)?.publications > news.publications) this.#news = []; // it begins anew
+  update(news) {
+    if (this.#news.at(-1)?.publications > news.publications) this.#news = []; // the game was restarted
     this.#news.push(news);
     while (this.#news.length > 2 && news.t - this.#news[1].t >= WINDOW) this.#news.shift();
     const before = this.#news[0];
@@ -81,7 +81,7 @@ export class Engines {
     const rate = Object.fromEntries(rates.map((one) => [one.name, one]));
     const { resubscribe, swept } = rate;
     this.chart.add(news.t / 1e6, [resubscribe.messages, swept.messages]);
-    const storm = news.storm_s > 0 ? ` The storm lasts ${news.storm_s.toFixed(0)} s more.` : "";
+    const storm = news.storm_s > 0 ? ` The storm lasts another ${news.storm_s.toFixed(0)} s.` : "";
     if (resubscribe.messages > 0) {
       const messages = 100 * (1 - swept.messages / resubscribe.messages);
       const load = 100 * (1 - swept.bytes / resubscribe.bytes);
@@ -91,12 +91,12 @@ export class Engines {
       const exactly = wrong ? `${short(wrong)} deliveries a second are wrong` : "nothing is missed";
       this.saving.replaceChildren(
         share,
-        ` of the subscription messages and ${load.toFixed(0)} % of the network load are saved right now, and ${exactly}.${storm}`,
+        ` of the subscription messages and ${load.toFixed(0)} % of the network load are saved now, and ${exactly}.${storm}`,
       );
     }
     this.note.textContent =
       `Line: subscription messages of re-subscribing and of evolving clients. All five engines really run, on the movement of ${news.compared} of ${news.characters} characters. `
       + `Re-subscribing clients, PES and the cache of CLEES renew every ${news.interval_ms} ms. `
-      + "Bytes are those of the brokers' own messages; what was missed or told in vain is judged by LEES. Type storm to make all move at once.";
+      + "Bytes are those of the brokers' own messages; missed and spurious deliveries are counted against LEES, which is exact. Type storm to make all characters move at once.";
   }
 }

@@ -1,16 +1,16 @@
-// The page of a trace: the same world, played from a recording.
+// The page of a trace: its replay in the same world view.
 
 import { figure } from "./charts.js";
-import { ask, decode, regularly } from "./feed.js";
+import { ask, decode, repeatEvery } from "./snapshots.js";
 import { short } from "./palette.js";
 
-const PICTURES_MS = 180;
+const SNAPSHOTS_MS = 180;
 const element = (id) => document.getElementById(id);
 const perSecond = (value) => `${short(value)}/s`;
 const ms = (value) => `${value < 10 ? value.toFixed(1) : value.toFixed(0)} ms`;
 
 export async function begin(about, world, status) {
-  const film = new Film(about);
+  const replay = new Replay(about);
   element("comparison").hidden = element("accuracy").hidden = true;
   element("console").hidden = true;
   element("player").hidden = false;
@@ -18,24 +18,24 @@ export async function begin(about, world, status) {
   element("hint").textContent = "Space plays and pauses · ← → step · drag and wheel move the view";
   element("summary").textContent = about.title;
   document.title = `${about.name} · Nearcast`;
-  regularly(PICTURES_MS, async () => {
-    const at = film.now();
-    if (world.picture && film.asked === at) return; // paused: nothing is new
-    world.picture = decode(await ask(`monitor/world?at=${Math.round(at)}`, "bytes"));
-    film.asked = at;
+  repeatEvery(SNAPSHOTS_MS, async () => {
+    const at = replay.now();
+    if (world.snapshot && replay.asked === at) return; // paused
+    world.snapshot = decode(await ask(`monitor/world?at=${Math.round(at)}`, "bytes"));
+    replay.asked = at;
   }, (error) => status(error ? "bad" : "good", error ? error.message : "a recording"));
   const charts = new Charts();
-  regularly(1000, async () => {
+  repeatEvery(1000, async () => {
     if (!charts.done) charts.take(await ask("monitor/seconds"));
   }, () => {});
   list(about);
-  return { clock: film, charts, film, frame: () => {
-    film.show();
-    charts.show((film.now() - about.first) / 1e6);
+  return { clock: replay, charts, replay, frame: () => {
+    replay.show();
+    charts.show((replay.now() - about.first) / 1e6);
   }, walk() {} };
 }
 
-class Film {
+class Replay {
   playing = true;
   asked = null;
 
@@ -133,7 +133,7 @@ class Charts {
   }
 }
 
-// What the trace holds, table by table.
+// The tables of the trace and their numbers of rows.
 function list(about) {
   const table = element("nodes");
   element("nodes-title").textContent = "The trace";

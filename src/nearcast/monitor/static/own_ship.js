@@ -1,11 +1,11 @@
-// The person's own ship, by the rules that the bots obey: it is flown here, and says of itself what
-// every ship says. What keys, pointer and buttons want is gathered in `stick`.
+// The person's own ship. It obeys the same rules as the bots and publishes the same updates.
+// Keys, pointer and buttons set a `Stick`.
 
 import { add, clamp, dot, facing, size, sub, times, unit } from "./vectors.js";
 
-const TURN = 1.6; // radians a second, with the stick at its end
+const TURN = 1.6; // radians a second at full deflection
 const STEEPEST = 1.35; // radians up or down
-const SOFT_S = 0.15; // in which a turn begins and ends
+const SOFT_S = 0.15; // time constant of a turn
 
 export class Stick {
   yaw = 0; // to the left, -1 to 1
@@ -19,8 +19,8 @@ export class Ship {
   score = { hits: 0, wins: 0, lost: 0 };
   #turning = [0, 0];
   #ready = 0; // seconds until it may fire again
-  #safe = 0; // seconds in which it cannot crash again
-  #back = 0; // seconds until the next life
+  #safe = 0; // seconds for which it cannot crash
+  #back = 0; // seconds until it respawns
 
   // `hooks`: hit(kind), exploded(), born().
   constructor(rules, hooks) {
@@ -53,7 +53,7 @@ export class Ship {
     this.shield = shield;
     this.energy = energy;
     this.boosting = false;
-    this.#safe = 2; // nobody begins with a crash
+    this.#safe = 2; // no crash directly after a respawn
   }
 
   fly(seconds, stick) {
@@ -76,7 +76,7 @@ export class Ship {
     const most = rules.thrust * rules.speed * seconds * 1.5;
     this.velocity = add(this.velocity, times(change, Math.min(1, most / (size(change) || 1))));
     const there = add(this.place, times(this.velocity, seconds));
-    this.place = there.map((c) => clamp(c, 0, rules.size)); // the world has an end here
+    this.place = there.map((c) => clamp(c, 0, rules.size)); // the edge of the world
     this.velocity = this.velocity.map((v, axis) => (there[axis] === this.place[axis] ? v : 0));
     this.#ready -= seconds;
     this.#safe -= seconds;
@@ -112,7 +112,7 @@ export class Ship {
     this.hurt(crash.damage, "asteroid");
   }
 
-  // A beam, a ship or an asteroid has hit us.
+  // Damage by a beam, a ship or an asteroid.
   hurt(damage, by) {
     if (!this.alive || !(damage > 0)) return;
     this.shield -= damage;
@@ -125,7 +125,7 @@ export class Ship {
     this.hooks.exploded();
   }
 
-  // May a beam be fired now? Then it is.
+  // Fires a beam if that is possible now; returns whether it did.
   fires() {
     const { beam } = this.rules;
     if (!this.alive || this.#ready > 0 || this.energy < beam.cost) return false;
@@ -134,7 +134,7 @@ export class Ship {
     return true;
   }
 
-  // Of these {ship, place}, the one that a beam would hit: within the aim, and the nearest.
+  // The ship that a beam would hit: the nearest of these within the aim.
   target(others) {
     const reach = this.rules.sight / 2, heading = this.heading;
     let best = null;
@@ -146,7 +146,7 @@ export class Ship {
     return best;
   }
 
-  // Twelve numbers: place, rotation, velocity and spin.
+  // The payload of an update: position, rotation, velocity and spin.
   update() {
     return [...this.place, this.yaw, this.pitch, 0, ...this.velocity, ...this.spin];
   }
@@ -157,7 +157,7 @@ const KEYS = {
   a: ["yaw", 1], d: ["yaw", -1], w: ["pitch", 1], s: ["pitch", -1],
 };
 const HELD = { shift: "boost", q: "brake", " ": "fire" };
-const REACH = 110; // pixels that a pointer is dragged for a full turn
+const REACH = 110; // pixels of dragging for full deflection
 const TAP_MS = 220;
 
 // Keys, buttons, and a pointer that is dragged as a stick; a tap or click fires once.
@@ -184,7 +184,7 @@ export function controls(stick, canvas, buttons, tapped) {
   };
   addEventListener("keydown", (e) => press(e, true));
   addEventListener("keyup", (e) => press(e, false));
-  addEventListener("blur", () => (held.clear(), steer())); // of keys let go elsewhere we hear nothing
+  addEventListener("blur", () => (held.clear(), steer())); // a key released elsewhere sends no keyup
   for (const [name, button] of Object.entries(buttons)) {
     const set = (on) => (e) => (e.preventDefault(), (stick[name] = on));
     button.addEventListener("pointerdown", set(true));

@@ -1,13 +1,13 @@
-// Who has which part of the world: the nearest site has it.
+// The Voronoi diagram of a cluster's sites: each node owns what is nearest to its site.
 
-// For each site, the part of the box that is nearer to it than to any other, as corners.
+// For each site the corners of its cell, cut off at the box.
 export function cells(sites, [[x0, y0], [x1, y1]]) {
   const box = [[x0, y0], [x1, y0], [x1, y1], [x0, y1]];
   return sites.map((site) =>
     sites.reduce((cell, other) => (other === site ? cell : nearer(cell, site, other)), box));
 }
 
-// What of a convex cell is on the site's side of the line between it and the other.
+// The part of a convex cell that is nearer to `site` than to `other`.
 function nearer(cell, site, other) {
   const nx = other.x - site.x, ny = other.y - site.y;
   const limit = (other.x ** 2 + other.y ** 2 - site.x ** 2 - site.y ** 2) / 2;
