@@ -26,7 +26,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     entities: int = 1_000
     # The largest half-extent of an area, if it has one.
     extent: float = 1e6
-    # Places that one walk leads through.
+    # Legs of one path.
     legs: int = 100
     # Characters of a formula or a filter.
     formula: int = 400
@@ -37,9 +37,9 @@ class Limits(Struct, frozen=True, kw_only=True):
     payload: int = 16_384
     # Characters of a name or a channel.
     name: int = 64
-    # Entities that one answer lists.
+    # Entities in one answer to `nearby`.
     nearby: int = 1_000
-    # Entities that all watching subscriptions of one client know at one time.
+    # Entities that are inside the watching subscriptions of one client at one time, in total.
     watched: int = 20_000
 
 

@@ -33,7 +33,7 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of one client (`client_protocol.limits.Limits`), and of the node as a whole."""
 
-    # Clients that have joined at one time.
+    # Clients at one time.
     clients: Count = 10_000
     # Connections that have neither joined nor had an answer over HTTP. With more, the oldest is
     # dropped.
@@ -49,41 +49,42 @@ class LimitSettings(limits.Limits, frozen=True, kw_only=True, forbid_unknown_fie
     bytes: Count = 2_097_152
     # Refused requests of one client within ten seconds. One more ends its connection.
     refusals: Count = 1_000
-    # Messages that wait for a client who reads slowly. The oldest go first.
+    # Messages that wait for a client that reads slowly. The oldest are dropped first.
     queue: Count = 10_000
     # Bytes that wait for such a client.
     queue_bytes: Count = 4_194_304
-    # Bytes that wait for all such clients together. The largest queue gives up messages first.
+    # Bytes that wait for all such clients together. Beyond that, messages of the largest queue are
+    # dropped.
     queues_bytes: Count = 67_108_864
-    # Seconds after which a client who reads nothing at all is let go.
+    # Seconds after which a client that reads nothing at all is disconnected.
     slow_s: Seconds = 30.0
-    # Seconds that a new connection has to join.
+    # Seconds within which a new connection must join.
     join_s: Seconds = 5.0
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a node is a member of a cluster; without a key it is none."""
 
-    # The file of the secret that all nodes of a cluster share. Who joins no other node makes it,
-    # if there is none.
+    # The file of the secret that all nodes of a cluster share. The first node creates it if it does
+    # not exist.
     key: str = ""
-    # Where nodes of the cluster listen for others: HOST:PORT, several with commas between them;
-    # the first that answers lets this node in. Empty: it is the first.
+    # Addresses of nodes of the cluster to join: HOST:PORT, several with commas between them; the
+    # first that answers is used. Empty: this is the first node.
     join: str = ""
     # The address on which other nodes reach this one.
     host: str = "127.0.0.1"
     # The port on which other nodes reach this one. 0: any free one.
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0
-    # What clients are told to reach this node, should another fail or send them here. Empty:
+    # The URL at which clients reach this node when another node fails or hands them over. Empty:
     # ws://host:port, or wss:// with a certificate.
     advertise: str = ""
-    # Subscriptions that a node can carry; with more it calls others closer.
+    # Subscriptions above which a node is overloaded and asks its neighbours to move closer.
     subscriptions: Count = 100_000
-    # Units by which areas are wider when nodes look whose places they touch.
+    # Units by which areas are enlarged when a node determines which nodes' cells they touch.
     margin: Annotated[float, Meta(ge=0, le=1e9)] = 10.0
-    # Units that the sites of two nodes keep from each other.
+    # The least distance between the sites of two nodes.
     spacing: Annotated[float, Meta(ge=0, le=1e9)] = 5.0
-    # The part of the way to the middle of its load that a site moves each time.
+    # The part of the way to the centre of its load by which a site moves each time.
     adjust: Annotated[float, Meta(ge=0, le=1)] = 0.1
     # Seconds between two such moves.
     adjust_s: Seconds = 1.0
@@ -99,7 +100,7 @@ class JwtSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     # The issuer's keys as a JWKS: a file, or an https:// URL (http:// on this machine). Read at
     # the start and at SIGHUP, and from a URL also when a token names an unknown key.
     keys: str = ""
-    # The claim `iss` must be this. Empty: it is not looked at.
+    # The claim `iss` must be this. Empty: it is not checked.
     issuer: str = ""
     # The claim `aud` must name this. Empty: tokens that have an `aud` are refused.
     audience: str = ""
@@ -124,9 +125,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     # The one port for WebSocket and HTTP. 0: any free one.
     port: Annotated[int, Meta(ge=0, le=65_535)] = 8470
-    # What the node calls itself towards its clients.
+    # The node's name, which its clients are told.
     name: Annotated[str, Meta(max_length=64)] = ""
-    # Whoever joins must say this. Empty: nobody needs to.
+    # The token that every client must send when it joins. Empty: none is needed.
     token: str = ""
     # A file of tokens with roles, instead of one token for all. SIGHUP reloads it.
     token_file: str = ""
@@ -134,22 +135,23 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tls_certificate: str = ""
     # Its private key in PEM.
     tls_key: str = ""
-    # Leave a trace of everything that is wanted, values and heard.
+    # Record all subscriptions, publications and deliveries as a trace.
     record: bool = True
-    # The folder for the trace; if it holds one already, a new folder beside it, with -2, -3 and
-    # so on. Empty: traces/ and the moment of the start.
+    # The folder for the trace; if there is a trace in it, a new folder beside it is used, with -2,
+    # -3 and so on at the end of its name. Empty: a folder in traces/, named by the time of the
+    # start.
     trace: str = ""
-    # Origins of web pages that may speak to this node, like https://example.org, with commas
+    # Origins of web pages that may use this node, like https://example.org, with commas
     # between them, or * for all. Empty: pages of this machine; with tokens, WebSockets of any
     # page.
     cors: str = ""
-    # When there is much to deliver, gather it for so many milliseconds.
+    # Under load, collect deliveries for so many milliseconds and send them together.
     flush_ms: Annotated[float, Meta(ge=0, le=1_000)] = 50.0
-    # More than this is refused, and the client who asked is told so.
+    # Limits. A request for more is refused with a reason.
     limits: LimitSettings = LimitSettings()
-    # Several nodes as one service. A node without a key is by itself.
+    # Several nodes as one service. A node without a key is in no cluster.
     cluster: ClusterSettings = ClusterSettings()
-    # Tokens that an issuer signs (JSON Web Tokens). Without keys none are accepted.
+    # JSON Web Tokens, signed by an issuer. Without keys none are accepted.
     jwt: JwtSettings = JwtSettings()
 
     def __post_init__(self) -> None:
@@ -191,7 +193,7 @@ def load_settings(
     `flags` have the settings' own names; those that are None were not given.
     """
     values: dict[str, Any] = {}
-    where: dict[str, str] = {}  # of each setting: who values so
+    where: dict[str, str] = {}  # the source of each setting
     text = "" if file is None else file.read_text(encoding="utf-8")
     for key, value in _flat(_parse(text, file)).items():
         values[key], where[key] = value, f"{file}:{line_of(text, key)}"
