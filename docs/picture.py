@@ -1,4 +1,4 @@
-"""Draw one moment of a trace: who is where, and who heard one publication.
+"""Draw one moment of a trace: all entities, and the subscribers of one publication.
 
 Run: python docs/picture.py TRACE OUT.png
 """
@@ -21,19 +21,19 @@ def main(trace: str, out: str) -> None:
     }
     publications = read(trace, "publications")
     recent = publications.filter(pc.greater_equal(publications["t"], last))
-    said = {row["publication"]: row for row in recent.to_pylist()}
-    hearers: dict[int, list[int]] = {}
+    by_number = {row["publication"]: row for row in recent.to_pylist()}
+    subscribers: dict[int, list[int]] = {}
     for row in read(trace, "deliveries").to_pylist():
-        if row["publication"] in said:
-            hearers.setdefault(row["publication"], []).append(row["node"])
-    typical = sorted(hearers, key=lambda publication: len(hearers[publication]))[-10]
-    source = said[typical]
+        if row["publication"] in by_number:
+            subscribers.setdefault(row["publication"], []).append(row["node"])
+    typical = sorted(subscribers, key=lambda publication: len(subscribers[publication]))[-10]
+    source = by_number[typical]
 
     settings = scenario(trace)["settings"]
     figure, axes = plt.subplots(figsize=(8, 8), dpi=110)
     axes.set_facecolor("#10141c")
     axes.scatter(*zip(*places.values(), strict=True), s=5, color="#5b7fa6", linewidths=0)
-    for node in hearers[typical]:
+    for node in subscribers[typical]:
         x, y = places[node]
         axes.plot([source["x"], x], [source["y"], y], color="#f2b84b", lw=0.4, alpha=0.7)
         axes.add_patch(
@@ -41,7 +41,7 @@ def main(trace: str, out: str) -> None:
         )
     axes.scatter([source["x"]], [source["y"]], s=60, color="#ff5d5d", zorder=3)
     axes.set_title(
-        f"One publication (red) of {len(places):,} entities, and the {len(hearers[typical])} "
+        f"One publication (red) of {len(places):,} entities, and the {len(subscribers[typical])} "
         "whose area it touched", fontsize=11,
     )  # fmt: skip
     axes.set_aspect("equal")

@@ -184,7 +184,8 @@ def played(folder: Path) -> Iterator[Play]:
 
 
 def runs_spark(page: str) -> bool:
-    return any("nearcast analyse" in text for _, text in blocks(page))
+    shell = (text for language, text in blocks(page) if language == "shell")
+    return any("nearcast analyse" in text for text in shell)
 
 
 def play_page(page: str, folder: Path) -> None:
