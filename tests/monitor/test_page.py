@@ -157,6 +157,8 @@ def test_five_engines_are_compared_and_evolving_ones_say_less(live: Visit) -> No
 
 
 def test_commands_are_obeyed_or_explained(live: Visit) -> None:
+    # The game takes orders before its characters join, but not earlier.
+    live.until(lambda: len(live.page.evaluate(POSITIONS)) > BOTS)
     before = live.page.evaluate("window.nearcast.world.snapshot.entities.count")
     live.order("spawn 5")
     live.until(lambda: "5 characters come" in live.text("#log"))
