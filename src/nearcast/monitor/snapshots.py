@@ -1,8 +1,8 @@
-"""The world at one moment as the page wants it: columns of numbers, with motion.
+"""Snapshots of the world for the page: columns of numbers, with motion.
 
-A picture says where everybody is, how fast they go and for how long, so that the page can draw by
-itself what lies between two pictures. It has these parts, all little-endian (`static/snapshots.js` reads
-them): four doubles (the moment in microseconds; how many entities, areas and deliveries follow),
+A snapshot has the position, velocity and duration of every motion, so that the page can compute
+what is between two snapshots. It has these parts, all little-endian (`static/snapshots.js` decodes
+them): four doubles (the time in microseconds; the numbers of entities, areas and deliveries),
 identifiers as doubles, then everything else as floats, column by column.
 """
 
