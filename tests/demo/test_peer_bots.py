@@ -58,7 +58,7 @@ def test_without_external_ships_the_game_is_the_workloads_own_and_old_ticks_are_
         for ship in range(RULES.ships):
             t = tick * TICK
             assert game_log.flight(ship, t) == log.flight(ship, t)
-            assert game_log.acts(ship, t) == log.acts(ship, t)
+            assert game_log.events(ship, t) == log.events(ship, t)
             assert game_log.is_alive(ship, t) == log.is_alive(ship, t)
     kept = sum(len(flights) > 0 for flights in game_log._flights)
     assert kept == KEPT
@@ -74,8 +74,8 @@ def test_bots_hunt_an_external_ship_and_do_not_apply_their_hits_to_it() -> None:
         external_ships.update(77, at(150.0))
         game_log.flight(0, tick * TICK)
         assert game_log.game.alive[slot] and game_log.game.shield[slot] > 0
-        acts = [act for acts in game_log.game.acts.values() for act in acts]
-        hits += sum(act.other == slot and act.damage > 0 for act in acts)
+        events = [event for events in game_log.game.events.values() for event in events]
+        hits += sum(event.other == slot and event.damage > 0 for event in events)
     assert hits > 5
 
 

@@ -20,8 +20,8 @@ from nearcast.service.frames import websocket_frame
 
 
 class EchoSession(Session):
-    def say_bye(self, reason: str) -> None:
-        """Nobody expects words."""
+    def send_bye(self, reason: str) -> None:
+        """The client expects no message."""
 
 
 class Echo:

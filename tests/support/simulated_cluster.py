@@ -43,7 +43,7 @@ class Played:
     def __init__(self, town: "Town", number: int) -> None:
         self.town, self.number, self.name = town, number, number
         self.sessions: list[Any] = []
-        self.book = SimpleNamespace(card=lambda _: None)
+        self.book = SimpleNamespace(record=lambda _: None)
         self.flush_at: Time | None = None
         self.halted: Time = 0  # until when it stands still
         self.realm = ClusterRealm(
