@@ -65,7 +65,7 @@ export async function begin(about, world, status) {
   repeatEvery(NUMBERS_MS, async () => {
     numbers.show(await cluster.fetchNumbers(), cluster);
     if (world.sites.length && !about.game) {
-      world.stretch([...world.sites, ...everybody(world.snapshot)]);
+      world.stretch([...world.sites, ...positions(world.snapshot)]);
       person.bounds = world.bounds;
     }
     const others = Math.max(0, (world.snapshot?.entities.count ?? 0) - 1);
@@ -82,12 +82,12 @@ export async function begin(about, world, status) {
   } };
 }
 
-function* everybody({ entities: { count, x, y } }) {
+function* positions({ entities: { count, x, y } }) {
   for (let i = 0; i < count; i++) yield { x: x[i], y: y[i] };
 }
 
 function actions(person, world, clock) {
-  const somebody = (entity) => {
+  const mark = (entity) => {
     if (!placeOf(world.snapshot, entity, clock.now())) throw new Error(`there is no entity ${entity} here`);
     world.marked = entity;
   };
@@ -98,12 +98,12 @@ function actions(person, world, clock) {
       return `on the way; ${seconds.toFixed(1)} s, one request`;
     },
     follow(entity) {
-      somebody(entity);
+      mark(entity);
       person.follow(() => placeOf(world.snapshot, entity, clock.now()));
       return `following ${entity}, until you walk elsewhere`;
     },
     find(entity) {
-      somebody(entity);
+      mark(entity);
       return "";
     },
     async stop() {
