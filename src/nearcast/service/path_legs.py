@@ -8,6 +8,8 @@ from nearcast.space.motion import Path, Time
 
 
 class PathLegs:
+    """When the paths of subscriptions begin their next legs."""
+
     def __init__(self) -> None:
         # When the next leg begins; one per subscription.
         self._under_way: dict[SubscriptionId, tuple[Time, Subscription]] = {}
